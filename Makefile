@@ -1,0 +1,82 @@
+# One word per wish. Each sets up .venv by itself, from locked and hashed dependencies;
+# only Python 3.11 or newer and make need to be there.
+
+PYTHON ?= python3
+LOCK_FLAGS ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+CODE := $(wildcard src tests bench scripts examples)
+BENCHES := $(filter-out bench/_%,$(wildcard bench/*.py))  # a leading underscore marks a helper
+
+define new_venv
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	echo "Weft needs Python 3.11 or newer, which '$(PYTHON)' is not; name one with: make PYTHON=python3.11" >&2; exit 1; }; \
+$(PYTHON) -m venv --clear .venv
+endef
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test style types cover bench docs lock format clean
+
+help:
+	@sed -n 's/^#: //p' Makefile
+
+#: make run      the main job, with no API key
+run: .venv/ready
+	@$(BIN)/python examples/first_look.py
+
+#: make test     style, types, and every test with branch coverage
+test: style types
+	$(BIN)/python -m pytest --cov
+
+#: make style    lint and formatting
+style: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+#: make types    mypy --strict over everything
+types: .venv/ready
+	$(BIN)/mypy $(CODE)
+
+#: make cover    coverage line by line, in htmlcov/index.html
+cover: .venv/ready
+	$(BIN)/python -m pytest --cov --cov-report=term --cov-report=html
+
+#: make bench    every measurement in bench/
+bench: .venv/ready
+	@set -e; for file in $(BENCHES); do echo "== $$file"; $(BIN)/python $$file; done
+
+#: make docs     redraw what the docs take from the code
+docs: .venv/ready
+	$(BIN)/python scripts/draw_tables.py
+
+#: make format   let ruff repair and format the code
+format: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+#: make lock     resolve the dependencies again (LOCK_FLAGS=--upgrade for newer ones)
+lock:
+	@test -x $(BIN)/python || { $(new_venv); }
+	@$(PIP) install uv
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --extra all $(LOCK_FLAGS) \
+		--output-file requirements/dev.txt pyproject.toml requirements/dev.in
+
+#: make clean    remove .venv and everything that was generated
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist
+	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
+
+# Built anew when the lock changes, so that nothing unlocked stays behind.
+.venv/locked: requirements/dev.txt
+	@echo "setting up .venv ..."
+	@$(new_venv)
+	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@
+
+.venv/ready: .venv/locked pyproject.toml
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(PIP) check
+	@touch $@

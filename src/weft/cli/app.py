@@ -1,0 +1,102 @@
+"""The table of commands, and the front page drawn from it. In: the words after `weft`. Out: an exit code.
+
+A command is a module with an `app` made by `weft.cli.command.new_app`, and one row in COMMANDS. The module is imported
+when its command is called, and typer with it, because `weft --help` may take three times `python -c "import rich"`.
+Measured, in units of that: msgspec alone 1.9, msgspec and typer 3.2, typer's rich help page 6.8, cyclopts' 7.1.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from weft.errors import WeftError
+
+
+class Command(NamedTuple):
+    """Where a command lives, and its line on the front page."""
+
+    module: str
+    summary: str
+
+
+COMMANDS: Mapping[str, Command] = {}
+
+FRONT_PAGE = """\
+Usage: weft [--debug] COMMAND [ARGUMENTS]
+
+The message core for LLM agents: read, show, repair and run conversations.
+{commands}
+Options:
+  --debug    Show the traceback of an error.
+  --version  Show the version.
+  --help     Show this page; after a command, the page of that command.
+"""
+
+
+def run(words: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int:
+    """The exit code of one command line. Raises ImportError as it is, and with --debug everything."""
+    debug, words = take_debug(words)
+    try:
+        return dispatch(words, commands)
+    except ImportError:
+        raise
+    except Exception as error:  # the rim: whatever is left is reported here, and fails the command
+        if debug:
+            raise
+        complain(sentence(error), "the same with --debug shows where it happened")
+        return 1
+
+
+def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
+    match words:
+        case [] | ["--help" | "-h"]:
+            print(front_page(commands), end="")
+        case ["--version"]:
+            print(f"weft {version()}")
+        case [name, *rest] if name in commands:
+            import_module(commands[name].module).app(rest, prog_name=f"weft {name}")
+        case [name, *_]:
+            complain(f"there is no {kind(name)} {name!r}", advice(name, commands))
+            return 2
+    return 0
+
+
+def front_page(commands: Mapping[str, Command]) -> str:
+    width = max(map(len, commands), default=0)
+    lines = [f"  {name:{width}}  {command.summary}\n" for name, command in commands.items()]
+    return FRONT_PAGE.format(commands="".join(["\nCommands:\n", *lines]) if lines else "")
+
+
+def take_debug(words: Sequence[str]) -> tuple[bool, list[str]]:
+    """Whether --debug stands anywhere before `--`, and the words without it."""
+    end = words.index("--") if "--" in words else len(words)
+    kept = [word for word in words[:end] if word != "--debug"]
+    return len(kept) < end, [*kept, *words[end:]]
+
+
+def sentence(error: Exception) -> str:
+    """What went wrong, on one line. An error that is not ours, nor the system's, is named by its class too."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, WeftError | OSError) and text else f"{type(error).__name__}: {text}"
+
+
+def complain(fault: str, hint: str) -> None:
+    print(f"weft: {fault}\nhint: {hint}", file=sys.stderr)
+
+
+def kind(word: str) -> str:
+    return "option" if word.startswith("-") else "command"
+
+
+def advice(name: str, commands: Mapping[str, Command]) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - a slow import that only a typing error needs
+
+    close = get_close_matches(name, commands, n=1)
+    return f"did you mean 'weft {close[0]}'?" if close else "weft --help lists what there is"
+
+
+def version() -> str:
+    from importlib.metadata import version as installed  # noqa: PLC0415 - a slow import that only --version needs
+
+    return installed("weft")

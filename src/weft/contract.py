@@ -1,0 +1,190 @@
+"""`Contract`: the streaming contract as one object that admits deltas or refuses them (000 §5-6, 001 §5.2).
+
+It follows one stream and raises `StreamError`, naming the broken rule, for the first delta that may not come; a
+refused delta changes nothing. The assembler puts one in front of itself, and so does the guard around every model,
+so that there is one place where the rules are kept.
+
+The tables say which kind may come when. What they cannot say is here: that `seq` rises, that a call is opened once and
+closed before the end, that text is text, and that nothing grows without limit.
+"""
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+from weft.deltas import (
+    Delta,
+    Done,
+    Failed,
+    FinishReason,
+    MessageDelta,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+)
+from weft.errors import ErrorCode, InvalidStateTransition, StreamError
+from weft.noun import Noun
+from weft.tables import ASSEMBLY, CALL, AssemblyStatus, CallStatus, advance
+
+__all__ = ["Contract", "StreamLimits"]
+
+_FINISH_REASONS = frozenset(get_args(FinishReason))
+
+
+class StreamLimits(Noun, frozen=True, kw_only=True):
+    """How much one stream may say: far above what providers allow, and far below what hurts."""
+
+    max_deltas: int = 1_000_000
+    max_chars: int = 8 * 1024 * 1024  # text, thinking and arguments together
+    max_args_chars: int = 1024 * 1024  # of one tool call
+
+
+class Contract:
+    """One stream, from `idle` to its end."""
+
+    def __init__(self, run_id: str | None = None, limits: StreamLimits | None = None) -> None:
+        self.run_id = run_id
+        self.status = AssemblyStatus.IDLE
+        self.last_seq = -1
+        self._limits = limits or StreamLimits()
+        self._deltas = 0
+        self._chars = 0
+        self._calls: dict[str, CallStatus] = {}
+        self._args_chars: dict[str, int] = {}
+        self._provider_calls: set[str] = set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the stream has had its `done` or `error`."""
+        return self.status in (AssemblyStatus.DONE, AssemblyStatus.ERROR)
+
+    def admit(self, stamped: MessageDelta) -> None:
+        """Let this delta in, or raise `StreamError` and change nothing."""
+        if type(stamped) is not MessageDelta:
+            raise StreamError(f"a stream holds MessageDelta values, not {type(stamped).__name__}", rule="000-4.1")
+        seq, delta = stamped.seq, stamped.delta
+        if type(seq) is not int or seq <= self.last_seq:
+            raise StreamError(f"seq must rise: {seq!r} came after {self.last_seq}", rule="000-5.3")
+        if self.run_id is not None and stamped.run_id != self.run_id:
+            raise StreamError(f"a delta of run {stamped.run_id!r} came to run {self.run_id!r}", rule="001-4.2.2")
+        check = _CHECKS.get(type(delta))
+        if check is None:
+            raise StreamError(f"{type(delta).__name__} is not one of the nine deltas", rule="000-4.2")
+        if self._deltas >= self._limits.max_deltas:
+            raise _too_large(f"more than {self._limits.max_deltas} deltas")
+        try:
+            status = advance(ASSEMBLY, self.status, delta.kind)
+        except InvalidStateTransition as error:
+            raise self._out_of_place(delta.kind) from error
+        check(self, delta)
+        self.status = status
+        self.last_seq = seq
+        self._deltas += 1
+
+    def _out_of_place(self, kind: str) -> StreamError:
+        if self.status is AssemblyStatus.IDLE:
+            return StreamError(f"{kind} came before start", rule="000-5.1")
+        if self.status is AssemblyStatus.STARTED:
+            return StreamError("a second start: one stream makes one message", rule="001-8.3")
+        rule = "000-5.2" if kind in ("done", "error") else "D-3.1"
+        return StreamError(f"{kind} came after the stream had ended", rule=rule)
+
+    # -- one check for each delta: it raises, or keeps the books
+
+    def _start(self, delta: Start) -> None:
+        _require_text(delta.model_id, "modelId", "000-4.3")
+        _require_text(delta.request_id, "requestId", "000-4.3")
+
+    def _text(self, delta: TextDelta | ThinkingDelta) -> None:
+        text = delta.text_delta
+        if type(text) is not str or not text.isascii():
+            _require_text(text, "textDelta", "000-4.4")
+        chars = self._chars + len(text)
+        if chars > self._limits.max_chars:
+            raise _too_large(f"more than {self._limits.max_chars} characters")
+        self._chars = chars
+
+    def _call_start(self, delta: ToolCallStart) -> None:
+        _require_text(delta.tool_name, "toolName", "000-4.6")
+        _require_text(delta.tool_call_id, "toolCallId", "000-4.6")
+        if not delta.tool_call_id:
+            raise StreamError("a tool call needs an id", rule="000-6.1")
+        status = self._calls.get(delta.tool_call_id, CallStatus.ABSENT)
+        if status is not CallStatus.ABSENT:
+            raise StreamError(f"call {delta.tool_call_id!r} was opened before", rule="D-3.8")
+        self._calls[delta.tool_call_id] = advance(CALL, status, delta.kind)
+        self._args_chars[delta.tool_call_id] = 0
+        if delta.executed_by == "provider":
+            self._provider_calls.add(delta.tool_call_id)
+
+    def _call_args(self, delta: ToolCallArgs) -> None:
+        text, call_id = delta.args_text_delta, delta.tool_call_id
+        if type(text) is not str or not text.isascii():
+            _require_text(text, "argsTextDelta", "000-4.7")
+        self._advance_call(delta, "000-5.5")
+        chars, args_chars = self._chars + len(text), self._args_chars[call_id] + len(text)
+        if args_chars > self._limits.max_args_chars:
+            raise _too_large(
+                f"the arguments of call {call_id!r} have more than {self._limits.max_args_chars} characters"
+            )
+        if chars > self._limits.max_chars:
+            raise _too_large(f"more than {self._limits.max_chars} characters")
+        self._chars, self._args_chars[call_id] = chars, args_chars
+
+    def _call_end(self, delta: ToolCallEnd) -> None:
+        status = self._advance_call(delta, "001-5.2.5")
+        if delta.result is not None and delta.tool_call_id not in self._provider_calls:
+            raise StreamError(f"call {delta.tool_call_id!r} is the client's and comes with a result", rule="D-3.10")
+        self._calls[delta.tool_call_id] = status
+
+    def _advance_call(self, delta: ToolCallArgs | ToolCallEnd, rule: str) -> CallStatus:
+        status = self._calls.get(delta.tool_call_id, CallStatus.ABSENT)
+        try:
+            return advance(CALL, status, delta.kind)
+        except InvalidStateTransition as error:
+            raise StreamError(f"{delta.kind} for call {delta.tool_call_id!r}, which is {status}", rule=rule) from error
+
+    def _usage(self, delta: Usage) -> None:
+        for count in (delta.input_tokens, delta.output_tokens, delta.total_tokens):
+            if type(count) is not int or count < 0:
+                raise StreamError(f"{count!r} is not a number of tokens", rule="000-4.9")
+
+    def _done(self, delta: Done) -> None:
+        if delta.finish_reason not in _FINISH_REASONS:
+            raise StreamError(f"{delta.finish_reason!r} is not a finish reason", rule="D-3.4.5")
+        still_open = [call_id for call_id, status in self._calls.items() if status is CallStatus.OPEN]
+        if still_open:
+            raise StreamError(f"done came while calls are open: {', '.join(still_open)}", rule="001-5.2.5")
+
+    def _failed(self, delta: Failed) -> None:
+        if not isinstance(delta.error_code, ErrorCode):
+            raise StreamError(f"{delta.error_code!r} is not an error code", rule="000-4.11")
+
+
+_CHECKS: dict[type[Delta], Callable[[Contract, Any], None]] = {
+    Start: Contract._start,
+    TextDelta: Contract._text,
+    ThinkingDelta: Contract._text,
+    ToolCallStart: Contract._call_start,
+    ToolCallArgs: Contract._call_args,
+    ToolCallEnd: Contract._call_end,
+    Usage: Contract._usage,
+    Done: Contract._done,
+    Failed: Contract._failed,
+}
+
+
+def _require_text(value: object, key: str, rule: str) -> None:
+    if type(value) is not str:
+        raise StreamError(f"{key} is text, not {type(value).__name__}", rule=rule)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise StreamError(f"{key} holds half a surrogate pair", rule=rule) from None
+
+
+def _too_large(what: str) -> StreamError:
+    return StreamError(f"the stream has {what}", rule="D-3.11", code=ErrorCode.STREAM_TOO_LARGE)

@@ -1,0 +1,1 @@
+"""Bytes to deltas: one file per wire format, on top of the framings."""

@@ -1,0 +1,119 @@
+"""Function arguments that Vertex AI streams as JSON paths with values -> the JSON text they describe, piece by piece.
+
+The model writes its arguments from left to right, so the paths come in the order of the document: ``$.a[0].b``,
+``$.a[0].c``, ``$.a[1].b``. All it takes to write JSON is to close what the new path has left and to open what it has
+entered. A path that goes back to something already closed cannot be written any more and is refused.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["OutOfOrder", "StreamedArguments", "path_steps"]
+
+_STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d{1,9})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
+_ESCAPED = re.compile(r"\\(.)")
+_VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
+
+
+class OutOfOrder(ValueError):
+    """A piece that does not continue the arguments written so far."""
+
+
+def path_steps(path: str) -> tuple[str | int, ...]:
+    """``$.a[0]['b c']`` -> ``("a", 0, "b c")``: names and places of RFC 9535, without wildcards."""
+    steps: list[str | int] = []
+    position = 1
+    while position < len(path):
+        step = _STEP.match(path, position)
+        if step is None:
+            break
+        plain, place, single, double = step.groups()
+        if place is not None:
+            steps.append(int(place))
+        else:
+            steps.append(plain if plain is not None else _ESCAPED.sub(r"\1", single if double is None else double))
+        position = step.end()
+    if not path.startswith("$") or position != len(path) or not steps or isinstance(steps[0], int):
+        raise OutOfOrder(f"{path!r} names no argument")
+    return tuple(steps)
+
+
+class StreamedArguments:
+    """The arguments of one call while they come."""
+
+    def __init__(self) -> None:
+        self._path: tuple[str | int, ...] = ()  # of the value written last
+        self._keys: list[set[str | int]] = []  # what each open object or list holds already, outermost first
+        self._in_string = False
+
+    def write(self, piece: dict[str, Any]) -> str:
+        """The text that one element of `partialArgs` adds; raises `OutOfOrder`."""
+        given = piece.get("jsonPath")
+        path = self._path if given is None and self._in_string else path_steps(str(given))
+        kind = next((name for name in _VALUES if name in piece), None)
+        value = None if kind in (None, "nullValue") else piece[kind]
+        text = "" if self._in_string and path == self._path else "".join(self._go_to(path))
+        goes_on = piece.get("willContinue") is True
+        if not isinstance(value, str):
+            if self._in_string:  # nothing more came for this text
+                return text + self._end_string(goes_on)
+            return text + json.dumps(value)
+        opening = "" if self._in_string else '"'
+        self._in_string = True
+        return text + opening + json.dumps(value, ensure_ascii=False)[1:-1] + self._end_string(goes_on)
+
+    def end(self) -> str:
+        """The text that closes everything."""
+        text = self._end_string(goes_on=False) + "".join(self._closers(0))
+        return text + "}" if self._path else text
+
+    def _end_string(self, goes_on: bool) -> str:
+        if goes_on or not self._in_string:
+            return ""
+        self._in_string = False
+        return '"'
+
+    def _go_to(self, path: tuple[str | int, ...]) -> Iterator[str]:
+        """Leave the last value and enter this one; what is yielded stands between the two."""
+        shared = _shared_length(self._path, path)
+        if shared == len(path) or (self._path and shared == len(self._path)):
+            raise OutOfOrder(f"{path} was written before")
+        yield self._end_string(goes_on=False)
+        yield from self._closers(shared)
+        yield "," if self._path else "{"
+        del self._keys[shared + 1 :]
+        for depth in range(shared, len(path)):
+            step = path[depth]
+            if depth > shared:
+                yield "[" if isinstance(step, int) else "{"
+            yield self._name(depth, step)
+        self._path = path
+
+    def _closers(self, depth: int) -> Iterator[str]:
+        for step in reversed(self._path[depth + 1 :]):
+            yield "]" if isinstance(step, int) else "}"
+
+    def _name(self, depth: int, step: str | int) -> str:
+        if depth == len(self._keys):
+            self._keys.append(set())
+        held = self._keys[depth]
+        if isinstance(step, int):
+            if step != len(held) or any(isinstance(key, str) for key in held):
+                raise OutOfOrder(f"item {step} came after {len(held)} items")
+            held.add(step)
+            return ""
+        if step in held or any(isinstance(key, int) for key in held):
+            raise OutOfOrder(f"{step!r} was written before")
+        held.add(step)
+        return json.dumps(step, ensure_ascii=False) + ":"
+
+
+def _shared_length(first: tuple[str | int, ...], second: tuple[str | int, ...]) -> int:
+    length = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        length += 1
+    return length

@@ -1,0 +1,209 @@
+"""The chunks of a Chat Completions stream as typed values, and what their odd corners mean.
+
+In: JSON as OpenAI and everyone who speaks like it sends it. Every field may be missing or null; fields nobody reads are
+not here. What vendors shape differently (`usage`, `error`, `content`) is taken as it comes and sorted out below.
+"""
+
+import json
+import math
+from typing import Any
+
+from msgspec import Struct
+
+from weft.deltas import FinishReason, Usage
+
+__all__ = [
+    "FAILED_FINISHES",
+    "FINISH_REASONS",
+    "CallPiece",
+    "ChatChoice",
+    "ChatChunk",
+    "ChatDelta",
+    "Fault",
+    "fault_in",
+    "usage_in",
+]
+
+
+class FunctionPiece(Struct, gc=False):
+    name: str | None = None
+    arguments: Any = None  # text; an object from servers that pass on what their model's template parsed
+
+
+class CustomPiece(Struct, gc=False):
+    name: str | None = None
+    input: str | None = None
+
+
+class CallPiece(Struct, gc=False):
+    index: int | None = None  # Mistral sends none; some servers send 0 for every call
+    id: str | None = None
+    function: FunctionPiece | None = None
+    custom: CustomPiece | None = None
+    extra_content: Any = None  # Gemini's thought signatures
+
+
+class ChatDelta(Struct, gc=False):
+    content: str | list[Any] | None = None  # a list of typed pieces from Mistral
+    reasoning_content: str | None = None  # DeepSeek, xAI, Z.ai, Alibaba, llama.cpp
+    reasoning: str | None = None  # OpenRouter, Groq, Cerebras, vLLM, Ollama
+    reasoning_details: list[Any] | None = None  # OpenRouter, Snowflake
+    tool_calls: list[CallPiece] | None = None
+    refusal: str | None = None
+    function_call: FunctionPiece | None = None  # OpenAI before tool_calls
+    executed_tools: list[Any] | None = None  # Groq's own tools
+    annotations: list[Any] | None = None
+    images: list[Any] | None = None  # OpenRouter
+    audio: Any = None
+    extra_content: Any = None
+
+
+class ChatChoice(Struct, gc=False):
+    index: int | None = None
+    delta: ChatDelta | None = None
+    finish_reason: str | None = None
+    error: Any = None
+    message: Any = None  # of an answer that was not streamed; repeated beside the delta by some
+
+
+class ChatChunk(Struct, gc=False):
+    id: str | int | None = None
+    model: str | None = None
+    object: str | None = None
+    choices: list[ChatChoice] | None = None
+    usage: Any = None
+    error: Any = None
+    x_groq: Any = None
+    citations: Any = None  # Perplexity
+    search_results: Any = None
+
+
+# -- how it ended
+
+# OpenAI's words, then those of Together and TGI, Mistral, Z.ai, and of gateways that pass on Anthropic's or Google's.
+FINISH_REASONS: dict[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+    "eos": "stop",
+    "eos_token": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "model_length": "length",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "sensitive": "content_filter",
+    "safety": "content_filter",
+    "refusal": "refusal",
+}
+
+# Words that say that the answer broke off through no fault of the model: OpenRouter and Mistral, Z.ai, DeepSeek, vLLM.
+FAILED_FINISHES = frozenset({"error", "network_error", "insufficient_system_resource", "abort"})
+
+
+# -- what it cost
+
+
+def usage_in(raw: Any) -> Usage | None:
+    """The tokens of a `usage` object, or None if it counts nothing."""
+    if not isinstance(raw, dict):
+        return None
+    sent, made = _count(raw, "prompt_tokens"), _count(raw, "completion_tokens")
+    if sent is None and made is None:
+        return None
+    sent, made = sent or 0, made or 0
+    into = raw.get("prompt_tokens_details") or raw.get("prompt_token_details")  # Mistral knows both spellings
+    reasoning = _count(raw.get("completion_tokens_details"), "reasoning_tokens")
+    if reasoning is None:
+        reasoning = _count(raw, "reasoning_tokens")
+    total = _count(raw, "total_tokens")
+    if reasoning and total == sent + made + reasoning:
+        made += reasoning  # xAI counts reasoning beside the completion; only its total gives that away
+    cached = _count(into, "cached_tokens")
+    if cached is None:  # DeepSeek, Mistral, Together
+        cached = _count(raw, "prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
+    return Usage(
+        sent,
+        made,
+        -1 if total is None else total,
+        cache_read_tokens=cached,
+        cache_write_tokens=_count(into, "cache_write_tokens"),
+        reasoning_tokens=reasoning,
+        cost=_cost(raw),
+    )
+
+
+def _count(holder: Any, *names: str) -> int | None:
+    if isinstance(holder, dict):
+        for name in names:
+            value = holder.get(name)
+            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
+                return int(value)
+    return None
+
+
+def _cost(raw: dict[str, Any]) -> float | None:
+    """US dollars: OpenRouter says a number, Perplexity an object, xAI ten-billionths."""
+    cost = raw.get("cost")
+    if isinstance(cost, dict):
+        cost = cost.get("total_cost")
+    if cost is None and isinstance(ticks := raw.get("cost_in_usd_ticks"), int):
+        cost = ticks / 1e10
+    return float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None
+
+
+# -- what went wrong
+
+
+class Fault(Struct, frozen=True):
+    """A provider's refusal, in its own words."""
+
+    message: str
+    raw_code: str | None = None
+    status: int | None = None
+
+
+def fault_in(payload: bytes, event: str) -> Fault | None:
+    """The refusal that a payload holds, or None.
+
+    Seen: ``{"error": {"message", "code", "type", "status_code"?, "metadata"?}}``, ``{"error": "text"}``,
+    ``{"object": "error", "message"}``, ``{"errors": [{"message", "code"}]}``, ``{"detail": "text"}``, and any of them,
+    or plain text, as the SSE event "error". A payload with choices is an answer unless it has an `error` of its own.
+    """
+    try:
+        whole = json.loads(payload)
+    except (ValueError, RecursionError):
+        whole = None
+    if not isinstance(whole, dict):
+        return Fault(payload.decode("utf-8", "replace")) if event == "error" and payload.strip() else None
+    choices = whole.get("choices")
+    inner = whole.get("error") or next(
+        (choice["error"] for choice in choices or () if isinstance(choice, dict) and choice.get("error")), None
+    )
+    if inner is None and isinstance(listed := whole.get("errors"), list) and listed:
+        inner = listed[0]
+    flat = choices is None and any(isinstance(whole.get(name), str) for name in ("message", "detail"))
+    if inner is None and event != "error" and whole.get("object") != "error" and not flat:
+        return None
+    told = inner if isinstance(inner, dict) else whole
+    return Fault(_message(inner, told, payload), *_code_and_status(told))
+
+
+def _message(inner: Any, told: dict[str, Any], payload: bytes) -> str:
+    if isinstance(inner, str):
+        return inner
+    message = told.get("message") or told.get("detail") or payload.decode("utf-8", "replace")
+    message = message if isinstance(message, str) else json.dumps(message)
+    upstream = (told.get("metadata") or {}) if isinstance(told.get("metadata"), dict) else {}
+    raw = upstream.get("raw")  # OpenRouter: what the provider behind it said
+    return f"{message}: {raw}" if isinstance(raw, str) and raw else message
+
+
+def _code_and_status(told: dict[str, Any]) -> tuple[str | None, int | None]:
+    word = told.get("code") or told.get("type") or told.get("error_code")
+    said = [str(one) for one in (told.get("status_code"), told.get("status"), word)]
+    status = next((int(one) for one in said if len(one) == 3 and one[0] in "45" and one.isdecimal()), None)
+    return None if word is None else str(word), status

@@ -1,0 +1,192 @@
+"""What providers demand of a history: `HistoryRules` in rows of data, and `check_history`, which asks for all of it.
+
+These demands are every provider's, so they are no matter of rules:
+
+- a call that the client executes has exactly one result, directly behind the call's message, in the order of the calls;
+- ids of calls are unique, and a result belongs to a call before it;
+- a call whose arguments never arrived whole is not sent: a model must not be told that it asked for half of it;
+- a message says something; reasoning is not enough, it must lead to text or a call of the same message.
+
+What providers disagree on is a field of `HistoryRules`. Its defaults are the strictest demand of each kind, so that a
+history which satisfies them is fit for all. Roles are ours: where a format sends tool results as the user's, or system
+messages elsewhere, its encoder joins what then meets.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from weft.errors import ErrorCode, PartValidationError
+from weft.messages import Message
+from weft.noun import Noun
+from weft.parts import Text, Thinking
+
+__all__ = ["RULES", "STRICTEST", "HistoryRules", "check_history"]
+
+
+class HistoryRules(Noun, frozen=True, kw_only=True):
+    """What one format demands of a history beyond what all demand; the defaults are the strictest."""
+
+    merge_same_role: bool = True  # neighbours of one role are refused
+    starts_with_user: bool = True  # the first message that is not a system message is the user's, and there is one
+    allows_assistant_last: bool = False  # an answer may be begun for the model to continue
+    allows_user_after_tool: bool = False  # the user may speak before the model has seen the results
+    allows_empty_text: bool = False  # text may be empty, or whitespace alone
+    call_id_pattern: str | None = r"[a-zA-Z0-9]{9}"  # a call's id matches it from end to end
+
+    def __post_init__(self) -> None:
+        if not self.accepts_id("0a1b2c3d4"):
+            raise PartValidationError(
+                f"call_id_pattern {self.call_id_pattern!r} refuses nine hexadecimal digits, such as `repair` makes",
+                code=ErrorCode.INVALID_CONFIG,
+            )
+
+    def accepts_id(self, call_id: str) -> bool:
+        """Whether a call may have this id."""
+        return self.call_id_pattern is None or re.fullmatch(self.call_id_pattern, call_id) is not None
+
+
+STRICTEST = HistoryRules()
+
+# Sources of the rows: the refusals that providers send, quoted where they are short.
+_ANTHROPIC = HistoryRules(
+    # "text content blocks must contain non-whitespace text"; "tool_use.id: String should match pattern".
+    # "This model does not support assistant message prefill": all models since Claude 4.6. Older ones take it.
+    call_id_pattern=r"[a-zA-Z0-9_-]+",
+    allows_user_after_tool=True,
+)
+RULES: dict[str, HistoryRules] = {
+    "anthropic-messages": _ANTHROPIC,
+    "bedrock-invoke": _ANTHROPIC,
+    "bedrock-converse": HistoryRules(
+        # "A conversation must start with a user message", "... must alternate between user and assistant roles".
+        # The API takes . and : in ids as well; Claude behind it does not.
+        call_id_pattern=r"[a-zA-Z0-9_-]{1,64}",
+        allows_user_after_tool=True,
+    ),
+    "gemini-generate": HistoryRules(
+        # "Please ensure that function call turn comes immediately after a user turn"; newer models also say
+        # "Requests ending with a model turn are not supported". Empty text may carry a thought signature that has to
+        # go back, so the encoder decides on it. Calls are told apart by their order; ids are free.
+        call_id_pattern=None,
+        allows_user_after_tool=True,
+        allows_empty_text=True,
+    ),
+    "gemini-interactions": HistoryRules(
+        # The same models, but a flat list of steps: neighbours of one role do not exist there.
+        merge_same_role=False,
+        call_id_pattern=None,
+        allows_user_after_tool=True,
+        allows_empty_text=True,
+    ),
+    "openai-chat": HistoryRules(
+        # "tool_calls[0].id: string too long. Expected a string with maximum length 40"
+        merge_same_role=False,
+        starts_with_user=False,
+        call_id_pattern=r"(?s).{1,40}",
+        allows_assistant_last=True,
+        allows_user_after_tool=True,
+        allows_empty_text=True,
+    ),
+    "mistral-chat": HistoryRules(
+        # "Tool call id was ... but must be a-z, A-Z, 0-9, with a length of 9", "Unexpected role 'user' after role
+        # 'tool'", "Expected last role User or Tool". Neighbours of one role are joined by the server itself.
+        merge_same_role=False,
+        starts_with_user=False,
+        allows_empty_text=True,
+    ),
+    "openai-responses": HistoryRules(
+        # "input[].call_id: string too long. Expected a string with maximum length 64"
+        merge_same_role=False,
+        starts_with_user=False,
+        call_id_pattern=r"(?s).{1,64}",
+        allows_assistant_last=True,
+        allows_user_after_tool=True,
+        allows_empty_text=True,
+    ),
+    "cohere-v2": HistoryRules(
+        merge_same_role=False,
+        starts_with_user=False,
+        call_id_pattern=None,
+        allows_assistant_last=True,
+        allows_user_after_tool=True,
+    ),
+    "ollama-chat": HistoryRules(
+        merge_same_role=False,
+        starts_with_user=False,
+        call_id_pattern=None,
+        allows_assistant_last=True,
+        allows_user_after_tool=True,
+        allows_empty_text=True,
+    ),
+}
+
+
+def check_history(messages: Sequence[Message], rules: HistoryRules = STRICTEST) -> list[str]:
+    """Why a provider with these rules would refuse this history; empty if it would not."""
+    return [*_wrong_calls(messages, rules), *_wrong_contents(messages, rules), *_wrong_order(messages, rules)]
+
+
+def _wrong_calls(messages: Sequence[Message], rules: HistoryRules) -> Iterator[str]:
+    seen: set[str] = set()
+    due: list[str] = []  # the calls whose results have to come next
+    for index, message in enumerate(messages):
+        for result in message.tool_results:
+            if result.tool_call_id in due[:1]:
+                del due[0]
+            else:
+                yield f"messages[{index}]: the result of {result.tool_call_id!r} does not belong here"
+        if message.role == "tool":
+            continue
+        if due:
+            yield f"messages[{index}]: calls without a result come before it: {due}"
+        due = [call.tool_call_id for call in message.tool_calls if call.executed_by == "client"]
+        for call_id in due:
+            if not rules.accepts_id(call_id):
+                yield f"messages[{index}]: {call_id!r} is not allowed as the id of a call"
+        for call in message.tool_calls:
+            if call.tool_call_id in seen:
+                yield f"messages[{index}]: an earlier call has the id {call.tool_call_id!r} too"
+            if message.meta and call.tool_call_id in (message.meta.open_calls or ()):
+                yield f"messages[{index}]: call {call.tool_call_id!r} is not complete"
+            seen.add(call.tool_call_id)
+    if due:
+        yield f"the history ends with calls without a result: {due}"
+
+
+def _wrong_contents(messages: Sequence[Message], rules: HistoryRules) -> Iterator[str]:
+    for index, message in enumerate(messages):
+        heard = [part for part in message.parts if not getattr(part, "ignored", False)]
+        texts = [part for part in heard if isinstance(part, Text)]
+        texts += [
+            piece
+            for result in message.tool_results
+            if isinstance(result.content, tuple)
+            for piece in result.content
+            if isinstance(piece, Text) and not piece.ignored
+        ]
+        if not rules.allows_empty_text and any(text.text.strip() == "" for text in texts):
+            yield f"messages[{index}]: blank text"
+        if all(
+            isinstance(part, Thinking)
+            or (isinstance(part, Text) and part.text.strip() == "" and part.continuation is None)
+            for part in heard
+        ):
+            yield f"messages[{index}]: nothing is said"
+        elif message.role == "assistant" and isinstance(heard[-1], Thinking):
+            yield f"messages[{index}]: it ends with reasoning"
+
+
+def _wrong_order(messages: Sequence[Message], rules: HistoryRules) -> Iterator[str]:
+    for index, (before, after) in enumerate(pairwise(messages), start=1):
+        if rules.merge_same_role and before.role == after.role != "system":
+            yield f"messages[{index}]: a second message of role {after.role} in a row"
+    spoken = [message for message in messages if message.role != "system"]
+    if rules.starts_with_user and [message.role for message in spoken[:1]] != ["user"]:
+        yield "the history does not start with the user"
+    if not rules.allows_user_after_tool and ("tool", "user") in pairwise(message.role for message in spoken):
+        yield "the user speaks before the assistant has seen the results"
+    for last in spoken[-1:]:
+        paused = last.meta is not None and last.meta.finish_reason == "pause"
+        if last.role == "assistant" and not rules.allows_assistant_last and not paused:
+            yield "the history ends with the assistant"

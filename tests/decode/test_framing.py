@@ -1,0 +1,87 @@
+"""The table of framings, and telling them apart."""
+
+import time
+
+import pytest
+
+from tests.decode.framing_bytes import aws_message, read
+from weft.decode.framing import (
+    FRAMINGS,
+    AwsEventStream,
+    Frame,
+    Framing,
+    FramingName,
+    JsonArray,
+    Lines,
+    ServerSentEvents,
+    sniff,
+)
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        (b"data: {}", "sse"),
+        (b"\xef\xbb\xbfevent:a\n", "sse"),
+        (b": keep-alive\n", "sse"),
+        (b"\r\nid: 1\n", "sse"),
+        (b'{"a": 1}\n{"b"', "ndjson"),
+        (b'\n{"a": 1}', "ndjson"),
+        (b'[{"a"', "json-array"),
+        (b"[\n]", "json-array"),
+        (b'{\n  "error"', "json-array"),
+        (aws_message({}, b"")[:12], "aws"),
+    ],
+)
+def test_a_framing_is_known_by_its_first_bytes(head: bytes, name: FramingName) -> None:
+    assert sniff(head) == name
+
+
+@pytest.mark.parametrize("head", [b"", b"dat", b"{", b'{"a": ', b"[", b"[DONE]", b"<html>", b"1\n2\n", bytes(16)])
+def test_first_bytes_that_leave_it_open_have_no_name(head: bytes) -> None:
+    assert sniff(head) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("sse", b"data: {}\n\n"),
+        ("ndjson", b"{}\n"),
+        ("lines", b"{}\n"),
+        ("json-array", b"[{}]"),
+        ("aws", aws_message({}, b"{}")),
+    ],
+)
+def test_every_framing_has_a_name_and_takes_a_limit(name: FramingName, body: bytes) -> None:
+    assert read(FRAMINGS[name](), body) == [Frame(b"{}")]
+    assert read(FRAMINGS[name](limit=1), body) != [Frame(b"{}")]
+
+
+@pytest.mark.parametrize(
+    ("make", "before", "after"),
+    [
+        (ServerSentEvents, b"data: ", b"\n\n"),
+        (ServerSentEvents, b'{"a": "', b'"}'),
+        (Lines, b"", b"\n"),
+        (JsonArray, b'[{"a": "', b'"}]'),
+    ],
+)
+def test_the_work_is_linear_when_a_long_frame_comes_byte_by_byte(
+    make: type[ServerSentEvents | Lines | JsonArray], before: bytes, after: bytes
+) -> None:
+    def seconds(size: int) -> float:
+        body = before + b"x" * size + after
+        started = time.process_time()
+        assert len(read(make(), *(body[at : at + 1] for at in range(len(body))))) == 1
+        return time.process_time() - started
+
+    # Eight times the bytes: linear work takes 8 times as long, quadratic work 64 times.
+    assert seconds(160_000) < 30 * max(seconds(20_000) for _ in range(3))
+
+
+def test_the_work_is_linear_when_a_long_message_comes_byte_by_byte() -> None:
+    body = aws_message({}, bytes(200_000))
+    framing: Framing = AwsEventStream()
+    started = time.process_time()
+    assert len(read(framing, *(body[at : at + 1] for at in range(len(body))))) == 1
+    assert time.process_time() - started < 5  # copying what is held for each byte would move 20 GB

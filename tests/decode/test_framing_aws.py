@@ -1,0 +1,111 @@
+"""Amazon's event stream, written by an encoder of the test's own."""
+
+from uuid import UUID
+from zlib import crc32
+
+import pytest
+
+from tests.decode.framing_bytes import HeaderIn, aws_message, aws_message_of, cut, read
+from weft.decode.framing import AwsEventStream, Frame, FramingFault, HeaderValue
+
+EVENT: dict[str, HeaderValue] = {":event-type": "contentBlockDelta", ":message-type": "event"}
+
+
+def test_a_message_is_a_frame_with_its_headers_wherever_it_is_cut() -> None:
+    body = aws_message(EVENT, b'{"a": 1}') + aws_message({}, b"")
+    for place in range(len(body)):
+        assert read(AwsEventStream(), *cut(body, [place])) == [
+            Frame(b'{"a": 1}', "contentBlockDelta", EVENT),
+            Frame(b""),
+        ]
+
+
+@pytest.mark.parametrize("name", [":event-type", ":exception-type", ":error-code"])
+def test_the_name_of_an_event_an_exception_and_an_error_is_the_frame_s_event(name: str) -> None:
+    (frame,) = read(AwsEventStream(), aws_message({":message-type": "any", name: "throttled"}, b"{}"))
+    assert frame == Frame(b"{}", "throttled", {":message-type": "any", name: "throttled"})
+
+
+@pytest.mark.parametrize(
+    ("sent", "got"),
+    [
+        (True, True),
+        (False, False),
+        ((2, -1), -1),
+        ((3, -2), -2),
+        ((4, 1 << 30), 1 << 30),
+        (-(1 << 63), -(1 << 63)),
+        (b"\xff\x00", b"\xff\x00"),
+        ("grüße", "grüße"),
+        ((8, 1_700_000_000_000), 1_700_000_000_000),
+        (UUID(int=7), UUID(int=7)),
+    ],
+)
+def test_every_type_of_header_value_is_read(sent: HeaderIn, got: HeaderValue) -> None:
+    (frame,) = read(AwsEventStream(), aws_message({"one": sent, "two": "2"}, b""))
+    assert frame == Frame(b"", "", {"one": got, "two": "2"})
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"\x05ab",
+        b"\x01a",
+        b"\x01a\x0a",
+        b"\x01a\x04\x00",
+        b"\x01a\x07\x00",
+        b"\x01a\x07\x00\x05abc",
+        b"\x01a\x07\x00\x01\xff",
+        b"\x01\xff\x00",
+        b"\x01a\x09\x00",
+    ],
+)
+def test_headers_that_can_not_be_read_are_a_fault(headers: bytes) -> None:
+    good = aws_message(EVENT, b"1")
+    assert read(AwsEventStream(), good + aws_message_of(headers, b"{}") + good) == [
+        Frame(b"1", "contentBlockDelta", EVENT),
+        FramingFault("malformed", "a message's headers can not be read"),
+    ]
+
+
+def test_a_wrong_checksum_is_a_fault_and_the_last_thing() -> None:
+    good = aws_message(EVENT, b"1")
+    framing = AwsEventStream()
+    assert framing.feed(good + good[:-1] + b"?" + good) == [
+        Frame(b"1", "contentBlockDelta", EVENT),
+        FramingFault("checksum", f"the checksum of a message of {len(good)} bytes does not hold"),
+    ]
+    assert read(framing, good) == []
+
+
+def test_what_is_no_event_stream_is_a_fault_after_twelve_bytes() -> None:
+    body = b'{"message": "no"}'
+    assert read(AwsEventStream(), body) == [
+        FramingFault("checksum", f"the prelude's checksum does not hold: {body[:12]!r}")
+    ]
+
+
+def test_lengths_that_can_not_be_are_a_fault_before_anything_is_held() -> None:
+    short = b"\x00\x00\x00\x10\x00\x00\x00\x01"
+    long = b"\x00\x00\x01\x01\x00\x00\x00\x00"
+    assert read(AwsEventStream(), _prelude(short)) == [
+        FramingFault("malformed", "a message of 16 bytes can not hold 1 bytes of headers")
+    ]
+    assert read(AwsEventStream(256), _prelude(long)) == [FramingFault("too_long", "a message of 257 bytes is over 256")]
+
+
+@pytest.mark.parametrize("size", [1, 11, 12, 20])
+def test_a_cut_message_is_truncated(size: int) -> None:
+    assert read(AwsEventStream(), aws_message(EVENT, b"1")[:size]) == [
+        FramingFault("truncated", f"the stream ended {size} bytes into a message")
+    ]
+
+
+def test_nothing_comes_after_the_end() -> None:
+    framing = AwsEventStream()
+    assert read(framing) == []
+    assert read(framing, aws_message(EVENT, b"1")) == []
+
+
+def _prelude(lengths: bytes) -> bytes:
+    return lengths + crc32(lengths).to_bytes(4)

@@ -1,0 +1,59 @@
+"""Values out of a JSON array, one by one."""
+
+import pytest
+
+from tests.decode.framing_bytes import cut, read
+from weft.decode.framing import Frame, Framed, FramingFault, JsonArray
+
+
+def test_an_element_is_handed_out_when_it_closes() -> None:
+    framing = JsonArray()
+    assert framing.feed(b'[{"a": [1, {}]}') == [Frame(b'{"a": [1, {}]}')]
+    assert framing.feed(b'\n,\n{"b"') == []
+    assert framing.feed(b": 2}\n]\n") == [Frame(b'{"b": 2}')]
+    assert framing.end() == []
+
+
+def test_an_object_alone_is_one_frame() -> None:
+    body = b'{\n  "error": {"code": 400}\n}'
+    assert read(JsonArray(), b"\xef\xbb\xbf " + body + b"\n") == [Frame(body)]
+
+
+@pytest.mark.parametrize(
+    ("body", "values"),
+    [
+        (b"", []),
+        (b" [ ] ", []),
+        (b'[1, "a]", null ,[2,[3]],"\\"" ]', [b"1", b'"a]"', b"null", b"[2,[3]]", b'"\\""']),
+        (b'[{"a": "\\\\"}, {"}": "{["}]', [b'{"a": "\\\\"}', b'{"}": "{["}']),
+        (b"{}{}[{}]", [b"{}", b"{}", b"{}"]),
+    ],
+)
+def test_values_are_found_wherever_the_bytes_are_cut(body: bytes, values: list[bytes]) -> None:
+    for place in range(len(body) + 1):
+        assert read(JsonArray(), *cut(body, [place])) == [Frame(value) for value in values]
+    assert read(JsonArray(), *cut(body, range(len(body)))) == [Frame(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("body", "framed"),
+    [
+        (b'[{"a": "b', [FramingFault("truncated", "the JSON ended 8 bytes into a value")]),
+        (b"[{}", [Frame(b"{}"), FramingFault("truncated", "the JSON ended before the array's closing bracket")]),
+        (b"[1", [FramingFault("truncated", "the JSON ended 1 bytes into a value")]),
+        (b"error", [FramingFault("malformed", "b'e' can not begin a JSON object or array")]),
+        (b"[1}, 2]", [Frame(b"1"), FramingFault("malformed", "b'}' can not begin a JSON object or array")]),
+        (b"[]]", [FramingFault("malformed", "b']' can not begin a JSON object or array")]),
+    ],
+)
+def test_what_is_wrong_is_said_last(body: bytes, framed: Framed) -> None:
+    framing = JsonArray()
+    assert read(framing, body) == framed
+    assert read(framing, b"[{}]") == []
+
+
+@pytest.mark.parametrize("place", range(18))
+def test_a_value_over_the_limit_is_a_fault(place: int) -> None:
+    fault = FramingFault("too_long", "a JSON value is over 7 bytes")
+    pieces = cut(b'[{"a":1}, {"a":12}, {}]', [place])
+    assert read(JsonArray(7), *pieces) == [Frame(b'{"a":1}'), fault]

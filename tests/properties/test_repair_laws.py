@@ -1,0 +1,147 @@
+"""The laws of repair: what holds for every history under every format's rules."""
+
+from itertools import groupby
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.properties.histories import histories
+from weft.messages import Message, assistant, tool, user
+from weft.parts import Text, ToolCall, ToolResult
+from weft.repair import RULES, STRICTEST, HistoryRules, check_history, repair
+
+any_rules = st.sampled_from([STRICTEST, *RULES.values()]) | st.builds(
+    HistoryRules,
+    merge_same_role=st.booleans(),
+    starts_with_user=st.booleans(),
+    allows_assistant_last=st.booleans(),
+    allows_user_after_tool=st.booleans(),
+    allows_empty_text=st.booleans(),
+    call_id_pattern=st.sampled_from([None, r"[a-z0-9]{9}", r"\w{1,40}"]),
+)
+Histories = list[Message]
+
+
+@given(histories, any_rules)
+def test_what_is_repaired_is_accepted(history: Histories, rules: HistoryRules) -> None:
+    assert check_history(repair(history, rules).messages, rules) == []
+
+
+@given(histories)
+def test_the_strictest_rules_are_enough_for_every_format(history: Histories) -> None:
+    strictest = repair(history).messages
+    for name, rules in RULES.items():
+        assert check_history(strictest, rules) == [], name
+
+
+@given(histories, any_rules)
+def test_a_second_repair_finds_nothing_to_do(history: Histories, rules: HistoryRules) -> None:
+    once = repair(history, rules)
+    twice = repair(once.messages, rules)
+    assert twice.messages == once.messages
+    assert all(after is before for after, before in zip(twice.messages, once.messages, strict=True))
+    assert twice.notes == ()
+
+
+@given(histories, any_rules)
+def test_every_change_is_noted_and_nothing_else(history: Histories, rules: HistoryRules) -> None:
+    repaired = repair(history, rules)
+    assert (repaired.messages == tuple(history)) == (repaired.notes == ())
+    assert all(0 <= note.index < max(len(history), 1) for note in repaired.notes)
+    assert [note.index for note in repaired.notes] == sorted(note.index for note in repaired.notes)
+
+
+@given(histories, any_rules)
+def test_what_is_accepted_already_is_not_changed(history: Histories, rules: HistoryRules) -> None:
+    assert (check_history(history, rules) == []) == (repair(history, rules).notes == ())
+
+
+def said(messages: tuple[Message, ...]) -> list[tuple[str, str]]:
+    return [
+        (message.role, part.text)
+        for message in messages
+        if message.role in ("user", "assistant")
+        for part in message.parts
+        if isinstance(part, Text) and not part.ignored and not part.synthetic and part.text.strip()
+    ]
+
+
+@given(histories, any_rules)
+def test_no_text_of_user_or_assistant_is_lost_or_moved(history: Histories, rules: HistoryRules) -> None:
+    assert said(repair(history, rules).messages) == said(tuple(history))
+
+
+def client_calls(messages: tuple[Message, ...]) -> list[ToolCall]:
+    """The calls that want a result, in order."""
+    return [
+        call
+        for message in messages
+        for call in message.tool_calls
+        if call.executed_by == "client" and call.tool_call_id not in ((message.meta and message.meta.open_calls) or ())
+    ]
+
+
+@given(histories, any_rules)
+def test_every_complete_call_is_kept_as_it_was_but_for_its_id(history: Histories, rules: HistoryRules) -> None:
+    before = client_calls(tuple(history))
+    after = client_calls(repair(history, rules).messages)
+    assert [(call.arguments, call.raw_args_text) for call in before] == [
+        (call.arguments, call.raw_args_text) for call in after
+    ]
+
+
+numbered = histories.map(
+    lambda history: [
+        Message("tool", tuple(ToolResult(result.tool_call_id, f"{place}.{at}") for at, result in enumerate(message.parts)))
+        if message.role == "tool"
+        else message
+        for place, message in enumerate(history)
+    ]
+)
+
+
+@given(numbered, any_rules)
+def test_no_first_result_of_a_call_is_lost(history: Histories, rules: HistoryRules) -> None:
+    """A call that is the only one of its id gets the first result that follows it, or the error if none does."""
+    kept = client_calls(tuple(history))
+    results = [result for message in repair(history, rules).messages for result in message.tool_results]
+    assert len(results) == len(kept)
+    calls_by_id = {
+        call_id: len(list(group))
+        for call_id, group in groupby(
+            sorted(call.tool_call_id for message in history for call in message.tool_calls)
+        )
+    }
+    for call, result in zip(kept, results, strict=True):
+        if calls_by_id[call.tool_call_id] == 1:
+            place = next(place for place, message in enumerate(history) if any(one is call for one in message.parts))
+            following = [one for message in history[place:] for one in message.tool_results]
+            expected = [one.content for one in following if one.tool_call_id == call.tool_call_id]
+            assert result.content == (expected or ["interrupted: the outcome of this call is unknown"])[0]
+
+
+@given(histories, histories, any_rules)
+def test_what_follows_changes_no_id_before_it(history: Histories, more: Histories, rules: HistoryRules) -> None:
+    shorter = [call.tool_call_id for call in client_calls(repair(history, rules).messages)]
+    longer = [call.tool_call_id for call in client_calls(repair(history + more, rules).messages)]
+    assert longer[: len(shorter)] == shorter
+
+
+@given(histories)
+@example([user("x"), assistant(ToolCall("b", "t", {}), ToolCall("a", "t", {})), tool(ToolResult("a", "1"))])
+def test_call_and_result_have_one_id_after_all(history: Histories) -> None:
+    messages = repair(history).messages
+    answered = [result.tool_call_id for message in messages for result in message.tool_results]
+    assert answered == [call.tool_call_id for call in client_calls(messages)]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_default_rules_are_at_least_as_strict_as_every_row(name: str) -> None:
+    rules = RULES[name]
+    assert STRICTEST.merge_same_role >= rules.merge_same_role
+    assert STRICTEST.starts_with_user >= rules.starts_with_user
+    assert STRICTEST.allows_assistant_last <= rules.allows_assistant_last
+    assert STRICTEST.allows_user_after_tool <= rules.allows_user_after_tool
+    assert STRICTEST.allows_empty_text <= rules.allows_empty_text
+    assert rules.accepts_id("abcXYZ019")

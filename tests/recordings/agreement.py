@@ -1,0 +1,110 @@
+"""Decoding a recorded body in any cut, and comparing what came out with what an oracle read.
+
+In: a decoder and bytes. Out: deltas, and the message an assembler makes of them; `assert_agrees` compares it with a
+`PlainReading`. `seeded_cuts` says where to cut: everywhere in a small body, in twenty places in a large one.
+"""
+
+import json
+import random
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+from tests.recordings.plain import PlainCall, PlainReading, PlainUsage
+from weft.assembler import MessageAssembler
+from weft.decode.decoder import Decoder
+from weft.deltas import Delta, Done, Failed, MessageDelta, Start, Usage
+from weft.errors import ErrorCode
+from weft.messages import Message
+from weft.parts import Text, Thinking, ToolCall
+from weft.wire import dump
+
+SMALL = 4096
+WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+FRAMINGS = {".sse": None, ".bin": None, ".jsonl": "lines", ".ndjson": "ndjson", ".json": "json-array"}
+
+
+def decoded(decoder: Decoder, *pieces: bytes) -> list[Delta]:
+    """All deltas of a body that comes in these pieces."""
+    deltas = [delta for piece in pieces for delta in decoder.receive_data(piece)]
+    return deltas + decoder.receive_eof()
+
+
+def seeded_cuts(body: bytes) -> Iterable[int]:
+    """Every position of a small body, twenty of a large one, the same on every run."""
+    if len(body) < SMALL:
+        return range(len(body) + 1)
+    return sorted(random.Random(len(body)).sample(range(len(body)), 20))
+
+
+def assert_cuts_change_nothing(make: Callable[[], Decoder], body: bytes) -> None:
+    """D-3.11.1."""
+    whole = decoded(make(), body)
+    for cut in seeded_cuts(body):
+        assert decoded(make(), body[:cut], body[cut:]) == whole, f"cut at {cut}"
+
+
+def assembler_of(deltas: list[Delta]) -> MessageAssembler:
+    assembler = MessageAssembler()
+    for seq, delta in enumerate(deltas):
+        assembler.consume(MessageDelta("run", seq, delta, WHEN))
+    return assembler
+
+
+def assert_agrees(deltas: list[Delta], reading: PlainReading) -> None:
+    """The deltas say what the oracle read, and nothing else."""
+    start, end = deltas[0], deltas[-1]
+    assert isinstance(start, Start)
+    assert reading.model in (None, start.model_id)
+    assert reading.response_id in (None, start.request_id)
+    assembler = assembler_of(deltas)
+    usages = [delta for delta in deltas if isinstance(delta, Usage)]
+    assert (_plain_usage(usages[-1]) if usages else None) == reading.usage
+    if reading.finish in ("error", "truncated"):
+        assert isinstance(end, Failed)
+        assert (end.error_code is ErrorCode.STREAM_TRUNCATED) == (reading.finish == "truncated")
+        return
+    assert isinstance(end, Done)
+    assert (end.finish_reason, end.raw_finish_reason) == (reading.finish, reading.raw_finish)
+    assert_message_agrees(assembler.build_final_message(), reading)
+
+
+def assert_message_agrees(message: Message, reading: PlainReading) -> None:
+    assert message.text == reading.text
+    assert message.thinking == reading.thinking
+    assert [_plain_call(part, message) for part in message.tool_calls] == [_without_raw(c) for c in reading.calls]
+    assert _order(message) == reading.order
+    stored = json.dumps(dump(message), ensure_ascii=False)
+    for needed in reading.continuation:
+        assert json.dumps(needed, ensure_ascii=False) in stored
+
+
+def _plain_usage(usage: Usage) -> PlainUsage:
+    return PlainUsage(
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_tokens,
+        usage.reasoning_tokens,
+    )
+
+
+def _plain_call(part: ToolCall, message: Message) -> PlainCall:
+    is_bad = message.meta is not None and part.tool_call_id in (message.meta.bad_args or {})
+    data = {} if part.continuation is None else part.continuation.data
+    provider_id = data.get("callId", part.tool_call_id)
+    arguments = None if is_bad else part.arguments
+    return PlainCall(part.tool_name, arguments, "", provider_id, part.executed_by == "provider")
+
+
+def _without_raw(call: PlainCall) -> PlainCall:
+    return PlainCall(call.name, call.arguments, "", call.provider_id, call.server_side)
+
+
+def _order(message: Message) -> list[str]:
+    kinds: list[str] = []
+    for part in message.parts:
+        if isinstance(part, Text | Thinking) and not part.text:
+            continue
+        if not kinds or kinds[-1] != part.kind:
+            kinds.append(part.kind)
+    return kinds

@@ -1,0 +1,184 @@
+"""The `weft` command starts, fails in one sentence, and says what to install when an extra is missing."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import weft
+from weft.cli import EXTRA_OF
+from weft.cli.app import Command, run
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+START = "from weft.cli import main; main()"
+
+COMMANDS = {"greet": Command("greet_command", "Say hello."), "fail": Command("fail_command", "Fail on purpose.")}
+
+GREET = """
+from weft.cli.command import new_app
+app = new_app("Say hello.")
+
+@app.command()
+def greet(name: str) -> None:
+    print(f"hello {name}")
+"""
+
+FAIL = """
+from weft.cli.command import new_app
+from weft.errors import WeftError
+app = new_app("Fail on purpose.")
+
+@app.command()
+def fail(how: str) -> None:
+    match how:
+        case "ours":
+            raise WeftError("the disk\\nis full")
+        case "bug":
+            raise KeyError("tokens")
+        case "our-import":
+            from weft.errors import no_such_name
+        case "extra":
+            raise ModuleNotFoundError("No module named 'aiohttp'", name="aiohttp")
+"""
+
+
+@pytest.fixture
+def two_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts the modules of COMMANDS where they can be imported."""
+    (tmp_path / "greet_command.py").write_text(GREET, encoding="utf-8")
+    (tmp_path / "fail_command.py").write_text(FAIL, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def python(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_version_prints_the_version_of_the_project() -> None:
+    done = python("-m", "weft.cli", "--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"weft {PROJECT['version']}\n", "")
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_the_front_page_is_shown_on_request_and_without_words(words: list[str]) -> None:
+    done = python("-c", START, *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: weft ")
+    assert "--version" in done.stdout
+
+
+def test_the_front_page_loads_no_slow_library() -> None:
+    slow = {"typer", "rich", "asyncio", "aiohttp", "importlib.metadata"}
+    code = f"import sys, weft.cli.app as a; a.run(['--help']); sys.exit(str(sorted({slow!r} & set(sys.modules))))"
+    assert python("-c", code).stderr == "[]\n"
+
+
+def test_the_front_page_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"], COMMANDS) == 0
+    assert "\nCommands:\n  greet  Say hello.\n  fail   Fail on purpose.\n\nOptions:\n" in capsys.readouterr().out
+
+
+def test_a_bare_installation_is_told_what_to_install(tmp_path: Path) -> None:
+    """No site-packages at all (-S): only Weft and the one library that it depends on."""
+    (tmp_path / "weft").symlink_to(Path(weft.__file__).parent)
+    (tmp_path / "msgspec").symlink_to(Path(msgspec.__file__).parent)
+    done = python("-S", "-c", START, "--help", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "weft: typer is not installed; get it with: pip install 'weft[cli]'\n"
+
+
+@pytest.mark.parametrize("library", ["typer", "rich"])
+def test_each_library_of_the_command_line_is_missed_by_name(library: str) -> None:
+    done = python("-c", f"import sys; sys.modules[{library!r}] = None; {START}", "--version")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"weft: {library} is not installed; get it with: pip install 'weft[cli]'\n"
+
+
+def test_a_missing_module_of_our_own_is_not_masked() -> None:
+    done = python("-c", f"import sys; sys.modules['weft.cli.app'] = None; {START}", "--version")
+    assert done.returncode == 1
+    assert "ModuleNotFoundError: import of weft.cli.app halted" in done.stderr
+    assert "pip install" not in done.stderr
+
+
+def test_every_library_of_an_extra_is_known_by_its_import_name() -> None:
+    known = {(name.replace(".", "_"), extra) for name, extra in EXTRA_OF.items()}
+    named = {
+        (requirement.partition(">=")[0].replace("-", "_"), extra)
+        for extra, requirements in PROJECT["optional-dependencies"].items()
+        if extra != "all"
+        for requirement in requirements
+    }
+    assert named <= known
+    assert known - named == {("google", "vertex")}
+
+
+@pytest.mark.usefixtures("two_commands")
+def test_a_command_gets_the_words_after_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        run(["greet", "Ada"], COMMANDS)
+    assert leaving.value.code == 0
+    assert capsys.readouterr().out == "hello Ada\n"
+
+
+@pytest.mark.usefixtures("two_commands")
+def test_a_wrong_argument_is_a_usage_error_of_that_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        run(["greet", "--loud"], COMMANDS)
+    assert leaving.value.code == 2
+    assert "weft greet --help" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "complaint"),
+    [
+        ("great", "weft: there is no command 'great'\nhint: did you mean 'weft greet'?\n"),
+        ("zzz", "weft: there is no command 'zzz'\nhint: weft --help lists what there is\n"),
+        ("--loud", "weft: there is no option '--loud'\nhint: weft --help lists what there is\n"),
+    ],
+)
+def test_an_unknown_word_gets_one_sentence_and_a_hint(
+    word: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([word], COMMANDS) == 2
+    assert capsys.readouterr().err == complaint
+
+
+@pytest.mark.usefixtures("two_commands")
+@pytest.mark.parametrize(("how", "fault"), [("ours", "the disk is full"), ("bug", "KeyError: 'tokens'")])
+def test_an_error_is_one_sentence_and_a_hint(how: str, fault: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fail", how], COMMANDS) == 1
+    assert capsys.readouterr().err == f"weft: {fault}\nhint: the same with --debug shows where it happened\n"
+
+
+@pytest.mark.usefixtures("two_commands")
+@pytest.mark.parametrize("words", [["--debug", "fail", "bug"], ["fail", "bug", "--debug"]])
+def test_debug_lets_the_error_through(words: list[str]) -> None:
+    with pytest.raises(KeyError, match="tokens"):
+        run(words, COMMANDS)
+
+
+@pytest.mark.usefixtures("two_commands")
+def test_debug_after_two_dashes_is_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(["greet", "--", "--debug"], COMMANDS)
+    assert capsys.readouterr().out == "hello --debug\n"
+
+
+@pytest.mark.usefixtures("two_commands")
+@pytest.mark.parametrize("how", ["our-import", "extra"])
+def test_an_import_error_inside_a_command_stays_what_it_is(how: str) -> None:
+    with pytest.raises(ImportError, match="no_such_name" if how == "our-import" else "aiohttp"):
+        run(["fail", how], COMMANDS)
