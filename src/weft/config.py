@@ -3,7 +3,7 @@
 These are values: they say what is wanted. The shells that act on them are elsewhere.
 """
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from weft.deltas import Failed, Usage
 from weft.errors import ErrorCode, PartValidationError
@@ -31,6 +31,7 @@ __all__ = [
 class CacheConfig(Noun, frozen=True):
     """Prompt caching. ``auto`` lets the encoder place the breakpoints, always in the same places."""
 
+    always_written: ClassVar = ("strategy",)
     strategy: Literal["auto"] = "auto"
 
 

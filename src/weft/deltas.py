@@ -145,6 +145,7 @@ class Failed(_FailureDetails, frozen=True):
     """The stream ended in an error: there is no final message. Wire name: ``error``."""
 
     kind: ClassVar = "error"
+    always_written: ClassVar = ("retryable",)
     error_code: ErrorCode
     message: str = ""
 

@@ -119,6 +119,7 @@ class ToolResult(_ResultFacts, frozen=True):
     """How one tool call ended. Each call has exactly one in the end (000 §6)."""
 
     kind: ClassVar = "tool_result"
+    always_written: ClassVar = ("is_error",)
     tool_call_id: str
     content: ToolContent
 

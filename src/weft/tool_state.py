@@ -224,9 +224,9 @@ def output_text(result: ToolResult) -> str:
             text = result.content
         case dict():
             text = msgspec.json.encode(result.content).decode()
-        case tuple():
-            texts = [part.text for part in result.content if isinstance(part, Text)]
-            text = "\n".join(texts or map(_media_name, result.content))
+        case parts:
+            texts = [part.text for part in parts if isinstance(part, Text)]
+            text = "\n".join(texts or map(_media_name, parts))
     return text or NO_OUTPUT
 
 

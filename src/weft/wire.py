@@ -8,7 +8,7 @@ differs between dialects is one naming rule and how a time is written. The rest 
   ``role`` of their own carry it inside.
 - Keys that are not known are kept in `extra` and written back after the known ones. A kind that is not known is
   refused: nobody could say what it means.
-- Fields that hold their default are left out.
+- Fields that hold their default are left out, except those that a class lists as ``always_written``.
 - Text must be Unicode that can be stored (no lone surrogates), numbers must be finite, and nothing may be nested
   deeper than `MAX_DEPTH`.
 
@@ -192,7 +192,7 @@ class Dialect:
 
     def _struct_writer(self, cls: type[Struct]) -> Convert:
         spliced, tag = _spliced(cls), _inline_tag(cls)
-        plan = [(f.name, self.rename(f.name), self.writer(f.type), _default(f)) for f in _fields(cls)]
+        plan = [(f.name, self.rename(f.name), self.writer(f.type), _default(cls, f)) for f in _fields(cls)]
         head = {} if tag is None else {tag: getattr(cls, tag)}
         taken = {key for _, key, _, _ in plan} | head.keys() | ({"kind", "payload"} if spliced else set())
 
@@ -241,8 +241,9 @@ def _spliced(cls: type[Struct]) -> str | None:
     return getattr(cls, "spliced", None)
 
 
-def _default(field: FieldInfo) -> Any:
-    return field.default if field.default is not NODEFAULT else _NO_DEFAULT
+def _default(cls: type[Struct], field: FieldInfo) -> Any:
+    written = getattr(cls, "always_written", ())
+    return _NO_DEFAULT if field.default is NODEFAULT or field.name in written else field.default
 
 
 _NO_DEFAULT = object()

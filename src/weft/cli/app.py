@@ -20,7 +20,9 @@ class Command(NamedTuple):
     summary: str
 
 
-COMMANDS: Mapping[str, Command] = {}
+COMMANDS: Mapping[str, Command] = {
+    "schema": Command("weft.cli.schema", "Print the JSON Schema of every noun."),
+}
 
 FRONT_PAGE = """\
 Usage: weft [--debug] COMMAND [ARGUMENTS]

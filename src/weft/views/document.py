@@ -175,8 +175,8 @@ class Document(Fold):
                     state=self._state(part, stamp),
                     metadata=part.metadata,
                 )
-            case Image() | FileRef():
-                return _file(part, index, stamp)
+            case media:
+                return _file(media, index, stamp)
 
     def _state(self, call: ToolCall, stamp: "_Stamp") -> ToolState:
         state = self._tools.states[call.tool_call_id]

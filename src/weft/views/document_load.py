@@ -93,7 +93,7 @@ def _load_message(message: WithParts, chain: Chain) -> None:
     match message.info:
         case UserInfo() as info:
             chain.add(_user_message(info, message.parts), info.time.created)
-        case AssistantInfo() as info:
+        case info:
             steps = list(_steps(message.parts))
             for number, step in enumerate(steps):
                 is_last = number == len(steps) - 1
@@ -191,8 +191,8 @@ def _content(parts: tuple[DocumentPart, ...] | list[DocumentPart]) -> Iterator[P
                 )
             case FilePart():
                 yield _media(part)
-            case StepStartPart() | StepFinishPart():
-                pass  # they stand in the message's meta
+            case _:
+                pass  # where a step starts and finishes stands in the message's meta
 
 
 def _load_tools(step: list[DocumentPart], info: AssistantInfo, chain: Chain) -> None:

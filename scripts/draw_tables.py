@@ -1,0 +1,50 @@
+"""Draws the diagrams in docs/architecture.md from the state tables. With --check it only says whether they are current.
+
+The diagrams stand between two marks in the file; what is between them is never edited by hand.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from weft.tables import AGENT, ASSEMBLY, CALL, TOOL, Table
+
+PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
+TABLES: dict[str, Table[Any]] = {"ASSEMBLY": ASSEMBLY, "CALL": CALL, "TOOL": TOOL, "AGENT": AGENT}
+
+
+def diagram(table: Table[Any]) -> str:
+    """The table as a Mermaid state diagram: the first state is where it begins, states without edges are ends."""
+    first = next(iter(table))
+    lines = ["stateDiagram-v2", f"    [*] --> {first}"]
+    for state, edges in table.items():
+        by_target: dict[str, list[str]] = {}
+        for event, target in edges.items():
+            by_target.setdefault(target, []).append(event)
+        lines += [f"    {state} --> {target}: {', '.join(events)}" for target, events in by_target.items()]
+        if not edges:
+            lines.append(f"    {state} --> [*]")
+    return "\n".join(lines)
+
+
+def drawn(text: str) -> str:
+    """The page with every diagram drawn anew."""
+    for name, table in TABLES.items():
+        begin, end = f"<!-- table {name} -->", "<!-- end -->"
+        before, mark, rest = text.partition(begin)
+        if not mark or end not in rest:
+            raise SystemExit(f"{PAGE.name} has no place for the table {name}")
+        text = f"{before}{begin}\n```mermaid\n{diagram(table)}\n```\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def main() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    new = drawn(text)
+    if "--check" in sys.argv[1:]:
+        raise SystemExit(0 if new == text else f"{PAGE.name} is not current: run make docs")
+    PAGE.write_text(new, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

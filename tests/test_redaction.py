@@ -1,0 +1,108 @@
+"""What was redacted is never shown, and everything around it stays."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.session import SESSION, chain
+from weft import (
+    ApprovalDecided,
+    ApprovalRequired,
+    BranchSummary,
+    CompactionSummary,
+    Continuation,
+    Custom,
+    ErrorCode,
+    Fact,
+    Failed,
+    FileRef,
+    Image,
+    MessageDelta,
+    MessageDeltaBatch,
+    Meta,
+    ModelChange,
+    ModelRef,
+    Redaction,
+    RunEnded,
+    RunStarted,
+    RuntimeInit,
+    SessionHeader,
+    StreamFailed,
+    SystemPromptOverride,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingLevelChange,
+    ToolCall,
+    ToolProgress,
+    ToolResult,
+    ToolStarted,
+    Usage,
+    assistant,
+    redacted,
+    tool,
+    user,
+    visible,
+    wire,
+)
+
+SECRET = "hunter2"
+KEPT = Continuation("p", "m", {"signature": SECRET})
+EXTRA: dict[str, Any] = {"new": SECRET}
+
+SECRETS: list[Fact] = [
+    SessionHeader(title=SECRET, metadata={"a": SECRET}, extra=EXTRA),
+    RunStarted(extra=EXTRA),
+    user(SECRET, Image("image/png", url=SECRET), FileRef(SECRET), meta=Meta(system=SECRET, extra=EXTRA)),
+    assistant(
+        Thinking(SECRET, continuation=KEPT),
+        Text(SECRET, metadata={"a": SECRET}),
+        ToolCall("c1", "search", {"q": SECRET}, executed_by="provider", result=ToolResult("c1", SECRET)),
+        meta=Meta(usage=Usage(1, 2), bad_args={"c1": SECRET}),
+    ),
+    tool(ToolResult("c1", SECRET, metadata={"a": SECRET}, is_error=True, error_code=ErrorCode.TOOL_FAILED)),
+    ToolStarted("c1", "search", {"q": SECRET}, title=SECRET),
+    ToolProgress("c1", SECRET, title=SECRET, metadata={"a": SECRET}),
+    ApprovalRequired("c1", "search", {"q": SECRET}, reason=SECRET),
+    ApprovalDecided("c1", "approve", original_arguments={"q": SECRET}, arguments={"q": SECRET}, reason=SECRET),
+    StreamFailed(Failed(ErrorCode.OVERLOADED, SECRET, raw_code=SECRET), parts=(Text(SECRET),)),
+    ModelChange(ModelRef("p", "m"), extra=EXTRA),
+    ThinkingLevelChange("high", extra=EXTRA),
+    RuntimeInit("local", {"a": SECRET}),
+    SystemPromptOverride(SECRET),
+    CompactionSummary(SECRET, "e1"),
+    BranchSummary(SECRET, "e1"),
+    Redaction("e1", SECRET),
+    MessageDeltaBatch((MessageDelta("r", 0, TextDelta(SECRET), SESSION[0].timestamp),)),
+    RunEnded("failed", reason=SECRET, error=Failed(ErrorCode.ABORTED, SECRET)),
+    Custom("note", {"a": SECRET}),
+]
+
+
+@pytest.mark.parametrize("fact", SECRETS, ids=lambda fact: fact.kind)
+def test_nothing_of_a_redacted_fact_is_left_but_its_shape(fact: Fact) -> None:
+    """D-5.6"""
+    entries = chain(fact, Redaction("e0"))
+    assert SECRET.encode() in wire.encode(entries[0])
+    shown = visible(entries)
+    assert SECRET.encode() not in wire.encode(shown[0])
+    assert shown[0].fact.kind == fact.kind
+    assert shown[1] == entries[1]
+
+
+def test_what_was_not_redacted_is_the_same_object() -> None:
+    assert all(one is other for one, other in zip(visible(SESSION), SESSION, strict=True))
+
+
+def test_a_redacted_message_keeps_its_calls_and_what_it_cost() -> None:
+    """D-5.6"""
+    call = ToolCall("c1", "search", {"q": SECRET})
+    shown = redacted(assistant(call, meta=Meta(usage=Usage(1, 2), cost_usd=0.5)))
+    assert shown == assistant(ToolCall("c1", "search", {}), meta=Meta(usage=Usage(1, 2), cost_usd=0.5))
+    assert redacted(user(SECRET)) == user("[redacted]")
+
+
+def test_unknown_keys_of_a_redacted_entry_are_not_shown() -> None:
+    entry = msgspec.structs.replace(chain(user("hi"))[0], extra=EXTRA)
+    assert visible([entry, chain(Redaction("e0"))[0]])[0].extra is None

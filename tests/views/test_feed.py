@@ -1,0 +1,169 @@
+"""The feed of 002."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.session import SESSION, chain
+from weft import (
+    ErrorCode,
+    Failed,
+    Message,
+    Meta,
+    PartValidationError,
+    Redaction,
+    RunStarted,
+    StreamFailed,
+    ToolCall,
+    ToolProgress,
+    ToolResult,
+    assistant,
+    tool,
+    user,
+)
+from weft.edge import Edge
+from weft.messages import stamped
+from weft.views import feed
+
+
+def messages(view: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = view["messages"]
+    return found
+
+
+SHOWN = messages(feed.dump(SESSION))
+
+
+def test_a_message_has_id_role_and_content() -> None:
+    """002-structure.1, D-1.6"""
+    assert {key: SHOWN[0][key] for key in ("id", "role", "content")} == {
+        "id": "m2",
+        "role": "system",
+        "content": [{"kind": "text", "payload": {"text": "Be brief."}}],
+    }
+
+
+def test_an_answer_has_its_time_cost_duration_and_response_id() -> None:
+    """002-structure.2, 002-metadata.2, 002-metadata.3, 002-metadata.4, 002-metadata.5, D-1.6"""
+    answer = SHOWN[2]
+    keys = ("timestamp", "cost_usd", "duration_ms", "response_id")
+    assert {key: answer[key] for key in keys} == {
+        "timestamp": "2026-01-02T03:04:09Z",
+        "cost_usd": 0.25,
+        "duration_ms": 1500,
+        "response_id": "msg_1",
+    }
+
+
+def test_every_message_made_at_the_edge_has_a_unique_uuid() -> None:
+    """002-metadata.1"""
+    edge = Edge()
+    made = [stamped(user("hi"), id=edge.new_id(), timestamp=edge.now()) for _ in range(100)]
+    ids = {message.id for message in made}
+    assert len(ids) == 100
+    assert {UUID(str(id)).version for id in ids} == {7}
+
+
+def test_a_koding_request_is_marked_and_brings_its_context() -> None:
+    """002-options.1, 002-options.2, 002-options.3, D-1.6"""
+    assert SHOWN[1]["options"] == {"is_koding_request": True, "koding_context": "src/a.py"}
+    assert "options" not in SHOWN[0]
+
+
+def test_progress_stands_between_the_messages() -> None:
+    """002-progress.1, 002-progress.2, 002-progress.3, 002-progress.4, D-1.6"""
+    progress = SHOWN[3]
+    assert progress["type"] == "progress"
+    assert progress["content"] == "halfway"
+    assert (progress["tool_use_id"], progress["sibling_tool_use_ids"]) == ("c1", ["c2"])
+    assert progress["tools"] == ["weather", "clock"]
+    assert progress["normalized_messages"] == [SHOWN[2]]
+
+
+def test_progress_shows_the_results_its_siblings_already_have() -> None:
+    """002-progress.4"""
+    calls = assistant(ToolCall("c1", "a", {}), ToolCall("c2", "b", {}))
+    entries = chain(calls, tool(ToolResult("c2", "two")), ToolProgress("c1", "half"))
+    *shown, progress = messages(feed.dump(entries))
+    assert progress["normalized_messages"] == shown
+
+
+def test_two_results_in_one_message_are_shown_once() -> None:
+    calls = assistant(ToolCall("c1", "a", {}), ToolCall("c2", "b", {}), ToolCall("c3", "c", {}))
+    both = tool(ToolResult("c1", "one"), ToolResult("c2", "two"))
+    *shown, progress = messages(feed.dump(chain(calls, both, ToolProgress("c3", "half"))))
+    assert progress["normalized_messages"] == shown
+
+
+def test_progress_of_a_call_nobody_made_stands_alone() -> None:
+    (progress,) = messages(feed.dump(chain(ToolProgress("c9", "half"))))
+    assert (progress["sibling_tool_use_ids"], progress["normalized_messages"], progress["tools"]) == ([], [], [])
+
+
+def test_a_failed_model_call_is_a_message_marked_as_an_api_error() -> None:
+    """002-errors.1, D-7.2"""
+    failure = SHOWN[6]
+    assert failure["is_api_error_message"] is True
+    assert failure["role"] == "assistant"
+    assert failure["content"] == [{"kind": "text", "payload": {"text": "busy"}}]
+    assert failure["error_code"] == "overloaded"
+    (silent,) = messages(feed.dump(chain(StreamFailed(Failed(ErrorCode.TIMEOUT)))))
+    assert silent["content"] == [{"kind": "text", "payload": {"text": "timeout"}}]
+
+
+def test_what_the_feed_cannot_carry_is_counted_at_its_head() -> None:
+    view = feed.dump(SESSION)
+    assert list(view)[:3] == ["view", "session_id", "omitted"]
+    assert view["omitted"] == {
+        "compaction_summary": 1,
+        "meta.finish_reason": 2,
+        "meta.model": 1,
+        "meta.usage": 1,
+        "run_ended": 1,
+        "run_started": 1,
+        "session_header": 1,
+        "tool_started": 1,
+    }
+
+
+def test_the_feed_reads_back() -> None:
+    """D-1.6.1"""
+    entries = feed.load(feed.dump(SESSION))
+    assert messages(feed.dump(entries)) == SHOWN
+    facts = [entry.fact for entry in entries]
+    assert [fact for fact in facts if isinstance(fact, Message)][0].text == "Be brief."
+    assert (
+        StreamFailed(Failed(ErrorCode.OVERLOADED, "busy", retryable=True), response_id="msg_2", duration_ms=10) in facts
+    )
+    assert RunStarted(tools=("weather", "clock")) in facts
+    assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+    assert [entry.parent_id for entry in entries][1:] == [entry.id for entry in entries][:-1]
+
+
+def test_a_message_marked_as_an_error_without_a_code_stays_a_message() -> None:
+    marked = assistant("no", meta=Meta(is_api_error_message=True))
+    (entry,) = feed.load(feed.dump(chain(marked)))[1:]
+    assert isinstance(entry.fact, Message)
+    assert entry.fact.meta == Meta(is_api_error_message=True)
+
+
+def test_tools_that_stay_the_same_are_told_once() -> None:
+    entries = feed.load(feed.dump(chain(RunStarted(tools=("a",)), ToolProgress("c1", "1"), ToolProgress("c1", "2"))))
+    assert [entry.fact.kind for entry in entries] == ["session_header", "run_started", "tool_progress", "tool_progress"]
+
+
+def test_a_redaction_is_honoured() -> None:
+    """D-5.6"""
+    (shown,) = messages(feed.dump(chain(user("secret"), Redaction("e0"))))
+    assert shown["content"] == [{"kind": "text", "payload": {"text": "[redacted]"}}]
+
+
+def test_another_view_is_not_a_feed() -> None:
+    with pytest.raises(PartValidationError) as caught:
+        feed.load({"view": "ledger", "session_id": "s", "messages": []})
+    assert caught.value.path == "$.view"
+
+
+def test_no_entries_are_a_feed_too() -> None:
+    assert feed.load(feed.dump([])) == ()

@@ -1,0 +1,48 @@
+"""The ledger: everything, in canonical JSON."""
+
+import pytest
+
+from tests.session import SESSION, chain
+from weft import PartValidationError, Redaction, user, visible, wire
+from weft.views import ledger
+
+
+def test_the_ledger_carries_everything_and_reads_back() -> None:
+    """D-1.5, D-1.1"""
+    shown = ledger.dump(SESSION)
+    assert (shown["view"], shown["sessionId"], shown["omitted"]) == ("ledger", "s", {})
+    assert shown["entries"] == [wire.dump(entry) for entry in SESSION]
+    assert ledger.load(shown) == tuple(SESSION)
+
+
+def test_parts_in_the_ledger_are_kind_and_payload_in_camel_case() -> None:
+    """D-1.5"""
+    part = ledger.dump(SESSION)["entries"][4]["payload"]["parts"][2]
+    assert part == {
+        "kind": "tool_call",
+        "payload": {"toolCallId": "c1", "toolName": "weather", "arguments": {"city": "Paris"}},
+    }
+
+
+def test_a_redaction_is_honoured() -> None:
+    """D-5.6"""
+    entries = chain(user("secret"), Redaction("e0"))
+    assert ledger.load(ledger.dump(entries)) == visible(entries)
+
+
+def test_another_view_is_not_a_ledger() -> None:
+    with pytest.raises(PartValidationError, match="this is a feed") as caught:
+        ledger.load({"view": "feed", "sessionId": "s", "entries": []})
+    assert caught.value.path == "$.view"
+
+
+def test_a_broken_entry_is_named_by_its_path() -> None:
+    shown = ledger.dump(SESSION)
+    shown["entries"][3]["payload"]["parts"][0]["payload"]["text"] = 5
+    with pytest.raises(PartValidationError) as caught:
+        ledger.load(shown)
+    assert caught.value.path == "$.entries[3].payload.parts[0].payload.text"
+
+
+def test_no_entries_are_a_ledger_too() -> None:
+    assert ledger.load(ledger.dump([])) == ()
