@@ -17,6 +17,7 @@ from weft import (
     Span,
     Text,
     ToolCall,
+    ToolContent,
     ToolProgress,
     ToolResult,
     ToolStarted,
@@ -276,10 +277,15 @@ def test_the_first_outcome_of_a_call_holds() -> None:
 
 def test_facts_about_calls_that_are_not_open_change_nothing() -> None:
     """000-6.3"""
-    nobody = [ToolStarted("c9", "x", {}), ToolProgress("c9", "x"), answered(ToolResult("c9", "x")), RunEnded("failed")]
+    nobody: list[Fact] = [
+        ToolStarted("c9", "x", {}),
+        ToolProgress("c9", "x"),
+        answered(ToolResult("c9", "x")),
+        RunEnded("failed"),
+    ]
     assert tool_state.fold_tools(entries(*nobody)) == {}
     over = [asked(CALL), answered(ToolResult("c1", "rain"))]
-    late = [ToolStarted("c1", "weather", {}), ToolProgress("c1", "x", title="late"), asked(CALL)]
+    late: list[Fact] = [ToolStarted("c1", "weather", {}), ToolProgress("c1", "x", title="late"), asked(CALL)]
     assert tool_state.fold_tools(entries(*over, *late)) == tool_state.fold_tools(entries(*over))
 
 
@@ -294,7 +300,7 @@ def test_a_call_the_provider_executed_is_over_when_it_is_told() -> None:
 def test_every_kind_of_content_has_a_text() -> None:
     """003-BR-09, D-7.4"""
     image, file = Image("image/png", data=b"x"), FileRef("a.txt")
-    texts = {
+    texts: dict[str, ToolContent] = {
         "rain": "rain",
         tool_state.NO_OUTPUT: "",
         '{"a":1}': {"a": 1},

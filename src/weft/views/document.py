@@ -5,12 +5,11 @@ One assistant message is one step: `StepStartPart`, its content, `StepFinishPart
 for it. What a document cannot carry (system messages, failed model calls, approvals, ...) is counted at its head.
 """
 
-from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from weft.deltas import Usage
 from weft.document_parts import (
@@ -36,7 +35,7 @@ from weft.ids import as_uuid, derived_id
 from weft.messages import Message, Meta, Snapshots, Summary
 from weft.parts import FileRef, Image, Part, Span, Text, Thinking, ToolCall, ToolResult
 from weft.tool_state import ToolFold
-from weft.views.document_load import DOCUMENT, load, try_load
+from weft.views.document_load import DOCUMENT, data_url, load, try_load
 from weft.views.fold import Fold
 
 __all__ = ["DOCUMENT", "Document", "dump", "load", "try_load"]
@@ -135,8 +134,10 @@ class Document(Fold):
         snapshots = meta.snapshots or Snapshots()
         if is_step:
             yield stamp.on(StepStartPart, "step-start", snapshot=snapshots.start)
+        seen: set[str | None] = set()
         for index, part in enumerate(message.parts):
-            yield self._part(part, index, stamp)
+            yield self._part(replace(part, id=None) if part.id in seen else part, index, stamp)
+            seen.add(part.id)
         if is_step and meta.finish_reason is not None:
             reason = meta.finish_reason
             yield stamp.on(
@@ -185,12 +186,10 @@ class Document(Fold):
         result = call.result or self._results[call.tool_call_id]
         content = result.content if isinstance(result.content, tuple) else ()
         media = [part for part in content if not isinstance(part, Text)]
-        return msgspec.structs.replace(
+        return replace(
             state,
             title=state.title or call.tool_name,
-            time=msgspec.structs.replace(
-                state.time, compacted=self._compacted.get(call.tool_call_id, result.compacted_at)
-            ),
+            time=replace(state.time, compacted=self._compacted.get(call.tool_call_id, result.compacted_at)),
             attachments=tuple(_file(part, f"{call.tool_call_id}/{n}", stamp) for n, part in enumerate(media)) or None,
         )
 
@@ -241,7 +240,9 @@ def _tokens(usage: Usage | None) -> TokenStats | None:
 def _file(part: Image | FileRef, place: str | int, stamp: _Stamp) -> FilePart:
     mime = part.mime_type or "application/octet-stream"
     path = part.path if isinstance(part, FileRef) else None
-    url = part.url or (f"file://{path}" if part.data is None else f"data:{mime};base64,{b64encode(part.data).decode()}")
+    url = part.url
+    if url is None:
+        url = f"file://{path}" if part.data is None else data_url(mime, part.data)
     return stamp.on(
         FilePart,
         place,

@@ -1,0 +1,149 @@
+"""The tree of errors: who is to blame, with which code, and what a caller may read from it."""
+
+import copy
+import pickle
+
+import pytest
+
+from weft import errors
+from weft.errors import (
+    AgentError,
+    Conflict,
+    ErrorCode,
+    InvalidStateTransition,
+    MissingRequiredField,
+    ModelError,
+    NotFound,
+    PartValidationError,
+    StoreError,
+    StreamError,
+    ToolError,
+    WeftError,
+)
+
+DEFAULT_CODES = {
+    WeftError: ErrorCode.INVALID_VALUE,
+    StreamError: ErrorCode.CONTRACT_VIOLATION,
+    ModelError: ErrorCode.PROVIDER_ERROR,
+    PartValidationError: ErrorCode.INVALID_VALUE,
+    MissingRequiredField: ErrorCode.MISSING_FIELD,
+    ToolError: ErrorCode.TOOL_FAILED,
+    AgentError: ErrorCode.LIMIT_EXCEEDED,
+    StoreError: ErrorCode.STORAGE_FAILED,
+    NotFound: ErrorCode.NOT_FOUND,
+    Conflict: ErrorCode.CONFLICT,
+}
+
+
+def test_every_error_has_one_root_and_every_code_is_an_enum() -> None:
+    """D-2.7"""
+    classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+    assert set(classes) == {*DEFAULT_CODES, InvalidStateTransition}
+    assert all(issubclass(cls, WeftError) for cls in classes)
+    assert all(isinstance(cls.default_code, ErrorCode) for cls in classes)
+    assert {cls.__name__ for cls in classes} | {"ErrorCode"} == set(errors.__all__)
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
+    drawn: dict[str, str] = {}
+    path: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        stripped = line.lstrip(" │├└─")
+        name = stripped.split(" ")[0]
+        if name in errors.__all__:
+            depth = (len(line) - len(stripped) - 4) // 4
+            path[depth:] = [name]
+            drawn[name] = path[depth - 1] if depth else "Exception"
+    assert drawn == {cls.__name__: cls.__bases__[0].__name__ for cls in (*DEFAULT_CODES, InvalidStateTransition)}
+
+
+@pytest.mark.parametrize("cls", DEFAULT_CODES)
+def test_an_error_carries_message_code_and_whether_to_try_again(cls: type[WeftError]) -> None:
+    error = cls("it broke")
+    assert (error.message, error.code, error.cause) == ("it broke", DEFAULT_CODES[cls], None)
+    assert error.retryable is error.code.retryable
+    assert str(error).startswith("it broke")
+
+
+def test_a_caller_may_say_otherwise_than_the_code() -> None:
+    cause = OSError("cable")
+    error = ModelError("no", code=ErrorCode.TIMEOUT, retryable=False, cause=cause, status=504, retry_after_ms=10)
+    assert (error.code, error.retryable, error.status, error.retry_after_ms) == (ErrorCode.TIMEOUT, False, 504, 10)
+    assert error.cause is error.__cause__ is cause
+
+
+def test_an_error_without_a_cause_does_not_hide_what_was_going_on() -> None:
+    with pytest.raises(ToolError) as caught:
+        try:
+            raise OSError("the real fault")
+        except OSError:
+            raise ToolError("the tool failed")  # noqa: B904 - the context is what is tested
+    assert isinstance(caught.value.__context__, OSError)
+    assert not caught.value.__suppress_context__
+
+
+def test_what_may_succeed_later_is_retryable_and_nothing_else() -> None:
+    assert {code.value for code in ErrorCode if code.retryable} == {
+        "stream_truncated",
+        "stream_malformed",
+        "rate_limited",
+        "overloaded",
+        "server_error",
+        "connection_failed",
+        "timeout",
+    }
+
+
+def test_a_code_is_its_own_small_text() -> None:
+    assert all(code.value == code.name.lower() == str(code) for code in ErrorCode)
+
+
+def test_a_stream_error_names_its_rule() -> None:
+    error = StreamError("late", rule="000-5.1", code=ErrorCode.STREAM_TOO_LARGE)
+    assert (error.rule, str(error), error.code) == ("000-5.1", "late [000-5.1]", ErrorCode.STREAM_TOO_LARGE)
+    assert StreamError("late").rule is None
+
+
+def test_an_invalid_transition_tells_what_was_possible() -> None:
+    error = InvalidStateTransition("open", "fly", iter(["close", "lock"]))
+    assert (error.current, error.attempted, error.valid) == ("open", "fly", ("close", "lock"))
+    assert error.code is ErrorCode.INVALID_TRANSITION
+    assert "close, lock" in str(error)
+    assert "nothing" in str(InvalidStateTransition("open", "fly", ()))
+    assert error.details == {
+        "currentStatus": "open",
+        "attemptedStatus": "fly",
+        "validTransitions": ["close", "lock"],
+    }
+
+
+def test_a_validation_error_says_where_and_which_rule() -> None:
+    error = PartValidationError("no", path="$.text", rule="000-3.2.3")
+    assert str(error) == "no [000-3.2.3] - at `$.text`"
+    assert str(PartValidationError("no")) == "no - at `$`"
+    outer = error.under(".payload").under("[2]").under(".parts")
+    assert outer is error
+    assert outer.path == "$.parts[2].payload.text"
+
+
+def test_a_conflict_tells_the_real_tail() -> None:
+    assert Conflict("moved on", tail="e9").tail == "e9"
+    assert Conflict("moved on").tail is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StreamError("late", rule="000-5.1"),
+        ModelError("no", code=ErrorCode.TIMEOUT, status=504),
+        InvalidStateTransition("open", "fly", ["close"]),
+        PartValidationError("no", path="$.text", rule="000-3.2.3"),
+        MissingRequiredField("no", path="$.text"),
+        Conflict("moved on", tail="e9"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_can_be_copied_and_sent_to_another_process(error: WeftError) -> None:
+    for twin in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert type(twin) is type(error)
+        assert (str(twin), vars(twin)) == (str(error), vars(error))

@@ -1,0 +1,114 @@
+"""Each demand of `check_history`, refused once; and the rows of rules."""
+
+import pytest
+
+from weft.errors import ErrorCode, PartValidationError
+from weft.history_rules import RULES, STRICTEST, HistoryRules, check_history
+from weft.messages import Message, Meta, assistant, system, tool, user
+from weft.parts import Continuation, Text, Thinking, ToolCall, ToolResult
+
+LENIENT = HistoryRules(
+    merge_same_role=False,
+    starts_with_user=False,
+    allows_assistant_last=True,
+    allows_user_after_tool=True,
+    allows_paused_last=True,
+    allows_empty_text=True,
+    allows_signed_empty_text=True,
+    call_id_pattern=None,
+)
+CALL, RESULT = ToolCall("abcdefghi", "read", {}), ToolResult("abcdefghi", "done")
+OTHER, OTHER_RESULT = ToolCall("abcdefghj", "read", {}), ToolResult("abcdefghj", "done")
+SEARCH = ToolCall("abcdefghk", "search", {}, executed_by="provider")
+
+
+def test_a_history_that_all_providers_take_has_no_fault() -> None:
+    history = [
+        system("be brief"),
+        user("read", Text("", ignored=True)),
+        assistant(Thinking("hm"), SEARCH, CALL, OTHER),
+        tool(RESULT, OTHER_RESULT),
+        assistant("done"),
+        system("and polite"),
+        user("thanks"),
+    ]
+    assert check_history(history) == []
+
+
+@pytest.mark.parametrize(
+    ("history", "fault"),
+    [
+        ([assistant(CALL)], "the history ends with calls without a result: ['abcdefghi']"),
+        ([assistant(CALL), user("x")], "messages[1]: calls without a result come before it: ['abcdefghi']"),
+        ([assistant(CALL), tool(RESULT), tool(RESULT)], "messages[2]: the result of 'abcdefghi' does not belong here"),
+        ([tool(RESULT)], "messages[0]: the result of 'abcdefghi' does not belong here"),
+        ([assistant(SEARCH), user("x"), assistant(SEARCH)], "messages[2]: an earlier call has the id 'abcdefghk' too"),
+        ([assistant(SEARCH, meta=Meta(open_calls=("abcdefghk",)))], "messages[0]: call 'abcdefghk' is not complete"),
+        ([user()], "messages[0]: nothing is said"),
+        ([user(" ")], "messages[0]: nothing is said"),
+        ([assistant(Thinking("hm"))], "messages[0]: nothing is said"),
+        ([assistant("a", Thinking("hm"))], "messages[0]: it ends with reasoning"),
+    ],
+)
+def test_what_every_provider_refuses_is_named(history: list[Message], fault: str) -> None:
+    assert check_history(history, LENIENT) == [fault]
+
+
+def test_results_out_of_order_are_refused() -> None:
+    faults = check_history([assistant(CALL, OTHER), tool(OTHER_RESULT, RESULT)], LENIENT)
+    assert faults[0] == "messages[1]: the result of 'abcdefghj' does not belong here"
+
+
+@pytest.mark.parametrize(
+    ("history", "fault"),
+    [
+        ([user("a"), user("b")], "messages[1]: a second message of role user in a row"),
+        ([assistant("a"), user("b")], "the history does not start with the user"),
+        ([system("a")], "the history does not start with the user"),
+        ([], "the history does not start with the user"),
+        ([user("a"), assistant("b"), system("c")], "the history ends with the assistant"),
+        (
+            [user("a"), assistant(CALL), tool(RESULT), user("b")],
+            "messages[3]: the user speaks before the assistant has seen the results",
+        ),
+        (
+            [user("a"), assistant(CALL), tool(RESULT), system("b")],
+            "messages[3]: the system speaks before the assistant has seen the results",
+        ),
+        ([user("a", "")], "messages[0]: blank text"),
+        (
+            [user("a"), assistant(CALL), tool(ToolResult("abcdefghi", (Text(" "), Text("", ignored=True))))],
+            "messages[2]: blank text",
+        ),
+        (
+            [user("a"), assistant(ToolCall("call_1", "read", {})), tool(ToolResult("call_1", "x"))],
+            "messages[1]: 'call_1' is not allowed as the id of a call",
+        ),
+    ],
+)
+def test_what_the_strictest_provider_refuses_is_named(history: list[Message], fault: str) -> None:
+    assert check_history(history, STRICTEST) == [fault]
+    assert check_history(history, LENIENT) == []
+
+
+def test_an_answer_with_paused_tools_of_the_provider_may_be_last_where_it_goes_on_with_it() -> None:
+    paused = [user("a"), assistant(SEARCH, meta=Meta(finish_reason="pause"))]
+    assert check_history(paused, RULES["anthropic-messages"]) == []
+    assert check_history(paused) == ["the history ends with the assistant"]
+    for other in (assistant("b", meta=Meta(finish_reason="pause")), assistant(SEARCH, meta=Meta()), assistant(SEARCH)):
+        assert check_history([user("a"), other], RULES["anthropic-messages"]) == ["the history ends with the assistant"]
+
+
+def test_empty_text_with_a_signature_says_something() -> None:
+    signed = Text("", continuation=Continuation("gemini-generate", "m", {"thoughtSignature": "c2ln"}))
+    assert check_history([user("a"), assistant(signed), user("b")], RULES["gemini-generate"]) == []
+    assert check_history([user(signed)], RULES["gemini-generate"]) == [
+        "messages[0]: blank text",
+        "messages[0]: nothing is said",
+    ]
+
+
+def test_rules_that_refuse_the_ids_which_repair_makes_do_not_exist() -> None:
+    with pytest.raises(PartValidationError) as caught:
+        HistoryRules(call_id_pattern="call_.+")
+    assert caught.value.code is ErrorCode.INVALID_CONFIG

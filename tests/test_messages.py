@@ -1,0 +1,107 @@
+"""Messages: which parts a role may hold, the short ways to write one, and how one becomes a fact."""
+
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import pytest
+
+from weft.errors import PartValidationError
+from weft.messages import ROLE_PARTS, Message, Meta, Role, assistant, stamped, system, tool, user
+from weft.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ONE_OF_EACH: list[Part] = [
+    Text("a"),
+    Thinking("b"),
+    ToolCall("c1", "t", {}),
+    ToolResult("c1", "r"),
+    Image("image/png", url="u"),
+    FileRef("f"),
+]
+RULES = {"system": "000-3.2.9", "user": "000-3.2.10", "assistant": "000-3.2.11", "tool": "000-3.2.12"}
+ALLOWED = {
+    "system": {"text", "thinking"},
+    "user": {"text", "image", "file_ref"},
+    "assistant": {"text", "thinking", "tool_call"},
+    "tool": {"tool_result"},
+}
+
+
+def test_there_are_four_roles() -> None:
+    """000-3.1.2"""
+    assert get_args(Role) == ("system", "user", "assistant", "tool") == tuple(ROLE_PARTS)
+
+
+@pytest.mark.parametrize("part", ONE_OF_EACH, ids=lambda part: part.kind)
+@pytest.mark.parametrize("role", get_args(Role))
+def test_a_role_holds_its_own_kinds_of_part_only(role: Role, part: Part) -> None:
+    """000-3.2.9, 000-3.2.10, 000-3.2.11, 000-3.2.12"""
+    if part.kind in ALLOWED[role]:
+        assert Message(role, (part,)).parts == (part,)
+        return
+    with pytest.raises(PartValidationError) as caught:
+        Message(role, (part,))
+    assert (caught.value.path, caught.value.rule) == ("$.parts[0]", RULES[role])
+
+
+def test_an_unknown_role_is_refused() -> None:
+    role: Any = "developer"
+    with pytest.raises(PartValidationError) as caught:
+        Message(role, ())
+    assert (caught.value.path, caught.value.rule) == ("$.role", "000-3.1.2")
+
+
+def test_parts_are_a_tuple() -> None:
+    parts: Any = [Text("hi")]
+    with pytest.raises(PartValidationError) as caught:
+        Message("user", parts)
+    assert (caught.value.path, caught.value.rule) == ("$.parts", "000-3.1.1")
+
+
+def test_what_is_no_part_is_refused_by_its_name() -> None:
+    parts: Any = ("hi",)
+    with pytest.raises(PartValidationError, match="str"):
+        Message("user", parts)
+
+
+@pytest.mark.parametrize(
+    ("role", "parts"),
+    [
+        ("assistant", (Text("a"), ToolCall("c1", "t", {}), ToolCall("c1", "u", {}))),
+        ("tool", (ToolResult("c0", "a"), ToolResult("c1", "a"), ToolResult("c1", "b"))),
+    ],
+)
+def test_a_call_id_appears_once_in_a_message(role: Role, parts: tuple[Part, ...]) -> None:
+    """000-6.1, 000-3.2.15"""
+    with pytest.raises(PartValidationError) as caught:
+        Message(role, parts)
+    assert (caught.value.path, caught.value.rule) == ("$.parts[2].payload.toolCallId", "000-6.1")
+
+
+def test_the_content_can_be_read_by_kind() -> None:
+    """000-3.2.14, 004-relations.2"""
+    calls = (ToolCall("c1", "t", {}), ToolCall("c2", "t", {}))
+    message = Message("assistant", (Thinking("h"), Text("a"), calls[0], Thinking("m"), Text("b"), calls[1]))
+    assert (message.text, message.thinking, message.tool_calls) == ("ab", "hm", calls)
+    results = (ToolResult("c1", "r"), ToolResult("c2", "s"))
+    assert tool(*results).tool_results == results
+    assert message.tool_results == tool(*results).tool_calls == ()
+    assert assistant("hi").tool_calls == ()
+
+
+def test_short_spellings_make_messages() -> None:
+    image = Image("image/png", url="u")
+    meta = Meta(agent="a")
+    assert user("look", image, meta=meta) == Message("user", (Text("look"), image), meta=meta)
+    assert system("be kind") == Message("system", (Text("be kind"),))
+    assert assistant(Thinking("h"), "hi", meta=meta) == Message("assistant", (Thinking("h"), Text("hi")), meta=meta)
+    assert tool() == Message("tool", ())
+
+
+def test_stamping_gives_what_is_missing_and_keeps_what_is_there() -> None:
+    """000-8.1"""
+    fresh = stamped(user("hi"), id="m1", timestamp=NOON)
+    assert (fresh.id, fresh.timestamp, fresh.run_id) == ("m1", NOON, None)
+    again = stamped(fresh, id="m2", timestamp=NOON.replace(hour=13), run_id="r1")
+    assert (again.id, again.timestamp, again.run_id) == ("m1", NOON, "r1")
+    assert again.parts is fresh.parts

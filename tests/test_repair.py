@@ -1,0 +1,381 @@
+"""What repair does to each kind of damage, one at a time."""
+
+import pytest
+
+from weft.errors import ErrorCode
+from weft.messages import Message, Meta, assistant, system, tool, user
+from weft.parts import Continuation, Image, Part, Text, Thinking, ToolCall, ToolResult
+from weft.repair import (
+    BRIDGE,
+    CLOSING,
+    INTERRUPTED,
+    OPENING,
+    RULES,
+    HistoryRules,
+    Repaired,
+    RepairNote,
+    repair,
+)
+
+# Nothing but the demands that all providers share.
+LENIENT = HistoryRules(
+    merge_same_role=False,
+    starts_with_user=False,
+    allows_assistant_last=True,
+    allows_user_after_tool=True,
+    allows_paused_last=True,
+    allows_empty_text=True,
+    allows_signed_empty_text=True,
+    call_id_pattern=None,
+)
+ANTHROPIC = RULES["anthropic-messages"]
+GEMINI = RULES["gemini-generate"]
+MISTRAL = RULES["mistral-chat"]
+
+
+def call(call_id: str, **facts: str) -> ToolCall:
+    return ToolCall(call_id, "read", {"path": "x", **facts})
+
+
+def result(call_id: str, content: str = "done") -> ToolResult:
+    return ToolResult(call_id, content)
+
+
+def lost(call_id: str) -> ToolResult:
+    return ToolResult(call_id, INTERRUPTED, is_error=True, error_code=ErrorCode.TOOL_INTERRUPTED)
+
+
+def only_note(repaired: Repaired) -> RepairNote:
+    (note,) = repaired.notes
+    return note
+
+
+# -- good histories
+
+
+def test_a_good_history_comes_back_as_the_same_objects() -> None:
+    history = [
+        system("be brief"),
+        user("read both"),
+        assistant(Thinking("two files"), call("abcdefghi"), call("abcdefghj")),
+        tool(result("abcdefghi"), result("abcdefghj")),
+        assistant("read"),
+        user("thanks"),
+    ]
+    repaired = repair(history)
+    assert all(after is before for after, before in zip(repaired.messages, history, strict=True))
+    assert repaired.notes == ()
+
+
+def test_results_in_one_message_each_are_left_so_where_that_is_allowed() -> None:
+    history = (assistant(call("a"), call("b")), tool(result("a")), tool(result("b")), assistant("ok"))
+    assert repair(history, LENIENT) == Repaired(history)
+
+
+def test_a_call_with_bad_arguments_is_an_ordinary_call() -> None:
+    bad = ToolCall("a", "read", {}, raw_args_text='{"path": ')
+    history = (assistant(bad, meta=Meta(bad_args={"a": "cut off"})), tool(result("a")))
+    assert repair(history, LENIENT) == Repaired(history)
+
+
+# -- calls and results
+
+
+def test_a_dangling_call_is_closed_with_an_error_directly_behind_its_message() -> None:
+    repaired = repair([assistant("I read", call("a")), user("stop")], LENIENT)
+    assert repaired.messages == (assistant("I read", call("a")), tool(lost("a")), user("stop"))
+    assert only_note(repaired) == RepairNote(0, "added", "an error result for call 'a'", "it has no result")
+
+
+def test_only_the_calls_without_a_result_are_closed_and_the_order_is_that_of_the_calls() -> None:
+    history = [assistant(call("a"), call("b"), call("c")), tool(result("a"), result("c"))]
+    assert repair(history, LENIENT).messages[1] == tool(result("a"), lost("b"), result("c"))
+
+
+def test_a_result_behind_other_messages_is_moved_to_its_call_and_they_stay_behind_it() -> None:
+    late = tool(result("a"))
+    repaired = repair([assistant(call("a")), user("wait"), system("hurry"), late], LENIENT)
+    assert repaired.messages == (assistant(call("a")), late, user("wait"), system("hurry"))
+    assert repaired.messages[1] is late
+    assert (only_note(repaired).index, only_note(repaired).action) == (3, "moved")
+
+
+def test_results_are_put_into_the_order_of_their_calls() -> None:
+    repaired = repair([assistant(call("a"), call("b")), tool(result("b"), result("a"))], LENIENT)
+    assert repaired.messages[1] == tool(result("a"), result("b"))
+    assert only_note(repaired) == RepairNote(0, "moved", "results", "they stand in the order of their calls")
+
+
+def test_interleaved_results_of_two_messages_become_one_message() -> None:
+    history = [assistant(call("a"), call("b"), call("c")), tool(result("a"), result("c")), tool(result("b"))]
+    assert repair(history, LENIENT).messages[1:] == (tool(result("a"), result("b"), result("c")),)
+
+
+def test_results_of_two_messages_calls_in_one_message_are_parted() -> None:
+    history = [assistant(call("a")), assistant(call("b")), tool(result("a"), result("b"))]
+    repaired = repair(history, LENIENT)
+    assert repaired.messages == (assistant(call("a")), tool(result("a")), assistant(call("b")), tool(result("b")))
+
+
+@pytest.mark.parametrize(
+    ("history", "why"),
+    [
+        ([user("hi"), tool(result("a"))], "no call before it has this id"),
+        ([tool(result("a")), user("hi")], "no call before it has this id"),
+        ([assistant(call("a")), tool(result("a")), tool(result("a", "again"))], "its call needs no further result"),
+        (
+            [assistant(ToolCall("a", "search", {}, executed_by="provider")), tool(result("a"))],
+            "its call needs no further result",
+        ),
+    ],
+)
+def test_a_result_that_nobody_waits_for_is_dropped(history: list[Message], why: str) -> None:
+    repaired = repair(history, LENIENT)
+    (place,) = (place for place, message in enumerate(history) if message not in repaired.messages)
+    assert only_note(repaired) == RepairNote(place, "dropped", "a result for call 'a'", why)
+    assert len(repaired.messages) == len(history) - 1
+
+
+def test_a_tool_message_without_results_is_dropped() -> None:
+    assert repair([user("hi"), tool()], LENIENT).messages == (user("hi"),)
+
+
+def test_a_call_that_the_provider_executed_needs_no_result_message() -> None:
+    history = (assistant(ToolCall("a", "search", {}, executed_by="provider", result=result("a")), "found"),)
+    assert repair(history, LENIENT) == Repaired(history)
+
+
+# -- calls that never arrived whole
+
+
+def test_a_call_whose_arguments_never_completed_is_dropped_and_the_text_is_kept() -> None:
+    partial = assistant("I will read", call("a"), call("b"), meta=Meta(aborted=True, open_calls=("b",)))
+    repaired = repair([partial, tool(result("a"), result("b", "not run"))], LENIENT)
+    assert repaired.messages == (assistant("I will read", call("a"), meta=Meta(aborted=True)), tool(result("a")))
+    assert only_note(repaired).what == "call 'b', with its result if any"
+
+
+def test_a_message_of_nothing_but_an_unfinished_call_is_dropped_with_it() -> None:
+    partial = assistant(Thinking("hm"), call("a"), meta=Meta(open_calls=("a",)))
+    assert repair([user("go"), partial], LENIENT).messages == (user("go"),)
+
+
+def test_what_the_meta_says_of_a_dropped_call_goes_with_it() -> None:
+    meta = Meta(open_calls=("b",), bad_args={"a": "cut", "b": "cut", "z": "cut"})
+    repaired = repair([assistant(call("a"), call("b"), meta=meta)], LENIENT)
+    assert repaired.messages[0].meta == Meta(bad_args={"a": "cut"})
+
+
+# -- ids
+
+
+def test_an_id_that_occurs_again_is_renamed_together_with_its_result() -> None:
+    history = [assistant(call("a")), tool(result("a", "1")), assistant(call("a")), tool(result("a", "2"))]
+    repaired = repair(history, LENIENT)
+    (made,) = (one.tool_call_id for one in repaired.messages[2].tool_calls)
+    assert made != "a"
+    assert repaired.messages == (history[0], history[1], assistant(call(made)), tool(result(made, "2")))
+    assert only_note(repaired) == RepairNote(2, "renamed", f"call 'a' to {made!r}", "an earlier call has this id")
+
+
+def test_a_result_belongs_to_the_nearest_call_before_it_that_has_none() -> None:
+    history = [assistant(call("a", at="1")), assistant(call("a", at="2")), tool(result("a")), tool(result("a", "late"))]
+    repaired = repair(history, LENIENT)
+    first, first_result, second, second_result = repaired.messages
+    assert (first.tool_calls[0].arguments["at"], first_result.tool_results[0].content) == ("1", "late")
+    assert (second.tool_calls[0].arguments["at"], second_result.tool_results[0].content) == ("2", "done")
+
+
+def test_an_id_that_a_provider_refuses_is_renamed_the_same_way_each_time() -> None:
+    history = [user("x"), assistant(call("functions.read:0")), tool(result("functions.read:0"))]
+    repaired = repair(history, MISTRAL)
+    (made,) = (one.tool_call_id for one in repaired.messages[1].tool_calls)
+    assert len(made) == 9
+    assert made.isalnum()
+    assert repaired.messages[2] == tool(result(made))
+    assert only_note(repaired).why == "an id of this form is refused"
+    assert repair(history, MISTRAL) == repaired
+    assert repair(history, ANTHROPIC).messages == repaired.messages
+
+
+def test_an_id_is_made_that_no_other_call_has() -> None:
+    made = repair([assistant(call("a"))], MISTRAL).messages[0].tool_calls[0].tool_call_id
+    history = [assistant(call(made)), tool(result(made)), assistant(call("a")), tool(result("a"))]
+    ids = [one.tool_call_id for message in repair(history, MISTRAL).messages for one in message.tool_calls]
+    assert ids[0] == made
+    assert len(set(ids)) == 2
+
+
+def test_bad_arguments_are_noted_under_the_new_id() -> None:
+    history = [assistant(call("a"), meta=Meta(bad_args={"a": "cut off"}))]
+    message = repair(history, MISTRAL).messages[0]
+    assert message.tool_calls[0].tool_call_id != "a"
+    assert message.meta == Meta(bad_args={message.tool_calls[0].tool_call_id: "cut off"})
+
+
+def test_a_renamed_call_of_the_provider_takes_the_result_inside_it_along() -> None:
+    searched = ToolCall("a", "search", {}, executed_by="provider", result=result("a"))
+    repaired = repair([assistant(searched), user("again"), assistant(searched)], LENIENT)
+    (renamed,) = repaired.messages[2].tool_calls
+    assert renamed.tool_call_id != "a"
+    assert renamed.result == result(renamed.tool_call_id)
+
+
+def test_a_renamed_call_of_the_provider_may_have_no_result() -> None:
+    searched = ToolCall("a", "search", {}, executed_by="provider")
+    (renamed,) = repair([assistant(searched), user("again"), assistant(searched)], LENIENT).messages[2].tool_calls
+    assert renamed.tool_call_id != "a"
+    assert renamed.result is None
+
+
+def test_the_id_of_a_call_of_the_provider_may_have_any_form() -> None:
+    history = (user("x"), assistant(ToolCall("srvtoolu:1", "search", {}, executed_by="provider"), "found"), user("y"))
+    assert repair(history, MISTRAL) == Repaired(history)
+
+
+# -- messages that say nothing
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        user(),
+        user(""),
+        user(" \n"),
+        user(Text("for people", ignored=True)),
+        assistant(),
+        assistant("", "  "),
+        assistant(Thinking("hm")),
+        assistant(Text("", continuation=Continuation("elsewhere", "m", {"id": "1"}))),
+        system(""),
+        Message("system", (Thinking("hm"),)),
+    ],
+)
+def test_a_message_that_says_nothing_is_dropped(empty: Message) -> None:
+    repaired = repair([user("one"), assistant("two"), empty, user("three")], ANTHROPIC)
+    assert repaired.messages == (user("one"), assistant("two"), user("three"))
+    assert only_note(repaired) == RepairNote(2, "dropped", f"a message of role {empty.role}", "it says nothing")
+
+
+@pytest.mark.parametrize(
+    ("parts", "kept"),
+    [
+        ((Text(""), Text("a"), Text(" ")), (Text("a"),)),
+        ((Text("", ignored=True), Text("a")), (Text("", ignored=True), Text("a"))),
+        ((Image("image/png", url="u"), Text("")), (Image("image/png", url="u"),)),
+    ],
+)
+def test_blank_text_is_dropped_where_it_is_refused(parts: tuple[Part, ...], kept: tuple[Part, ...]) -> None:
+    assert repair([Message("user", parts)], ANTHROPIC).messages == (Message("user", kept),)
+    assert repair([Message("user", parts)], LENIENT).messages == (Message("user", parts),)
+
+
+def test_blank_text_in_a_result_is_dropped_where_it_is_refused() -> None:
+    blank, whole = ToolResult("a", (Text(""), Text("ok"))), ToolResult("b", (Text("ok"),))
+    history = [user("x"), assistant(call("a"), call("b")), tool(blank, whole)]
+    assert repair(history, ANTHROPIC).messages[2] == tool(ToolResult("a", (Text("ok"),)), whole)
+    assert repair(history, RULES["openai-chat"]).messages[2] == tool(blank, whole)
+
+
+def test_empty_text_of_the_assistant_is_kept_where_it_may_carry_a_signature() -> None:
+    signed = Text("", continuation=Continuation("gemini-generate", "m", {"thoughtSignature": "c2ln"}))
+    history = (user("one"), assistant(signed), user("two"), assistant("three", signed), user("four"))
+    assert repair(history, GEMINI) == Repaired(history)
+    assert repair([user("one", signed)], GEMINI).messages == (user("one"),)
+    assert repair([user("one"), assistant("two", Text("")), user("three")], GEMINI).messages[1] == assistant("two")
+
+
+def test_reasoning_that_leads_nowhere_is_dropped() -> None:
+    repaired = repair([assistant(Thinking("hm"), "text", Thinking("and"), Text("aside", ignored=True))], LENIENT)
+    assert repaired.messages == (assistant(Thinking("hm"), "text", Text("aside", ignored=True)),)
+    assert only_note(repaired).action == "dropped"
+
+
+def test_reasoning_that_leads_into_the_next_message_is_joined_to_it() -> None:
+    repaired = repair([user("x"), assistant(Thinking("hm")), assistant("so"), user("y")], ANTHROPIC)
+    assert repaired.messages == (user("x"), assistant(Thinking("hm"), "so"), user("y"))
+
+
+# -- roles
+
+
+def test_neighbours_of_one_role_are_joined_where_they_are_refused() -> None:
+    history = [user("a"), user("b"), assistant("c"), assistant("", meta=Meta(agent="x")), assistant("d"), user("e")]
+    repaired = repair(history, ANTHROPIC)
+    assert repaired.messages == (user("a", "b"), assistant("c", "d"), user("e"))
+    assert [(note.index, note.action) for note in repaired.notes] == [(1, "joined"), (3, "dropped"), (4, "joined")]
+    assert len(repair(history, LENIENT).messages) == 5
+
+
+def test_users_meet_and_are_joined_when_the_message_between_them_is_dropped() -> None:
+    assert repair([user("a"), assistant(""), user("b")], ANTHROPIC).messages == (user("a", "b"),)
+
+
+def test_results_in_one_message_each_are_joined_where_neighbours_are_refused() -> None:
+    history = [user("x"), assistant(call("a"), call("b")), tool(result("a")), tool(result("b"))]
+    assert repair(history, ANTHROPIC).messages[2:] == (tool(result("a"), result("b")),)
+
+
+def test_a_joined_message_ended_as_its_last_part_did() -> None:
+    first = assistant("a", call("x"), meta=Meta(bad_args={"x": "cut"}, finish_reason="stop"))
+    searching = ToolCall("y", "search", {}, executed_by="provider")
+    history = [
+        user("go"),
+        assistant("a", searching, meta=Meta(bad_args={"y": "cut"}, finish_reason="stop", open_calls=("z",))),
+        assistant("b", meta=Meta(finish_reason="pause", bad_args={"z": "cut"})),
+    ]
+    joined = repair(history, ANTHROPIC).messages[1]
+    assert joined.meta == Meta(finish_reason="pause", bad_args={"y": "cut", "z": "cut"})
+    assert repair([user("go"), first], ANTHROPIC).messages[1] is first
+
+
+def test_system_messages_stay_where_they_are() -> None:
+    history = (system("a"), system("b"), user("c"), system("d"), user("e"), assistant("f"), system("g"), user("h"))
+    assert repair(history, ANTHROPIC) == Repaired(history)
+
+
+@pytest.mark.parametrize(
+    ("history", "place"), [([assistant("hello"), user("hi")], 0), ([system("s"), assistant("hello"), user("hi")], 1)]
+)
+def test_a_history_that_starts_with_the_assistant_gets_a_first_user_message(history: list[Message], place: int) -> None:
+    repaired = repair(history, ANTHROPIC)
+    opening = Message("user", (Text(OPENING, synthetic=True),))
+    assert repaired.messages == (*history[:place], opening, *history[place:])
+    assert only_note(repaired) == RepairNote(
+        place, "added", f"the user text {OPENING!r}", "a conversation starts with the user"
+    )
+    assert repair(history, LENIENT) == Repaired(tuple(history))
+
+
+@pytest.mark.parametrize("history", [(), (system("do it"),)])
+def test_a_history_without_a_conversation_gets_a_user_message(history: tuple[Message, ...]) -> None:
+    assert repair(history).messages == (*history, Message("user", (Text(OPENING, synthetic=True),)))
+    assert repair(history, LENIENT) == Repaired(history)
+
+
+@pytest.mark.parametrize("tail", [(), (system("be brief"),)])
+def test_a_history_that_ends_with_the_assistant_is_continued_where_that_is_refused(tail: tuple[Message, ...]) -> None:
+    history = (user("tell"), assistant("once upon"), *tail)
+    repaired = repair(history, ANTHROPIC)
+    assert repaired.messages == (*history, Message("user", (Text(CLOSING, synthetic=True),)))
+    assert only_note(repaired).index == len(history) - 1
+    assert repair(history, RULES["openai-chat"]) == Repaired(history)
+
+
+def test_a_paused_answer_stays_last_where_the_provider_goes_on_with_it() -> None:
+    searching = ToolCall("a", "search", {}, executed_by="provider")
+    history = (user("find"), assistant(searching, meta=Meta(finish_reason="pause")))
+    assert repair(history, ANTHROPIC) == Repaired(history)
+    assert repair(history, GEMINI).messages[2].text == CLOSING
+    without_tools = (user("find"), assistant("hm", meta=Meta(finish_reason="pause")))
+    assert repair(without_tools, ANTHROPIC).messages[2].text == CLOSING
+
+
+@pytest.mark.parametrize("speaker", [user("stop"), system("stop")])
+def test_the_assistant_speaks_between_results_and_others_where_that_is_demanded(speaker: Message) -> None:
+    ended = (assistant(call("abcdefghi")), tool(result("abcdefghi")))
+    repaired = repair([user("x"), *ended, speaker, user("y")], MISTRAL)
+    bridge = Message("assistant", (Text(BRIDGE, synthetic=True),))
+    assert repaired.messages == (user("x"), *ended, bridge, speaker, user("y"))
+    assert only_note(repaired).index == 3
+    assert repair([user("x"), *ended], MISTRAL).notes == ()

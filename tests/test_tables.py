@@ -1,0 +1,147 @@
+"""Every state of every table against every event: the table's answer, or a refusal that says what was possible."""
+
+from enum import StrEnum
+from typing import Any, get_args
+
+import pytest
+
+from weft.deltas import Delta
+from weft.errors import InvalidStateTransition
+from weft.tables import (
+    AGENT,
+    ASSEMBLY,
+    CALL,
+    TOOL,
+    AgentStatus,
+    AssemblyStatus,
+    CallStatus,
+    Table,
+    ToolStatus,
+    advance,
+)
+
+TABLES: dict[str, tuple[Table[Any], type[StrEnum]]] = {
+    "ASSEMBLY": (ASSEMBLY, AssemblyStatus),
+    "CALL": (CALL, CallStatus),
+    "TOOL": (TOOL, ToolStatus),
+    "AGENT": (AGENT, AgentStatus),
+}
+EVENTS = sorted({event for table, _ in TABLES.values() for row in table.values() for event in row}) + ["", "nonsense"]
+CASES = [
+    pytest.param(table, state, event, id=f"{name}-{state}-{event}")
+    for name, (table, states) in TABLES.items()
+    for state in states
+    for event in EVENTS
+]
+
+# The lives of 001, 003 and 004, written out a second time, as pairs of state and event.
+ASSEMBLY_EDGES = {("idle", "start"): "started", ("started", "done"): "done", ("started", "error"): "error"} | {
+    ("started", kind): "started"
+    for kind in ("text", "thinking", "tool_call_start", "tool_call_args", "tool_call_end", "usage")
+}
+CALL_EDGES = {
+    ("absent", "tool_call_start"): "open",
+    ("open", "tool_call_args"): "open",
+    ("open", "tool_call_end"): "closed",
+}
+
+
+def edges(table: Table[Any]) -> dict[tuple[str, str], str]:
+    return {(state.value, event): after.value for state, row in table.items() for event, after in row.items()}
+
+
+def test_there_are_four_tables_with_a_row_for_every_state() -> None:
+    """D-4.1"""
+    for table, states in TABLES.values():
+        assert list(table) == list(states)
+        assert all(type(after) is states for row in table.values() for after in row.values())
+
+
+@pytest.mark.parametrize(("table", "state", "event"), CASES)
+def test_every_event_in_every_state_is_an_edge_or_refused(table: Table[Any], state: StrEnum, event: str) -> None:
+    """D-4.2, D-4.3"""
+    before = edges(table)
+    if event in table[state]:
+        assert advance(table, state, event) is table[state][event]
+    else:
+        with pytest.raises(InvalidStateTransition) as caught:
+            advance(table, state, event)
+        assert caught.value.current is state
+        assert caught.value.attempted == event
+        assert caught.value.valid == tuple(table[state])
+    assert edges(table) == before
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_state_can_be_reached_from_the_first(name: str) -> None:
+    table, states = TABLES[name]
+    first = next(iter(states))
+    reached, new = {first}, [first]
+    while new:
+        found = set(table[new.pop()].values()) - reached
+        reached |= found
+        new.extend(found)
+    assert reached == set(states)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_repeat_in_the_same_state_gives_the_same_object(name: str) -> None:
+    """D-4.4"""
+    table, _ = TABLES[name]
+    loops = [(state, event) for state, row in table.items() for event, after in row.items() if after == state]
+    assert all(advance(table, advance(table, state, event), event) is state for state, event in loops)
+
+
+def test_a_stream_goes_from_idle_to_started_to_its_end() -> None:
+    """001-5.2.1"""
+    assert edges(ASSEMBLY) == ASSEMBLY_EDGES
+    assert {event for _, event in ASSEMBLY_EDGES} == {delta.kind for delta in get_args(Delta)}
+
+
+def test_a_call_is_opened_grows_and_is_closed() -> None:
+    assert edges(CALL) == CALL_EDGES
+
+
+def test_a_tool_ends_by_running_unless_it_was_denied_or_aborted() -> None:
+    """D-4.5"""
+    from_pending = {event: after for (state, event), after in edges(TOOL).items() if state == "pending"}
+    assert from_pending == {"start": "running", "reject": "error", "abort": "error"}
+
+
+def test_a_timeout_moves_running_to_error() -> None:
+    """D-4.6"""
+    assert advance(TOOL, ToolStatus.RUNNING, "time_out") is ToolStatus.ERROR
+    with pytest.raises(InvalidStateTransition):
+        advance(TOOL, ToolStatus.PENDING, "time_out")
+
+
+def test_no_tool_leaves_its_end() -> None:
+    for end in (ToolStatus.COMPLETED, ToolStatus.ERROR):
+        assert set(TOOL[end].values()) == {end}
+
+
+def test_an_agent_has_the_eight_statuses_and_a_human_who_never_answers_hangs_nothing() -> None:
+    """004-agent-state.1"""
+    assert [status.value for status in AgentStatus] == [
+        "idle",
+        "preparing",
+        "model_running",
+        "tool_running",
+        "awaiting_human",
+        "completed",
+        "failed",
+        "aborted",
+    ]
+    assert advance(AGENT, AgentStatus.AWAITING_HUMAN, "fail") is AgentStatus.FAILED
+    assert advance(AGENT, AgentStatus.AWAITING_HUMAN, "abort") is AgentStatus.ABORTED
+
+
+def test_every_working_agent_can_fail_and_be_aborted() -> None:
+    ends = {AgentStatus.COMPLETED, AgentStatus.FAILED, AgentStatus.ABORTED}
+    for status in set(AgentStatus) - ends - {AgentStatus.IDLE}:
+        assert {AgentStatus.FAILED, AgentStatus.ABORTED} <= set(AGENT[status].values())
+
+
+def test_a_state_is_found_by_its_text_too() -> None:
+    assert hash(AssemblyStatus.IDLE) == hash("idle")
+    assert AssemblyStatus("idle") is AssemblyStatus.IDLE
