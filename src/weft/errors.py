@@ -20,6 +20,7 @@ reads attributes and never parses ``str(error)``.
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Self
 
 __all__ = [
     "AgentError",
@@ -124,7 +125,8 @@ class WeftError(Exception):
         self.code = self.default_code if code is None else code
         self.retryable = self.code.retryable if retryable is None else retryable
         self.cause = cause
-        self.__cause__ = cause
+        if cause is not None:  # setting it to None would hide the context in tracebacks
+            self.__cause__ = cause
 
 
 class StreamError(WeftError):
@@ -163,11 +165,14 @@ class InvalidStateTransition(WeftError):
     default_code = ErrorCode.INVALID_TRANSITION
 
     def __init__(self, current: str, attempted: str, valid: Iterable[str]) -> None:
-        self.current = current
+        self.current = str(current)
         self.attempted = attempted
         self.valid = tuple(valid)
         allowed = ", ".join(self.valid) or "nothing"
-        super().__init__(f"{attempted!r} is not possible in state {current!r}; possible: {allowed}")
+        super().__init__(f"{attempted!r} is not possible in state {self.current!r}; possible: {allowed}")
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str, tuple[str, ...]]]:
+        return type(self), (self.current, self.attempted, self.valid)  # copied and pickled by its own arguments
 
     @property
     def details(self) -> dict[str, object]:

@@ -22,7 +22,7 @@ __all__ = [
     "Meta",
     "ModelRef",
     "Role",
-    "Snapshots",
+    "Step",
     "Summary",
     "Workspace",
     "assistant",
@@ -70,11 +70,13 @@ class Workspace(Noun, frozen=True):
     root: str
 
 
-class Snapshots(Noun, frozen=True, kw_only=True):
-    """The state of the workspace before and after a step, by whatever name the workspace gives it (003 §3.6)."""
+class Step(Noun, frozen=True, kw_only=True):
+    """The two ends of an answer where they have ids and workspace snapshots of their own (003 §3.6)."""
 
-    start: str | None = None
-    finish: str | None = None
+    start_id: str | None = None
+    start_snapshot: str | None = None
+    finish_id: str | None = None
+    finish_snapshot: str | None = None
 
 
 class ModelRef(Noun, frozen=True):
@@ -108,7 +110,7 @@ class Meta(Noun, frozen=True, kw_only=True):
     tools: dict[str, bool] | None = None
     variant: str | None = None
     path: Workspace | None = None
-    snapshots: Snapshots | None = None
+    step: Step | None = None
     trace: dict[str, Any] | None = None
     approvals: tuple[dict[str, Any], ...] | None = None
 

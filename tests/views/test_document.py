@@ -19,8 +19,8 @@ from weft import (
     PartValidationError,
     Redaction,
     SessionHeader,
-    Snapshots,
     Span,
+    Step,
     Summary,
     Text,
     Thinking,
@@ -318,7 +318,8 @@ def test_a_reason_that_is_not_ours_is_kept_beside_other() -> None:
     assert view["messages"][0]["parts"][-1]["reason"] == "flagged"
     message = facts_of(view)[1]
     assert isinstance(message, Message)
-    assert message.meta == Meta(finish_reason="other", raw_finish_reason="flagged")
+    assert message.meta is not None
+    assert (message.meta.finish_reason, message.meta.raw_finish_reason) == ("other", "flagged")
     assert (
         document.dump(chain(assistant("x", meta=Meta(finish_reason="other"))))["messages"][0]["parts"][-1]["reason"]
         == "other"
@@ -327,7 +328,9 @@ def test_a_reason_that_is_not_ours_is_kept_beside_other() -> None:
 
 def test_snapshots_of_a_step_survive() -> None:
     """003-3.6.1, 003-3.6.2"""
-    meta = Meta(finish_reason="stop", snapshots=Snapshots(start="a1", finish="b2"))
+    meta = Meta(
+        finish_reason="stop", step=Step(start_id="s1", start_snapshot="a1", finish_id="s2", finish_snapshot="b2")
+    )
     view = document.dump(chain(assistant("x", meta=meta)))
     assert [part.get("snapshot") for part in view["messages"][0]["parts"]] == ["a1", None, "b2"]
     message = facts_of(view)[1]

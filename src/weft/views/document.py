@@ -32,7 +32,7 @@ from weft.document_parts import (
 )
 from weft.entries import CompactionSummary, Entry, ToolProgress, ToolStarted
 from weft.ids import as_uuid, derived_id
-from weft.messages import Message, Meta, Snapshots, Summary
+from weft.messages import Message, Meta, Step, Summary
 from weft.parts import FileRef, Image, Part, Span, Text, Thinking, ToolCall, ToolResult
 from weft.tool_state import ToolFold
 from weft.views.document_load import DOCUMENT, data_url, load, try_load
@@ -131,9 +131,9 @@ class Document(Fold):
 
     def _parts(self, message: Message, meta: Meta, stamp: "_Stamp") -> Iterator[DocumentPart]:
         is_step = message.role == "assistant"
-        snapshots = meta.snapshots or Snapshots()
+        step = meta.step or Step()
         if is_step:
-            yield stamp.on(StepStartPart, "step-start", snapshot=snapshots.start)
+            yield stamp.on(StepStartPart, "step-start", id=step.start_id, snapshot=step.start_snapshot)
         seen: set[str | None] = set()
         for index, part in enumerate(message.parts):
             yield self._part(replace(part, id=None) if part.id in seen else part, index, stamp)
@@ -143,8 +143,9 @@ class Document(Fold):
             yield stamp.on(
                 StepFinishPart,
                 "step-finish",
+                id=step.finish_id,
                 reason=meta.raw_finish_reason or reason if reason == "other" else reason,
-                snapshot=snapshots.finish,
+                snapshot=step.finish_snapshot,
                 cost=meta.cost_usd,
                 tokens=_tokens(meta.usage),
             )

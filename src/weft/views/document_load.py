@@ -32,7 +32,7 @@ from weft.document_parts import (
 from weft.entries import Entry, SessionHeader, ToolProgress, ToolStarted
 from weft.errors import MissingRequiredField, PartValidationError
 from weft.ids import derived_id
-from weft.messages import Message, Meta, ModelRef, Snapshots
+from weft.messages import Message, Meta, ModelRef, Step
 from weft.noun import Noun
 from weft.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from weft.tool_state import NO_OUTPUT
@@ -128,8 +128,11 @@ def _steps(parts: tuple[DocumentPart, ...]) -> Iterator[list[DocumentPart]]:
 def _step_message(info: AssistantInfo, step: list[DocumentPart], number: int, is_last: bool) -> Message:
     start = next((part for part in step if isinstance(part, StepStartPart)), None)
     finish = next((part for part in step if isinstance(part, StepFinishPart)), None)
-    snapshots = Snapshots(
-        start=None if start is None else start.snapshot, finish=None if finish is None else finish.snapshot
+    ends = Step(
+        start_id=None if start is None else start.id,
+        start_snapshot=None if start is None else start.snapshot,
+        finish_id=None if finish is None else finish.id,
+        finish_snapshot=None if finish is None else finish.snapshot,
     )
     tokens = finish.tokens if finish is not None else info.tokens
     reason = None if finish is None else finish.reason
@@ -143,7 +146,7 @@ def _step_message(info: AssistantInfo, step: list[DocumentPart], number: int, is
         raw_finish_reason=None if is_ours else reason,
         agent=info.agent,
         path=info.path,
-        snapshots=None if snapshots == Snapshots() else snapshots,
+        step=None if ends == Step() else ends,
     )
     return Message(
         "assistant",
