@@ -21,6 +21,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: Mapping[str, Command] = {
+    "decode": Command("weft.cli.decode", "Show what recorded provider streams say."),
     "schema": Command("weft.cli.schema", "Print the JSON Schema of every noun."),
 }
 
