@@ -159,6 +159,11 @@ def test_a_wrong_tag_inside_is_refused(shape: Any, path: str, code: ErrorCode) -
     assert (error.path, error.code) == (path, code)
 
 
+def test_a_mapping_is_an_object() -> None:
+    assert refusal(Drawing, {"shapes": [], "names": []}).path == "$.names"
+    assert refusal(Drawing, {"shapes": [], "names": {"b": 5}}).path == "$.names.b"
+
+
 # -- unknown keys
 
 
@@ -335,6 +340,9 @@ SURROGATE = "half \ud83d"
     ("data", "path"),
     [
         (message(part("text", text=SURROGATE)), "$.parts[0].payload.text"),
+        (message(role=SURROGATE), "$.role"),
+        ({**message(), "timestamp": SURROGATE}, "$.timestamp"),
+        (message(part("image", mimeType="i", data=SURROGATE)), "$.parts[0].payload.data"),
         (message(part("text", text="", metadata={"a": [SURROGATE]})), "$.parts[0].payload.metadata.a[0]"),
         (message(part("text", text="", metadata={"a": {SURROGATE: 1}})), "$.parts[0].payload.metadata.a"),
         ({**message(), "meta": {"tools": {SURROGATE: True}}}, "$.meta.tools"),

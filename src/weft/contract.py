@@ -9,6 +9,7 @@ closed before the end, that text is text, and that nothing grows without limit.
 """
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, get_args
 
 from weft.deltas import (
@@ -25,9 +26,10 @@ from weft.deltas import (
     ToolCallStart,
     Usage,
 )
-from weft.errors import ErrorCode, InvalidStateTransition, StreamError
+from weft.errors import ErrorCode, InvalidStateTransition, PartValidationError, StreamError
 from weft.noun import Noun
 from weft.tables import ASSEMBLY, CALL, AssemblyStatus, CallStatus, advance
+from weft.wire import dump, load
 
 __all__ = ["Contract", "StreamLimits"]
 
@@ -65,7 +67,11 @@ class Contract:
         """Let this delta in, or raise `StreamError` and change nothing."""
         if type(stamped) is not MessageDelta:
             raise StreamError(f"a stream holds MessageDelta values, not {type(stamped).__name__}", rule="000-4.1")
-        seq, delta = stamped.seq, stamped.delta
+        seq, delta, time = stamped.seq, stamped.delta, stamped.timestamp
+        if type(stamped.run_id) is not str or not stamped.run_id.isascii():
+            _require_text(stamped.run_id, "runId", "000-4.1")
+        if not isinstance(time, datetime) or time.tzinfo is None:
+            raise StreamError(f"timestamp is a time with a zone, not {time!r}", rule="000-4.1")
         if type(seq) is not int or seq <= self.last_seq:
             raise StreamError(f"seq must rise: {seq!r} came after {self.last_seq}", rule="000-5.3")
         if self.run_id is not None and stamped.run_id != self.run_id:
@@ -95,21 +101,21 @@ class Contract:
     # -- one check for each delta: it raises, or keeps the books
 
     def _start(self, delta: Start) -> None:
-        _require_text(delta.model_id, "modelId", "000-4.3")
-        _require_text(delta.request_id, "requestId", "000-4.3")
+        _require_payload(delta)
 
     def _text(self, delta: TextDelta | ThinkingDelta) -> None:
         text = delta.text_delta
         if type(text) is not str or not text.isascii():
-            _require_text(text, "textDelta", "000-4.4")
+            _require_text(text, "textDelta", _PAYLOAD_RULES[delta.kind])
+        if delta.continuation is not None:
+            _require_payload(delta)
         chars = self._chars + len(text)
         if chars > self._limits.max_chars:
             raise _too_large(f"more than {self._limits.max_chars} characters")
         self._chars = chars
 
     def _call_start(self, delta: ToolCallStart) -> None:
-        _require_text(delta.tool_name, "toolName", "000-4.6")
-        _require_text(delta.tool_call_id, "toolCallId", "000-4.6")
+        _require_payload(delta)
         if not delta.tool_call_id:
             raise StreamError("a tool call needs an id", rule="000-6.1")
         status = self._calls.get(delta.tool_call_id, CallStatus.ABSENT)
@@ -123,7 +129,7 @@ class Contract:
     def _call_args(self, delta: ToolCallArgs) -> None:
         text, call_id = delta.args_text_delta, delta.tool_call_id
         if type(text) is not str or not text.isascii():
-            _require_text(text, "argsTextDelta", "000-4.7")
+            _require_text(text, "argsTextDelta", _PAYLOAD_RULES[delta.kind])
         self._advance_call(delta, "000-5.5")
         chars, args_chars = self._chars + len(text), self._args_chars[call_id] + len(text)
         if args_chars > self._limits.max_args_chars:
@@ -135,12 +141,15 @@ class Contract:
         self._chars, self._args_chars[call_id] = chars, args_chars
 
     def _call_end(self, delta: ToolCallEnd) -> None:
+        _require_payload(delta)
         status = self._advance_call(delta, "001-5.2.5")
         if delta.result is not None and delta.tool_call_id not in self._provider_calls:
             raise StreamError(f"call {delta.tool_call_id!r} is the client's and comes with a result", rule="D-3.10")
         self._calls[delta.tool_call_id] = status
 
     def _advance_call(self, delta: ToolCallArgs | ToolCallEnd, rule: str) -> CallStatus:
+        if type(delta.tool_call_id) is not str:
+            _require_text(delta.tool_call_id, "toolCallId", _PAYLOAD_RULES[delta.kind])
         status = self._calls.get(delta.tool_call_id, CallStatus.ABSENT)
         try:
             return advance(CALL, status, delta.kind)
@@ -148,13 +157,15 @@ class Contract:
             raise StreamError(f"{delta.kind} for call {delta.tool_call_id!r}, which is {status}", rule=rule) from error
 
     def _usage(self, delta: Usage) -> None:
+        _require_payload(delta)
         for count in (delta.input_tokens, delta.output_tokens, delta.total_tokens):
-            if type(count) is not int or count < 0:
-                raise StreamError(f"{count!r} is not a number of tokens", rule="000-4.9")
+            if count < 0:
+                raise StreamError(f"{count} is not a number of tokens", rule="000-4.9")
 
     def _done(self, delta: Done) -> None:
-        if delta.finish_reason not in _FINISH_REASONS:
+        if type(delta.finish_reason) is not str or delta.finish_reason not in _FINISH_REASONS:
             raise StreamError(f"{delta.finish_reason!r} is not a finish reason", rule="D-3.4.5")
+        _require_payload(delta)
         still_open = [call_id for call_id, status in self._calls.items() if status is CallStatus.OPEN]
         if still_open:
             raise StreamError(f"done came while calls are open: {', '.join(still_open)}", rule="001-5.2.5")
@@ -162,6 +173,7 @@ class Contract:
     def _failed(self, delta: Failed) -> None:
         if not isinstance(delta.error_code, ErrorCode):
             raise StreamError(f"{delta.error_code!r} is not an error code", rule="000-4.11")
+        _require_payload(delta)
 
 
 _CHECKS: dict[type[Delta], Callable[[Contract, Any], None]] = {
@@ -175,6 +187,27 @@ _CHECKS: dict[type[Delta], Callable[[Contract, Any], None]] = {
     Done: Contract._done,
     Failed: Contract._failed,
 }
+
+
+_PAYLOAD_RULES = {
+    "start": "000-4.3",
+    "text": "000-4.4",
+    "thinking": "000-4.5",
+    "tool_call_start": "000-4.6",
+    "tool_call_args": "000-4.7",
+    "tool_call_end": "000-4.8",
+    "usage": "000-4.9",
+    "done": "000-4.10",
+    "error": "000-4.11",
+}
+
+
+def _require_payload(delta: Delta) -> None:
+    """What could not be stored may not come in: every field has its type, and free-form data is JSON."""
+    try:
+        load(Delta, dump(delta))
+    except PartValidationError as error:
+        raise StreamError(str(error), rule=_PAYLOAD_RULES[delta.kind]) from error
 
 
 def _require_text(value: object, key: str, rule: str) -> None:

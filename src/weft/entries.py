@@ -47,6 +47,7 @@ class SessionHeader(Noun, frozen=True, kw_only=True):
     """The first fact of every session."""
 
     kind: ClassVar = "session_header"
+    always_written: ClassVar = ("version",)  # a default that changes must not change what is stored
     version: int = 1  # of the ledger's JSON
     title: str | None = None
     origin: str | None = None  # which program's transcript this was imported from

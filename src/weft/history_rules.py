@@ -30,8 +30,10 @@ class HistoryRules(Noun, frozen=True, kw_only=True):
     merge_same_role: bool = True  # neighbours of one role are refused
     starts_with_user: bool = True  # the first message that is not a system message is the user's, and there is one
     allows_assistant_last: bool = False  # an answer may be begun for the model to continue
-    allows_user_after_tool: bool = False  # the user may speak before the model has seen the results
-    allows_empty_text: bool = False  # text may be empty, or whitespace alone
+    allows_paused_last: bool = False  # an answer in which the provider paused its own tools is its to go on with
+    allows_user_after_tool: bool = False  # user or system may speak before the model has seen the results
+    allows_empty_text: bool = False  # text may be empty or whitespace, beside something that is not
+    allows_signed_empty_text: bool = False  # empty text of the assistant may stand to carry continuation data
     call_id_pattern: str | None = r"[a-zA-Z0-9]{9}"  # a call's id matches it from end to end
 
     def __post_init__(self) -> None:
@@ -51,13 +53,15 @@ STRICTEST = HistoryRules()
 # Sources of the rows: the refusals that providers send, quoted where they are short.
 _ANTHROPIC = HistoryRules(
     # "text content blocks must contain non-whitespace text"; "tool_use.id: String should match pattern".
-    # "This model does not support assistant message prefill": all models since Claude 4.6. Older ones take it.
+    # "This model does not support assistant message prefill": all models since Claude 4.6. Older ones take it, and
+    # all want the answer back that ended with pause_turn.
     call_id_pattern=r"[a-zA-Z0-9_-]+",
+    allows_paused_last=True,
     allows_user_after_tool=True,
 )
 RULES: dict[str, HistoryRules] = {
     "anthropic-messages": _ANTHROPIC,
-    "bedrock-invoke": _ANTHROPIC,
+    "bedrock-invoke": _ANTHROPIC,  # Claude's; other families speak their own formats there and may need other rules
     "bedrock-converse": HistoryRules(
         # "A conversation must start with a user message", "... must alternate between user and assistant roles".
         # The API takes . and : in ids as well; Claude behind it does not.
@@ -66,18 +70,18 @@ RULES: dict[str, HistoryRules] = {
     ),
     "gemini-generate": HistoryRules(
         # "Please ensure that function call turn comes immediately after a user turn"; newer models also say
-        # "Requests ending with a model turn are not supported". Empty text may carry a thought signature that has to
-        # go back, so the encoder decides on it. Calls are told apart by their order; ids are free.
+        # "Requests ending with a model turn are not supported". "Model input cannot be empty", but empty text may
+        # bring a thought signature that has to go back. Calls are told apart by their order; ids are free.
         call_id_pattern=None,
         allows_user_after_tool=True,
-        allows_empty_text=True,
+        allows_signed_empty_text=True,
     ),
     "gemini-interactions": HistoryRules(
         # The same models, but a flat list of steps: neighbours of one role do not exist there.
         merge_same_role=False,
         call_id_pattern=None,
         allows_user_after_tool=True,
-        allows_empty_text=True,
+        allows_signed_empty_text=True,
     ),
     "openai-chat": HistoryRules(
         # "tool_calls[0].id: string too long. Expected a string with maximum length 40"
@@ -157,21 +161,16 @@ def _wrong_calls(messages: Sequence[Message], rules: HistoryRules) -> Iterator[s
 def _wrong_contents(messages: Sequence[Message], rules: HistoryRules) -> Iterator[str]:
     for index, message in enumerate(messages):
         heard = [part for part in message.parts if not getattr(part, "ignored", False)]
-        texts = [part for part in heard if isinstance(part, Text)]
-        texts += [
-            piece
-            for result in message.tool_results
-            if isinstance(result.content, tuple)
-            for piece in result.content
-            if isinstance(piece, Text) and not piece.ignored
+        blanks = [part for part in heard if isinstance(part, Text) and part.text.strip() == ""]
+        if message.role == "assistant" and rules.allows_signed_empty_text:
+            blanks = [part for part in blanks if part.continuation is None]
+        contents = [result.content for result in message.tool_results if isinstance(result.content, tuple)]
+        in_results = [
+            piece for content in contents for piece in content if isinstance(piece, Text) and not piece.ignored
         ]
-        if not rules.allows_empty_text and any(text.text.strip() == "" for text in texts):
+        if not rules.allows_empty_text and (blanks or any(piece.text.strip() == "" for piece in in_results)):
             yield f"messages[{index}]: blank text"
-        if all(
-            isinstance(part, Thinking)
-            or (isinstance(part, Text) and part.text.strip() == "" and part.continuation is None)
-            for part in heard
-        ):
+        if all(isinstance(part, Thinking) or part in blanks for part in heard):
             yield f"messages[{index}]: nothing is said"
         elif message.role == "assistant" and isinstance(heard[-1], Thinking):
             yield f"messages[{index}]: it ends with reasoning"
@@ -181,12 +180,13 @@ def _wrong_order(messages: Sequence[Message], rules: HistoryRules) -> Iterator[s
     for index, (before, after) in enumerate(pairwise(messages), start=1):
         if rules.merge_same_role and before.role == after.role != "system":
             yield f"messages[{index}]: a second message of role {after.role} in a row"
+        if not rules.allows_user_after_tool and before.role == "tool" and after.role in ("user", "system"):
+            yield f"messages[{index}]: the {after.role} speaks before the assistant has seen the results"
     spoken = [message for message in messages if message.role != "system"]
     if rules.starts_with_user and [message.role for message in spoken[:1]] != ["user"]:
         yield "the history does not start with the user"
-    if not rules.allows_user_after_tool and ("tool", "user") in pairwise(message.role for message in spoken):
-        yield "the user speaks before the assistant has seen the results"
-    for last in spoken[-1:]:
-        paused = last.meta is not None and last.meta.finish_reason == "pause"
-        if last.role == "assistant" and not rules.allows_assistant_last and not paused:
+    if spoken and spoken[-1].role == "assistant" and not rules.allows_assistant_last:
+        meta, calls = spoken[-1].meta, spoken[-1].tool_calls
+        paused = meta is not None and meta.finish_reason == "pause" and "provider" in [one.executed_by for one in calls]
+        if not (paused and rules.allows_paused_last):
             yield "the history ends with the assistant"

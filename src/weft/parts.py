@@ -157,6 +157,12 @@ class ToolCall(_CallFacts, frozen=True):
             raise PartValidationError(
                 "only a call that the provider executed holds its result", path="$.result", rule="D-3.10"
             )
+        if self.result is not None and self.result.tool_call_id != self.tool_call_id:
+            raise PartValidationError(
+                f"call {self.tool_call_id!r} holds the result of {self.result.tool_call_id!r}",
+                path="$.result.toolCallId",
+                rule="000-6.3",
+            )
 
 
 Part = Text | Thinking | ToolCall | ToolResult | Image | FileRef

@@ -26,7 +26,19 @@ from weft.messages import Message, Meta, Role
 from weft.noun import Noun
 from weft.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
-__all__ = ["RULES", "STRICTEST", "HistoryRules", "RepairNote", "Repaired", "check_history", "repair"]
+__all__ = [
+    "BRIDGE",
+    "CLOSING",
+    "INTERRUPTED",
+    "OPENING",
+    "RULES",
+    "STRICTEST",
+    "HistoryRules",
+    "RepairNote",
+    "Repaired",
+    "check_history",
+    "repair",
+]
 
 INTERRUPTED = "interrupted: the outcome of this call is unknown"
 OPENING = "Begin."  # a first turn that fits a greeting by the assistant as well as instructions alone
@@ -225,7 +237,7 @@ def _saying_something(turns: list[_Turn], rules: HistoryRules, notes: list[Repai
     for index, message in reversed(turns):
         goes_on = rules.merge_same_role and bool(kept) and kept[-1][1].role == message.role == "assistant"
         parts = _worth_sending(message, goes_on, rules)
-        if not any(_says_something(part, rules) or (goes_on and _is_reasoning(part)) for part in parts):
+        if not any(_says_something(part, message.role, rules) or (goes_on and _is_reasoning(part)) for part in parts):
             notes.append(RepairNote(index, "dropped", f"a message of role {message.role}", "it says nothing"))
         elif _same_parts(parts, message.parts):
             kept.append((index, message))
@@ -237,27 +249,27 @@ def _saying_something(turns: list[_Turn], rules: HistoryRules, notes: list[Repai
 
 
 def _worth_sending(message: Message, goes_on: bool, rules: HistoryRules) -> tuple[Part, ...]:
-    telling = [place for place, part in enumerate(message.parts) if _says_something(part, rules)]
+    telling = [place for place, part in enumerate(message.parts) if _says_something(part, message.role, rules)]
     last = len(message.parts) if goes_on or message.role != "assistant" else max(telling, default=-1)
     parts = [part for place, part in enumerate(message.parts) if place < last or not _is_reasoning(part)]
-    if not rules.allows_empty_text:
-        parts = [_without_blanks(part) for part in parts if not _is_refused_blank(part)]
-    return tuple(parts)
+    if rules.allows_empty_text:
+        return tuple(parts)
+    return tuple(
+        _without_blanks(part) for part in parts if not _is_blank(part) or _is_signed(part, message.role, rules)
+    )
 
 
 def _without_blanks(part: Part) -> Part:
     if not isinstance(part, ToolResult) or not isinstance(part.content, tuple):
         return part
-    content = tuple(piece for piece in part.content if not _is_refused_blank(piece))
+    content = tuple(piece for piece in part.content if not _is_blank(piece))
     return part if len(content) == len(part.content) else replace(part, content=content)
 
 
-def _says_something(part: Part, rules: HistoryRules) -> bool:
+def _says_something(part: Part, role: Role, rules: HistoryRules) -> bool:
     match part:
         case Text():
-            # Empty text with continuation data is a provider's way to hand out a signature.
-            carries = rules.allows_empty_text and part.continuation is not None
-            return not part.ignored and (carries or bool(part.text.strip()))
+            return not part.ignored and (not _is_blank(part) or _is_signed(part, role, rules))
         case Thinking():
             return False
         case ToolCall() | ToolResult() | Image() | FileRef():
@@ -266,8 +278,12 @@ def _says_something(part: Part, rules: HistoryRules) -> bool:
             assert_never(part)
 
 
-def _is_refused_blank(part: Part) -> bool:
+def _is_blank(part: Part) -> bool:
     return isinstance(part, Text) and not part.ignored and not part.text.strip()
+
+
+def _is_signed(part: Part, role: Role, rules: HistoryRules) -> bool:
+    return rules.allows_signed_empty_text and role == "assistant" and part.continuation is not None
 
 
 def _is_reasoning(part: Part) -> bool:
@@ -304,37 +320,32 @@ def _join(first: Message, second: Message) -> Message:
 
 
 def _framed(turns: list[_Turn], rules: HistoryRules, notes: list[RepairNote]) -> list[_Turn]:
-    """The turns that a provider misses, added. System messages are looked past: most encoders send them elsewhere."""
+    """The turns that a provider misses, added. How a history starts and ends is judged without its system messages:
+    most formats have another place for them."""
     framed: list[_Turn] = []
-    before: Message | None = None
+
+    def add(index: int, role: Role, text: str, why: str) -> None:
+        framed.append((index, Message(role, (Text(text, synthetic=True),))))
+        notes.append(RepairNote(index, "added", f"the {role} text {text!r}", why))
+
     for index, message in turns:
-        if message.role != "system":
-            framed += _missing(index, before, message, rules, notes)
-            before = message
+        is_first = message.role != "system" and all(earlier.role == "system" for _, earlier in framed)
+        if is_first and message.role != "user" and rules.starts_with_user:
+            add(index, "user", OPENING, "a conversation starts with the user")
+        is_next = bool(framed) and framed[-1][1].role == "tool" and message.role in ("user", "system")
+        if is_next and not rules.allows_user_after_tool:
+            add(index, "assistant", BRIDGE, "the assistant speaks first after tool results")
         framed.append((index, message))
-    return framed + _missing(turns[-1][0] if turns else 0, before, None, rules, notes)
+    spoken = [message for _, message in framed if message.role != "system"]
+    end = turns[-1][0] if turns else 0
+    if not spoken and rules.starts_with_user:
+        add(end, "user", OPENING, "a conversation starts with the user")
+    elif spoken and spoken[-1].role == "assistant" and not _may_be_last(spoken[-1], rules):
+        add(end, "user", CLOSING, "a conversation does not end with the assistant")
+    return framed
 
 
-def _missing(
-    index: int, before: Message | None, after: Message | None, rules: HistoryRules, notes: list[RepairNote]
-) -> list[_Turn]:
-    """What has to stand between these two; None is the start or the end of the history."""
-    role: Role = "user"
-    if before is None:
-        wanted = rules.starts_with_user and (after is None or after.role != "user")
-        text, why = OPENING, "a conversation starts with the user"
-    elif after is None:
-        wanted = not rules.allows_assistant_last and before.role == "assistant" and not _is_paused(before)
-        text, why = CLOSING, "a conversation does not end with the assistant"
-    else:
-        wanted = not rules.allows_user_after_tool and (before.role, after.role) == ("tool", "user")
-        role, text, why = "assistant", BRIDGE, "the assistant speaks between tool results and the user"
-    if not wanted:
-        return []
-    notes.append(RepairNote(index, "added", f"the {role} text {text!r}", why))
-    return [(index, Message(role, (Text(text, synthetic=True),)))]
-
-
-def _is_paused(message: Message) -> bool:
-    # A provider that paused its own tools wants its message back as the last one, to go on with it.
-    return message.meta is not None and message.meta.finish_reason == "pause"
+def _may_be_last(answer: Message, rules: HistoryRules) -> bool:
+    is_paused = answer.meta is not None and answer.meta.finish_reason == "pause"
+    is_providers = any(call.executed_by == "provider" for call in answer.tool_calls)
+    return rules.allows_assistant_last or (rules.allows_paused_last and is_paused and is_providers)

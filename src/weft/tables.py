@@ -99,7 +99,7 @@ CALL: Table[CallStatus] = {
     CallStatus.CLOSED: {},
 }
 
-# pending -> error is for calls that never ran: denied by a human, refused before the start, or aborted (D-4.3).
+# pending -> error is for calls that never ran: denied by a human, refused before the start, or aborted (D-4.5).
 TOOL: Table[ToolStatus] = {
     ToolStatus.PENDING: {
         "start": ToolStatus.RUNNING,

@@ -97,7 +97,7 @@ class Dialect:
         if origin is tuple:
             return _sequence_reader(self.reader(args[0]))
         if origin is dict:
-            return _mapping_reader(self.reader(args[1]))
+            return _read_object if args[1] is Any else _mapping_reader(self.reader(args[1]))
         if isinstance(tp, type) and issubclass(tp, Struct):
             return self._struct_reader(tp)
         return _checked(tp)  # literals, enums, bytes
@@ -106,6 +106,8 @@ class Dialect:
         origin, args = get_origin(tp), get_args(tp)
         if tp is datetime:
             return _write_time_text if self.time == "text" else _write_time_ms
+        if tp is bytes:
+            return _write_bytes
         if origin in (Union, UnionType):
             return self._union_writer(args)
         if origin is tuple:
@@ -134,7 +136,10 @@ class Dialect:
             by_class = {cls: self.writer(cls) for cls in kinds.values()}
 
             def wrap(value: Any) -> Any:
-                return {"kind": value.kind, "payload": _inside(".payload", by_class[type(value)], value)}
+                writer = by_class.get(type(value))
+                if writer is None:
+                    raise _misplaced(value)
+                return {"kind": value.kind, "payload": _inside(".payload", writer, value)}
 
             return wrap
         choices = [(_python_types(member), self.writer(member)) for member in members]
@@ -143,7 +148,7 @@ class Dialect:
             for types, writer in choices:
                 if isinstance(value, types):
                     return writer(value)
-            raise PartValidationError(f"a {type(value).__name__} may not stand here")
+            raise _misplaced(value)
 
         return write
 
@@ -173,7 +178,7 @@ class Dialect:
             for key, value in data.items():
                 field = known.get(key)
                 if field is None:
-                    extra[key] = _inside(f".{key}", _plain, value)
+                    extra[_key(key)] = _inside(f".{key}", _plain, value)
                 elif field[0]:
                     try:
                         values[field[0]] = field[1](value)
@@ -194,7 +199,8 @@ class Dialect:
         spliced, tag = _spliced(cls), _inline_tag(cls)
         plan = [(f.name, self.rename(f.name), self.writer(f.type), _default(cls, f)) for f in _fields(cls)]
         head = {} if tag is None else {tag: getattr(cls, tag)}
-        taken = {key for _, key, _, _ in plan} | head.keys() | ({"kind", "payload"} if spliced else set())
+        taken = {key for name, key, _, _ in plan if name != spliced} | head.keys()
+        taken |= {"kind", "payload"} if spliced else set()
 
         def write(value: Any) -> dict[str, Any]:
             out = dict(head)
@@ -213,7 +219,7 @@ class Dialect:
             if extra:
                 for key, item in extra.items():
                     if key not in taken:  # a key that this dialect knows is not an extra one
-                        out[key] = _inside(f".{key}", _plain, item)
+                        out[_key(key)] = _inside(f".{key}", _plain, item)
             return out
 
         return write
@@ -321,6 +327,12 @@ def _read_str(value: Any) -> Any:
     return _storable(value)
 
 
+def _read_object(value: Any) -> Any:
+    if type(value) is not dict:
+        raise PartValidationError(f"expected an object, got {_json_name(value)}")
+    return _plain(value)
+
+
 def _read_float(value: Any) -> Any:
     if type(value) not in (int, float):
         raise PartValidationError(f"expected a number, got {_json_name(value)}")
@@ -334,7 +346,7 @@ def _checked(tp: Any) -> Convert:
     def read(value: Any) -> Any:
         try:
             return msgspec.convert(value, tp)
-        except msgspec.ValidationError as error:
+        except ValueError as error:  # msgspec's errors and Unicode's alike
             raise PartValidationError(str(error)) from None
 
     return read
@@ -399,6 +411,10 @@ def _unknown(tag: str, value: Any, readers: Mapping[str, Convert]) -> PartValida
     )
 
 
+def _misplaced(value: Any) -> PartValidationError:
+    return PartValidationError(f"a {type(value).__name__} may not stand here")
+
+
 def _json_type_reader(choices: list[tuple[tuple[type[Any], ...], Convert]]) -> Convert:
     by_type = {tp: reader for types, reader in reversed(choices) for tp in types}
 
@@ -417,7 +433,7 @@ def _read_time_text(value: Any) -> Any:
         raise PartValidationError(f"expected a time as RFC 3339 text, got {_json_name(value)}")
     try:
         time: datetime = msgspec.convert(value, datetime)
-    except msgspec.ValidationError:
+    except ValueError:
         raise PartValidationError(f"{value!r} is not a time in RFC 3339") from None
     return _utc(time)
 
@@ -448,6 +464,12 @@ def _mapping_writer(write_item: Convert) -> Convert:
     return write
 
 
+def _write_bytes(value: Any) -> Any:
+    if not isinstance(value, bytes):
+        raise _misplaced(value)
+    return b64encode(value).decode()
+
+
 def _write_time_text(value: Any) -> Any:
     return _utc(value).isoformat().replace("+00:00", "Z")
 
@@ -470,8 +492,6 @@ def _plain(value: Any, depth: int = MAX_DEPTH) -> Any:
             return value
         case float():
             return _finite(value)
-        case bytes():
-            return b64encode(value).decode()
         case dict() | list() | tuple():
             if depth == 0:
                 raise PartValidationError(f"nested deeper than {MAX_DEPTH}")
@@ -502,15 +522,24 @@ def _storable(text: str) -> str:
 
 
 def _finite(number: float) -> float:
-    if not math.isfinite(number):
+    try:
+        finite = math.isfinite(number)
+    except OverflowError:
+        raise PartValidationError("a whole number beyond every float") from None
+    if not finite:
         raise PartValidationError(f"{number} is not a JSON number")
     return number
 
 
 def _utc(time: datetime) -> datetime:
+    if not isinstance(time, datetime):
+        raise _misplaced(time)
     if time.tzinfo is None:
         raise PartValidationError(f"{time.isoformat()} has no time zone")
-    return time.astimezone(UTC)
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise PartValidationError(f"{time.isoformat()} has no date in UTC") from None
 
 
 _SCALARS: dict[Any, Convert] = {
@@ -531,8 +560,11 @@ load = LEDGER.load
 
 
 def encode(value: Any) -> bytes:
-    """`value` as canonical JSON text in UTF-8."""
-    return msgspec.json.encode(LEDGER.dump(value))
+    """`value` as canonical JSON text in UTF-8; raises `PartValidationError` for what is not JSON."""
+    try:
+        return msgspec.json.encode(LEDGER.dump(value))
+    except ValueError as error:  # a whole number with more digits than Python writes
+        raise PartValidationError(f"not JSON: {error}") from None
 
 
 @overload

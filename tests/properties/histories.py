@@ -1,77 +1,119 @@
-"""Histories as they come out of crashes, imports and provider switches: every message is valid, the whole is not."""
+"""Histories as they come out of crashes, imports and provider switches: every message is valid, the whole is not.
 
-from typing import Any
+Parts come from small sets, so that ids meet, and each costs one draw, so that long histories are cheap.
+"""
+
+from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from weft.errors import ErrorCode
-from weft.messages import Message, Meta
+from weft.messages import Message, Meta, Role
 from weft.parts import Continuation, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
-# Few, so that they repeat; allowed everywhere, refused here and there, and the ids that "a" is renamed to.
-call_ids = st.sampled_from(["a", "b", "abcdefghi", "functions.read:0", "x" * 70, "cf6d9263c", "2735d0823", "é \n"])
-words = st.sampled_from(["", " ", "\n\t", "yes", "no", " maybe "]) | st.text(max_size=5)
-continuations = st.none() | st.builds(
-    Continuation,
-    st.sampled_from(["anthropic-messages", "gemini-generate", "elsewhere"]),
-    st.just("m"),
-    st.sampled_from([{"signature": "c2ln"}, {"id": "item_1"}, {}]),
-)
-texts = st.builds(Text, words, ignored=st.booleans(), continuation=continuations)
-thoughts = st.builds(Thinking, words, ignored=st.booleans(), continuation=continuations)
-images = st.builds(Image, st.just("image/png"), data=st.binary(max_size=3)) | st.just(Image("image/png", url="u:x"))
-files = st.builds(FileRef, st.just("notes.txt"), mime_type=st.just("text/plain"), data=st.none() | st.just(b"hi"))
-contents: st.SearchStrategy[Any] = (
-    words | st.fixed_dictionaries({"value": words}) | st.lists(texts | images, max_size=3).map(tuple)
-)
-results = st.builds(ToolResult, call_ids, contents, is_error=st.booleans())
+# Allowed everywhere, refused here and there, and the first two ids that "a" is renamed to.
+CALL_IDS = ["a", "b", "abcdefghi", "functions.read:0", "x" * 70, "é \n", "cf6d9263c", "2735d0823"]
+_few_ids = st.sampled_from(CALL_IDS[:3])
+call_ids = _few_ids | _few_ids | st.sampled_from(CALL_IDS)
+
+_signed = Continuation("gemini-generate", "m", {"signature": "c2ln", "thoughtSignature": "c2ln"})
+_item = Continuation("elsewhere", "m", {"id": "item_1"})
+_image = Image("image/png", data=b"\x89PNG")
+_texts = [
+    *(Text(words) for words in ("", " \n", "yes", "no", " maybe ", "ünï \N{GRINNING FACE}")),
+    Text("", continuation=_signed),
+    Text("aside", ignored=True),
+    Text("", ignored=True),
+    Text("cited", continuation=_item),
+]
+_thoughts = [
+    Thinking("hm"),
+    Thinking("", continuation=_signed),
+    Thinking("so", continuation=_item),
+    Thinking("-", ignored=True),
+]
+_media = [_image, Image("image/png", url="https://example.com/x.png"), FileRef("a.txt"), FileRef("b.pdf", data=b"%PDF")]
+_contents: list[Any] = ["", "done", {"value": 1}, (), (Text("ok"), Text("")), (Text(" "),), (_image, Text("ok"))]
 
 
 @st.composite
 def calls(draw: st.DrawFn) -> ToolCall:
     call_id = draw(call_ids)
-    if draw(st.integers(0, 5)) == 0:
-        result = ToolResult(call_id, "found") if draw(st.booleans()) else None
-        return ToolCall(call_id, "web_search", {}, executed_by="provider", result=result)
-    raw_args_text = draw(st.none() | st.just('{"path": '))
-    return ToolCall(call_id, "read", {"path": "x"}, raw_args_text=raw_args_text)
+    match draw(st.integers(0, 7)):
+        case 0:
+            return ToolCall(call_id, "web_search", {}, executed_by="provider", result=ToolResult(call_id, "found"))
+        case 1:
+            return ToolCall(call_id, "web_search", {}, executed_by="provider", continuation=_item)
+        case 2:
+            return ToolCall(call_id, "read", {}, raw_args_text='{"path": ')
+        case number:
+            return ToolCall(call_id, "read", {"number": number})
+
+
+results = st.builds(ToolResult, call_ids, st.sampled_from(_contents), is_error=st.booleans())
+metas = st.builds(
+    Meta,
+    open_calls=st.none() | st.none() | st.lists(call_ids, max_size=2).map(tuple),
+    bad_args=st.none() | st.dictionaries(call_ids, st.just("not JSON"), max_size=2),
+    aborted=st.booleans(),
+    finish_reason=st.sampled_from([None, "stop", "pause"]),
+)
+_parts: dict[Role, st.SearchStrategy[Any]] = {
+    "system": st.sampled_from([*_texts, *_thoughts]),
+    "user": st.sampled_from([*_texts, *_texts, *_media]),
+    "assistant": calls() | st.sampled_from(_texts) | st.sampled_from(_thoughts),
+    "tool": results,
+}
 
 
 def _once_each(parts: list[Part]) -> tuple[Part, ...]:
     """Without a second call or result of one id, which no message may hold."""
     by_id = {part.tool_call_id: part for part in reversed(parts) if isinstance(part, ToolCall | ToolResult)}
     return tuple(
-        part
-        for part in parts
-        if not isinstance(part, ToolCall | ToolResult) or by_id[part.tool_call_id] is part
+        part for part in parts if not isinstance(part, ToolCall | ToolResult) or by_id[part.tool_call_id] is part
     )
-
-
-@st.composite
-def metas(draw: st.DrawFn) -> Meta | None:
-    if draw(st.booleans()):
-        return None
-    return Meta(
-        open_calls=draw(st.none() | st.lists(call_ids, max_size=2).map(tuple)),
-        bad_args=draw(st.none() | st.dictionaries(call_ids, st.just(ErrorCode.TOOL_BAD_ARGUMENTS.value), max_size=2)),
-        aborted=draw(st.booleans()),
-        finish_reason=draw(st.sampled_from([None, "stop", "pause"])),
-    )
-
-
-_parts: dict[Any, st.SearchStrategy[Any]] = {
-    "system": texts | thoughts,
-    "user": texts | images | files,
-    "assistant": texts | thoughts | calls(),
-    "tool": results,
-}
 
 
 @st.composite
 def messages(draw: st.DrawFn) -> Message:
-    role = draw(st.sampled_from(["assistant", "tool", "user", "system"]))
+    role = draw(st.sampled_from([*get_args(Role), "assistant", "assistant", "tool", "tool"]))
     parts = _once_each(draw(st.lists(_parts[role], max_size=4)))
-    return Message(role, parts, meta=draw(metas()) if role == "assistant" else None)  # type: ignore[arg-type]
+    return Message(role, parts, meta=draw(st.none() | metas) if role == "assistant" else None)
 
 
-histories = st.lists(messages(), max_size=8)
+@st.composite
+def exchanges(draw: st.DrawFn, number: int) -> list[Message]:
+    """A question, one to three calls, their results in one message or one each, an answer: as providers want it."""
+    ids = [f"call0{number}00{place}" for place in range(draw(st.integers(1, 3)))]
+    answers = [ToolResult(call_id, f"result of {call_id}") for call_id in ids]
+    together = draw(st.booleans())
+    return [
+        Message("user", (Text("what?"),)),
+        Message("assistant", (Thinking("hm"), *(ToolCall(call_id, "read", {}) for call_id in ids))),
+        *([Message("tool", tuple(answers))] if together else [Message("tool", (answer,)) for answer in answers]),
+        Message("assistant", (Text("that."),), meta=Meta(finish_reason=draw(st.sampled_from(["stop", "pause"])))),
+    ]
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> list[Message]:
+    """A tidy history with up to three messages lost, repeated, moved, turned round or strange."""
+    history = [message for number in range(draw(st.integers(1, 2))) for message in draw(exchanges(number))]
+    history = history[: len(history) - draw(st.integers(0, 1))]
+    for damage in draw(st.lists(st.sampled_from(["lose", "repeat", "move", "turn", "add"]), max_size=3)):
+        place, other = draw(st.tuples(*[st.integers(0, len(history) - 1)] * 2))
+        message = history[place]
+        match damage:
+            case "lose" if len(history) > 1:
+                del history[place]
+            case "repeat":
+                history.insert(other, message)
+            case "move":
+                history.insert(other, history.pop(place))
+            case "turn":
+                history[place] = Message(message.role, message.parts[::-1], meta=message.meta)
+            case _:
+                history.insert(place, draw(messages()))
+    return history
+
+
+histories = damaged() | st.lists(messages(), max_size=8)

@@ -1,8 +1,10 @@
-"""Every recorded Chat Completions stream, decoded and compared with the oracle; every recorded request, read and encoded."""
+"""Every recorded Chat Completions stream, decoded and compared with the oracle; every request, read and encoded."""
 
+import json
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,8 @@ from tests.recordings.oracle_openai import CHAT_APIS, read_stream, stream_error
 from tests.recordings.plain import PlainReading, case_dirs, load_case
 from weft.decode.openai_chat import OpenAIChat
 from weft.deltas import Failed
+from weft.encode.openai_chat import encode, read_request
+from weft.encode.request import Losses
 
 STREAMS = [case for api in CHAT_APIS for case in case_dirs(api) if load_case(case).http_status < 400]
 
@@ -47,3 +51,88 @@ def test_the_deltas_say_what_the_oracle_read(case_dir: Path) -> None:
 def test_cutting_the_bytes_differently_changes_nothing(case_dir: Path) -> None:
     """D-3.11.1."""
     assert_cuts_change_nothing(lambda: decoder_for(case_dir), load_case(case_dir).body)
+
+
+# -- requests
+
+REQUESTS = [
+    case
+    for api in CHAT_APIS
+    for folder in (api, f"{api}-requests")
+    for case in case_dirs(folder)
+    if (case / "request.json").is_file()
+]
+
+
+def provider_of(case: Path) -> str:
+    return case.parent.name.removesuffix("-requests").removesuffix("-chat")
+
+
+@pytest.mark.parametrize("case_dir", REQUESTS, ids=name_of)
+def test_a_request_that_was_read_is_encoded_as_it_was(case_dir: Path) -> None:
+    """Up to what says the same: see `normal`. Whether to stream is the reader's business, so it is left out."""
+    body = json.loads((case_dir / "request.json").read_text("utf-8"))
+    provider = provider_of(case_dir)
+    losses = Losses(provider)
+    again = encode(read_request(body, provider=provider), losses)
+    drop_made_ids(again, body)
+    assert normal(again) == normal(body)
+    assert losses.found == []
+
+
+def drop_made_ids(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """Ids that a body leaves out are made; a result that names no call gets the id of the one it answers."""
+    for made, given in zip(ours["messages"], theirs["messages"], strict=True):
+        if "tool_call_id" not in given:
+            made.pop("tool_call_id", None)
+        for made_call, given_call in zip(made.get("tool_calls", []), given.get("tool_calls") or [], strict=True):
+            if "id" not in given_call:
+                del made_call["id"]
+
+
+def normal(body: dict[str, Any]) -> dict[str, Any]:
+    """One of the ways to say the same request.
+
+    A null is as good as nothing. `max_tokens` is the older name of `max_completion_tokens`, "any" is Mistral's word for
+    "required". A tool is a function unless it says otherwise; without tools nothing can be chosen. One stop sequence
+    is a list of one.
+    """
+    body = {key: value for key, value in body.items() if value is not None and key not in ("stream", "stream_options")}
+    if "max_completion_tokens" in body:
+        body["max_tokens"] = body.pop("max_completion_tokens")
+    if body.get("tool_choice") == "any":
+        body["tool_choice"] = "required"
+    if isinstance(body.get("stop"), str):
+        body["stop"] = [body["stop"]]
+    tools = [{"type": "function", **tool} for tool in body.pop("tools", [])]
+    if tools:
+        body["tools"] = tools
+    else:
+        body.pop("tool_choice", None)
+        body.pop("parallel_tool_calls", None)
+    body["messages"] = [normal_message(message) for message in body["messages"]]
+    return body
+
+
+def normal_message(message: dict[str, Any]) -> dict[str, Any]:
+    """One of the ways to say the same message.
+
+    A text is a list of one text, and an answer in several texts is one answer; no content is no text, an empty text or
+    an empty list. Arguments are compared as the JSON they hold.
+    """
+    message = {key: value for key, value in message.items() if value is not None}
+    content = message.pop("content", None)
+    pieces = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+    pieces = [{key: value for key, value in piece.items() if value is not None} for piece in pieces]
+    if message["role"] == "assistant" and all(piece.keys() == {"type", "text"} for piece in pieces):
+        pieces = [{"type": "text", "text": "".join(piece["text"] for piece in pieces)}]
+    message["content"] = [piece for piece in pieces if piece != {"type": "text", "text": ""}]
+    calls = [normal_call(call) for call in message.pop("tool_calls", [])]
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def normal_call(call: dict[str, Any]) -> dict[str, Any]:
+    function = {**call["function"], "arguments": json.loads(call["function"]["arguments"] or "{}")}
+    return {**call, "function": function}

@@ -17,7 +17,6 @@ __all__ = [
     "Kind",
     "MessageBody",
     "OutputDetails",
-    "is_within",
     "priced_apart",
     "readable_result",
     "text_of",
@@ -92,12 +91,6 @@ def priced_apart(counts: Counts) -> dict[str, Any] | None:
         for name, group in groups.items()
     }
     return {name: group for name, group in kept.items() if group} or None
-
-
-def is_within(value: Any, depth: int) -> bool:
-    if isinstance(value, dict):
-        value = list(value.values())
-    return not isinstance(value, list) or (depth > 0 and all(is_within(item, depth - 1) for item in value))
 
 
 def readable_result(block: dict[str, Any]) -> tuple[ToolContent, bool]:

@@ -11,8 +11,9 @@ How blocks become parts:
 - A result that does not stand right behind its call (calls run side by side, or one inside the other) leaves an empty
   thinking part with `resultOf` in its place, so that an encoder can send the blocks back in their order.
 - What is nobody's text (`redacted_thinking`, `compaction`, `fallback`, files in a container, a result whose call
-  stood in an earlier message, blocks invented later) is an empty thinking part that carries the block. So is the
-  `container` the provider ran its tools in, which comes last of all.
+  stood in an earlier message, blocks invented later) is an empty thinking part that carries the block.
+- The `container` in which the provider ran its tools is named after all blocks. It goes to the last part, and so that
+  a call can take it, a call's end waits for whatever follows it.
 
 The provider writes one block after the other. Should blocks overlap, the later one waits for the earlier one, so that
 no part is torn; calls have keys and may overlap.
@@ -30,16 +31,15 @@ from weft.decode.anthropic_events import (
     Event,
     Kind,
     MessageBody,
-    is_within,
     priced_apart,
     readable_result,
     text_of,
 )
 from weft.decode.decoder import Decoder
-from weft.decode.framing import LIMIT, Frame
+from weft.decode.framing import Frame
+from weft.decode.held import Held
 from weft.deltas import FinishReason, Usage
-from weft.errors import ErrorCode
-from weft.wire import MAX_DEPTH
+from weft.parts import ToolContent
 
 __all__ = ["AnthropicMessages"]
 
@@ -54,8 +54,26 @@ _FINISH: dict[str, FinishReason] = {
     "compaction": "pause",  # the turn goes on when the compaction block is sent back
 }
 _CALL_KEYS = frozenset(("type", "id", "name", "input"))
-_DEPTH = MAX_DEPTH - 2  # continuation data lays two levels around a block
+_NOTHING = -1  # no index
 _KINDS = msgspec.json.Decoder(Kind)
+
+
+class _Ending:
+    """How a call ends, while it may still have to take the container along."""
+
+    __slots__ = ("data", "is_error", "key", "result")
+
+    def __init__(
+        self,
+        key: str | int,
+        data: dict[str, Any] | None = None,
+        result: ToolContent | None = None,
+        is_error: bool = False,
+    ) -> None:
+        self.key = key
+        self.data = data or {}
+        self.result = result
+        self.is_error = is_error
 
 
 class AnthropicMessages(Decoder):
@@ -66,7 +84,9 @@ class AnthropicMessages(Decoder):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self._held = Held(self.out)
         self._writing: int | None = None  # index of the block whose text is coming
+        self._flowing = _NOTHING  # the same, once the first piece of its visible text has been told
         self._block: dict[str, Any] = {}  # that block as it was opened
         self._pieces: dict[str, list[str]] = {}  # of the fields that are sent in pieces and needed whole
         self._citations: list[Any] = []
@@ -77,13 +97,17 @@ class AnthropicMessages(Decoder):
         self._server_calls: set[str] = set()  # keys of the provider's calls that have no result yet
         self._inputs: dict[int, str] = {}  # arguments that came whole, until it is clear that no pieces follow
         self._waiting: dict[int, list[tuple[Event, Frame]]] = {}  # events of blocks that have to wait, by index
-        self._held_bytes = 0
+        self._ending: _Ending | None = None
         self._counts = Counts()
         self._container: dict[str, Any] | None = None
 
     def read(self, event: Event, frame: Frame) -> None:
         if event.type == "content_block_delta":
-            self._read_delta(event, frame)
+            delta = event.delta
+            if event.index == self._flowing and delta is not None and delta.text:
+                self.out.text(delta.text)
+            else:
+                self._read_delta(event, frame)
             return
         step = _STEPS.get(event.type or frame.event)
         if step is not None:
@@ -104,6 +128,7 @@ class AnthropicMessages(Decoder):
 
     def read_end(self) -> None:
         self._finish_blocks()
+        self._end_call()
         self.truncated("message_stop")
 
     # -- deltas
@@ -135,6 +160,7 @@ class AnthropicMessages(Decoder):
             self.out.text(piece, new_part=self._new_part)
             self._new_part = False
             self._last_kind = "text"
+            self._flowing = self._writing or 0
 
     def _write_thinking(self, piece: str | None) -> None:
         if piece:
@@ -144,35 +170,23 @@ class AnthropicMessages(Decoder):
 
     def _gather(self, delta: BlockDelta, frame: Frame) -> None:
         """Hold what is needed whole when the block ends."""
-        if delta.citation is not None and self._can_keep(delta.citation):
+        if delta.citation is not None and self._held.can_keep(delta.citation):
             self._citations.append(delta.citation)
         for name in ("signature", "content", "encrypted_content"):
             piece = getattr(delta, name)
             if piece:
                 self._pieces.setdefault(name, []).append(piece)
-        self._count_held(frame)
+        self._held.count(frame)
 
     def _wait(self, index: int, event: Event, frame: Frame) -> None:
         self._waiting.setdefault(index, []).append((event, frame))
-        self._count_held(frame)
-
-    def _count_held(self, frame: Frame) -> None:
-        self._held_bytes += len(frame.data)
-        if self._held_bytes > LIMIT:  # of a whole answer; a frame alone may be as long
-            self.out.fail(ErrorCode.STREAM_TOO_LARGE, f"more than {LIMIT} bytes of one answer had to be held back")
-
-    def _can_keep(self, value: Any) -> bool:
-        """Whether JSON that goes into continuation data can be stored; if not, the stream ends here."""
-        if is_within(value, _DEPTH):
-            return True
-        self.out.fail(ErrorCode.STREAM_TOO_LARGE, f"a block is nested deeper than {_DEPTH}")
-        return False
+        self._held.count(frame)
 
     # -- blocks
 
     def _read_block_start(self, event: Event, frame: Frame) -> None:
         index, block = event.index or 0, event.content_block
-        if block is None or not self._can_keep(block):
+        if block is None or not self._held.can_keep(block):
             return
         if self._writing not in (None, index):
             self._wait(index, event, frame)
@@ -190,6 +204,7 @@ class AnthropicMessages(Decoder):
         self._resume()
 
     def _open(self, index: int, block: dict[str, Any]) -> None:
+        self._end_call()
         kind = text_of(block, "type")
         if kind in ("text", "thinking", "compaction"):
             self._writing, self._block = index, block
@@ -237,7 +252,7 @@ class AnthropicMessages(Decoder):
         if key != self._newest:
             self._carry({"resultOf": key})
         result, is_error = readable_result(block)
-        self.out.close_call(key, continuation={"result": block}, result=result, result_is_error=is_error)
+        self._ending = _Ending(key, {"result": block}, result, is_error)
 
     def _carry(self, data: dict[str, Any]) -> None:
         """Keep what only the provider can read, in its place."""
@@ -252,7 +267,19 @@ class AnthropicMessages(Decoder):
         self._send_input(index)
         key = self._keys.pop(index, None)
         if isinstance(key, int):  # the provider's own calls wait for their result
-            self.out.close_call(key)
+            self._end_call()
+            self._ending = _Ending(key)
+
+    def _end_call(self, more: dict[str, Any] | None = None) -> None:
+        """End the call that is due to end, if there is one."""
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            self.out.close_call(
+                ending.key,
+                continuation={**ending.data, **(more or {})} or None,
+                result=ending.result,
+                result_is_error=ending.is_error,
+            )
 
     def _send_input(self, index: int) -> None:
         if index in self._inputs:
@@ -260,7 +287,7 @@ class AnthropicMessages(Decoder):
 
     def _close_writing(self) -> None:
         block, whole = self._block, {name: "".join(pieces) for name, pieces in self._pieces.items()}
-        self._writing = None
+        self._writing, self._flowing = None, _NOTHING
         self._pieces = {}
         if block["type"] == "compaction":
             self._carry({"block": {**block, **whole}})
@@ -299,6 +326,19 @@ class AnthropicMessages(Decoder):
         for index in list(self._inputs):
             self._send_input(index)
 
+    def _end_message(self) -> None:
+        """End the last part, and leave the container with it."""
+        data = None if self._container is None else {"container": self._container}
+        key = self._newest
+        if data is not None and self._ending is None:
+            if self._last_kind == "text":
+                self.out.text("", continuation=data)
+            elif isinstance(key, str) and self.out.is_open(key):
+                self.out.close_call(key, continuation=data)
+            else:
+                self.out.thinking("", continuation=data)
+        self._end_call(data)
+
     # -- the message
 
     def _read_message_start(self, event: Event, frame: Frame) -> None:
@@ -306,7 +346,7 @@ class AnthropicMessages(Decoder):
         if not isinstance(message, MessageBody):
             return
         self.out.start(message.model, message.id)
-        if message.content and self._can_keep(message.content):
+        if message.content and self._held.can_keep(message.content):
             for index, block in enumerate(message.content):
                 self._open(index, block)
                 self._stop(index)
@@ -319,7 +359,7 @@ class AnthropicMessages(Decoder):
     def _read_outcome(self, stop_reason: str | None, container: dict[str, Any] | None, counts: Counts | None) -> None:
         if stop_reason:
             self.out.finish(_FINISH.get(stop_reason, "other"), stop_reason)
-        if container and self._can_keep(container):
+        if container and self._held.can_keep(container):
             self._container = container
         if counts is not None and not self.out.ended:
             self._add_counts(counts)
@@ -348,12 +388,12 @@ class AnthropicMessages(Decoder):
 
     def _read_message_stop(self, event: Event, frame: Frame) -> None:
         self._finish_blocks()
-        if self._container is not None:
-            self._carry({"container": self._container})
+        self._end_message()
         self.out.done()
 
     def _read_error(self, event: Event, frame: Frame) -> None:
         self._finish_blocks()
+        self._end_call()
         error = event.error
         if isinstance(error, ErrorBody):
             self.out.refused(error.message or error.type or "", raw_code=error.type)

@@ -176,9 +176,11 @@ class BedrockConverse(Decoder):
         start, index = event.start, event.content_block_index or 0
         if self._writing not in (_NO_BLOCK, index):
             self._wait("contentBlockStart", event, frame)
-        elif start is None:
             return
-        elif start.tool_use is not None:
+        self._close_writing()
+        if start is None:
+            return
+        if start.tool_use is not None:
             tool_id, is_server = start.tool_use.tool_use_id, start.tool_use.type == "server_tool_use"
             self._open_call(index, start.tool_use.name or "", tool_id, is_server)
             if is_server:
@@ -190,11 +192,17 @@ class BedrockConverse(Decoder):
                 self._results[index] = {**start.tool_result, "content": []}
         elif start.image is not None:
             self._images[index] = (str(start.image.get("format") or "png"), [])
-            self._open_call(index, "image_output", None, True)
+            self.out.open_call(index, "image_output", executed_by="provider")
+            self._last_kind = "tool_call"
 
     def _open_call(self, index: int, name: str, tool_id: str | None, is_server: bool) -> None:
-        self._close_writing()
-        self.out.open_call(index, name, provider_id=tool_id, executed_by="provider" if is_server else "client")
+        self.out.open_call(
+            index,
+            name,
+            provider_id=tool_id,
+            executed_by="provider" if is_server else "client",
+            continuation={"type": "server_tool_use"} if is_server else None,
+        )
         self._last_kind = "tool_call"
 
     def _read_block_stop(self, event: Event, frame: Frame) -> None:
@@ -258,7 +266,7 @@ class BedrockConverse(Decoder):
 
     def _finish_blocks(self) -> None:
         """End what was never stopped."""
-        while self._writing != _NO_BLOCK:
+        while self._writing != _NO_BLOCK or self._waiting:
             self._close_writing()
             self._resume()
         for index in list(self._results):

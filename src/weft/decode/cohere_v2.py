@@ -102,6 +102,9 @@ class CohereV2(Decoder):
         self._citations: list[dict[str, Any]] = []
 
     def read(self, event: _Event, frame: Frame) -> None:
+        if event.type == "content-delta":
+            self._read_content(event, frame)
+            return
         step = _STEPS.get(event.type or frame.event)
         if step is not None:
             step(self, event, frame)
@@ -124,26 +127,27 @@ class CohereV2(Decoder):
     # -- content
 
     def _read_content(self, event: _Event, frame: Frame) -> None:
-        message = event.delta.message if event.delta is not None else None
-        content = message.content if message is not None else None
+        delta = event.delta
+        if delta is None or delta.message is None:
+            return
+        content = delta.message.content
         if type(content) is not _Content:
             return
-        index = event.index or 0
         if content.text:
-            if index == self._block and not self._citations:
+            if event.index == self._block and self._last_kind == "text":
                 self.out.text(content.text)
             else:
-                self._tell("text", content.text, index)
+                self._tell("text", content.text, event.index)
         if content.thinking:
-            self._tell("thinking", content.thinking, index, {"type": "thinking"})
+            self._tell("thinking", content.thinking, event.index, {"type": "thinking"})
 
     def _read_plan(self, event: _Event, frame: Frame) -> None:
         message = event.delta.message if event.delta is not None else None
         if message is not None and message.tool_plan:
             self._tell("thinking", message.tool_plan, _PLAN, {"type": "tool_plan"})
 
-    def _tell(self, kind: str, piece: str, block: int, origin: dict[str, Any] | None = None) -> None:
-        is_new = block != self._block
+    def _tell(self, kind: str, piece: str, block: int | None, origin: dict[str, Any] | None = None) -> None:
+        is_new = block != self._block or kind != self._last_kind
         if is_new:
             self._tell_citations()
         tell = self.out.text if kind == "text" else self.out.thinking

@@ -42,10 +42,12 @@ class Decoder(ABC):
         model_id: str = "",
         local_id: str = "local",
         used_call_ids: Collection[str] = (),
+        out: Emitter | None = None,
     ) -> None:
         """`provider` names whom continuation data belongs to (default: the format). `local_id` is the request's id
-        where the provider gives none, and the stem of local call ids; `used_call_ids` are those the run has seen."""
-        self.out = Emitter(
+        where the provider gives none, and the stem of local call ids; `used_call_ids` are those the run has seen.
+        `out` is that of the decoder which hands over frames with `receive_frame`."""
+        self.out = out or Emitter(
             provider=provider or self.format, model_id=model_id, local_id=local_id, used_call_ids=used_call_ids
         )
         self._framing = FRAMINGS[framing or self.framing]()
@@ -78,6 +80,10 @@ class Decoder(ABC):
             self.read_end()
         return self.out.take()
 
+    def receive_frame(self, frame: Frame) -> None:
+        """Read a frame that another decoder unwrapped; what it says goes to `out`, which the two share."""
+        self._read_all([frame], ErrorCode.STREAM_MALFORMED)
+
     def truncated(self, what: str) -> None:
         """The stream ended without its provider's terminal signal (D-3.5)."""
         self.out.fail(ErrorCode.STREAM_TRUNCATED, f"the stream ended before {what}")
@@ -93,6 +99,8 @@ class Decoder(ABC):
                 event = parse(frame.data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 if self.read_unparsed(frame):
+                    if out.ended:
+                        return
                     continue
                 event = self._read_surrogates(frame.data)
                 if event is None:

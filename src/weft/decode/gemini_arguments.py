@@ -14,7 +14,7 @@ __all__ = ["OutOfOrder", "StreamedArguments", "path_steps"]
 
 _STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d{1,9})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
 _ESCAPED = re.compile(r"\\(.)")
-_VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
+_VALUES = ("stringValue", "numberValue", "boolValue")
 
 
 class OutOfOrder(ValueError):
@@ -45,69 +45,77 @@ class StreamedArguments:
 
     def __init__(self) -> None:
         self._path: tuple[str | int, ...] = ()  # of the value written last
-        self._keys: list[set[str | int]] = []  # what each open object or list holds already, outermost first
+        self._levels: list[int | set[str]] = []  # what each open list (its length) or object (its keys) holds
         self._in_string = False
 
     def write(self, piece: dict[str, Any]) -> str:
         """The text that one element of `partialArgs` adds; raises `OutOfOrder`."""
         given = piece.get("jsonPath")
         path = self._path if given is None and self._in_string else path_steps(str(given))
-        kind = next((name for name in _VALUES if name in piece), None)
-        value = None if kind in (None, "nullValue") else piece[kind]
-        text = "" if self._in_string and path == self._path else "".join(self._go_to(path))
         goes_on = piece.get("willContinue") is True
+        continues = self._in_string and path == self._path
+        value = _value(piece, default="" if continues or goes_on else None)
+        if continues:
+            if not isinstance(value, str):
+                raise OutOfOrder(f"{path} is text and goes on as {value!r}")
+            text = ""
+        else:
+            text = "".join(self._go_to(path))
         if not isinstance(value, str):
-            if self._in_string:  # nothing more came for this text
-                return text + self._end_string(goes_on)
             return text + json.dumps(value)
-        opening = "" if self._in_string else '"'
+        opening = "" if continues else '"'
         self._in_string = True
-        return text + opening + json.dumps(value, ensure_ascii=False)[1:-1] + self._end_string(goes_on)
+        return text + opening + json.dumps(value, ensure_ascii=False)[1:-1] + ("" if goes_on else self._end_string())
 
     def end(self) -> str:
         """The text that closes everything."""
-        text = self._end_string(goes_on=False) + "".join(self._closers(0))
+        text = self._end_string() + "".join(self._closers(0))
         return text + "}" if self._path else text
 
-    def _end_string(self, goes_on: bool) -> str:
-        if goes_on or not self._in_string:
-            return ""
+    def _end_string(self) -> str:
+        closing = '"' if self._in_string else ""
         self._in_string = False
-        return '"'
+        return closing
 
     def _go_to(self, path: tuple[str | int, ...]) -> Iterator[str]:
         """Leave the last value and enter this one; what is yielded stands between the two."""
         shared = _shared_length(self._path, path)
         if shared == len(path) or (self._path and shared == len(self._path)):
             raise OutOfOrder(f"{path} was written before")
-        yield self._end_string(goes_on=False)
+        yield self._end_string()
         yield from self._closers(shared)
         yield "," if self._path else "{"
-        del self._keys[shared + 1 :]
+        del self._levels[shared + 1 :]
         for depth in range(shared, len(path)):
             step = path[depth]
             if depth > shared:
                 yield "[" if isinstance(step, int) else "{"
-            yield self._name(depth, step)
+            yield self._enter(depth, step)
         self._path = path
 
     def _closers(self, depth: int) -> Iterator[str]:
         for step in reversed(self._path[depth + 1 :]):
             yield "]" if isinstance(step, int) else "}"
 
-    def _name(self, depth: int, step: str | int) -> str:
-        if depth == len(self._keys):
-            self._keys.append(set())
-        held = self._keys[depth]
+    def _enter(self, depth: int, step: str | int) -> str:
+        if depth == len(self._levels):
+            self._levels.append(0 if isinstance(step, int) else set())
+        held = self._levels[depth]
         if isinstance(step, int):
-            if step != len(held) or any(isinstance(key, str) for key in held):
-                raise OutOfOrder(f"item {step} came after {len(held)} items")
-            held.add(step)
+            if held != step:
+                raise OutOfOrder(f"item {step} of a list does not come next")
+            self._levels[depth] = step + 1
             return ""
-        if step in held or any(isinstance(key, int) for key in held):
+        if isinstance(held, int) or step in held:
             raise OutOfOrder(f"{step!r} was written before")
         held.add(step)
         return json.dumps(step, ensure_ascii=False) + ":"
+
+
+def _value(piece: dict[str, Any], default: str | None) -> Any:
+    if "nullValue" in piece:  # sent as null or as the word NULL_VALUE
+        return None
+    return next((piece[name] for name in _VALUES if name in piece), default)
 
 
 def _shared_length(first: tuple[str | int, ...], second: tuple[str | int, ...]) -> int:

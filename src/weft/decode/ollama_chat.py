@@ -15,6 +15,7 @@ import msgspec
 
 from weft.decode.decoder import Decoder
 from weft.decode.framing import Frame, FramingName
+from weft.decode.held import Held
 from weft.deltas import FinishReason, Usage
 
 __all__ = ["OllamaChat"]
@@ -57,25 +58,26 @@ class OllamaChat(Decoder):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self._held = Held(self.out)
         self._is_thinking = False
         self._calls = 0
 
     def read(self, event: _Line, frame: Frame) -> None:
+        out, message = self.out, event.message
         if event.error is not None:
-            self.out.refused(_error_text(event.error))
+            out.refused(_error_text(event.error))
             return
-        if not self.out.started:
-            self.out.start(event.model)
-        message = event.message
+        if not out.started:
+            out.start(event.model)
         if message is not None:
             if message.thinking:
                 self._think(message.thinking)
             if message.content:
                 self._is_thinking = False
-                self.out.text(message.content)
+                out.text(message.content)
             if message.tool_calls:
                 self._call(message.tool_calls)
-        if event.done:
+        if event.done and not out.ended:
             self._finish(event)
 
     def read_end(self) -> None:
@@ -89,6 +91,8 @@ class OllamaChat(Decoder):
         self._is_thinking = False
         for call in calls:
             function = call.function or _Function()
+            if not self._held.can_keep(function.arguments):
+                return
             self._calls += 1
             self.out.open_call(self._calls, function.name or "", provider_id=call.id)
             self.out.call_args(self._calls, _arguments_text(function.arguments))
@@ -110,9 +114,8 @@ def _arguments_text(arguments: Any) -> str:
 
 
 def _error_text(error: Any) -> str:
-    if isinstance(error, dict) and isinstance(error.get("message"), str):
-        return str(error["message"])
-    return error if isinstance(error, str) else json.dumps(error)
+    said = error.get("message") if isinstance(error, dict) else error
+    return said if isinstance(said, str) else "the server reported an error"
 
 
 def _tokens(value: float | None) -> int:

@@ -8,9 +8,6 @@ The end. A chunk names a `finish_reason`, usage may come after it, ``[DONE]`` co
 off. Gateways repeat the `finish_reason`, correct it, and report errors after it; the last word holds and `Done` waits.
 ``[DONE]`` without a `finish_reason` is believed only if something was said and every tool call's arguments are whole.
 
-Tool calls. A piece belongs to the latest call of its `index`, unless it brings another id or another name: servers
-exist that give every call the index 0, and Mistral gives none. Nothing in this format ends a call but the end itself.
-
 Thinking comes in a field of its own, whose name is kept as continuation data, since it goes back in the same field.
 `reasoning_details` are put together again from their pieces and go back as they came, signatures and ciphertexts too.
 """
@@ -24,10 +21,10 @@ import msgspec
 
 from weft.decode.decoder import Decoder
 from weft.decode.framing import LIMIT, Frame
+from weft.decode.openai_chat_calls import ToolCalls
 from weft.decode.openai_chat_events import (
     FAILED_FINISHES,
     FINISH_REASONS,
-    CallPiece,
     ChatChunk,
     ChatDelta,
     Fault,
@@ -42,30 +39,6 @@ __all__ = ["OpenAIChat"]
 _JOINED = ("text", "summary")  # the strings of reasoning_details that come in pieces; all others come whole
 
 
-class _Call:
-    """A tool call while its pieces come. It is told to the emitter once its name is known."""
-
-    __slots__ = ("extra", "id", "is_custom", "is_open", "key", "name", "pieces")
-
-    def __init__(self, key: int) -> None:
-        self.key = key
-        self.id: str | None = None
-        self.name = ""
-        self.pieces: list[str] = []
-        self.is_open = False
-        self.is_custom = False  # its argument is free text, which is wrapped into an object at the end
-        self.extra: dict[str, Any] = {}  # continuation data that has not been told yet
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the arguments so far are a JSON value, or none were needed."""
-        text = "".join(self.pieces)
-        try:
-            return not text or self.is_custom or json.loads(text) is not None
-        except (ValueError, RecursionError):
-            return False
-
-
 class OpenAIChat(Decoder):
     """One streamed Chat Completions answer."""
 
@@ -78,8 +51,7 @@ class OpenAIChat(Decoder):
         self._writing = ""  # which kind of part is being written: text, thinking, or none
         self._notes: dict[str, Any] = {}  # continuation data of the text part, told when the part ends
         self._details: list[Any] = []  # reasoning_details of the thinking part, told when the part ends
-        self._calls: dict[int | None, _Call] = {}  # the latest call of each index
-        self._all_calls: list[_Call] = []
+        self._calls = ToolCalls(self.out, before_opening=lambda: self._turn_to(""))
         self._executed: set[str] = set()
         self._audio: list[str] = []
         self._held = 0
@@ -87,30 +59,27 @@ class OpenAIChat(Decoder):
         self._has_usage = False
         self._refused = False
         self._raw_finish: str | None = None
-        self._failed_finish: str | None = None
+        self._failed_finish: Fault | None = None
 
     # -- chunks
 
     def read(self, event: ChatChunk, frame: Frame) -> None:
         if not self.out.started:
             self._begin(event)
-        if event.usage is not None or event.x_groq is not None:
-            self._read_usage(event)
-        if event.citations or event.search_results:
-            self._read_sources(event)
+        if event.usage is not None:
+            self._read_usage(event.usage)
         choices = event.choices
         for choice in choices or ():
             if not choice.index:
-                delta = choice.delta
-                if delta is not None:
-                    self._read_delta(delta, frame)
+                if choice.delta is not None:
+                    self._read_delta(choice.delta, frame)
                 elif choice.message is not None:
                     self._read_message(choice.message, event, frame)
                 if choice.finish_reason:
-                    self._read_finish(choice.finish_reason)
+                    self._read_finish(choice.finish_reason, event, frame)
         if self._trouble is not None:
             self.out.fail(*self._trouble)
-        elif event.error or not choices or choices[0].error:
+        elif event.error is not None or not choices:
             self._read_fault_in(frame)
 
     def _begin(self, chunk: ChatChunk) -> None:
@@ -121,8 +90,8 @@ class OpenAIChat(Decoder):
             self.out.start(self._model, self._request_id)
 
     def _read_delta(self, delta: ChatDelta, frame: Frame) -> None:
-        thought = delta.reasoning_content or delta.reasoning
-        if thought or delta.reasoning_details:
+        # Every token of every answer comes this way. Asking for None is cheaper than asking for emptiness.
+        if delta.reasoning_content is not None or delta.reasoning is not None or delta.reasoning_details is not None:
             self._read_thinking(delta, frame)
         content = delta.content
         if content:
@@ -132,16 +101,15 @@ class OpenAIChat(Decoder):
                 self.out.text(content)
             else:
                 self._read_content_list(content, frame)
-        if delta.tool_calls:
-            self._read_calls(delta.tool_calls)
+        if delta.tool_calls is not None:
+            self._hold(self._calls.read(delta.tool_calls))
         if (
-            delta.refusal
+            delta.refusal is not None
             or delta.function_call is not None
-            or delta.executed_tools
-            or delta.annotations
-            or delta.images
-            or delta.audio
-            or delta.extra_content
+            or delta.executed_tools is not None
+            or delta.annotations is not None
+            or delta.images is not None
+            or delta.audio is not None
         ):
             self._read_rest(delta, frame)
 
@@ -149,7 +117,7 @@ class OpenAIChat(Decoder):
         if delta.refusal:
             self._read_refusal(delta.refusal)
         if delta.function_call is not None:
-            self._read_calls([CallPiece(index=-1, function=delta.function_call, extra_content=None)])
+            self._hold(self._calls.read_legacy(delta.function_call))
         for tool in delta.executed_tools or ():
             self._read_executed(tool)
         if delta.annotations:
@@ -159,8 +127,6 @@ class OpenAIChat(Decoder):
             self._read_image(image)
         if isinstance(delta.audio, dict):
             self._read_audio(delta.audio, frame)
-        if delta.extra_content:
-            self._notes["extra_content"] = delta.extra_content
 
     def _read_message(self, message: Any, chunk: ChatChunk, frame: Frame) -> None:
         """An answer that was not streamed. Beside deltas, a message only repeats them."""
@@ -172,7 +138,7 @@ class OpenAIChat(Decoder):
 
     @property
     def _said_something(self) -> bool:
-        return bool(self._writing or self._all_calls or self._executed or self._details or self._notes)
+        return bool(self._writing or self._calls.count or self._executed or self._details or self._notes)
 
     def _hold(self, size: int) -> None:
         """Count what is kept until later."""
@@ -263,76 +229,7 @@ class OpenAIChat(Decoder):
             self._turn_to("text")
             self.out.text(piece, new_part=True, continuation={"field": "refusal"})
 
-    def _read_sources(self, chunk: ChatChunk) -> None:
-        """Perplexity repeats all its sources on every chunk."""
-        if chunk.citations:
-            self._notes["citations"] = chunk.citations
-        if chunk.search_results:
-            self._notes["search_results"] = chunk.search_results
-
-    # -- tool calls
-
-    def _read_calls(self, pieces: list[CallPiece]) -> None:
-        for piece in pieces:
-            call = self._calls.get(piece.index)
-            function = piece.function
-            if call is None or piece.id or function is None or function.name or piece.extra_content:
-                call = self._call_of(call, piece)
-                if function is None:
-                    continue
-            arguments = function.arguments
-            if arguments:
-                if type(arguments) is not str:
-                    arguments = msgspec.json.encode(arguments).decode()
-                self._add_arguments(call, arguments)
-
-    def _add_arguments(self, call: _Call, text: str) -> None:
-        call.pieces.append(text)
-        self._hold(len(text))
-        if call.is_open and not call.is_custom:
-            self.out.call_args(call.key, text)
-
-    def _call_of(self, call: _Call | None, piece: CallPiece) -> _Call:
-        """The call that a piece belongs to, with the piece's name and id noted; a new one where it needs one."""
-        told = piece.function or piece.custom
-        name = told.name or "" if told is not None else ""
-        if call is None and piece.index is None and not piece.id and not name and self._all_calls:
-            call = self._all_calls[-1]
-        if call is None or self._begins_another(call, piece, name):
-            call = _Call(len(self._all_calls))
-            self._all_calls.append(call)
-            self._calls[piece.index] = call
-        call.id = call.id or piece.id
-        call.name = call.name or name
-        if piece.index == -1:
-            call.extra["field"] = "function_call"
-        if piece.extra_content:
-            call.extra["extra_content"] = piece.extra_content
-        if piece.custom is not None:
-            call.is_custom = True
-            call.extra["type"] = "custom"
-            self._add_arguments(call, piece.custom.input or "")
-        if call.name and not call.is_open:
-            self._open(call)
-        return call
-
-    def _begins_another(self, call: _Call, piece: CallPiece, name: str) -> bool:
-        if piece.id and call.id and piece.id != call.id:
-            return True
-        if name and call.name and name != call.name:
-            return True
-        # A server without ids begins the same tool again; one that repeats the name on every piece is not done yet.
-        arguments = piece.function.arguments if piece.function is not None else None
-        return bool(name and not piece.id and arguments and call.pieces and call.is_whole)
-
-    def _open(self, call: _Call) -> None:
-        self._turn_to("")
-        call.is_open = True
-        self.out.open_call(call.key, call.name, provider_id=call.id, continuation=call.extra or None)
-        call.extra = {}
-        if not call.is_custom:
-            for text in call.pieces:
-                self.out.call_args(call.key, text)
+    # -- what the provider itself did and made
 
     def _read_executed(self, tool: Any) -> None:
         """Groq tells its own tools twice: when one is called, and whole, with the output."""
@@ -349,8 +246,6 @@ class OpenAIChat(Decoder):
         if output is not None:
             result = output if isinstance(output, str) else json.dumps(output)
             self.out.close_call(key, continuation={"executed_tool": tool}, result=result)
-
-    # -- pictures and sound
 
     def _read_image(self, image: Any) -> None:
         """A picture the model made: as of a tool that the provider ran."""
@@ -388,21 +283,27 @@ class OpenAIChat(Decoder):
 
     # -- usage and the end
 
-    def _read_usage(self, chunk: ChatChunk) -> None:
-        usage = usage_in(chunk.usage)
-        if usage is None and isinstance(chunk.x_groq, dict):
-            usage = usage_in(chunk.x_groq.get("usage"))
+    def _read_usage(self, raw: Any) -> None:
+        usage = usage_in(raw)
         if usage is None or (self._has_usage and usage.input_tokens == usage.output_tokens == 0):
             return  # Cloudflare follows the real figures with a row of zeros
         self._has_usage = True
         self.out.usage(usage)
 
-    def _read_finish(self, word: str) -> None:
+    def _read_finish(self, word: str, chunk: ChatChunk, frame: Frame) -> None:
         self._raw_finish = word
         if word.lower() in FAILED_FINISHES:
-            self._failed_finish = word
+            told = fault_in(frame.data, frame.event)
+            self._failed_finish = told or Fault(f"the answer ended with {word!r}", raw_code=word)
         else:
             self.out.finish(FINISH_REASONS.get(word.lower(), "other"), word)
+        if isinstance(chunk.x_groq, dict):
+            self._read_usage(chunk.x_groq.get("usage"))
+        # Perplexity repeats all its sources on every chunk; the last are the most.
+        if chunk.citations:
+            self._notes["citations"] = chunk.citations
+        if chunk.search_results:
+            self._notes["search_results"] = chunk.search_results
 
     def _read_fault_in(self, frame: Frame) -> None:
         fault = fault_in(frame.data, frame.event)
@@ -431,26 +332,21 @@ class OpenAIChat(Decoder):
     def _end(self, *, said_done: bool) -> None:
         out = self.out
         if self._failed_finish is not None:
-            self._fail(Fault(f"the answer ended with {self._failed_finish!r}", self._failed_finish))
+            self._fail(self._failed_finish)
         elif out.finish_reason is None and not (said_done and self._looks_whole):
             self.truncated("a finish_reason")
         else:
             self._close_parts()
-            if self._refused and out.finish_reason in (None, "stop") and not self._all_calls:
+            if self._refused and out.finish_reason in (None, "stop") and not self._calls.count:
                 out.finish("refusal", self._raw_finish)
             out.done()
 
     @property
     def _looks_whole(self) -> bool:
-        return (self._said_something or self._has_usage) and all(call.is_whole for call in self._all_calls)
+        return (self._said_something or self._has_usage) and self._calls.are_whole
 
     def _close_parts(self) -> None:
-        for call in self._all_calls:
-            if not call.is_open:  # nobody ever named it
-                self._open(call)
-            if call.is_custom:
-                self.out.call_args(call.key, json.dumps({"input": "".join(call.pieces)}, ensure_ascii=False))
-            self.out.close_call(call.key, continuation=call.extra or None)
+        self._calls.close()
         if self._notes and self._writing != "text":
             self._turn_to("text")
         self._turn_to("")

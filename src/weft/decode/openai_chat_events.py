@@ -5,7 +5,6 @@ not here. What vendors shape differently (`usage`, `error`, `content`) is taken 
 """
 
 import json
-import math
 from typing import Any
 
 from msgspec import Struct
@@ -55,7 +54,6 @@ class ChatDelta(Struct, gc=False):
     annotations: list[Any] | None = None
     images: list[Any] | None = None  # OpenRouter
     audio: Any = None
-    extra_content: Any = None
 
 
 class ChatChoice(Struct, gc=False):
@@ -137,22 +135,23 @@ def usage_in(raw: Any) -> Usage | None:
 
 
 def _count(holder: Any, *names: str) -> int | None:
-    if isinstance(holder, dict):
-        for name in names:
-            value = holder.get(name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
-                return int(value)
-    return None
+    found = (_number(holder.get(name)) for name in names) if isinstance(holder, dict) else ()
+    return next((int(number) for number in found if number is not None), None)
 
 
 def _cost(raw: dict[str, Any]) -> float | None:
     """US dollars: OpenRouter says a number, Perplexity an object, xAI ten-billionths."""
-    cost = raw.get("cost")
-    if isinstance(cost, dict):
-        cost = cost.get("total_cost")
-    if cost is None and isinstance(ticks := raw.get("cost_in_usd_ticks"), int):
-        cost = ticks / 1e10
-    return float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None
+    cost, ticks = raw.get("cost"), _number(raw.get("cost_in_usd_ticks"))
+    if cost is None and ticks is not None:
+        return ticks / 1e10
+    cost = _number(cost.get("total_cost") if isinstance(cost, dict) else cost)
+    return None if cost is None else float(cost)
+
+
+def _number(value: Any) -> int | float | None:
+    """A number that may count something: neither negative nor beyond what a float holds exactly."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and 0 <= value <= 2**53 else None
 
 
 # -- what went wrong
@@ -179,12 +178,11 @@ def fault_in(payload: bytes, event: str) -> Fault | None:
         whole = None
     if not isinstance(whole, dict):
         return Fault(payload.decode("utf-8", "replace")) if event == "error" and payload.strip() else None
-    choices = whole.get("choices")
-    inner = whole.get("error") or next(
-        (choice["error"] for choice in choices or () if isinstance(choice, dict) and choice.get("error")), None
-    )
-    if inner is None and isinstance(listed := whole.get("errors"), list) and listed:
-        inner = listed[0]
+    choices, errors = whole.get("choices"), whole.get("errors")
+    holders = [whole, *(choices if isinstance(choices, list) else ())]
+    inner = next((one["error"] for one in holders if isinstance(one, dict) and one.get("error")), None)
+    if inner is None and isinstance(errors, list) and errors:
+        inner = errors[0]
     flat = choices is None and any(isinstance(whole.get(name), str) for name in ("message", "detail"))
     if inner is None and event != "error" and whole.get("object") != "error" and not flat:
         return None
@@ -197,8 +195,8 @@ def _message(inner: Any, told: dict[str, Any], payload: bytes) -> str:
         return inner
     message = told.get("message") or told.get("detail") or payload.decode("utf-8", "replace")
     message = message if isinstance(message, str) else json.dumps(message)
-    upstream = (told.get("metadata") or {}) if isinstance(told.get("metadata"), dict) else {}
-    raw = upstream.get("raw")  # OpenRouter: what the provider behind it said
+    metadata = told.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None  # OpenRouter: what the one behind it said
     return f"{message}: {raw}" if isinstance(raw, str) and raw else message
 
 

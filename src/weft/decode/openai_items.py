@@ -5,7 +5,7 @@ An item is a JSON object with a `type`. A message or a reasoning item holds text
 result of one, or something only its provider understands. What a part cannot hold stays in its continuation data:
 
     item     the item without what the part holds
-    output   (calls) the item that holds the result, where that is an item of its own
+    output   (calls, results) the item that holds the result, where that is an item of its own
     field    (texts) the list of the item in which this text stands: "content" or "summary"
     nth      (texts) which text of its item this is
     part     (texts) the entry of that list without its text

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, Protocol, cast
 
 from weft.config import ModelConfig, ToolSpec
+from weft.encode.openai_chat_accents import accent_of
 from weft.encode.request import Encoded, Loss, Losses, LossReport, Request
 from weft.errors import ErrorCode, PartValidationError
 from weft.messages import Message
@@ -30,9 +31,6 @@ FORMATS: dict[str, str] = {
     "cohere-v2": "weft.encode.cohere_v2",
     "ollama-chat": "weft.encode.ollama_chat",
 }
-
-# A provider that speaks a format of others and is stricter than they are.
-_RULES_OF_PROVIDERS: dict[tuple[str, str], str] = {("openai-chat", "mistral"): "mistral-chat"}
 
 
 class _Format(Protocol):
@@ -59,7 +57,7 @@ def encode(
     """
     module = _module(format)
     provider = provider or format
-    repaired = repair(messages, rules or RULES[_RULES_OF_PROVIDERS.get((format, provider), format)])
+    repaired = repair(messages, rules or _rules(format, provider))
     losses = Losses(provider)
     for note in repaired.notes:
         if note.action == "dropped":
@@ -75,6 +73,11 @@ def read_request(format: str, body: dict[str, Any], *, provider: str | None = No
     Raises `PartValidationError` for a format that does not exist and for a body that is not one of the format.
     """
     return _module(format).read_request(body, provider=provider or format, model_id=model_id)
+
+
+def _rules(format: str, provider: str) -> HistoryRules:
+    # Chat Completions is spoken by many, and some of them are stricter than OpenAI.
+    return accent_of(provider).rules if format == "openai-chat" else RULES[format]
 
 
 def _module(format: str) -> _Format:

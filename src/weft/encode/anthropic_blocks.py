@@ -1,0 +1,194 @@
+"""The parts of a history -> Anthropic's content blocks, message by message."""
+
+from base64 import b64encode
+from typing import Any, assert_never
+
+from weft.encode.body_values import json_text
+from weft.encode.request import Losses
+from weft.messages import Message
+from weft.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+
+__all__ = ["DOCUMENT", "FORMAT", "INVALID_JSON", "Blocks"]
+
+Json = dict[str, Any]
+
+FORMAT = "anthropic-messages"  # whose settings stand under this key in a tool's `extra`
+DOCUMENT = "document"  # the path of a file that has no name
+INVALID_JSON = "INVALID_JSON"  # the key that Anthropic proposes for arguments that do not parse
+_OWN_KEYS = frozenset(("block", "callId", "container", "data", "result", "resultOf", "signature", "type"))  # not fields
+
+_IMAGES = frozenset(("image/jpeg", "image/png", "image/gif", "image/webp"))
+_TEXTS = ("text/", "application/json", "application/xml", "application/yaml", "application/x-yaml")
+
+
+class Blocks:
+    """The content blocks of each message of a history."""
+
+    def __init__(self, messages: tuple[Message, ...], losses: Losses) -> None:
+        self._messages = messages
+        self._losses = losses
+        own = [data for message in messages for part in message.parts if (data := self._own_data(part))]
+        carried = [data["block"] for data in own if isinstance(data.get("block"), dict)]
+        self._answered = {block.get("tool_use_id") for block in carried}  # calls whose results stand elsewhere
+        containers = [data["container"] for data in own if isinstance(data.get("container"), dict)]
+        self.container: str | None = containers[-1].get("id") if containers else None
+
+    def of(self, index: int) -> list[Json]:
+        """The blocks of one message; empty if the provider is told nothing of it."""
+        message = self._messages[index]
+        placed = self._results_by_place(message)
+        blocks: list[Json] = []
+        for number, part in enumerate(message.parts):
+            where = f"messages[{index}].parts[{number}]"
+            match part:
+                case Text() | Image() | FileRef():
+                    blocks += self._content(part, where)
+                case Thinking():
+                    blocks += self._thinking(part, where, placed)
+                case ToolCall():
+                    blocks += self._call(part, where, index, placed)
+                case ToolResult():
+                    blocks.append(self._result(part, where))
+                case _:
+                    assert_never(part)
+        return blocks
+
+    def _own_data(self, part: Part) -> Json:
+        continuation = part.continuation
+        return {} if continuation is None or continuation.provider != self._losses.provider else continuation.data
+
+    # -- content
+
+    def _content(self, part: Text | Image | FileRef, where: str) -> list[Json]:
+        if isinstance(part, Text) and part.ignored:
+            return []
+        data = self._losses.continuation(where, part.continuation)
+        if "block" in data:
+            return [dict(data["block"])]
+        match part:
+            case Text():
+                block = {"type": "text", "text": part.text} if part.text.strip() else None  # blank text is refused
+            case Image():
+                block = self._image(part.mime_type, part.data, part.url, where)
+            case FileRef():
+                block = self._file(part, where)
+            case _:
+                assert_never(part)
+        return [] if block is None else [{**block, **_fields(data)}]
+
+    def _image(self, mime_type: str, data: bytes | None, url: str | None, where: str) -> Json | None:
+        if data is None:
+            return {"type": "image", "source": {"type": "url", "url": url}}
+        if mime_type not in _IMAGES:
+            self._losses.add(where, f"an image of type {mime_type}", "only JPEG, PNG, GIF and WebP are taken")
+            return None
+        return {"type": "image", "source": _base64(mime_type, data)}
+
+    def _file(self, part: FileRef, where: str) -> Json | None:
+        mime_type, data = part.mime_type or "application/octet-stream", part.data
+        if mime_type.startswith("image/") and (data is not None or part.url is not None):
+            return self._image(mime_type, data, part.url, where)
+        if data is None and part.url is None:
+            self._losses.add(where, f"the file {part.path}", "its content does not travel with the message")
+            return None
+        source: Json
+        if data is None:
+            source = {"type": "url", "url": part.url}
+        elif mime_type == "application/pdf":
+            source = _base64(mime_type, data)
+        elif mime_type.startswith(_TEXTS):
+            source = {"type": "text", "media_type": "text/plain", "data": data.decode("utf-8", "replace")}
+        else:
+            self._losses.add(where, f"the file {part.path}", f"{mime_type} is no image, PDF or text")
+            return None
+        return {"type": "document", "source": source, **({} if part.path == DOCUMENT else {"title": part.path})}
+
+    # -- what the model thought
+
+    def _thinking(self, part: Thinking, where: str, placed: dict[str, Json]) -> list[Json]:
+        if part.ignored:
+            return []
+        data = self._losses.continuation(where, part.continuation)
+        if "block" in data:
+            return [dict(data["block"])]
+        if "resultOf" in data:
+            return [placed[data["resultOf"]]] if data["resultOf"] in placed else []
+        if data.get("type") == "redacted_thinking":
+            return [{"type": "redacted_thinking", "data": data["data"]}]
+        if "signature" in data:
+            return [{"type": "thinking", "thinking": part.text, "signature": data["signature"], **_fields(data)}]
+        if part.text and (part.continuation is None or data):
+            self._losses.add(where, "thinking", "it has no signature")
+        return []
+
+    # -- tools
+
+    def _call(self, part: ToolCall, where: str, index: int, placed: dict[str, Json]) -> list[Json]:
+        data = self._losses.continuation(where, part.continuation)
+        arguments = {INVALID_JSON: part.raw_args_text} if part.raw_args_text is not None else part.arguments
+        if part.executed_by == "client":
+            return [_use("tool_use", part.tool_call_id, part.tool_name, arguments, data)]
+        if "type" not in data:
+            if part.continuation is None or data:
+                self._losses.add(where, f"a call of {part.tool_name}", "another provider executed it")
+            return []
+        call_id = data.get("callId", part.tool_call_id)
+        use = _use(data["type"], call_id, part.tool_name, arguments, data)
+        if "result" in data:
+            return [use] if call_id in placed else [use, _result_block(data, call_id)]
+        if call_id in self._answered or self._may_wait(index):
+            return [use]
+        self._losses.add(where, f"a call of {part.tool_name}", "its result never came")
+        return []
+
+    def _may_wait(self, index: int) -> bool:
+        """Whether a provider's call may still be open: the turn was paused, or its code waits for the client's tool."""
+        return index == len(self._messages) - 1 or self._messages[index + 1].role == "tool"
+
+    def _results_by_place(self, message: Message) -> dict[str, Json]:
+        """Results that do not stand right behind their call, by the provider's id of the call."""
+        data = [self._own_data(part) for part in message.parts]
+        places = {item["resultOf"] for item in data if "resultOf" in item}
+        calls = {
+            item.get("callId", part.tool_call_id): item
+            for part, item in zip(message.parts, data, strict=True)
+            if isinstance(part, ToolCall) and "result" in item
+        }
+        return {call_id: _result_block(item, call_id) for call_id, item in calls.items() if call_id in places}
+
+    def _result(self, part: ToolResult, where: str) -> Json:
+        data = self._losses.continuation(where, part.continuation)
+        block: Json = {"type": "tool_result", "tool_use_id": part.tool_call_id}
+        content: Any
+        if isinstance(part.content, tuple):
+            content = [
+                piece
+                for number, item in enumerate(part.content)
+                for piece in self._content(item, f"{where}.content[{number}]")
+            ]
+        elif isinstance(part.content, dict):
+            content = json_text(part.content)
+        else:
+            content = part.content
+        if content:
+            block["content"] = content
+        if part.is_error:
+            block["is_error"] = True
+        return {**block, **_fields(data)}
+
+
+def _fields(data: Json) -> Json:
+    """The fields of a block that have no place in a part (citations, cache_control, caller, ...)."""
+    return {key: value for key, value in data.items() if key not in _OWN_KEYS}
+
+
+def _use(kind: str, call_id: str, name: str, arguments: Json, data: Json) -> Json:
+    return {"type": kind, "id": call_id, "name": name, "input": arguments, **_fields(data)}
+
+
+def _result_block(data: Json, call_id: str) -> Json:
+    return {**data["result"], "tool_use_id": call_id}
+
+
+def _base64(mime_type: str, data: bytes) -> Json:
+    return {"type": "base64", "media_type": mime_type, "data": b64encode(data).decode()}

@@ -1,0 +1,162 @@
+"""How vendors differ in the Chat Completions requests they take: one `ChatAccent` per vendor, in rows of data.
+
+The default is OpenAI's own. A vendor nobody has heard of gets `COMPATIBLE`: the part of the format that every server
+understands. Sources of the rows: the vendors' API references, and requests that they are known to have accepted.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from weft.history_rules import RULES, HistoryRules
+
+__all__ = ["ACCENTS", "COMPATIBLE", "ChatAccent", "accent_of"]
+
+ThinkingStyle = Literal[
+    "reasoning_effort",  # a word
+    "reasoning",  # an object with an effort, or with a budget in tokens
+    "thinking",  # {"type": "enabled" | "disabled"}, and a reasoning_effort where there are efforts
+    "enable_thinking",  # a boolean, and a thinking_budget
+    "none",
+]
+FileStyle = Literal["file", "document_url", "file_url", "none"]
+
+# Our efforts -> the words that a vendor knows. An effort that is missing cannot be asked for.
+_OPENAI_EFFORTS = {
+    "none": "none",
+    "minimal": "minimal",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "max": "xhigh",
+}
+_THREE_EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "max": "high"}
+_FOUR_EFFORTS = {"none": "none", **_THREE_EFFORTS}
+
+
+class ChatAccent(Struct, frozen=True, kw_only=True):
+    """One vendor's way of taking Chat Completions requests."""
+
+    max_tokens: str = "max_completion_tokens"  # the name of that setting
+    seed: str | None = "seed"
+    system_role: Literal["system", "developer"] = "system"
+    system_anywhere: bool = True  # a system message may stand between others
+    text_lists: bool = True  # content may be a list of texts
+    strict_tools: bool = True
+    named_tool_choice: bool = True
+    parallel_tool_calls: bool = True
+    any_arguments: bool = False  # arguments of a call in the history may be text that is no JSON
+    json_schema: bool = True  # response_format takes a schema; otherwise it is only "some JSON"
+    stream_options: bool = True  # usage has to be asked for
+    thinking: ThinkingStyle = "reasoning_effort"
+    efforts: Mapping[str, str] = MappingProxyType(_OPENAI_EFFORTS)
+    # What it takes back of its own answers, beside text and calls. Thinking goes back in the field it came in.
+    takes_back: frozenset[str] = frozenset()
+    empty_thinking: str | None = None  # a field that every message with calls must have, even empty
+    images: bool = True
+    audio: bool = False
+    video: bool = False
+    files: FileStyle = "none"
+    file_urls: bool = False  # `file` may name an address
+    caching: Literal["prompt_cache_key", "cache_control", "none"] = "none"
+    rules: HistoryRules = RULES["openai-chat"]
+
+
+_OPENAI = ChatAccent(any_arguments=True, audio=True, files="file", caching="prompt_cache_key")
+
+COMPATIBLE = ChatAccent(
+    max_tokens="max_tokens",
+    text_lists=False,
+    efforts=_THREE_EFFORTS,
+    takes_back=frozenset({"thinking"}),
+)
+
+_SEES_ALL = replace(COMPATIBLE, text_lists=True, audio=True, video=True)
+
+ACCENTS: dict[str, ChatAccent] = {
+    "openai-chat": _OPENAI,  # a request that names no provider speaks to the one who made the format
+    "openai": _OPENAI,
+    "azure": _OPENAI,
+    "azure-openai": _OPENAI,
+    "groq": ChatAccent(efforts=_FOUR_EFFORTS, takes_back=frozenset({"thinking"})),
+    "mistral": ChatAccent(
+        max_tokens="max_tokens",
+        seed="random_seed",
+        system_anywhere=False,
+        stream_options=False,  # unknown settings are refused; usage comes unasked
+        efforts={"none": "none", "minimal": "high", "low": "high", "medium": "high", "high": "high", "max": "high"},
+        takes_back=frozenset({"thinking"}),
+        audio=True,
+        files="document_url",
+        caching="prompt_cache_key",
+        rules=RULES["mistral-chat"],
+    ),
+    "deepseek": ChatAccent(
+        max_tokens="max_tokens",
+        seed=None,
+        text_lists=False,
+        parallel_tool_calls=False,
+        json_schema=False,
+        thinking="thinking",
+        efforts={"minimal": "low", "low": "low", "medium": "high", "high": "high", "max": "max"},
+        takes_back=frozenset({"thinking"}),
+        empty_thinking="reasoning_content",  # "must be passed back" with every call made while thinking
+        images=False,
+    ),
+    "xai": ChatAccent(
+        efforts={"minimal": "low", "low": "low", "medium": "high", "high": "high", "max": "high"},
+        takes_back=frozenset({"thinking"}),
+    ),
+    "zai": ChatAccent(
+        max_tokens="max_tokens",
+        strict_tools=False,
+        named_tool_choice=False,
+        parallel_tool_calls=False,
+        json_schema=False,
+        thinking="thinking",
+        efforts={},
+        takes_back=frozenset({"thinking"}),
+        video=True,
+        files="file_url",
+    ),
+    "openrouter": ChatAccent(
+        max_tokens="max_tokens",
+        thinking="reasoning",
+        takes_back=frozenset({"thinking", "annotations", "images"}),
+        audio=True,
+        video=True,
+        files="file",
+        file_urls=True,
+        caching="cache_control",
+    ),
+    "perplexity": ChatAccent(
+        max_tokens="max_tokens",
+        seed=None,
+        system_anywhere=False,
+        stream_options=False,
+        efforts={**_THREE_EFFORTS, "minimal": "minimal"},
+        files="file_url",
+        rules=HistoryRules(call_id_pattern=None),  # "user and assistant roles should be alternating"
+    ),
+    "cerebras": ChatAccent(efforts=_FOUR_EFFORTS, takes_back=frozenset({"thinking"}), images=False),
+    "together": replace(_SEES_ALL, audio=False),
+    "fireworks": replace(COMPATIBLE, text_lists=True),
+    "alibaba": replace(_SEES_ALL, thinking="enable_thinking", efforts={}, json_schema=False),
+    "moonshot": replace(
+        COMPATIBLE, text_lists=True, thinking="thinking", efforts={}, video=True, named_tool_choice=False
+    ),
+    "google": replace(COMPATIBLE, text_lists=True, efforts={**_OPENAI_EFFORTS, "max": "high"}, audio=True),
+    "snowflake": replace(COMPATIBLE, text_lists=True, max_tokens="max_completion_tokens", thinking="reasoning"),
+    "ollama": replace(COMPATIBLE, text_lists=True, efforts=_FOUR_EFFORTS),
+    "vllm": _SEES_ALL,
+    "llama.cpp": replace(_SEES_ALL, video=False),
+    "writer": replace(COMPATIBLE, strict_tools=False, thinking="none"),
+}
+
+
+def accent_of(provider: str) -> ChatAccent:
+    """The accent of a provider; `COMPATIBLE` for one that is not in the table."""
+    return ACCENTS.get(provider, COMPATIBLE)

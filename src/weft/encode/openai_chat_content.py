@@ -1,0 +1,201 @@
+"""Pieces of content in Chat Completions requests <-> text, pictures and files.
+
+A piece that a provider cannot be sent is a loss; a file whose text can be read is sent as text.
+"""
+
+import binascii
+from base64 import b64decode, b64encode
+from typing import Any, assert_never
+
+from weft.encode.openai_chat_accents import ChatAccent
+from weft.encode.request import Losses
+from weft.parts import ContentPart, Continuation, FileRef, Image, Text
+
+__all__ = ["decode_content", "encode_content", "is_plain"]
+
+Json = dict[str, Any]
+
+# The two formats of OpenAI; others go by the second half of the media type.
+_AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/wave": "wav", "audio/x-wav": "wav"}
+_AUDIO_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav"}
+_READABLE = ("text/", "application/json", "application/xml", "application/yaml")
+
+
+def is_plain(piece: Json) -> bool:
+    """Whether a piece is text and nothing else."""
+    return piece.keys() == {"type", "text"} and piece["type"] == "text"
+
+
+# -- parts to pieces
+
+
+def encode_content(part: ContentPart, data: Json, where: str, losses: Losses, accent: ChatAccent) -> list[Json]:
+    """The pieces for one part: one, or none where it may not or cannot be sent. `data` is its continuation data."""
+    if "content" in data:
+        return [data["content"]]
+    match part:
+        case Text():
+            return [] if part.ignored else [{"type": "text", "text": part.text, **data.get("chunk", {})}]
+        case Image():
+            piece = _image(part, data, accent)
+        case FileRef():
+            piece = _file(part, data, accent)
+        case _:
+            assert_never(part)
+    if piece is None:
+        losses.add(where, _name_of(part), "the provider takes no content of this kind")
+        return []
+    return [{**piece, **data.get("chunk", {})}]
+
+
+def _name_of(part: Image | FileRef) -> str:
+    return f"a picture ({part.mime_type})" if isinstance(part, Image) else f"the file {part.path}"
+
+
+def _address(part: Image | FileRef, fallback: str) -> str | None:
+    if part.data is None:
+        return part.url
+    return f"data:{part.mime_type or fallback};base64,{b64encode(part.data).decode()}"
+
+
+def _image(part: Image | FileRef, data: Json, accent: ChatAccent) -> Json | None:
+    if not accent.images:
+        return None
+    return {"type": "image_url", "image_url": {"url": _address(part, "image/png"), **data.get("image_url", {})}}
+
+
+def _file(part: FileRef, data: Json, accent: ChatAccent) -> Json | None:
+    kind = part.mime_type or ""
+    if "file" in data:  # a file that the provider keeps
+        return {"type": "file", "file": data["file"]}
+    if part.data is None and part.url is None:
+        return {"type": "text", "text": f"[file: {part.path}]"}
+    if kind.startswith("image/"):
+        return _image(part, data, accent)
+    if kind.startswith("audio/") and accent.audio and part.data is not None:
+        sound = {"data": b64encode(part.data).decode(), "format": _AUDIO_FORMATS.get(kind, kind.removeprefix("audio/"))}
+        return {"type": "input_audio", "input_audio": sound}
+    if kind.startswith("video/") and accent.video:
+        return {"type": "video_url", "video_url": {"url": _address(part, kind)}}
+    if kind.startswith(("audio/", "video/")):
+        return None
+    return _readable(part) or _document(part, accent)
+
+
+def _document(part: FileRef, accent: ChatAccent) -> Json | None:
+    address = _address(part, "application/pdf")
+    match accent.files:
+        case "file":
+            if part.data is None and not accent.file_urls:
+                return None
+            return {"type": "file", "file": {"filename": part.path, "file_data": address}}
+        case "document_url":
+            name = {} if part.path == part.url else {"document_name": part.path}
+            return {"type": "document_url", "document_url": address, **name}
+        case "file_url":
+            return {"type": "file_url", "file_url": {"url": address}}
+        case "none":
+            return None
+        case _:
+            assert_never(accent.files)
+
+
+def _readable(part: FileRef) -> Json | None:
+    if part.data is None or not (part.mime_type or "").startswith(_READABLE):
+        return None
+    return {"type": "text", "text": f"{part.path}:\n{part.data.decode('utf-8', 'replace')}"}
+
+
+# -- pieces to parts
+
+
+def decode_content(piece: Json, provider: str, model: str) -> ContentPart:
+    """The part for one piece; what our part does not say is kept as continuation data."""
+    kind = piece.get("type")
+    payload = piece.get(kind) if isinstance(kind, str) else None
+    part: ContentPart | None = None
+    kept: Json = {}
+    if kind == "text" and isinstance(piece.get("text"), str):
+        part = Text(piece["text"])
+    elif kind == "image_url":
+        url, kept = _address_in(payload, "image_url")
+        part = _read_image(url) if url else None
+    elif kind == "input_audio" and isinstance(payload, dict) and isinstance(payload.get("data"), str):
+        part = _read_audio(payload)
+    elif kind == "file" and isinstance(payload, dict):
+        part, kept = _read_file(payload)
+    elif kind in ("video_url", "file_url", "document_url"):
+        url, kept = _address_in(payload, kind)
+        name = piece.get("document_name")
+        fallback = "video/mp4" if kind == "video_url" else "application/pdf"
+        part = _read_address(url, name if isinstance(name, str) else url, fallback) if url and not kept else None
+    if part is None:
+        part, kept = Text(""), {"content": piece}
+    else:
+        used = ("type", kind, "document_name")
+        others = {key: value for key, value in piece.items() if key not in used and value is not None}
+        kept = {**kept, **({"chunk": others} if others else {})}
+    if not kept:
+        return part
+    return _with(part, Continuation(provider, model, kept))
+
+
+def _with(part: ContentPart, continuation: Continuation) -> ContentPart:
+    match part:
+        case Text(text=text):
+            return Text(text, continuation=continuation)
+        case Image():
+            return Image(part.mime_type, data=part.data, url=part.url, continuation=continuation)
+        case FileRef():
+            return FileRef(part.path, data=part.data, url=part.url, mime_type=part.mime_type, continuation=continuation)
+        case _:
+            assert_never(part)
+
+
+def _address_in(payload: Any, key: str) -> tuple[str, Json]:
+    """The address, which is the payload or its `url`, and what else the payload says."""
+    if isinstance(payload, str):
+        return payload, {}
+    if not isinstance(payload, dict) or not isinstance(payload.get("url"), str):
+        return "", {}
+    others = {name: value for name, value in payload.items() if name != "url" and value is not None}
+    return payload["url"], {key: others} if others else {}
+
+
+def _data_in(url: str) -> tuple[str, bytes] | None:
+    """Media type and bytes of a data URL that says exactly what we would write."""
+    head, comma, text = url.partition(",")
+    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+        return None
+    try:
+        data = b64decode(text, validate=True)
+    except binascii.Error:
+        return None
+    return (head[5:-7], data) if b64encode(data).decode() == text else None
+
+
+def _read_image(url: str) -> Image:
+    inline = _data_in(url)
+    return Image("image/*", url=url) if inline is None else Image(inline[0], data=inline[1])
+
+
+def _read_audio(sound: Json) -> FileRef | None:
+    form = str(sound.get("format") or "")
+    kind = _AUDIO_TYPES.get(form, f"audio/{form}")
+    inline = _data_in(f"data:{kind};base64,{sound['data']}")
+    return None if inline is None else FileRef(f"audio.{form}", data=inline[1], mime_type=kind)
+
+
+def _read_address(url: str, name: str, fallback: str) -> FileRef:
+    inline = _data_in(url)
+    if inline is not None:
+        return FileRef(name if name != url else "file", data=inline[1], mime_type=inline[0])
+    return FileRef(name, url=url, mime_type=fallback)
+
+
+def _read_file(payload: Json) -> tuple[FileRef | None, Json]:
+    address, name = payload.get("file_data"), payload.get("filename")
+    if isinstance(address, str) and isinstance(name, str) and payload.keys() == {"file_data", "filename"}:
+        return _read_address(address, name, "application/pdf"), {}
+    kept = payload.get("file_id") or name
+    return (FileRef(kept), {"file": payload}) if isinstance(kept, str) else (None, {})

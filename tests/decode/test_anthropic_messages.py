@@ -1,0 +1,548 @@
+"""Anthropic's stream, rule by rule, with small streams made up here."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.recordings.agreement import assembler_of, decoded
+from weft.decode.anthropic_messages import AnthropicMessages
+from weft.deltas import Delta, Done, Failed, Start, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallEnd, Usage
+from weft.errors import ErrorCode
+from weft.messages import Message
+from weft.parts import Text, Thinking, ToolCall
+
+Json = dict[str, Any]
+
+OPENING: Json = {"type": "message_start", "message": {"id": "msg_1", "model": "claude-x", "content": []}}
+STOP: Json = {"type": "message_stop"}
+
+
+def opened(index: int, **block: Any) -> Json:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def piece(index: int, kind: str, **fields: Any) -> Json:
+    return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **fields}}
+
+
+def closed(index: int) -> Json:
+    return {"type": "content_block_stop", "index": index}
+
+
+def text_block(index: int, *pieces: str) -> list[Json]:
+    return [opened(index, type="text", text=""), *(piece(index, "text_delta", text=p) for p in pieces), closed(index)]
+
+
+def stopped(reason: str, **usage: Any) -> Json:
+    return {"type": "message_delta", "delta": {"stop_reason": reason}, **({"usage": usage} if usage else {})}
+
+
+def deltas_of(*events: Json, **options: Any) -> list[Delta]:
+    body = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+    return decoded(AnthropicMessages(framing="lines", **options), body)
+
+
+def message_of(*events: Json) -> Message:
+    return assembler_of(deltas_of(OPENING, *events, stopped("end_turn"), STOP)).build_final_message()
+
+
+def data_of(part: Any) -> Json:
+    assert part.continuation is not None
+    data: Json = part.continuation.data
+    return data
+
+
+def test_a_stream_of_server_sent_events_becomes_deltas() -> None:
+    body = b"".join(
+        f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+        for event in (OPENING, *text_block(0, "Hel", "lo"), {"type": "ping"}, stopped("end_turn"), STOP)
+    )
+    assert decoded(AnthropicMessages(), body) == [
+        Start("claude-x", "msg_1", provider="anthropic-messages"),
+        TextDelta("Hel"),
+        TextDelta("lo"),
+        Done("stop", raw_finish_reason="end_turn"),
+    ]
+
+
+def test_the_name_of_the_event_serves_where_the_data_has_no_type() -> None:
+    body = b'event: message_delta\ndata: {"delta": {"stop_reason": "end_turn"}}\n\nevent: message_stop\ndata: {}\n\n'
+    assert isinstance(decoded(AnthropicMessages(), body)[-1], Done)
+
+
+# -- the end
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        ("end_turn", "stop"),
+        ("stop_sequence", "stop"),
+        ("tool_use", "tool_calls"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("refusal", "refusal"),
+        ("pause_turn", "pause"),
+        ("compaction", "pause"),
+        ("invented_later", "other"),
+    ],
+)
+def test_every_stop_reason_has_a_common_word(raw: str, reason: Any) -> None:
+    """D-3.4.5, D-3.4.6."""
+    assert deltas_of(OPENING, stopped(raw), STOP)[-1] == Done(reason, raw_finish_reason=raw)
+
+
+def test_a_stop_reason_without_message_stop_is_a_cut_stream() -> None:
+    """D-3.5."""
+    last = deltas_of(OPENING, *text_block(0, "Hi"), stopped("end_turn"))[-1]
+    assert isinstance(last, Failed)
+    assert last.error_code is ErrorCode.STREAM_TRUNCATED
+
+
+def test_no_bytes_at_all_are_a_cut_stream() -> None:
+    assert [delta.kind for delta in deltas_of()] == ["start", "error"]
+
+
+def test_done_is_believed_from_a_gateway_that_forgot_message_stop() -> None:
+    lines = [json.dumps(event).encode() for event in (OPENING, *text_block(0, "Hi"), stopped("end_turn"))]
+    tail = [b"[DONE]", json.dumps(piece(0, "text_delta", text="late")).encode()]
+    assert decoded(AnthropicMessages(framing="lines"), b"\n".join(lines + tail))[-1].kind == "done"
+    assert decoded(AnthropicMessages(framing="lines"), b"\n".join([*lines[:-1], tail[0]]))[-1].kind == "error"
+
+
+def test_an_error_event_ends_the_stream_with_the_providers_reason() -> None:
+    """001-4.1.12: what had been said stays said."""
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    told = deltas_of(OPENING, opened(0, type="text", text="Hi"), error)
+    assert told[1:] == [
+        TextDelta("Hi"),
+        Failed(ErrorCode.OVERLOADED, "Overloaded", retryable=True, raw_code="overloaded_error"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        ({"error": {"type": "api_error"}}, "api_error"),
+        ({"error": "no luck"}, "no luck"),
+        ({"message": "Internal server error"}, "Internal server error"),
+        ({"type": "error"}, "the provider gave no reason"),
+    ],
+)
+def test_errors_in_the_shapes_of_gateways_are_errors_too(event: Json, message: str) -> None:
+    last = deltas_of(OPENING, event)[-1]
+    assert isinstance(last, Failed)
+    assert last.message == message
+
+
+def test_events_and_fields_invented_later_are_passed_over() -> None:
+    later = {"type": "content_block_pause", "index": "seven", "delta": 3}
+    told = deltas_of(OPENING, {"type": "new", "x": 1}, later, *text_block(0, "Hi"), stopped("end_turn"), STOP)
+    assert [delta.kind for delta in told] == ["start", "text", "done"]
+
+
+def test_what_is_no_event_is_a_malformed_stream() -> None:
+    for garbage in (b"{oops}", b'{"type": "content_block_delta", "index": "one"}', b'"\xff"', b"[]"):
+        last = decoded(AnthropicMessages(framing="lines"), garbage + b"\n")[-1]
+        assert isinstance(last, Failed)
+        assert last.error_code is ErrorCode.STREAM_MALFORMED
+
+
+def test_events_that_say_nothing_are_passed_over() -> None:
+    empty: list[Json] = [
+        {"type": "message_start"},
+        {"type": "message_start", "message": "x"},
+        {"type": "content_block_start", "index": 0},
+        {"type": "content_block_start", "index": 0, "content_block": {}},
+        {"type": "content_block_delta", "index": 0},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "odd"}},
+        {"type": "message_delta"},
+        {"type": "message_delta", "delta": {}, "usage": {}},
+        closed(4),
+        {},
+    ]
+    assert [delta.kind for delta in deltas_of(OPENING, *empty, STOP)] == ["start", "done"]
+
+
+# -- usage
+
+
+def test_usage_is_merged_count_by_count_and_the_last_holds() -> None:
+    """D-3.4, D-3.4.2: cache reads and writes are input, and a null takes nothing back."""
+    start = {
+        **OPENING,
+        "message": {
+            **OPENING["message"],
+            "usage": {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 2},
+        },
+    }
+    end = stopped("end_turn", output_tokens=7, input_tokens=None, output_tokens_details={"thinking_tokens": 3})
+    told = [delta for delta in deltas_of(start, end, STOP) if isinstance(delta, Usage)]
+    assert told == [
+        Usage(17, 0, cache_read_tokens=2, cache_write_tokens=5),
+        Usage(17, 7, cache_read_tokens=2, cache_write_tokens=5, reasoning_tokens=3),
+    ]
+
+
+def test_counts_with_prices_of_their_own_stand_beside_the_usage() -> None:
+    end = stopped(
+        "end_turn",
+        output_tokens=1,
+        server_tool_use={"web_search_requests": 2, "web_fetch_requests": 0},
+        cache_creation={"ephemeral_1h_input_tokens": 9, "note": "x"},
+    )
+    [usage] = [delta for delta in deltas_of(OPENING, end, STOP) if isinstance(delta, Usage)]
+    assert usage.extra == {
+        "cacheCreation": {"ephemeral_1h_input_tokens": 9},
+        "serverToolUse": {"web_search_requests": 2},
+    }
+
+
+# -- text and thinking
+
+
+def test_blocks_of_one_kind_stay_apart() -> None:
+    """D-3.2.1."""
+    message = message_of(*text_block(0, "one", " two"), *text_block(1, "three"))
+    assert [part.text for part in message.parts if isinstance(part, Text)] == ["one two", "three"]
+
+
+def test_an_empty_block_is_no_part() -> None:
+    told = deltas_of(OPENING, *text_block(0), *text_block(1, "x"), STOP)
+    assert told[1] == TextDelta("x")
+
+
+def test_text_that_comes_with_the_start_of_its_block_is_text() -> None:
+    message = message_of(opened(0, type="text", text="Hi"), piece(0, "text_delta", text="!"), closed(0))
+    assert message.text == "Hi!"
+
+
+def test_a_signature_stands_on_its_own_thinking_byte_for_byte() -> None:
+    """D-3.9: interleaved thinking keeps each block with its own signature."""
+    message = message_of(
+        opened(0, type="thinking", thinking="", signature=""),
+        piece(0, "thinking_delta", thinking="hm"),
+        piece(0, "signature_delta", signature="ab"),
+        piece(0, "signature_delta", signature="c=="),
+        closed(0),
+        opened(1, type="thinking", thinking="so", signature="sig"),
+        closed(1),
+        *text_block(2, "Hi"),
+    )
+    first, second, _ = message.parts
+    assert (first, second) == (
+        Thinking("hm", time=first.time, continuation=first.continuation),  # type: ignore[union-attr]
+        Thinking("so", time=second.time, continuation=second.continuation),  # type: ignore[union-attr]
+    )
+    assert data_of(first) == {"signature": "abc=="}
+    assert data_of(second) == {"signature": "sig"}
+
+
+def test_thinking_of_which_only_the_signature_came_is_kept() -> None:
+    message = message_of(opened(0, type="thinking", thinking=""), piece(0, "signature_delta", signature="s"), closed(0))
+    assert data_of(message.parts[0]) == {"signature": "s"}
+
+
+def test_thinking_without_text_and_signature_is_nothing() -> None:
+    assert message_of(opened(0, type="thinking", thinking=""), closed(0)).parts == ()
+
+
+def test_redacted_thinking_is_carried_block_by_block() -> None:
+    message = message_of(
+        opened(0, type="redacted_thinking", data="AA"),
+        closed(0),
+        opened(1, type="redacted_thinking", data="BB"),
+        closed(1),
+    )
+    assert [data_of(part) for part in message.parts] == [
+        {"type": "redacted_thinking", "data": "AA"},
+        {"type": "redacted_thinking", "data": "BB"},
+    ]
+
+
+def test_citations_stand_on_the_text_they_belong_to() -> None:
+    message = message_of(
+        *text_block(0, "see"),
+        opened(1, type="text", text="", citations=[{"n": 0}]),
+        piece(1, "citations_delta", citation={"n": 1}),
+        piece(1, "text_delta", text="this"),
+        piece(1, "citations_delta", citation={"n": 2}),
+        closed(1),
+        opened(2, type="text", text="", citations="odd"),
+        piece(2, "citations_delta", citation={"n": 3}),
+        piece(2, "text_delta", text="!"),
+        closed(2),
+    )
+    assert message.parts[0].continuation is None
+    assert data_of(message.parts[1]) == {"citations": [{"n": 0}, {"n": 1}, {"n": 2}]}
+    assert data_of(message.parts[2]) == {"citations": [{"n": 3}]}
+
+
+def test_a_compaction_is_carried_whole() -> None:
+    message = message_of(
+        opened(0, type="compaction", content=None),
+        piece(0, "compaction_delta", content="sum", encrypted_content="x"),
+        piece(0, "compaction_delta", content="mary"),
+        closed(0),
+        *text_block(1, "Hi"),
+    )
+    assert data_of(message.parts[0]) == {
+        "block": {"type": "compaction", "content": "summary", "encrypted_content": "x"}
+    }
+    assert message.text == "Hi"
+    assert message.thinking == ""
+
+
+def test_a_block_invented_later_is_carried_whole() -> None:
+    message = message_of(opened(0, type="hologram", shape="cube"), closed(0), *text_block(1, "Hi"))
+    assert data_of(message.parts[0]) == {"block": {"type": "hologram", "shape": "cube"}}
+
+
+def test_text_in_a_block_that_nobody_opened_is_text() -> None:
+    message = message_of(piece(0, "thinking_delta", thinking="a"), closed(0), piece(1, "text_delta", text="b"))
+    assert (message.thinking, message.text) == ("a", "b")
+
+
+def test_blocks_that_overlap_are_read_one_after_the_other() -> None:
+    """D-3.2.2: no part is torn, and calls keep their place too."""
+    message = message_of(
+        opened(0, type="text", text=""),
+        piece(0, "text_delta", text="a"),
+        opened(1, type="text", text=""),
+        piece(1, "text_delta", text="x"),
+        opened(2, type="tool_use", id="t", name="f", input={}),
+        piece(2, "input_json_delta", partial_json="{}"),
+        closed(2),
+        piece(0, "text_delta", text="b"),
+        closed(1),
+        closed(0),
+        *text_block(3, "end"),
+    )
+    assert [getattr(part, "text", part.kind) for part in message.parts] == ["ab", "x", "tool_call", "end"]
+
+
+def test_a_block_that_waits_for_one_that_never_ends_is_read_at_the_end() -> None:
+    message = message_of(
+        opened(0, type="text", text="a"), opened(1, type="text", text="b"), opened(2, type="thinking", thinking="c")
+    )
+    assert [getattr(part, "text", None) for part in message.parts] == ["a", "b", "c"]
+
+
+def test_a_block_that_is_opened_twice_ends_first() -> None:
+    message = message_of(opened(0, type="text", text="a"), opened(0, type="text", text="b"), closed(0))
+    assert [getattr(part, "text", None) for part in message.parts] == ["a", "b"]
+
+
+# -- calls
+
+
+def test_arguments_are_told_as_they_come_and_empty_pieces_are_not() -> None:
+    told = deltas_of(
+        OPENING,
+        opened(0, type="tool_use", id="t1", name="f", input={}),
+        piece(0, "input_json_delta", partial_json=""),
+        piece(0, "input_json_delta", partial_json='{"a"'),
+        piece(0, "input_json_delta", partial_json=":1}"),
+        closed(0),
+        stopped("tool_use"),
+        STOP,
+    )
+    assert [delta.args_text_delta for delta in told if isinstance(delta, ToolCallArgs)] == ['{"a"', ":1}"]
+    assert told[-2:] == [ToolCallEnd("t1"), Done("tool_calls", raw_finish_reason="tool_use")]
+
+
+def test_no_delta_at_all_means_no_arguments() -> None:
+    [call] = message_of(opened(0, type="tool_use", id="t1", name="f", input={}), closed(0)).tool_calls
+    assert call.arguments == {}
+
+
+def test_arguments_that_come_whole_are_told_when_no_pieces_came() -> None:
+    whole = opened(0, type="tool_use", id="t1", name="f", input={"a": 1}, caller={"type": "direct"})
+    [call] = message_of(whole, closed(0)).tool_calls
+    assert call.arguments == {"a": 1}
+    assert data_of(call) == {"caller": {"type": "direct"}}
+    [call] = message_of(whole, piece(0, "input_json_delta", partial_json='{"b":2}'), closed(0)).tool_calls
+    assert call.arguments == {"b": 2}
+
+
+def test_a_call_that_is_never_stopped_is_whole_at_the_end() -> None:
+    [call] = message_of(opened(0, type="tool_use", id="t1", name="f", input={"a": 1})).tool_calls
+    assert call.arguments == {"a": 1}
+
+
+def test_arguments_of_a_call_that_nobody_opened_are_passed_over() -> None:
+    assert message_of(piece(3, "input_json_delta", partial_json="{}")).parts == ()
+
+
+def test_calls_may_overlap() -> None:
+    """D-3.3."""
+    message = message_of(
+        opened(0, type="tool_use", id="a", name="f", input={}),
+        opened(1, type="tool_use", id="b", name="g", input={}),
+        piece(1, "input_json_delta", partial_json='{"y":2}'),
+        piece(0, "input_json_delta", partial_json='{"x":1}'),
+        closed(1),
+        closed(0),
+    )
+    assert [call.arguments for call in message.tool_calls] == [{"x": 1}, {"y": 2}]
+
+
+def test_a_repeated_id_gets_a_local_one_and_is_kept() -> None:
+    """D-3.8.1."""
+    twice = [opened(i, type="tool_use", id="t", name="f", input={}) for i in (0, 1)]
+    first, second = message_of(*twice).tool_calls
+    assert (first.tool_call_id, second.tool_call_id) == ("t", "local-1")
+    assert data_of(second) == {"callId": "t"}
+
+
+def test_a_message_that_comes_whole_in_its_start_is_read() -> None:
+    start = {
+        "type": "message_start",
+        "message": {
+            "id": "m",
+            "model": "claude-x",
+            "content": [
+                {"type": "text", "text": "Hi"},
+                {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}},
+            ],
+            "stop_reason": "tool_use",
+            "container": {"id": "c1"},
+        },
+    }
+    message = assembler_of(deltas_of(start, STOP)).build_final_message()
+    assert message.text == "Hi"
+    assert message.tool_calls[0].arguments == {"a": 1}
+    assert data_of(message.tool_calls[0]) == {"container": {"id": "c1"}}
+
+
+# -- the provider's own tools
+
+
+SEARCH = opened(0, type="server_tool_use", id="s1", name="web_search", input={})
+QUERY = piece(0, "input_json_delta", partial_json='{"query":"x"}')
+FOUND = [{"type": "web_search_result", "title": "T", "url": "u", "encrypted_content": "zzz"}]
+
+
+def result(index: int, call_id: str, content: Any, kind: str = "web_search_tool_result", **more: Any) -> list[Json]:
+    return [opened(index, type=kind, tool_use_id=call_id, content=content, **more), closed(index)]
+
+
+def test_a_providers_call_holds_its_result() -> None:
+    """D-3.10: readable for people, raw for the provider."""
+    [call] = message_of(SEARCH, QUERY, closed(0), *result(1, "s1", FOUND)).tool_calls
+    assert call.executed_by == "provider"
+    assert call.arguments == {"query": "x"}
+    assert call.result is not None
+    assert call.result.content == {"content": [{"type": "web_search_result", "title": "T", "url": "u"}]}
+    assert data_of(call) == {
+        "type": "server_tool_use",
+        "result": {"type": "web_search_tool_result", "tool_use_id": "s1", "content": FOUND},
+    }
+
+
+def test_a_providers_call_does_not_make_a_stop_a_tool_call() -> None:
+    told = deltas_of(OPENING, SEARCH, closed(0), *result(1, "s1", FOUND), stopped("end_turn"), STOP)
+    assert told[-1] == Done("stop", raw_finish_reason="end_turn")
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "expected", "is_error"),
+    [
+        ({"type": "web_fetch_tool_result_error", "error_code": "x"}, {}, None, True),
+        ({"type": "code_execution_result", "stdout": "1"}, {}, None, False),
+        ([{"type": "text", "text": "a"}], {"is_error": True}, (Text("a"),), True),
+        ("plain", {}, "plain", False),
+        (None, {}, {"content": []}, False),
+    ],
+)
+def test_results_come_in_several_shapes(content: Any, more: Json, expected: Any, is_error: bool) -> None:
+    [call] = message_of(SEARCH, closed(0), *result(1, "s1", content, "mcp_tool_result", **more)).tool_calls
+    assert call.result is not None
+    assert call.result.content == (content if expected is None else expected)
+    assert call.result.is_error is is_error
+
+
+def test_a_result_that_never_comes_leaves_the_call_without_one() -> None:
+    told = deltas_of(OPENING, SEARCH, QUERY, closed(0), stopped("pause_turn"), STOP)
+    assert told[-2:] == [ToolCallEnd("s1"), Done("pause", raw_finish_reason="pause_turn")]
+
+
+def test_a_call_of_an_mcp_server_keeps_the_servers_name() -> None:
+    [call] = message_of(opened(0, type="mcp_tool_use", id="m", name="ask", input={}, server_name="wiki")).tool_calls
+    assert data_of(call) == {"type": "mcp_tool_use", "server_name": "wiki"}
+
+
+def test_results_that_do_not_follow_their_call_leave_a_mark_in_their_place() -> None:
+    message = message_of(
+        opened(0, type="server_tool_use", id="a", name="code_execution", input={}),
+        closed(0),
+        opened(1, type="server_tool_use", id="b", name="web_fetch", input={"url": "u"}),
+        closed(1),
+        *result(2, "a", "ra"),
+        *result(3, "b", "rb"),
+        *text_block(4, "Hi"),
+    )
+    kinds = [part.kind for part in message.parts]
+    assert kinds == ["tool_call", "tool_call", "thinking", "thinking", "text"]
+    assert [data_of(part) for part in message.parts[2:4]] == [{"resultOf": "a"}, {"resultOf": "b"}]
+    assert all(isinstance(part, ToolCall) and part.result is not None for part in message.parts[:2])
+
+
+def test_a_result_whose_call_stood_in_an_earlier_message_is_carried() -> None:
+    block = {"type": "code_execution_tool_result", "tool_use_id": "old", "content": {}}
+    message = message_of(opened(0, **block), closed(0), *text_block(1, "Hi"))
+    assert data_of(message.parts[0]) == {"block": block}
+
+
+CONTAINER = {"id": "c1", "expires_at": "2026-01-01T00:00:00Z"}
+CONTAINED: Json = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "container": CONTAINER}}
+
+
+@pytest.mark.parametrize(
+    ("events", "kind"),
+    [
+        ([SEARCH, closed(0), *result(1, "s1", FOUND), *text_block(2, "Hi")], "text"),
+        ([SEARCH, closed(0), *result(1, "s1", FOUND)], "tool_call"),
+        ([SEARCH, closed(0)], "tool_call"),
+        ([opened(0, type="tool_use", id="t", name="f", input={}), closed(0)], "tool_call"),
+        ([SEARCH, closed(0), opened(1, type="redacted_thinking", data="A"), closed(1)], "thinking"),
+        ([], "thinking"),
+    ],
+)
+def test_the_container_stays_with_the_last_part(events: list[Json], kind: str) -> None:
+    message = assembler_of(deltas_of(OPENING, *events, CONTAINED, STOP)).build_final_message()
+    assert message.parts[-1].kind == kind
+    assert data_of(message.parts[-1])["container"] == CONTAINER
+
+
+# -- limits
+
+
+def test_what_is_held_back_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-3.11.2."""
+    monkeypatch.setattr("weft.decode.held.LIMIT", 300)
+    signature = [piece(0, "signature_delta", signature="s" * 100) for _ in range(4)]
+    waiting = [piece(1, "text_delta", text="t" * 100) for _ in range(4)]
+    for events in (signature, waiting):
+        told = deltas_of(OPENING, opened(0, type="thinking", thinking="x"), *events, closed(0), STOP)
+        last = told[-1]
+        assert isinstance(last, Failed)
+        assert last.error_code is ErrorCode.STREAM_TOO_LARGE
+        assert all(isinstance(delta, Start | ThinkingDelta) for delta in told[:-1])
+
+
+def test_what_is_nested_too_deep_to_be_stored_ends_the_stream() -> None:
+    deep: Any = []
+    for _ in range(80):
+        deep = [deep]
+    for event in (
+        opened(0, type="later", x=deep),
+        {"type": "message_start", "message": {"content": [{"type": "later", "x": deep}], "usage": {"input_tokens": 1}}},
+        {"type": "message_delta", "delta": {"container": {"x": deep}}, "usage": {"output_tokens": 1}},
+    ):
+        last = deltas_of(OPENING, event, STOP)[-1]
+        assert isinstance(last, Failed)
+        assert last.error_code is ErrorCode.STREAM_TOO_LARGE
+    told = deltas_of(OPENING, opened(0, type="text", text="a"), piece(0, "citations_delta", citation={"x": deep}), STOP)
+    assert [delta.kind for delta in told] == ["start", "text", "error"]

@@ -1,0 +1,427 @@
+"""Bedrock's ConverseStream, one rule and one quirk at a time."""
+
+import json
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from tests.decode.framing_bytes import aws_message
+from tests.recordings.agreement import assembler_of, decoded
+from weft.decode import held
+from weft.decode.bedrock_converse import BedrockConverse
+from weft.deltas import (
+    Delta,
+    Done,
+    Failed,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+)
+from weft.errors import ErrorCode
+from weft.parts import Image, Text, Thinking
+
+Event = tuple[str, dict[str, Any]]
+
+START: Event = ("messageStart", {"role": "assistant", "p": "abc"})
+STOP: Event = ("messageStop", {"stopReason": "end_turn"})
+DONE = Done("stop", raw_finish_reason="end_turn")
+
+
+def frame(name: str, payload: Any, kind: str = "event") -> bytes:
+    data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    return aws_message({f":{kind}-type": name, ":content-type": "application/json", ":message-type": kind}, data)
+
+
+def body(*events: Event) -> bytes:
+    return b"".join(frame(name, payload) for name, payload in events)
+
+
+def read(*events: Event) -> list[Delta]:
+    return decoded(BedrockConverse(model_id="m"), body(*events))
+
+
+def failure(data: bytes, **options: Any) -> Failed:
+    end = decoded(BedrockConverse(**options), data)[-1]
+    assert isinstance(end, Failed)
+    return end
+
+
+def delta(index: int | None, **pieces: Any) -> Event:
+    return "contentBlockDelta", {"contentBlockIndex": index, "delta": pieces}
+
+
+def text(index: int, piece: str) -> Event:
+    return delta(index, text=piece)
+
+
+def reasoning(index: int, **piece: str) -> Event:
+    return delta(index, reasoningContent=piece)
+
+
+def arguments(index: int, piece: str | None) -> Event:
+    return delta(index, toolUse={"input": piece})
+
+
+def begin(index: int, **start: Any) -> Event:
+    return "contentBlockStart", {"contentBlockIndex": index, "start": start}
+
+
+def begin_call(index: int, tool_id: str | None = "t1", **more: str) -> Event:
+    return begin(index, toolUse={"toolUseId": tool_id, "name": "add", **more})
+
+
+def end(index: int) -> Event:
+    return "contentBlockStop", {"contentBlockIndex": index}
+
+
+# -- the message
+
+
+def test_text_needs_no_start_and_usage_comes_after_the_stop() -> None:
+    """D-3.4.4: `done` waits for it."""
+    usage = ("metadata", {"usage": {"inputTokens": 5, "outputTokens": 2, "totalTokens": 7}, "metrics": {}})
+    assert read(START, text(0, "Hel"), text(0, "lo"), end(0), STOP, usage) == [
+        Start("m", "local", provider="bedrock-converse"),
+        TextDelta("Hel"),
+        TextDelta("lo"),
+        Usage(5, 2),
+        DONE,
+    ]
+
+
+def test_cached_tokens_stand_beside_the_input() -> None:
+    """D-3.4.2."""
+    counts = {"inputTokens": 3, "outputTokens": 121, "cacheReadInputTokens": 1712, "cacheWriteInputTokens": 236}
+    expected = Usage(1951, 121, cache_read_tokens=1712, cache_write_tokens=236)
+    assert expected in read(STOP, ("metadata", {"usage": counts}))
+    invoked = {"inputTokens": 3.0, "cacheReadInputTokenCount": 1, "cacheWriteInputTokenCount": -1}
+    assert Usage(4, 0, cache_read_tokens=1) in read(STOP, ("metadata", {"usage": invoked}))
+
+
+def test_metadata_before_the_stop_or_without_usage_ends_nothing() -> None:
+    deltas = read(START, ("metadata", {"usage": {}}), text(0, "Hi"), STOP, ("metadata", {}))
+    assert deltas[1:] == [Usage(0, 0), TextDelta("Hi"), DONE]
+
+
+def test_the_end_of_the_bytes_stands_in_for_metadata() -> None:
+    assert read(START, text(0, "Hi"), STOP)[-1] == DONE
+
+
+@pytest.mark.parametrize(
+    ("reason", "meant"),
+    [
+        ("stop_sequence", "stop"),
+        ("tool_use", "tool_calls"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("guardrail_intervened", "content_filter"),
+        ("content_filtered", "content_filter"),
+        ("malformed_model_output", "other"),
+        ("malformed_tool_use", "other"),
+        (None, "other"),
+    ],
+)
+def test_why_it_stopped(reason: str | None, meant: str) -> None:
+    last = read(START, ("messageStop", {"stopReason": reason}))[-1]
+    assert last == Done(meant, raw_finish_reason=reason)  # type: ignore[arg-type]
+
+
+def test_a_cut_stream_is_an_error_that_keeps_what_came() -> None:
+    """D-3.5."""
+    deltas = read(START, reasoning(0, text="Hm."), reasoning(0, signature="sig"))
+    assert deltas[1:3] == [
+        ThinkingDelta("Hm."),
+        ThinkingDelta("", continuation={"reasoningText": {"signature": "sig"}}),
+    ]
+    assert isinstance(deltas[-1], Failed)
+    assert deltas[-1].error_code is ErrorCode.STREAM_TRUNCATED
+
+
+def test_events_that_say_nothing_change_nothing() -> None:
+    odd: list[Event] = [
+        ("brandNew", {"delta": 7}),
+        ("contentBlockDelta", {}),
+        ("contentBlockStart", {"contentBlockIndex": 0}),
+        begin(0),
+        delta(0),
+        arguments(3, "{}"),
+        end(9),
+    ]
+    assert read(START, *odd, delta(None, text="Hi"), ("unknown", {}), STOP)[1:] == [TextDelta("Hi"), DONE]
+
+
+def test_garbage_after_the_stop_is_ignored_and_before_it_is_an_error() -> None:
+    garbage = frame("metadata", b"nonsense")
+    assert decoded(BedrockConverse(), body(START, STOP) + garbage)[-1] == DONE
+    assert failure(body(START) + garbage).error_code is ErrorCode.STREAM_MALFORMED
+    assert failure(b'{"nonsense"\n', framing="lines").error_code is ErrorCode.STREAM_MALFORMED
+
+
+# -- recordings without frames, and errors
+
+
+def test_events_may_be_wrapped_in_their_names() -> None:
+    lines = [START, begin_call(0), arguments(0, "{}"), end(0), text(1, "Hi"), STOP, ("metadata", {"usage": {}})]
+    data = b"".join(json.dumps({name: payload, "other": 1}).encode() + b"\n" for name, payload in lines)
+    assert decoded(BedrockConverse(model_id="m", framing="lines"), data) == read(*lines)
+    assert decoded(BedrockConverse(model_id="m", framing="lines"), b'{"brandNew": {}}\n' + data) == read(*lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("throttlingException", ErrorCode.RATE_LIMITED),
+        ("modelStreamErrorException", ErrorCode.SERVER_ERROR),
+        ("validationException", ErrorCode.INVALID_REQUEST),
+        ("serviceUnavailableException", ErrorCode.OVERLOADED),
+    ],
+)
+def test_an_exception_in_the_stream_ends_it(name: str, code: ErrorCode) -> None:
+    said = {"message": "no more"}
+    framed = failure(body(START, text(0, "Hi")) + frame(name, said, "exception"))
+    assert (framed.error_code, framed.message, framed.raw_code) == (code, "no more", name)
+    assert failure(json.dumps({name: said}).encode() + b"\n", framing="lines") == framed
+
+
+def test_an_exception_after_the_stop_is_still_an_error() -> None:
+    """The provider's last word counts."""
+    assert failure(body(START, STOP) + frame("internalServerException", {}, "exception")).message == (
+        "the stream broke off with internalServerException"
+    )
+
+
+def test_an_exception_may_quote_what_the_model_said() -> None:
+    said = {"originalMessage": "too hot", "originalStatusCode": 500}
+    last = failure(body(START) + frame("modelStreamErrorException", said, "exception"))
+    assert (last.message, last.status) == ("too hot", 500)
+
+
+def test_an_error_frame_has_its_words_in_its_headers() -> None:
+    headers = {":message-type": "error", ":error-code": "InternalError", ":error-message": "it broke"}
+    last = failure(body(START) + aws_message(headers, b""))
+    assert (last.message, last.raw_code) == ("it broke", "InternalError")
+
+
+def test_the_body_of_an_http_error_is_an_error() -> None:
+    last = failure(b'{"message": "The security token is invalid"}\n', framing="lines")
+    assert (last.message, last.raw_code) == ("The security token is invalid", None)
+
+
+# -- text and reasoning
+
+
+def test_two_blocks_of_one_kind_are_two_parts() -> None:
+    """D-3.2.1, also where the second begins with nothing."""
+    deltas = read(START, text(0, "a"), end(0), text(1, ""), text(1, "b"), end(1), reasoning(2, text="c"), end(2), STOP)
+    assert deltas[2] == TextDelta("b", new_part=True)
+    assert [part.text for part in assembler_of(deltas).parts if isinstance(part, Text | Thinking)] == ["a", "b", "c"]
+
+
+def test_a_signature_may_come_in_pieces_and_stands_on_its_own_block() -> None:
+    deltas = read(
+        START,
+        reasoning(0, text="one"),
+        reasoning(0, signature="si"),
+        reasoning(0, signature="g1"),
+        end(0),
+        reasoning(1, signature="sig2"),
+        end(1),
+        STOP,
+    )
+    assert deltas[1:4] == [
+        ThinkingDelta("one"),
+        ThinkingDelta("", continuation={"reasoningText": {"signature": "sig1"}}),
+        ThinkingDelta("", new_part=True, continuation={"reasoningText": {"signature": "sig2"}}),
+    ]
+
+
+def test_reasoning_without_a_signature_says_whose_it_is() -> None:
+    assert read(START, reasoning(0, text="Hm."), STOP)[1:3] == [
+        ThinkingDelta("Hm."),
+        ThinkingDelta("", continuation={"reasoningText": {}}),
+    ]
+
+
+def test_redacted_reasoning_stays_as_it_came() -> None:
+    """D-3.9.1; bytes in pieces become one base64 text."""
+    one, two = b64encode(b"first").decode(), b64encode(b"second").decode()
+    whole = b64encode(b"firstsecond").decode()
+    assert _redacted(one) == one
+    assert _redacted(one, two) == whole
+    assert _redacted("not base64!", two) == f"not base64!{two}"
+
+
+def _redacted(*pieces: str) -> str:
+    deltas = read(START, *(reasoning(0, redactedContent=piece) for piece in pieces), end(0), STOP)
+    assert isinstance(deltas[1], ThinkingDelta)
+    assert deltas[1].continuation is not None
+    redacted = deltas[1].continuation["redactedContent"]
+    assert isinstance(redacted, str)
+    return redacted
+
+
+def test_citations_stand_on_the_last_delta_of_their_text() -> None:
+    citation = {"title": "t", "location": {"documentPage": {"documentIndex": 0, "start": 1, "end": 2}}}
+    assert read(START, text(0, "Hi"), delta(0, citation=citation), end(0), STOP)[1:3] == [
+        TextDelta("Hi"),
+        TextDelta("", continuation={"citations": [citation]}),
+    ]
+
+
+# -- calls
+
+
+def test_a_call_of_the_client() -> None:
+    deltas = read(START, text(0, "Hi"), end(0), begin_call(1), arguments(1, '{"a"'), arguments(1, ":1}"), end(1), STOP)
+    assert deltas[2:] == [
+        ToolCallStart("t1", "add"),
+        ToolCallArgs("t1", '{"a"'),
+        ToolCallArgs("t1", ":1}"),
+        ToolCallEnd("t1"),
+        Done("tool_calls", raw_finish_reason="end_turn"),
+    ]
+
+
+def test_a_call_without_id_name_or_arguments_is_a_call() -> None:
+    deltas = read(START, begin(0, toolUse={}), arguments(0, None), end(0), STOP)
+    assert deltas[1:3] == [ToolCallStart("local-1", ""), ToolCallEnd("local-1")]
+
+
+def test_a_tool_of_the_provider_holds_its_result() -> None:
+    """D-3.10."""
+    result = {"toolUseId": "t1", "status": "success", "type": "code_result"}
+    deltas = read(
+        START,
+        begin_call(0, type="server_tool_use"),
+        arguments(0, '{"code":"1+1"}'),
+        end(0),
+        begin(1, toolResult=result),
+        delta(1, toolResult=[{"json": {"out": "2"}}]),
+        end(1),
+        STOP,
+    )
+    block = {**result, "content": [{"json": {"out": "2"}}]}
+    assert deltas[1] == ToolCallStart("t1", "add", executed_by="provider", continuation={"type": "server_tool_use"})
+    assert deltas[3] == ToolCallEnd("t1", result={"out": "2"}, continuation={"toolResult": block})
+    assert deltas[-1] == DONE
+
+
+@pytest.mark.parametrize(
+    ("pieces", "result"),
+    [
+        ([[{"text": "a"}], [{"text": "b"}]], "ab"),
+        ([[{"text": "a"}, {"json": [1]}]], (Text("a"), Text("[1]"))),
+        ([[{"image": 1}]], '{"image": 1}'),
+        ([], ()),
+    ],
+)
+def test_results_of_the_providers_tools_are_readable(pieces: list[Any], result: Any) -> None:
+    events = [begin_call(0, None, type="server_tool_use"), begin(1, toolResult={"status": "error"})]
+    deltas = read(START, *events, *(delta(1, toolResult=piece) for piece in pieces), STOP)
+    [ended] = [one for one in deltas if isinstance(one, ToolCallEnd)]
+    assert (ended.result, ended.result_is_error) == (result, True)
+
+
+def test_a_result_without_its_call_is_kept() -> None:
+    deltas = read(START, begin(0, toolResult={"toolUseId": "t0"}), delta(0, toolResult=None), end(0), STOP)
+    block = {"toolResult": {"toolUseId": "t0", "content": []}}
+    assert deltas[1] == ThinkingDelta("", continuation={"block": block})
+
+
+def test_a_call_whose_result_never_comes_is_closed_without() -> None:
+    assert read(START, begin_call(0, type="server_tool_use"), end(0), STOP)[2] == ToolCallEnd("t1")
+
+
+# -- images
+
+
+def image_of(*pieces: dict[str, Any], ends: bool = True) -> ToolCallEnd:
+    events = [begin(0, image={"format": "webp"}), *(delta(0, image=piece) for piece in pieces)]
+    deltas = read(START, *events, *([end(0)] if ends else []), STOP)
+    assert ToolCallStart("local-1", "image_output", executed_by="provider") in deltas
+    assert deltas[-1] == DONE
+    [ended] = [one for one in deltas if isinstance(one, ToolCallEnd)]
+    return ended
+
+
+def test_a_generated_image_is_the_result_of_a_provider_call() -> None:
+    halves = [{"source": {"bytes": b64encode(half).decode()}} for half in (b"one", b"two")]
+    assert image_of(*halves).result == (Image("image/webp", data=b"onetwo"),)
+    assert image_of(halves[0], {}, ends=False).result == (Image("image/webp", data=b"one"),)
+    place = {"source": {"s3Location": {"uri": "s3://bucket/key"}}}
+    assert image_of(place).result == (Image("image/webp", url="s3://bucket/key"),)
+
+
+def test_an_image_that_could_not_be_made_is_an_error_result() -> None:
+    failed = image_of({"error": {"message": "too rude"}})
+    assert (failed.result, failed.result_is_error) == ("too rude", True)
+    assert image_of({"error": {}}).result == "the image could not be made"
+    assert image_of({"source": {"bytes": "?"}}).result == "the image is not valid base64"
+
+
+# -- overlapping blocks
+
+
+def test_a_block_waits_for_the_one_before_it_so_that_no_text_is_torn() -> None:
+    """D-3.2.2: arguments of an open call need not wait, all else keeps its order."""
+    deltas = read(
+        START,
+        begin_call(0),
+        text(1, "a"),
+        arguments(0, "{}"),
+        text(2, "c"),
+        begin_call(3, "t2"),
+        arguments(3, "[]"),
+        end(3),
+        text(1, "b"),
+        end(0),
+        end(1),
+        end(2),
+        STOP,
+    )
+    assert deltas[1:] == [
+        ToolCallStart("t1", "add"),
+        TextDelta("a"),
+        ToolCallArgs("t1", "{}"),
+        TextDelta("b"),
+        ToolCallEnd("t1"),
+        TextDelta("c", new_part=True),
+        ToolCallStart("t2", "add"),
+        ToolCallArgs("t2", "[]"),
+        ToolCallEnd("t2"),
+        Done("tool_calls", raw_finish_reason="end_turn"),
+    ]
+
+
+def test_blocks_that_are_never_stopped_are_read_to_the_end() -> None:
+    deltas = read(START, text(0, "a"), text(1, "c"), text(0, "b"), begin_call(0), STOP)
+    assert deltas[1:5] == [TextDelta("a"), TextDelta("b"), ToolCallStart("t1", "add"), TextDelta("c")]
+
+
+# -- limits
+
+
+def test_holding_back_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-3.11.2."""
+    monkeypatch.setattr(held, "LIMIT", 1000)
+    signature = reasoning(0, signature="x" * 600)
+    last = failure(body(START, signature, signature, STOP))
+    assert last.error_code is ErrorCode.STREAM_TOO_LARGE
+
+
+@pytest.mark.parametrize("where", ["citation", "result", "start"])
+def test_what_is_kept_may_not_nest_too_deep(where: str) -> None:
+    deep: Any = []
+    for _ in range(100):
+        deep = [deep]
+    events = {
+        "citation": [delta(0, citation={"x": deep})],
+        "result": [begin(0, toolResult={}), delta(0, toolResult=[{"json": deep}])],
+        "start": [begin(0, toolResult={"x": deep})],
+    }
+    assert failure(body(START, *events[where], STOP)).error_code is ErrorCode.STREAM_TOO_LARGE

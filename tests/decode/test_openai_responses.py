@@ -1,0 +1,839 @@
+"""The Responses decoder: small hand-made streams, one rule or quirk each."""
+
+import json
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from tests.recordings.agreement import assembler_of, decoded
+from weft.decode.openai_responses import OpenAIResponses
+from weft.deltas import Delta, Done, Failed, FinishReason, Start, TextDelta, ThinkingDelta, ToolCallArgs, Usage
+from weft.errors import ErrorCode
+from weft.messages import Message
+from weft.parts import Image, Part, Text, Thinking, ToolCall
+
+Json = dict[str, Any]
+
+
+def sse(*events: Json | str) -> bytes:
+    texts = (event if isinstance(event, str) else json.dumps(event) for event in events)
+    return b"".join(f"data: {text}\n\n".encode() for text in texts)
+
+
+def deltas_of(*events: Json | str, **options: Any) -> list[Delta]:
+    return decoded(OpenAIResponses(**options), sse(*events))
+
+
+def answer(*events: Json | str, **response: Any) -> Message:
+    """The message that these events make, followed by the end of the response."""
+    return assembler_of(deltas_of(*events, completed(**response))).build_final_message()
+
+
+def failure(*events: Json | str) -> Failed:
+    end = deltas_of(*events)[-1]
+    assert isinstance(end, Failed)
+    return end
+
+
+def event(kind: str, index: int | None = 0, **fields: Any) -> Json:
+    return {"type": f"response.{kind}", **({} if index is None else {"output_index": index}), **fields}
+
+
+def added(item: Json, index: int | None = 0) -> Json:
+    return event("output_item.added", index, item=item)
+
+
+def done(item: Json, index: int | None = 0) -> Json:
+    return event("output_item.done", index, item=item)
+
+
+def text(piece: str, index: int | None = 0, **fields: Any) -> Json:
+    return event("output_text.delta", index, **{"content_index": 0, "delta": piece, **fields})
+
+
+def summary(piece: str, index: int = 0, nth: int = 0) -> Json:
+    return event("reasoning_summary_text.delta", index, summary_index=nth, delta=piece)
+
+
+def completed(**response: Any) -> Json:
+    return {"type": "response.completed", "response": {"id": "resp", "model": "m", "status": "completed", **response}}
+
+
+def message(*texts: str, **fields: Any) -> Json:
+    entries = [{"type": "output_text", "text": one, "annotations": []} for one in texts]
+    return {"type": "message", "id": "msg", "role": "assistant", "content": entries, **fields}
+
+
+def reasoning(*summaries: str, **fields: Any) -> Json:
+    entries = [{"type": "summary_text", "text": one} for one in summaries]
+    return {"type": "reasoning", "id": "rs", "summary": entries, **fields}
+
+
+def function(arguments: str = "{}", **fields: Any) -> Json:
+    return {"type": "function_call", "id": "fc", "call_id": "call", "name": "add", "arguments": arguments, **fields}
+
+
+def data(part: Part) -> Json:
+    assert part.continuation is not None
+    return part.continuation.data
+
+
+def only_call(found: Message) -> ToolCall:
+    (call,) = found.tool_calls
+    return call
+
+
+# -- texts
+
+
+def test_a_text_is_told_piece_by_piece_and_its_item_is_kept() -> None:
+    """D-3.9."""
+    found = answer(added(message()), text("Hel"), text("lo"), done(message("Hello", phase="final_answer")))
+    (part,) = found.parts
+    assert isinstance(part, Text)
+    assert part.text == "Hello"
+    assert data(part) == {
+        "item": {"type": "message", "id": "msg", "role": "assistant", "phase": "final_answer"},
+        "field": "content",
+        "nth": 0,
+        "part": {"type": "output_text", "annotations": []},
+    }
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [added(message()), text("Hel"), done(message("Hello"))],
+        [added(message()), text("Hel"), text(""), event("output_text.done", content_index=0, text="Hello")],
+        [added(message()), event("output_text.done", content_index=0, text="Hello"), done(message("Hello"))],
+        [event("content_part.done", content_index=0, part={"type": "output_text", "text": "Hello"})],
+        [text("Hel"), text("lo"), completed(output=[message("Hello")])],
+        [text("Hel", None), text("lo", None), done(message("Hello"), None), completed(output=[message("Hello")])],
+        [done(message("Hello")), done(message("Hello")), text(" again")],
+        [
+            text("Hel", None),
+            {"type": "ping"},
+            text("lo", None),
+            done(message("Hello"), None),
+            done(message("Hello"), None),
+        ],
+        [
+            text("Hello", None, item_id="a"),
+            completed(output=[{"type": "message", "content": []}, message("Hello", id="a")]),
+        ],
+        [done(message("Hello")), completed(output=[message("Hello", id="renamed")])],
+        [completed(output=[message("Hello"), "no item", None])],
+        [{"type": "response.done", "response": {"output": [message("Hello")]}}],
+    ],
+)
+def test_a_text_is_told_once_however_much_of_it_a_server_tells(events: list[Json]) -> None:
+    found = answer(*events)
+    assert [part.text for part in found.parts if isinstance(part, Text) and part.text] == ["Hello"]
+
+
+def test_an_event_may_say_its_type_in_the_frame_alone() -> None:
+    body = b'event: response.output_text.delta\ndata: {"output_index": 0, "delta": "Hi"}\n\n' + sse(completed())
+    assert assembler_of(decoded(OpenAIResponses(), body)).build_final_message().text == "Hi"
+
+
+def test_several_texts_of_one_message_are_several_parts_of_one_item() -> None:
+    """D-3.2.1."""
+    entry = {"type": "output_text", "text": "one", "annotations": [{"url": "u"}]}
+    whole = message("one", "two", "three")
+    found = answer(
+        text("one"),
+        event("content_part.done", content_index=0, part=entry),
+        text("two", content_index=1),
+        done(whole),
+    )
+    assert [part.text for part in found.parts if isinstance(part, Text)] == ["one", "two", "three"]
+    assert [data(part)["nth"] for part in found.parts if isinstance(part, Text)] == [0, 1, 2]
+    assert data(found.parts[0])["part"] == {"type": "output_text", "annotations": [{"url": "u"}]}
+    assert data(found.parts[2])["item"]["id"] == "msg"
+
+
+def test_the_first_of_several_texts_names_the_item_it_shares() -> None:
+    found = answer(added(message()), text("one"), text("two", content_index=1), done(message("one", "two")))
+    assert data(found.parts[0])["item"] == {"id": "msg"}
+
+
+def test_two_messages_in_a_row_are_two_parts() -> None:
+    found = answer(text("one"), done(message("one")), text("two", 1), done(message("two", id="other"), 1))
+    assert [part.text for part in found.parts if isinstance(part, Text)] == ["one", "two"]
+
+
+def test_a_message_without_text_is_still_an_item() -> None:
+    found = answer(done(message()), done(message("", id="other"), 1))
+    assert [data(part) for part in found.parts if isinstance(part, Text)] == [
+        {"item": {"type": "message", "id": "msg", "role": "assistant"}},
+        {
+            "item": {"type": "message", "id": "other", "role": "assistant"},
+            "field": "content",
+            "nth": 0,
+            "part": {"type": "output_text", "annotations": []},
+        },
+    ]
+
+
+def test_citations_that_came_one_by_one_are_kept() -> None:
+    found = answer(
+        text("see"),
+        event("output_text.annotation.added", content_index=0, annotation={"url": "u"}),
+        event("output_text.annotation.added", content_index=0, annotation=None),
+        done(message("see")),
+    )
+    (part,) = found.parts
+    assert data(part)["part"]["annotations"] == [{"url": "u"}]
+
+
+def test_a_refusal_is_text_with_its_own_finish_reason() -> None:
+    """D-3.4.5."""
+    refusal = {**message(), "content": [{"type": "refusal", "refusal": "I won't."}]}
+    whole = event("refusal.done", content_index=0, refusal="I won't.")
+    for events in ([event("refusal.delta", content_index=0, delta="I wo"), whole], [], [whole]):
+        found = answer(*events, done(refusal))
+        assert found.text == "I won't."
+        assert found.meta is not None
+        assert found.meta.finish_reason == "refusal"
+        assert data(found.parts[0])["part"] == {"type": "refusal"}
+
+
+def test_an_unknown_entry_of_a_message_is_read_as_text() -> None:
+    item = {**message(), "content": [{"type": "new_text", "text": "Hi"}, "no entry"]}
+    found = answer(done(item))
+    assert (found.text, data(found.parts[0])["part"]) == ("Hi", {"type": "new_text"})
+
+
+# -- reasoning
+
+
+def test_summaries_of_one_reasoning_item_are_parts_with_its_ciphertext_behind_them() -> None:
+    found = answer(
+        added(reasoning(encrypted_content="early")),
+        summary("one"),
+        event("reasoning_summary_text.done", summary_index=0, text="one"),
+        event("reasoning_summary_part.done", summary_index=0, part={"type": "summary_text", "text": "one"}),
+        summary("two", nth=1),
+        done(reasoning("one", "two", encrypted_content="final")),
+    )
+    first, second = found.parts
+    assert isinstance(first, Thinking)
+    assert isinstance(second, Thinking)
+    assert (first.text, second.text) == ("one", "two")
+    assert data(first) == {"item": {"id": "rs"}, "field": "summary", "nth": 0, "part": {"type": "summary_text"}}
+    assert data(second)["item"] == {"type": "reasoning", "id": "rs", "encrypted_content": "final"}
+
+
+def test_reasoning_without_text_is_a_part_with_continuation_data_only() -> None:
+    found = answer(added(reasoning()), done(reasoning(encrypted_content="x")), done(message("Hi"), 1))
+    assert [part.kind for part in found.parts] == ["thinking", "text"]
+    assert found.thinking == ""
+    assert data(found.parts[0]) == {"item": {"type": "reasoning", "id": "rs", "encrypted_content": "x"}}
+
+
+def test_reasoning_text_stands_beside_summaries() -> None:
+    whole = {**reasoning("short"), "content": [{"type": "reasoning_text", "text": "long"}]}
+    found = answer(summary("short"), event("reasoning_text.delta", content_index=0, delta="long"), done(whole))
+    assert [data(part)["field"] for part in found.parts if isinstance(part, Thinking)] == ["summary", "content"]
+    assert found.thinking == "shortlong"
+
+
+def test_reasoning_that_a_server_closes_at_the_very_end_does_not_hold_up_the_answer() -> None:
+    """llama.cpp: no output_index, and every item is done only after the last delta."""
+    thought = {**reasoning(), "content": [{"type": "reasoning_text", "text": "hmm"}], "encrypted_content": ""}
+    decoder = OpenAIResponses()
+    early = decoder.receive_data(
+        sse(
+            added(reasoning(), None),
+            event("reasoning_text.delta", None, item_id="rs", delta="hmm"),
+            added(message(), None),
+            text("Hi", None, item_id="msg"),
+        )
+    )
+    assert [type(delta) for delta in early] == [Start, ThinkingDelta, ThinkingDelta, TextDelta]
+    late = decoder.receive_data(sse(done(thought, None), done(message("Hi"), None), completed()))
+    found = assembler_of(early + late).build_final_message()
+    assert [type(part) for part in found.parts] == [Thinking, Text]
+
+
+def test_a_ciphertext_that_comes_after_the_answer_follows_as_an_empty_text() -> None:
+    found = answer(
+        added(reasoning()),
+        summary("hmm"),
+        text("Hi", 1),
+        done(message("Hi"), 1),
+        done(reasoning("hmm", encrypted_content="x")),
+    )
+    thought, said, late = found.parts
+    assert isinstance(thought, Thinking)
+    assert isinstance(said, Text)
+    assert isinstance(late, Text)
+    assert (thought.text, said.text, late.text) == ("hmm", "Hi", "")
+    assert data(late) == {"item": {"type": "reasoning", "id": "rs", "encrypted_content": "x"}}
+
+
+def test_reasoning_that_is_open_and_silent_keeps_its_place_before_what_speaks() -> None:
+    """It has to go back before the item it led to."""
+    found = answer(
+        added(reasoning()), added(function(), 1), done(function(), 1), done(reasoning(encrypted_content="x"))
+    )
+    assert [part.kind for part in found.parts] == ["thinking", "tool_call", "text"]
+    assert data(found.parts[0]) == {"item": {"type": "reasoning", "id": "rs"}}
+
+
+def test_reasoning_that_goes_on_after_the_answer_began_is_told_behind_it() -> None:
+    found = answer(
+        added(reasoning()), summary("a"), text("Hi", 1), summary("b"), done(message("Hi"), 1), done(reasoning("ab"))
+    )
+    assert [(type(part), part.text) for part in found.parts if isinstance(part, Text | Thinking)] == [
+        (Thinking, "a"),
+        (Text, "Hi"),
+        (Thinking, "b"),
+    ]
+    assert data(found.parts[0])["nth"] == data(found.parts[2])["nth"] == 0
+
+
+# -- who may speak
+
+
+def test_two_messages_told_at_once_are_not_torn() -> None:
+    found = answer(
+        text("one "),
+        text("two ", 1),
+        added(function(), 2),
+        event("function_call_arguments.delta", 2, delta='{"a":'),
+        summary("thought", 3),
+        text("and one"),
+        text("and two", 1),
+        done(message("one and one")),
+        done(function('{"a":1}'), 2),
+        done(message("two and two", id="other"), 1),
+        done(reasoning("thought"), 3),
+    )
+    assert [part.text if isinstance(part, Text | Thinking) else part.kind for part in found.parts] == [
+        "one and one",
+        "two and two",
+        "tool_call",
+        "thought",
+    ]
+    assert only_call(found).arguments == {"a": 1}
+
+
+def test_one_who_waited_gives_way_to_the_next_who_waited() -> None:
+    found = answer(text("say"), summary("thought", 1), summary("other", 2), done(message("say")))
+    assert [part.text for part in found.parts if isinstance(part, Thinking)] == ["thought", "other"]
+
+
+def test_what_waits_when_the_stream_breaks_is_told_before_the_error() -> None:
+    """D-3.5, D-3.5.2."""
+    deltas = deltas_of(text("one"), text("two", 1), text("three", 2))
+    assert [delta.text_delta for delta in deltas if isinstance(delta, TextDelta)] == ["one", "two", "three"]
+    assert isinstance(deltas[-1], Failed)
+    assert deltas[-1].error_code is ErrorCode.STREAM_TRUNCATED
+
+
+def test_more_may_not_wait_than_the_limit() -> None:
+    """D-3.11.2."""
+    piece = "x" * (1024 * 1024)
+    assert failure(text("one"), *[text(piece, 1) for _ in range(17)]).error_code is ErrorCode.STREAM_TOO_LARGE
+
+
+def test_data_that_is_nested_too_deeply_is_an_error() -> None:
+    deep: Any = 0
+    for _ in range(100):
+        deep = [deep]
+    assert failure(done(message(deep=deep))).error_code is ErrorCode.STREAM_TOO_LARGE
+    assert failure(added(message(deep=deep))).error_code is ErrorCode.STREAM_TOO_LARGE
+    assert failure(completed(output=[message(deep=deep)])).error_code is ErrorCode.STREAM_TOO_LARGE
+
+
+# -- which item an event is about
+
+
+def test_an_item_whose_id_changes_with_every_event_is_found_by_its_index() -> None:
+    """GitHub Copilot."""
+    found = answer(
+        added(message(id="a")),
+        text("Hel", item_id="b"),
+        text("lo", item_id="c"),
+        done(message("Hello", id="d")),
+    )
+    assert [part.text for part in found.parts if isinstance(part, Text)] == ["Hello"]
+    assert data(found.parts[0])["item"]["id"] == "d"
+
+
+def test_items_that_share_an_index_are_told_apart_by_id() -> None:
+    found = answer(
+        added(message(id="a")),
+        text("one", item_id="a"),
+        done(message("one", id="a")),
+        added(message(id="b")),
+        text("two", item_id="b"),
+        done(message("two", id="b")),
+        done(message("three", id="c")),
+    )
+    assert [part.text for part in found.parts if isinstance(part, Text)] == ["one", "two", "three"]
+
+
+def test_items_without_id_and_index_are_told_apart_by_their_order() -> None:
+    found = answer(
+        text("one", None),
+        done({"type": "message", "content": []}, None),
+        added(function(), None),
+        text("two", None),
+        {"type": "ping"},
+        added(function(id="fc2", call_id="call2"), None),
+        text(" too", None),
+        done({"type": "message", "content": [{"type": "output_text", "text": "two too"}]}, None),
+    )
+    assert [part.text for part in found.parts if isinstance(part, Text)] == ["one", "two too"]
+    assert len(found.tool_calls) == 2
+
+
+def test_an_item_announced_twice_is_one_item() -> None:
+    found = answer(added(function()), added(function()), done(function()))
+    assert only_call(found).tool_name == "add"
+
+
+def test_text_for_an_item_of_another_kind_is_an_item_of_its_own() -> None:
+    found = answer(added(function()), text("Hi"), done(function()))
+    assert found.text == "Hi"
+    assert only_call(found).tool_name == "add"
+
+
+def test_a_result_and_its_call_may_share_an_id() -> None:
+    found = answer(done(function(id="same")), done({"type": "message", "id": "same", "content": []}, 1))
+    assert [part.kind for part in found.parts] == ["tool_call", "text"]
+
+
+# -- calls
+
+
+def test_arguments_are_told_piece_by_piece() -> None:
+    """D-3.3."""
+    deltas = deltas_of(
+        added(function("")),
+        event("function_call_arguments.delta", item_id="fc", delta='{"a"'),
+        event("function_call_arguments.delta", item_id="fc", delta=":"),
+        event("function_call_arguments.delta", item_id="fc", delta=""),
+        event("function_call_arguments.done", item_id="fc", arguments='{"a":1}'),
+        done(function('{"a":1}')),
+        completed(),
+    )
+    assert [delta.args_text_delta for delta in deltas if isinstance(delta, ToolCallArgs)] == ['{"a"', ":", "1}"]
+    found = assembler_of(deltas).build_final_message()
+    call = only_call(found)
+    assert (call.tool_call_id, call.tool_name, call.arguments) == ("call", "add", {"a": 1})
+    assert data(call) == {"item": {"type": "function_call", "id": "fc"}}
+    assert found.meta is not None
+    assert found.meta.finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [done(function('{"a":1}'))],
+        [added(function("", name="")), event("function_call_arguments.delta", delta='{"a'), done(function('{"a":1}'))],
+        [added(function("")), event("function_call_arguments.done", arguments='{"a":1}')],
+        [event("function_call_arguments.delta", delta='{"a'), done(function('{"a":1}'))],
+        [completed(output=[function('{"a":1}')])],
+        [added(function(""), None), event("function_call_arguments.delta", None, item_id="call", delta='{"a":1}')],
+    ],
+)
+def test_a_call_is_told_once_however_much_of_it_a_server_tells(events: list[Json]) -> None:
+    call = only_call(answer(*events))
+    assert (call.tool_call_id, call.arguments) == ("call", {"a": 1})
+
+
+def test_arguments_for_a_call_that_nobody_announced_and_nobody_finished_are_nothing() -> None:
+    assert answer(event("function_call_arguments.delta", delta="{}"), text("Hi", 1)).tool_calls == ()
+
+
+def test_arguments_after_the_end_of_a_call_are_ignored() -> None:
+    late = event("function_call_arguments.delta", delta="more")
+    assert only_call(
+        answer(done(function('{"a":1}')), late, event("function_call_arguments.done", arguments=5))
+    ).arguments == {"a": 1}
+
+
+def test_arguments_that_compact_json_would_write_differently_are_kept_as_written() -> None:
+    assert data(only_call(answer(done(function('{"a": 1}')))))["item"]["arguments"] == '{"a": 1}'
+    bad = answer(done(function('{"a')))
+    assert only_call(bad).raw_args_text == '{"a'
+    assert data(only_call(bad))["item"]["arguments"] == '{"a'
+
+
+def test_ids_are_made_unique_and_the_provider_s_own_is_kept() -> None:
+    """D-3.8.1."""
+    deltas = deltas_of(done(function()), completed(), used_call_ids=["call"], local_id="r1")
+    call = only_call(assembler_of(deltas).build_final_message())
+    assert call.tool_call_id == "r1-1"
+    assert data(call)["callId"] == "call"
+
+
+def test_parallel_calls_may_interleave() -> None:
+    """D-3.3."""
+    other = function('{"b":2}', id="fc2", call_id="call2")
+    found = answer(
+        added(function("")),
+        added({**other, "arguments": ""}, 1),
+        event("function_call_arguments.delta", 0, delta='{"a":'),
+        event("function_call_arguments.delta", 1, delta='{"b":'),
+        event("function_call_arguments.delta", 0, delta="1}"),
+        event("function_call_arguments.delta", 1, delta="2}"),
+        done(other, 1),
+        done(function('{"a":1}')),
+    )
+    assert [call.arguments for call in found.tool_calls] == [{"a": 1}, {"b": 2}]
+
+
+CUSTOM = {"type": "custom_tool_call", "id": "ctc", "call_id": "call", "name": "run", "input": 'say "hi"\n\U0001f600'}
+
+
+@pytest.mark.parametrize("pieces", [[], ['say "h'], ['say "', 'hi"\n', "\U0001f600"]])
+def test_free_text_input_becomes_an_argument(pieces: list[str]) -> None:
+    """The raw text is the argument, so it goes back exactly."""
+    events = [event("custom_tool_call_input.delta", delta=piece) for piece in pieces]
+    events.append(event("custom_tool_call_input.done", input=CUSTOM["input"]))
+    call = only_call(answer(added({**CUSTOM, "input": ""}), *events, done(CUSTOM)))
+    assert (call.arguments, call.executed_by) == ({"input": CUSTOM["input"]}, "client")
+    assert data(call) == {"item": {"type": "custom_tool_call", "id": "ctc"}}
+
+
+def test_free_text_that_its_item_does_not_repeat_is_kept_as_it_was_told() -> None:
+    hollow = {key: value for key, value in CUSTOM.items() if key != "input"}
+    piece = event("custom_tool_call_input.delta", delta="abc")
+    assert only_call(answer(added(hollow), piece, done(hollow))).arguments == {"input": "abc"}
+    assert only_call(answer(done(hollow))).arguments == {}
+
+
+@pytest.mark.parametrize(
+    ("tools", "who"),
+    [
+        ([], "client"),
+        ([{"type": "custom", "name": "run"}], "client"),
+        ([{"type": "namespace", "name": "ns", "tools": [{"type": "custom", "name": "run"}]}], "client"),
+        ([{"type": "x_search"}, "odd"], "provider"),
+    ],
+)
+def test_free_text_for_a_tool_that_was_not_declared_is_the_provider_s_own(tools: list[Any], who: str) -> None:
+    """xAI's X search."""
+    created = {"type": "response.created", "response": {"id": "resp", "model": "m", "tools": tools}}
+    found = answer(created, done({**CUSTOM, "status": "completed"}))
+    assert only_call(found).executed_by == who
+    assert found.meta is not None
+    assert found.meta.finish_reason == ("tool_calls" if who == "client" else "stop")
+
+
+# -- tools of the provider
+
+
+def provider_call(item: Json, *events: Json) -> ToolCall:
+    """D-3.10."""
+    call = only_call(answer(*events, done(item)))
+    assert call.executed_by == "provider"
+    return call
+
+
+def result_of(call: ToolCall) -> Any:
+    assert call.result is not None
+    return call.result.content
+
+
+def test_a_web_search_holds_its_action_and_its_sources() -> None:
+    item = {"type": "web_search_call", "id": "ws", "status": "completed", "action": {"type": "search", "query": "q"}}
+    call = provider_call(item, added({**item, "status": "in_progress"}))
+    assert (call.tool_call_id, call.tool_name, call.arguments) == ("ws", "web_search", {"type": "search", "query": "q"})
+    assert result_of(call) == {"status": "completed"}
+    assert data(call) == {"item": item}
+    sources = [{"type": "url", "url": "u"}]
+    assert result_of(provider_call({**item, "action": {"sources": sources}})) == {"sources": sources}
+    no_status = {key: value for key, value in item.items() if key != "status"}
+    assert provider_call(no_status).result is None
+
+
+def test_code_is_told_while_it_is_written() -> None:
+    item = {"type": "code_interpreter_call", "id": "ci", "code": "print(1)", "outputs": [{"type": "logs", "logs": "1"}]}
+    call = provider_call(
+        item,
+        added({**item, "code": ""}),
+        event("code_interpreter_call_code.delta", delta="print"),
+        event("code_interpreter_call_code.done", code="print(1)"),
+    )
+    assert call.arguments == {"code": "print(1)"}
+    assert result_of(call) == {"outputs": [{"type": "logs", "logs": "1"}]}
+
+
+def test_code_that_is_null_is_null() -> None:
+    assert provider_call({"type": "code_interpreter_call", "id": "ci", "code": None}).arguments == {"code": None}
+
+
+def test_a_picture_is_a_result_and_not_kept_twice() -> None:
+    encoded = b64encode(b"picture").decode()
+    item = {
+        "type": "image_generation_call",
+        "id": "ig",
+        "status": "completed",
+        "output_format": "webp",
+        "result": encoded,
+    }
+    partial = event("image_generation_call.partial_image", partial_image_b64=encoded)
+    call = provider_call(item, added({"type": "image_generation_call", "id": "ig"}), partial)
+    assert result_of(call) == (Image("image/webp", data=b"picture"),)
+    assert "result" not in data(call)["item"]
+    broken = provider_call({**item, "result": "~"})
+    assert result_of(broken) == "~"
+    assert data(broken)["item"]["result"] == "~"
+
+
+def test_calls_of_mcp_servers_hold_their_result_or_their_error() -> None:
+    item = {
+        "type": "mcp_call",
+        "id": "mcp",
+        "name": "ask",
+        "server_label": "wiki",
+        "arguments": '{"q":1}',
+        "output": "yes",
+    }
+    call = provider_call(item, added({**item, "arguments": ""}), event("mcp_call_arguments.delta", delta='{"q":'))
+    assert (call.tool_name, call.arguments, result_of(call)) == ("ask", {"q": 1}, "yes")
+    failed = provider_call({**item, "output": None, "error": {"message": "down"}})
+    assert result_of(failed) == {"message": "down"}
+    assert failed.result is not None
+    assert failed.result.is_error
+
+
+def test_a_request_for_approval_has_no_result_and_stops() -> None:
+    item = {"type": "mcp_approval_request", "id": "mcpr", "name": "ask", "server_label": "wiki", "arguments": "{}"}
+    found = answer(done(item))
+    assert only_call(found).result is None
+    assert found.meta is not None
+    assert found.meta.finish_reason == "stop"
+
+
+def test_lists_of_tools_that_are_never_done_are_closed_by_the_finished_response() -> None:
+    item = {"type": "mcp_list_tools", "id": "mcpl", "server_label": "wiki", "tools": []}
+    found = answer(added(item), text("Hi", 1), output=[{**item, "tools": [{"name": "ask"}]}, message("Hi")])
+    assert result_of(only_call(found)) == {"tools": [{"name": "ask"}]}
+    assert result_of(only_call(answer(added(item)))) == {"tools": []}
+
+
+def test_a_failed_search_is_an_error() -> None:
+    call = provider_call(
+        {"type": "file_search_call", "id": "fs", "status": "failed", "queries": ["q"], "results": None}
+    )
+    assert call.arguments == {"queries": ["q"]}
+    assert call.result is not None
+    assert call.result.is_error
+
+
+@pytest.mark.parametrize(
+    ("item", "name", "who"),
+    [
+        ({"type": "local_shell_call", "action": {"command": ["ls"]}}, "local_shell", "client"),
+        ({"type": "shell_call", "action": {"commands": ["ls"]}}, "shell", "client"),
+        ({"type": "shell_call", "environment": {"type": "local"}, "action": {}}, "shell", "client"),
+        ({"type": "apply_patch_call", "operation": {"type": "create_file"}}, "apply_patch", "client"),
+        ({"type": "computer_call", "action": {"type": "screenshot"}}, "computer", "client"),
+        ({"type": "tool_search_call", "execution": "client", "arguments": {"goal": "g"}}, "tool_search", "client"),
+        ({"type": "brand_new_call"}, "brand_new", "provider"),
+    ],
+)
+def test_who_runs_a_call(item: Json, name: str, who: str) -> None:
+    item = {**item, "id": "item", "call_id": "call"}
+    call = only_call(answer(added(item), done(item)))
+    assert (call.tool_call_id, call.tool_name, call.executed_by) == ("call", name, who)
+    assert data(call)["item"] == item
+    expected = [value for key, value in item.items() if key in ("action", "operation", "arguments")]
+    assert [call.arguments] == (expected or [{}])
+
+
+SHELL = {
+    "type": "shell_call",
+    "id": "sh",
+    "call_id": "call",
+    "action": {"commands": ["ls"]},
+    "environment": {"type": "c"},
+}
+SHELL_OUTPUT = {"type": "shell_call_output", "id": "sho", "call_id": "call", "output": [{"stdout": "a"}]}
+
+
+def test_a_result_that_is_an_item_of_its_own_belongs_to_its_call() -> None:
+    delta = event("shell_call_output_content.delta", delta={"stdout": "a"})
+    found = answer(done(SHELL), delta, done(message("Hi"), 1), added(SHELL_OUTPUT, 2), done(SHELL_OUTPUT, 2))
+    assert result_of(only_call(found)) == {"output": [{"stdout": "a"}]}
+    assert data(only_call(found)) == {"item": SHELL, "output": SHELL_OUTPUT}
+
+
+def test_a_call_whose_result_never_comes_is_closed_without_one() -> None:
+    found = answer(done({**SHELL, "call_id": None}))
+    assert only_call(found).result is None
+    assert data(only_call(found))["item"]["id"] == "sh"
+
+
+def test_items_that_only_their_provider_understands_are_carried_by_empty_text() -> None:
+    compaction = {"type": "compaction", "id": "cmp", "encrypted_content": "x"}
+    approval = {"type": "mcp_approval_response", "id": "mcpa", "approve": True}
+    found = answer(done(SHELL_OUTPUT), done(compaction, 1), done(approval, 2))
+    assert [data(part) for part in found.parts if isinstance(part, Text) and not part.text] == [
+        {"item": SHELL_OUTPUT},
+        {"item": compaction},
+        {"item": approval},
+    ]
+
+
+# -- the response
+
+
+def test_start_names_the_first_model_and_the_first_id() -> None:
+    created = {"type": "response.queued", "response": {"id": "first", "model": "m1"}}
+    start = deltas_of({"type": "ping"}, created, completed(id="second", model="m2"))[0]
+    assert start == Start("m1", "first", provider="openai-responses")
+    odd = deltas_of({"type": "response.created", "response": {"id": 5, "model": None}}, model_id="mine")[0]
+    assert odd == Start("mine", "local", provider="openai-responses")
+
+
+def test_usage_includes_its_breakdown() -> None:
+    """D-3.4.2."""
+    usage = {
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "total_tokens": 15,
+        "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2},
+        "output_tokens_details": {"reasoning_tokens": 3},
+        "cost": 0.5,
+    }
+    found = [delta for delta in deltas_of(completed(usage=usage)) if isinstance(delta, Usage)]
+    assert found == [Usage(10, 5, 15, cache_read_tokens=4, cache_write_tokens=2, reasoning_tokens=3, cost=0.5)]
+    bare = [
+        delta
+        for delta in deltas_of(completed(usage={"input_tokens": 1, "output_tokens": 2}))
+        if isinstance(delta, Usage)
+    ]
+    assert bare == [Usage(1, 2)]
+
+
+@pytest.mark.parametrize("usage", [None, 5, {}, {"input_tokens": "1", "output_tokens": 1}])
+def test_no_usage_is_none(usage: Any) -> None:
+    """D-3.4.3."""
+    assert not [delta for delta in deltas_of(completed(usage=usage)) if isinstance(delta, Usage)]
+
+
+@pytest.mark.parametrize(
+    ("end", "finish", "raw"),
+    [
+        (completed(), "stop", "completed"),
+        ({"type": "response.completed"}, "stop", "completed"),
+        (
+            {"type": "response.incomplete", "response": {"incomplete_details": {"reason": "max_output_tokens"}}},
+            "length",
+            "max_output_tokens",
+        ),
+        (
+            {"type": "response.incomplete", "response": {"incomplete_details": {"reason": "content_filter"}}},
+            "content_filter",
+            "content_filter",
+        ),
+        ({"type": "response.incomplete", "response": {}}, "other", "incomplete"),
+        (
+            completed(status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
+            "length",
+            "max_output_tokens",
+        ),
+        (completed(status="incomplete"), "other", "incomplete"),
+    ],
+)
+def test_how_a_response_ends(end: Json, finish: FinishReason, raw: str) -> None:
+    """D-3.4.5, D-3.4.6."""
+    assert deltas_of(text("Hi"), end)[-1] == Done(finish, raw_finish_reason=raw)
+
+
+def test_nothing_follows_the_end() -> None:
+    """D-3.1."""
+    deltas = deltas_of(completed(), {"type": "ping"}, "[DONE]", text("more"), "{")
+    assert isinstance(deltas[-1], Done)
+    assert len(deltas) == 2
+
+
+def test_done_of_the_chat_format_is_no_end() -> None:
+    """D-3.5."""
+    assert failure(text("Hi"), "[DONE]").error_code is ErrorCode.STREAM_TRUNCATED
+    assert failure("nonsense").error_code is ErrorCode.STREAM_MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("event", "code", "raw", "message"),
+    [
+        (
+            {"type": "error", "error": {"type": "t", "code": "insufficient_quota", "message": "m"}},
+            ErrorCode.QUOTA_EXCEEDED,
+            "insufficient_quota",
+            "m",
+        ),
+        (
+            {"type": "error", "code": "rate_limit_exceeded", "message": "m"},
+            ErrorCode.RATE_LIMITED,
+            "rate_limit_exceeded",
+            "m",
+        ),
+        ({"error": {"code": 503, "message": "m"}}, ErrorCode.OVERLOADED, "503", "m"),
+        ({"type": "error", "error": "went wrong"}, ErrorCode.PROVIDER_ERROR, None, "went wrong"),
+        ({"message": "went wrong"}, ErrorCode.PROVIDER_ERROR, None, "went wrong"),
+        (
+            {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "m"}}},
+            ErrorCode.SERVER_ERROR,
+            "server_error",
+            "m",
+        ),
+        ({"type": "response.failed", "response": {"error": "m"}}, ErrorCode.PROVIDER_ERROR, None, "m"),
+        ({"type": "response.failed"}, ErrorCode.PROVIDER_ERROR, None, "the provider reported an error"),
+        (completed(status="failed"), ErrorCode.PROVIDER_ERROR, None, "the provider reported an error"),
+        (completed(status="cancelled"), ErrorCode.CANCELLED, "cancelled", "the response was cancelled"),
+        ({"type": "response.cancelled"}, ErrorCode.CANCELLED, "cancelled", "the response was cancelled"),
+    ],
+)
+def test_errors_in_the_stream(event: Json, code: ErrorCode, raw: str | None, message: str) -> None:
+    found = failure(text("Hi"), event)
+    assert (found.error_code, found.raw_code, found.message) == (code, raw, message)
+
+
+def test_an_error_that_is_said_twice_is_one_error() -> None:
+    deltas = deltas_of(
+        {"type": "error", "message": "m"}, {"type": "response.failed", "response": {"error": {"message": "m"}}}
+    )
+    assert len([delta for delta in deltas if isinstance(delta, Failed)]) == 1
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {},
+        {"type": "response.brand_new", "delta": 5},
+        {"type": "response.output_text.delta", "delta": {"text": "odd"}},
+        {"type": "response.output_text.done", "text": 5},
+        {"type": "response.content_part.done", "part": {"type": "brand_new"}},
+        {"type": "response.content_part.done", "part": "odd"},
+        {"type": "response.output_item.added", "item": "odd"},
+        {"type": "response.output_item.done", "item": None},
+        {"type": "response.function_call_arguments.delta", "delta": None},
+    ],
+)
+def test_what_is_odd_or_unknown_is_passed_over(event: Json) -> None:
+    found = answer(event, done(message("Hi"), 7))
+    assert (found.text, found.tool_calls) == ("Hi", ())
+
+
+def test_text_after_its_item_is_done_is_ignored() -> None:
+    late = [
+        text("more", item_id="msg"),
+        event("output_text.done", item_id="msg", text="more and more"),
+        event("content_part.done", item_id="msg", part={"type": "output_text", "text": "more and more"}),
+    ]
+    assert answer(added(message()), done(message("Hi")), *late).text == "Hi"
+
+
+def test_half_a_character_is_joined_with_the_other_half() -> None:
+    first = '{"type":"response.output_text.delta","output_index":0,"delta":"\\ud83d"}'
+    second = '{"type":"response.output_text.delta","output_index":0,"delta":"\\ude00"}'
+    assert answer(first, second).text == "\U0001f600"

@@ -1,0 +1,54 @@
+"""What the tests of models share: a client that plays bytes, a clock that counts, and one way to read a stream."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
+
+from weft.deltas import MessageDelta
+from weft.edge import Edge
+from weft.models import HttpRequest, HttpResponse
+
+KEY = "sk-ant-api03-0123456789abcdef"
+
+
+class BytesClient:
+    """A ProviderClient of a third party: answers every request with the same bytes."""
+
+    def __init__(
+        self, chunks: Sequence[bytes | Exception] = (), status: int = 200, headers: dict[str, str] | None = None
+    ) -> None:
+        self.chunks = chunks
+        self.status = status
+        self.headers = headers or {}
+        self.requests: list[HttpRequest] = []
+        self.left = 0  # how many answers were let go of
+        self.is_closed = False
+
+    @asynccontextmanager
+    async def send(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
+        self.requests.append(request)
+        try:
+            yield HttpResponse(status=self.status, headers=self.headers, chunks=self._played())
+        finally:
+            self.left += 1
+
+    async def _played(self) -> AsyncIterator[bytes]:
+        for chunk in self.chunks:
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+def counting_edge() -> Edge:
+    """Time goes on by a second each time somebody looks; ids are made of a counter."""
+    ticks, bits = count(), count(1)
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    return Edge(lambda: start + timedelta(seconds=next(ticks)), lambda: next(bits))
+
+
+async def read(stream: AsyncIterator[MessageDelta]) -> list[MessageDelta]:
+    return [delta async for delta in stream]

@@ -1,0 +1,19 @@
+"""The fault matrix over real HTTP: nothing that was cut off passes for an answer (D-3.5, D-3.6, D-3.7)."""
+
+import pytest
+
+from weft.models import ProviderModel, Timeouts, model
+from weft.testing import Scenario, check_fault, scenarios
+
+VENDORS = {"anthropic-messages": "anthropic", "openai-chat": "openai-chat", "openai-responses": "openai"}
+
+
+def make(scenario: Scenario, base_url: str) -> ProviderModel:
+    return model(
+        f"{VENDORS[scenario.format]}:m", api_key="sk-test-0123456789", base_url=base_url, timeouts=Timeouts(silence=0.3)
+    )
+
+
+@pytest.mark.parametrize("scenario", scenarios(), ids=str)
+async def test_no_fault_passes_for_an_answer(scenario: Scenario) -> None:
+    await check_fault(scenario, lambda base_url: make(scenario, base_url))

@@ -1,0 +1,219 @@
+"""The HTTP client against a real server on the loopback address."""
+
+import asyncio
+import gzip
+import socket
+
+import pytest
+from msgspec.structs import replace
+
+from tests.models.doubles import KEY
+from weft.errors import ErrorCode, ModelError
+from weft.models import HttpRequest, Timeouts
+from weft.models.http import HttpClient
+from weft.testing import Outcome, Reset, Scenario, Stall, fault_server
+
+ANSWER = Scenario(name="answer", format="-", steps=(b"one", b"two"), outcome=Outcome(end="done"))
+
+
+async def ask(client: HttpClient, base_url: str, path: str = "/v1?a=%3A") -> bytes:
+    request = HttpRequest(url=base_url + path, headers={"Authorization": f"Bearer {KEY}"}, body=b"{}", secrets=(KEY,))
+    async with client.send(request) as response:
+        return b"".join([chunk async for chunk in response.chunks])
+
+
+async def failure(scenario: Scenario, timeouts: Timeouts | None = None, **options: int) -> ModelError:
+    async with fault_server(scenario) as server, HttpClient(timeouts=timeouts, **options) as client:
+        with pytest.raises(ModelError) as failed:
+            await ask(client, server.base_url)
+    assert KEY not in str(failed.value)
+    return failed.value
+
+
+async def test_a_request_arrives_as_it_was_made() -> None:
+    async with fault_server(ANSWER) as server, HttpClient() as client:
+        assert await ask(client, server.base_url) == b"onetwo"
+        (request,) = server.requests
+    assert request.target == "/v1?a=%3A"
+    assert request.body == b"{}"
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.headers["accept-encoding"] == "identity"
+
+
+async def test_connections_are_reused_also_when_the_end_is_not_read() -> None:
+    async with fault_server(ANSWER) as server, HttpClient() as client:
+        for _ in range(3):
+            await ask(client, server.base_url)
+        for _ in range(3):
+            async with client.send(HttpRequest(url=server.base_url + "/")) as response:
+                assert await anext(response.chunks)
+            await asyncio.sleep(0.01)
+        assert server.connections == 1
+
+
+async def test_an_answer_that_nobody_waits_for_is_let_go() -> None:
+    stalled = replace(ANSWER, steps=(b"one", Stall(10)))
+    async with fault_server(stalled) as server, HttpClient() as client:
+        async with asyncio.timeout(2):
+            async with client.send(HttpRequest(url=server.base_url + "/")) as response:
+                assert await anext(response.chunks) == b"one"
+
+
+async def test_a_client_closed_and_used_again_works() -> None:
+    async with fault_server(ANSWER) as server:
+        client = HttpClient()
+        await client.aclose()
+        assert await ask(client, server.base_url) == b"onetwo"
+        await client.aclose()
+        assert await ask(client, server.base_url) == b"onetwo"
+        await client.aclose()
+
+
+def test_a_client_serves_one_event_loop_after_another() -> None:
+    client = HttpClient()
+
+    async def once() -> bytes:
+        async with fault_server(ANSWER) as server:
+            return await ask(client, server.base_url)
+
+    # Nobody closes the client: each loop closes its connections when it ends, or the warning would be an error here.
+    assert [asyncio.run(once()) for _ in range(3)] == [b"onetwo"] * 3
+
+
+async def test_a_reset_is_a_failed_connection() -> None:
+    error = await failure(replace(ANSWER, steps=(b"one", Reset())))
+    assert error.code is ErrorCode.CONNECTION_FAILED
+    assert error.message.startswith("127.0.0.1: ")
+
+
+async def test_a_refused_connection_names_the_host_and_no_secret() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        async with HttpClient() as client:
+            with pytest.raises(ModelError) as failed:
+                await ask(client, f"http://localhost:{port}", f"/v1?key={KEY}")
+    error = failed.value
+    assert error.code is ErrorCode.CONNECTION_FAILED
+    assert error.retryable
+    assert error.message.startswith("localhost: ")
+    assert KEY not in str(error)
+    assert error.__cause__ is None, "the cause would hold the whole request"
+
+
+async def test_an_unknown_host_is_a_failed_connection() -> None:
+    async with HttpClient() as client:
+        with pytest.raises(ModelError, match="no-such-host.invalid") as failed:
+            await ask(client, "http://no-such-host.invalid")
+    assert failed.value.code is ErrorCode.CONNECTION_FAILED
+
+
+async def test_silence_between_chunks_has_a_limit() -> None:
+    error = await failure(replace(ANSWER, steps=(b"one", Stall(5))), Timeouts(silence=0.05))
+    assert error.code is ErrorCode.TIMEOUT
+    assert "silence" in error.message
+
+
+async def test_the_first_byte_has_a_limit_before_and_after_the_head() -> None:
+    error = await failure(replace(ANSWER, steps=(Stall(5),)), Timeouts(first_byte=0.05))
+    assert "first_byte" in error.message
+
+
+async def test_the_whole_has_a_limit() -> None:
+    drip = tuple(step for _ in range(100) for step in (b"x", Stall(0.02)))
+    error = await failure(replace(ANSWER, steps=drip), Timeouts(total=0.1))
+    assert error.code is ErrorCode.TIMEOUT
+    assert "total" in error.message
+
+
+async def test_a_connection_has_a_limit() -> None:
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        async with HttpClient(timeouts=Timeouts(connect=0.05)) as client:
+            blockers = []
+            for _ in range(4):  # a listener whose queue is full does not answer
+                blocker = socket.socket()
+                blocker.setblocking(False)
+                blocker.connect_ex(("127.0.0.1", port))
+                blockers.append(blocker)
+            with pytest.raises(ModelError) as failed:
+                await ask(client, f"http://127.0.0.1:{port}")
+            for blocker in blockers:
+                blocker.close()
+    assert failed.value.code is ErrorCode.TIMEOUT
+    assert "connect" in failed.value.message
+
+
+async def test_without_limits_a_slow_answer_comes() -> None:
+    slow = replace(ANSWER, steps=(b"one", Stall(0.1), b"two"))
+    nothing = Timeouts(connect=None, first_byte=None, silence=None, total=None)
+    async with fault_server(slow) as server, HttpClient(timeouts=nothing) as client:
+        assert await ask(client, server.base_url) == b"onetwo"
+
+
+async def test_an_answer_has_a_largest_size() -> None:
+    error = await failure(replace(ANSWER, steps=(b"x" * 600, b"x" * 600)), max_response_bytes=1000)
+    assert error.code is ErrorCode.STREAM_TOO_LARGE
+
+
+async def test_a_compressed_answer_is_unpacked_and_counted_unpacked() -> None:
+    packed = gzip.compress(b"x" * 1_000_000)
+    bomb = replace(ANSWER, headers={"Content-Encoding": "gzip"}, steps=(packed,))
+    async with fault_server(bomb) as server, HttpClient() as client:
+        assert await ask(client, server.base_url) == b"x" * 1_000_000
+    assert (await failure(bomb, max_response_bytes=10_000)).code is ErrorCode.STREAM_TOO_LARGE
+
+
+async def test_an_answer_that_is_badly_packed_is_a_failed_connection() -> None:
+    error = await failure(replace(ANSWER, headers={"Content-Encoding": "gzip"}))
+    assert error.code is ErrorCode.CONNECTION_FAILED
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    async with fault_server(ANSWER) as target:
+        redirect = replace(ANSWER, status=307, headers={"Location": target.base_url})
+        async with fault_server(redirect) as server, HttpClient() as client:
+            async with client.send(HttpRequest(url=server.base_url + "/")) as response:
+                assert response.status == 307
+                assert response.headers["location"] == target.base_url
+        assert target.requests == []
+
+
+async def test_the_environments_proxy_is_used_with_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fault_server(ANSWER) as proxy, HttpClient() as client:
+        address = proxy.base_url.removeprefix("http://")
+        monkeypatch.setenv("http_proxy", f"http://us%40er:pass@{address}")
+        monkeypatch.setenv("no_proxy", "127.0.0.2")
+        assert await ask(client, "http://provider.example") == b"onetwo"
+        (request,) = proxy.requests
+        assert request.target == "http://provider.example/v1?a=%3A"
+        assert request.headers["proxy-authorization"] == "Basic dXNAZXI6cGFzcw=="
+        monkeypatch.setenv("http_proxy", address)
+        await ask(client, "http://provider.example")
+        assert "proxy-authorization" not in proxy.requests[1].headers
+
+
+async def test_hosts_that_need_no_proxy_get_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    async with fault_server(ANSWER) as server, HttpClient() as client:
+        assert await ask(client, server.base_url) == b"onetwo"
+
+
+async def test_a_tunnel_through_a_proxy_carries_the_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuses = replace(ANSWER, status=407, headers={"Content-Length": "0"}, steps=())
+    async with fault_server(refuses) as proxy, HttpClient() as client:
+        monkeypatch.setenv("https_proxy", proxy.base_url.replace("http://", "http://user:pass@"))
+        with pytest.raises(ModelError) as failed:
+            await ask(client, "https://provider.example")
+        assert proxy.requests[0].headers["proxy-authorization"] == "Basic dXNlcjpwYXNz"
+        assert failed.value.code is ErrorCode.CONNECTION_FAILED
+        assert "pass" not in failed.value.message
+
+
+def test_a_request_shows_neither_headers_nor_body() -> None:
+    request = HttpRequest(url=f"https://host.example/?key={KEY}", headers={"x": KEY}, body=KEY.encode(), secrets=(KEY,))
+    assert KEY not in repr(request)
+    assert "host.example" in repr(request)

@@ -1,0 +1,327 @@
+"""`ProviderModel`: one prepared call, sent, decoded, stamped and guarded (001 §4.1, D-3.7)."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.models.doubles import KEY, BytesClient, counting_edge, read
+from weft.config import CacheConfig, ModelConfig, ToolSpec
+from weft.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta, ToolCallStart, Usage
+from weft.edge import Edge
+from weft.errors import ErrorCode, ModelError, PartValidationError
+from weft.messages import assistant, tool, user
+from weft.models import Model, ProviderModel, RequestMetadata, guarded, model, vendor_named
+from weft.models.auth import HeaderKey
+from weft.parts import Text, ToolCall, ToolResult
+from weft.testing import check_stream
+from weft.testing.dialects import DIALECTS
+
+SAY = DIALECTS["anthropic-messages"]
+WHOLE = (SAY.start(), SAY.text("Hi"), SAY.finish("stop"))
+
+
+def make(client: BytesClient, edge: Edge | None = None, **options: Any) -> ProviderModel:
+    return model("anthropic:claude-sonnet-4-5", api_key=KEY, client=client, edge=edge, **options)
+
+
+def kinds(deltas: list[MessageDelta]) -> list[type[Delta]]:
+    return [type(delta.delta) for delta in deltas]
+
+
+def sent(client: BytesClient, at: int = 0) -> dict[str, Any]:
+    body = json.loads(client.requests[at].body)
+    assert isinstance(body, dict)
+    return body
+
+
+async def failure(client: BytesClient, **options: Any) -> tuple[list[MessageDelta], Failed]:
+    deltas = await read(make(client, **options).stream([user("Hello")]))
+    last = deltas[-1].delta
+    assert isinstance(last, Failed)
+    return deltas, last
+
+
+# -- the way there
+
+
+async def test_a_call_becomes_a_request() -> None:
+    client = BytesClient(WHOLE)
+    spec = ToolSpec("look", {"type": "object", "properties": {}})
+    stream = make(client).stream([user("Hello")], [spec], "Be brief.", tool_choice="required", max_tokens=9, top_k=3)
+    await read(stream)
+    request = client.requests[0]
+    assert request.url == "https://api.anthropic.com/v1/messages"
+    assert request.headers["anthropic-version"] == "2023-06-01"
+    assert request.headers["x-api-key"] == KEY
+    body = sent(client)
+    assert body["model"] == "claude-sonnet-4-5"
+    assert body["stream"] is True
+    assert body["max_tokens"] == 9
+    assert body["top_k"] == 3
+    assert "Be brief." in json.dumps(body["system"])
+    assert body["tools"][0]["name"] == "look"
+    assert body["tool_choice"]["type"] == "any"
+
+
+async def test_a_system_prompt_in_pieces_wins() -> None:
+    client = BytesClient(WHOLE)
+    await read(make(client).stream([user("Hello")], None, "text", system_prompt_content=["one", Text("two")]))
+    system = json.dumps(sent(client)["system"])
+    assert "one" in system
+    assert "two" in system
+    assert "text" not in [block["text"] for block in sent(client)["system"]]
+
+
+async def test_params_hold_for_one_call_and_config_for_the_next() -> None:
+    client = BytesClient(WHOLE)
+    one = make(client, temperature=0.1)
+    await read(one.stream([user("Hello")], temperature=0.9))
+    one.update_config(temperature=0.4)
+    await read(one.stream([user("Hello")]))
+    assert [sent(client, at)["temperature"] for at in (0, 1)] == [0.9, 0.4]
+    assert one.get_config().temperature == 0.4
+
+
+async def test_a_call_under_way_keeps_its_configuration() -> None:
+    client = BytesClient(WHOLE)
+    one = make(client, temperature=0.1)
+    stream = one.stream([user("Hello")])
+    one.update_config(temperature=0.9)
+    await read(stream)
+    assert sent(client)["temperature"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("config", "path"),
+    [
+        ({"temperature": "hot"}, "$.temperature"),
+        ({"temperature": -1}, "$.temperature"),
+        ({"max_tokens": 0}, "$.maxTokens"),
+        ({"tool_choice": "sometimes"}, "$.tool_choice"),
+        ({"thinking": {"effort": "huge"}}, "$.thinking.effort"),
+    ],
+)
+def test_an_invalid_configuration_is_refused_at_once(config: dict[str, Any], path: str) -> None:
+    with pytest.raises(PartValidationError) as refused:
+        make(BytesClient(), **config)
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+    assert refused.value.path == path
+    one = make(BytesClient())
+    with pytest.raises(PartValidationError):
+        one.update_config(**config)
+    assert one.get_config() == ModelConfig("claude-sonnet-4-5")
+    with pytest.raises(PartValidationError):
+        one.stream([user("Hello")], **config)
+
+
+def test_making_a_model_touches_no_network_and_merges_the_cache_config() -> None:
+    client = BytesClient()
+    one = ProviderModel(
+        client, ModelConfig("m"), CacheConfig(), vendor=vendor_named("anthropic"), credentials=HeaderKey("bearer", KEY)
+    )
+    assert one.cache_config == CacheConfig() == one.get_config().cache_config
+    assert client.requests == []
+    with pytest.raises(PartValidationError, match="base_url"):
+        ProviderModel(client, ModelConfig("m"), vendor=vendor_named("openai-compatible"))
+
+
+async def test_losses_can_be_seen_before_a_call_is_sent() -> None:
+    client = BytesClient(WHOLE)
+    one = make(client)
+    history = [user("Hello"), tool(ToolResult("nobody-asked", "an orphan")), user("Well?")]
+    call = one.prepare(history)
+    assert any("history[1]" in loss.where for loss in call.report.losses)
+    assert client.requests == []
+    assert kinds(await read(one.send(call)))[-1] is Done
+
+
+# -- the way back
+
+
+async def test_deltas_are_stamped_with_run_number_and_the_time_of_their_piece() -> None:
+    client = BytesClient([SAY.start() + SAY.text("a"), SAY.text("b"), SAY.finish("stop")])
+    metadata = RequestMetadata(run_id="run-1", model_call_index=3, attempt=2)
+    deltas = await read(make(client, counting_edge()).stream([user("Hello")], request_metadata=metadata))
+    assert [delta.seq for delta in deltas] == list(range(len(deltas)))
+    assert {(d.run_id, d.model_call_index, d.attempt) for d in deltas} == {("run-1", 3, 2)}
+    assert len({delta.timestamp for delta in deltas}) == 3
+
+
+async def test_without_metadata_the_run_is_a_new_one() -> None:
+    one = make(BytesClient(WHOLE))
+    first, second = await read(one.stream([user("a")])), await read(one.stream([user("b")]))
+    assert len({d.run_id for d in first}) == 1
+    assert first[0].run_id != second[0].run_id
+
+
+async def test_one_model_serves_many_calls_at_once() -> None:
+    one = make(BytesClient(WHOLE))
+    answers = await asyncio.gather(*(check_stream(one) for _ in range(20)))
+    assert {answer.message.text for answer in answers if answer.message} == {"Hi"}
+
+
+async def test_an_id_that_the_history_has_used_is_not_used_again() -> None:
+    client = BytesClient([SAY.start(), SAY.call(0, "call_1", "look", "{}"), SAY.finish("tool_calls")])
+    history = [user("Hi"), assistant(ToolCall("call_1", "look", {})), tool(ToolResult("call_1", "x"))]
+    deltas = await read(make(client).stream(history))
+    (start,) = [delta.delta for delta in deltas if isinstance(delta.delta, ToolCallStart)]
+    assert start.tool_call_id != "call_1"
+
+
+async def test_the_stream_is_guarded_already() -> None:
+    metadata = RequestMetadata(run_id="run-1")
+    stream = make(BytesClient(WHOLE)).stream([user("Hello")], request_metadata=metadata)
+    assert guarded(stream, "run-1") is stream
+    assert kinds(await read(stream))[-1] is Done
+
+
+async def test_provider_raw_is_off_unless_asked_for_and_holds_no_key() -> None:
+    chunks = [SAY.start() + b": your key is " + KEY.encode() + b"\n\n", SAY.text("Hi"), SAY.finish("stop")]
+    plain = await read(make(BytesClient(chunks)).stream([user("Hello")]))
+    assert {delta.provider_raw for delta in plain} == {None}
+    raw = await read(make(BytesClient(chunks), provider_raw=True).stream([user("Hello")]))
+    said = "".join(delta.provider_raw or "" for delta in raw)
+    assert "message_start" in said
+    assert "message_stop" in said
+    assert KEY not in said
+
+
+async def test_the_price_is_added_to_the_last_usage() -> None:
+    deltas = await read(make(BytesClient(WHOLE)).stream([user("Hello")]))
+    usages = [delta.delta for delta in deltas if isinstance(delta.delta, Usage)]
+    assert usages[0].cost is None
+    assert usages[-1].cost == pytest.approx((3 * 3 + 5 * 15) / 1e6)
+    assert kinds(deltas)[-2:] == [Usage, Done]
+
+
+async def test_an_unknown_price_is_none() -> None:
+    client = BytesClient(WHOLE)
+    deltas = await read(model("anthropic:nobody-knows-it", api_key=KEY, client=client).stream([user("Hello")]))
+    assert {delta.delta.cost for delta in deltas if isinstance(delta.delta, Usage)} == {None}
+
+
+# -- what goes wrong
+
+
+async def test_a_failure_before_the_first_byte_gives_start_then_error() -> None:
+    lost = ModelError("api.anthropic.com: no route", code=ErrorCode.CONNECTION_FAILED)
+    deltas, error = await failure(BytesClient([lost]))
+    assert kinds(deltas) == [Start, Failed]
+    start = deltas[0].delta
+    assert isinstance(start, Start)
+    assert start.model_id == "claude-sonnet-4-5"
+    assert start.request_id
+    assert error.error_code is ErrorCode.CONNECTION_FAILED
+    assert error.retryable
+
+
+async def test_a_connection_lost_in_the_answer_is_truncation() -> None:
+    lost = ModelError("api.anthropic.com: connection reset", code=ErrorCode.CONNECTION_FAILED)
+    deltas, error = await failure(BytesClient([SAY.start(), SAY.text("half"), lost]))
+    assert TextDelta in kinds(deltas)
+    assert error.error_code is ErrorCode.STREAM_TRUNCATED
+    assert "connection reset" in error.message
+
+
+async def test_a_connection_lost_after_the_providers_last_word_loses_nothing() -> None:
+    say = DIALECTS["openai-chat"]
+    finish = say.finish("stop").removesuffix(b"data: [DONE]\n\n")
+    lost = ModelError("reset", code=ErrorCode.CONNECTION_FAILED)
+    client = BytesClient([say.start(), say.text("Hi"), finish, lost])
+    deltas = await read(model("openai-chat:m", api_key=KEY, client=client).stream([user("Hello")]))
+    assert kinds(deltas)[-1] is Done
+
+
+async def test_a_client_that_does_not_translate_is_understood() -> None:
+    _, error = await failure(BytesClient([ConnectionResetError("reset by peer")]))
+    assert error.error_code is ErrorCode.CONNECTION_FAILED
+    _, error = await failure(BytesClient([TimeoutError()]))
+    assert error.error_code is ErrorCode.TIMEOUT
+
+
+async def test_refusals_are_read_and_hold_no_key() -> None:
+    body = json.dumps({"error": {"type": "authentication_error", "message": f"bad key {KEY}"}}).encode()
+    deltas, error = await failure(BytesClient([body], 401))
+    assert kinds(deltas) == [Start, Failed]
+    assert error.error_code is ErrorCode.AUTHENTICATION
+    assert error.status == 401
+    assert error.message == "bad key [hidden]"
+
+
+async def test_a_refusal_whose_body_breaks_off_still_says_its_status() -> None:
+    _, error = await failure(BytesClient([b"<html>", ModelError("reset", code=ErrorCode.CONNECTION_FAILED)], 503))
+    assert error.error_code is ErrorCode.OVERLOADED
+
+
+async def test_an_endless_refusal_is_not_read_to_its_end() -> None:
+    chunk = b"x" * 300_000
+    _, error = await failure(BytesClient([chunk, chunk, chunk, chunk, RuntimeError("never read")], 500))
+    assert error.error_code is ErrorCode.SERVER_ERROR
+    assert len(error.message) <= 2000
+
+
+async def test_a_wait_named_in_the_stream_is_told() -> None:
+    say = DIALECTS["openai-chat"]
+    error = {"error": {"code": "rate_limit_exceeded", "message": "Please try again in 1.5s."}}
+    client = BytesClient([say.start(), b"data: " + json.dumps(error).encode() + b"\n\n"])
+    deltas = await read(model("openai-chat:m", api_key=KEY, client=client).stream([user("Hello")]))
+    last = deltas[-1].delta
+    assert isinstance(last, Failed)
+    assert last.retry_after_ms == 1500
+
+
+async def test_an_error_mapper_has_the_last_word() -> None:
+    def mapped(failed: Failed) -> Failed:
+        return Failed(ErrorCode.OVERLOADED, f"mapped {failed.error_code}", retryable=True)
+
+    _, error = await failure(BytesClient([b"{}"], 418), error_mapper=mapped)
+    assert error == Failed(ErrorCode.OVERLOADED, "mapped provider_error", retryable=True)
+
+
+async def test_cancelling_passes_through_and_lets_the_connection_go() -> None:
+    client = BytesClient([SAY.start(), SAY.text("Hi"), asyncio.CancelledError()])  # type: ignore[list-item]
+    stream = make(client).stream([user("Hello")])
+    client.chunks = [SAY.start(), *_forever()]
+    task = asyncio.create_task(read(stream))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert client.left in (0, 1)
+
+
+def _forever() -> list[bytes]:
+    return [SAY.text("more")] * 100
+
+
+async def test_a_reader_that_leaves_lets_the_connection_go() -> None:
+    client = BytesClient(WHOLE)
+    stream = make(client).stream([user("Hello")])
+    await anext(stream)
+    assert client.left == 0
+    await stream.aclose()
+    assert client.left == 1
+
+
+# -- what a model says about itself
+
+
+async def test_a_model_says_what_it_is() -> None:
+    client = BytesClient()
+    one: Model = make(client)
+    assert one.supports("tools")
+    assert not one.supports("telepathy")
+    info = one.model_info()
+    assert (info.provider, info.model_id, info.context_window) == ("anthropic", "claude-sonnet-4-5", 200_000)
+    async with make(client):
+        pass
+    assert client.is_closed
+
+
+def test_no_key_is_seen_in_a_model_or_its_parts() -> None:
+    one = make(BytesClient())
+    call = one.prepare([user("Hello")])
+    shown = repr([one, vars(one), call, HeaderKey("bearer", KEY)])
+    assert KEY not in shown

@@ -1,0 +1,228 @@
+"""HTTP errors -> our codes: by status, by every vendor's words, with the wait that was asked for (001-4.1.12)."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from weft.errors import ErrorCode
+from weft.models.refusals import refusal, wait_named_in
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+
+
+def code_of(status: int, body: object, headers: dict[str, str] | None = None) -> ErrorCode:
+    return refusal(status, headers or {}, json.dumps(body).encode(), now=NOW).error_code
+
+
+# The right code of each recorded refusal, by the end of its folder's name.
+RECORDED = {
+    "0-0b80fa": ErrorCode.INVALID_REQUEST,
+    "0-80b9c7": ErrorCode.MODEL_NOT_FOUND,
+    "0-0cafb6": ErrorCode.MODEL_NOT_FOUND,
+    "0-389515": ErrorCode.MODEL_NOT_FOUND,
+    "0-bc1b91": ErrorCode.AUTHENTICATION,
+    "0-776942": ErrorCode.MODEL_NOT_FOUND,
+    "0-69c92c": ErrorCode.INVALID_REQUEST,
+    "0-7bd30b": ErrorCode.INVALID_REQUEST,
+    "0-dd709a": ErrorCode.MODEL_NOT_FOUND,
+    "0-abeeda": ErrorCode.AUTHENTICATION,
+    "0-a9e01f": ErrorCode.MODEL_NOT_FOUND,
+    "0-4de500": ErrorCode.MODEL_NOT_FOUND,
+    "0-6e9613": ErrorCode.MODEL_NOT_FOUND,
+    "0-4d3d19": ErrorCode.MODEL_NOT_FOUND,
+    "2-3b293c": ErrorCode.MODEL_NOT_FOUND,
+    "0-e955ad": ErrorCode.INVALID_REQUEST,
+    "0-f849d5": ErrorCode.PERMISSION_DENIED,
+    "0-e0c7e7": ErrorCode.MODEL_NOT_FOUND,
+    "1-e8c169": ErrorCode.AUTHENTICATION,
+    "0-87b211": ErrorCode.INVALID_REQUEST,
+    "0-e3095b": ErrorCode.INVALID_REQUEST,
+    "0-09af25": ErrorCode.MODEL_NOT_FOUND,
+    "0-b16ef6": ErrorCode.MODEL_NOT_FOUND,
+    "0-dfc2c6": ErrorCode.RATE_LIMITED,
+    "0-e966c7": ErrorCode.RATE_LIMITED,
+    "0-0c4d5b": ErrorCode.MODEL_NOT_FOUND,
+    "0-65a995": ErrorCode.INVALID_REQUEST,
+    "0-738614": ErrorCode.INVALID_REQUEST,
+    "0-be55bd": ErrorCode.MODEL_NOT_FOUND,
+}
+
+
+def test_every_recorded_refusal_has_its_code(recordings: Path) -> None:
+    seen = {}
+    for meta_file in sorted(recordings.glob("*/*/meta.json")):
+        status = json.loads(meta_file.read_text()).get("http_status") or 200
+        if status < 400:
+            continue
+        folder = meta_file.parent
+        failed = refusal(status, {}, (folder / "response.json").read_bytes(), now=NOW)
+        seen[folder.name[-8:]] = failed.error_code
+        assert failed.status == status
+        assert failed.message
+        assert not failed.message.startswith("{"), "the message, not the whole body"
+        assert failed.retryable is (failed.error_code is ErrorCode.RATE_LIMITED)
+    assert len(seen) >= len(RECORDED)
+    assert {case: seen[case] for case in RECORDED} == RECORDED
+    assert ErrorCode.PROVIDER_ERROR not in seen.values()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code"),
+    [
+        # Anthropic
+        (529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "overloaded"),
+        (401, {"type": "error", "error": {"type": "authentication_error", "message": "bad key"}}, "authentication"),
+        (413, {"type": "error", "error": {"type": "request_too_large", "message": "big"}}, "request_too_large"),
+        (
+            400,
+            {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 9 > 8"}},
+            "context_overflow",
+        ),
+        (
+            400,
+            {"error": {"type": "invalid_request_error", "message": "Your credit balance is too low to access"}},
+            "quota_exceeded",
+        ),
+        # OpenAI and those that follow it
+        (
+            429,
+            {"error": {"code": "insufficient_quota", "type": "insufficient_quota", "message": "m"}},
+            "quota_exceeded",
+        ),
+        (429, {"error": {"code": "rate_limit_exceeded", "type": "tokens", "message": "m"}}, "rate_limited"),
+        (400, {"error": {"code": "context_length_exceeded", "message": "m"}}, "context_overflow"),
+        (
+            400,
+            {"error": {"code": "content_filter", "innererror": {"code": "ResponsibleAIPolicyViolation"}}},
+            "content_filter",
+        ),
+        (404, {"error": {"code": "DeploymentNotFound", "message": "no such deployment"}}, "model_not_found"),
+        (500, {"error": {"type": "server_error", "message": "oops"}}, "server_error"),
+        (503, {"error": {"type": "server_error", "message": "oops"}}, "overloaded"),
+        (402, {"error": {"message": "Insufficient Balance", "type": "unknown_error"}}, "quota_exceeded"),
+        # Google
+        (429, {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "quota"}}, "rate_limited"),
+        (503, [{"error": {"code": 503, "status": "UNAVAILABLE", "message": "busy"}}], "overloaded"),
+        (403, {"error": {"code": 403, "status": "PERMISSION_DENIED", "message": "no"}}, "permission_denied"),
+        # Bedrock names the kind in the body too
+        (429, {"__type": "com.amazon.coral#ThrottlingException", "message": "Too many requests"}, "rate_limited"),
+        # Mistral, Cohere, xAI, Ollama, Hugging Face, FastAPI, vLLM
+        (
+            422,
+            {"detail": [{"loc": ["body", "messages"], "msg": "field required", "type": "missing"}]},
+            "invalid_request",
+        ),
+        (
+            400,
+            {"object": "error", "message": "Expected last role", "type": "invalid_request_message_order"},
+            "invalid_request",
+        ),
+        (404, {"message": "model 'x' not found, make sure the correct model ID was used"}, "model_not_found"),
+        (
+            400,
+            {"code": "Client specified an invalid argument", "error": "Incorrect API key provided"},
+            "authentication",
+        ),
+        (404, {"error": "model 'x' not found"}, "model_not_found"),
+        (401, {"error": "Invalid username or password."}, "authentication"),
+        (401, {"detail": "Not authenticated"}, "authentication"),
+        (400, {"object": "error", "message": "m", "type": "BadRequestError", "code": 400}, "invalid_request"),
+        # a status alone
+        (418, {}, "provider_error"),
+        (599, {}, "server_error"),
+    ],
+)
+def test_words_and_statuses_of_the_vendors(status: int, body: object, code: str) -> None:
+    assert code_of(status, body) == code
+
+
+def test_bedrock_names_the_kind_in_a_header() -> None:
+    headers = {"x-amzn-errortype": "ThrottlingException:http://internal.amazon.com/coral/"}
+    failed = refusal(400, headers, b'{"message":"slow down"}', now=NOW)
+    assert failed.error_code is ErrorCode.RATE_LIMITED
+    assert failed.raw_code == "ThrottlingException"
+
+
+def test_an_upstreams_own_words_are_told() -> None:
+    raw = json.dumps({"error": {"message": "prompt is too long", "status": "INVALID_ARGUMENT"}})
+    body = {"error": {"code": 400, "message": "Provider returned error", "metadata": {"raw": raw}}}
+    failed = refusal(400, {}, json.dumps(body).encode(), now=NOW)
+    assert failed.message == "Provider returned error: prompt is too long"
+    assert failed.error_code is ErrorCode.CONTEXT_OVERFLOW
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "HTTP 502"),
+        (b"<html><head><title>502 Bad Gateway</title></head></html>", "502 Bad Gateway"),
+        (b"upstream connect error", "upstream connect error"),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+        (b"[" * 100_000, "[" * 2000),
+        (b'{"error":{"message":""}}', '{"error":{"message":""}}'),
+    ],
+)
+def test_bodies_that_are_no_json_still_give_a_message(body: bytes, message: str) -> None:
+    failed = refusal(502, {}, body, now=NOW)
+    assert failed.error_code is ErrorCode.SERVER_ERROR
+    assert failed.message == message
+
+
+def test_a_redirect_is_refused_and_says_why() -> None:
+    failed = refusal(307, {"location": "https://elsewhere.example/"}, b"", now=NOW)
+    assert "redirects are not followed" in failed.message
+    assert not failed.retryable
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"retry-after": "7"}, 7000),
+        ({"retry-after": "0.5"}, 500),
+        ({"retry-after-ms": "1234", "retry-after": "9"}, 1234),
+        ({"retry-after": "Thu, 01 Jan 2026 12:00:30 GMT"}, 30_000),
+        ({"retry-after": "Thu, 01 Jan 2026 12:00:30"}, 30_000),
+        ({"retry-after": "Thu, 01 Jan 2026 11:00:00 GMT"}, 0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "-5"}, 0),
+        ({}, None),
+    ],
+)
+def test_when_to_come_back_by_header(headers: dict[str, str], wait: int | None) -> None:
+    assert refusal(429, headers, b"{}", now=NOW).retry_after_ms == wait
+
+
+def test_when_to_come_back_by_body() -> None:
+    google = {"error": {"details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17.5s"}]}}
+    assert refusal(429, {}, json.dumps(google).encode(), now=NOW).retry_after_ms == 17_500
+    reset = str(int(NOW.timestamp() * 1000) + 4000)
+    router = {"error": {"code": 429, "message": "m", "metadata": {"headers": {"X-RateLimit-Reset": reset}}}}
+    assert refusal(429, {}, json.dumps(router).encode(), now=NOW).retry_after_ms == 4000
+
+
+@pytest.mark.parametrize(
+    ("text", "wait"),
+    [
+        ("Rate limit reached. Please try again in 1.242s. Visit https://x", 1242),
+        ("Please try again in 6m0s.", 360_000),
+        ("try again in 250ms", 250),
+        ("Please retry after 20 seconds", 20_000),
+        ("retry in 1h2m3s", 3_723_000),
+        ("retry after 300 milliseconds", 300),
+        ("try again in a while", None),
+        ("try again later", None),
+        ("try again in 5 parsecs", None),
+        ("try again in .... s", None),
+    ],
+)
+def test_when_to_come_back_by_text(text: str, wait: int | None) -> None:
+    assert wait_named_in(text) == wait
+
+
+def test_the_server_may_say_whether_a_retry_is_of_use() -> None:
+    assert not refusal(500, {"x-should-retry": "false"}, b"{}", now=NOW).retryable
+    assert refusal(400, {"x-should-retry": "true"}, b"{}", now=NOW).retryable
+    assert refusal(500, {}, b"{}", now=NOW).retryable

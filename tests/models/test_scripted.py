@@ -1,0 +1,117 @@
+"""The model that plays a script."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.models.doubles import read
+from weft.assembler import MessageAssembler
+from weft.config import ToolSpec
+from weft.deltas import Done, Failed, Start, TextDelta, Usage
+from weft.errors import ErrorCode, PartValidationError
+from weft.messages import Message, Meta, assistant, user
+from weft.models import Model, RequestMetadata, ScriptedModel
+from weft.parts import Continuation, Text, Thinking, ToolCall, ToolResult
+from weft.testing import check_stream
+
+
+async def said(model: Model, *messages: Message) -> Message:
+    answer = await check_stream(model, messages or (user("Hello"),))
+    assert answer.message is not None
+    return answer.message
+
+
+async def test_a_text_is_told_in_pieces() -> None:
+    model = ScriptedModel(["Hello, world"], piece=5)
+    answer = await check_stream(model)
+    assert [d.delta.text_delta for d in answer.deltas if isinstance(d.delta, TextDelta)] == ["Hello", ", wor", "ld"]
+    assert answer.message is not None
+    assert answer.message.text == "Hello, world"
+
+
+async def test_a_message_comes_out_as_it_went_in() -> None:
+    parts = (
+        Thinking("hm", continuation=Continuation("scripted", "scripted", {"signature": "s"})),
+        Text("one"),
+        Text("two"),
+        ToolCall("c1", "look", {"city": "Paris"}),
+        ToolCall("c2", "see", {}, raw_args_text="{not json"),
+        ToolCall("c3", "search", {}, executed_by="provider", result=ToolResult("c3", "found", is_error=True)),
+    )
+    message = await said(ScriptedModel([Message("assistant", parts, meta=Meta(usage=Usage(3, 4)))]))
+    bare = [(type(part), getattr(part, "text", None) or getattr(part, "tool_name", None)) for part in message.parts]
+    assert bare == [
+        (Thinking, "hm"),
+        (Text, "one"),
+        (Text, "two"),
+        (ToolCall, "look"),
+        (ToolCall, "see"),
+        (ToolCall, "search"),
+    ]
+    assert message.parts[0].continuation == parts[0].continuation
+    assert message.tool_calls[0].arguments == {"city": "Paris"}
+    assert message.tool_calls[2].result == parts[5].result  # type: ignore[union-attr]
+    assert message.meta is not None
+    assert message.meta.bad_args is not None
+    assert list(message.meta.bad_args) == ["c2"]
+    assert message.meta.finish_reason == "tool_calls"
+    assert message.meta.usage == Usage(3, 4)
+
+
+async def test_deltas_failures_and_functions_are_answers() -> None:
+    def echo(messages: Sequence[Message]) -> str:
+        return f"you said {messages[-1].text}"
+
+    model = ScriptedModel(
+        [[Start("m", "r"), Done("length")], Failed(ErrorCode.OVERLOADED, "busy", retryable=True), echo]
+    )
+    assert (await check_stream(model)).deltas[-1].delta == Done("length")
+    assert (await check_stream(model)).error == Failed(ErrorCode.OVERLOADED, "busy", retryable=True)
+    assert (await said(model, user("hi"))).text == "you said hi"
+
+
+async def test_a_script_that_has_run_out_answers_with_an_error() -> None:
+    answer = await check_stream(ScriptedModel([]))
+    assert answer.error is not None
+    assert "0 answers" in answer.error.message
+
+
+async def test_a_script_that_breaks_the_contract_is_caught() -> None:
+    deltas = await read(ScriptedModel([[TextDelta("no start")]]).stream([user("hi")]))
+    last = deltas[-1].delta
+    assert isinstance(last, Failed)
+    assert last.error_code is ErrorCode.CONTRACT_VIOLATION
+
+
+async def test_the_calls_are_written_down() -> None:
+    model = ScriptedModel(["a", "b"])
+    spec = ToolSpec("look", {"type": "object"})
+    await read(model.stream([user("hi")], [spec], "Be brief.", tool_choice="required", temperature=0.5, top_k=4))
+    call = model.calls[0]
+    assert [message.role for message in call.messages] == ["system", "user"]
+    assert call.tool_specs == (spec,)
+    assert call.config.tool_choice == "required"
+    assert call.config.temperature == 0.5
+    assert call.config.extra == {"top_k": 4}
+    assert model.get_config().temperature is None
+
+
+async def test_runs_and_attempts_are_stamped() -> None:
+    metadata = RequestMetadata(run_id="run-7", model_call_index=2, attempt=1)
+    deltas = await read(ScriptedModel(["hi"]).stream([user("hi")], request_metadata=metadata))
+    assert {(d.run_id, d.model_call_index, d.attempt) for d in deltas} == {("run-7", 2, 1)}
+    assembler = MessageAssembler("run-7")
+    for delta in deltas:
+        assembler.consume(delta)
+    assert assembler.build_final_message().text == "hi"
+
+
+async def test_a_script_can_say_anything_and_be_configured() -> None:
+    model = ScriptedModel([assistant("x")])
+    model.update_config(max_tokens=9)
+    assert model.get_config().max_tokens == 9
+    with pytest.raises(PartValidationError):
+        model.update_config(max_tokens=-1)
+    assert model.get_config().max_tokens == 9
+    assert model.supports("tools")
+    assert model.model_info().model_id == "scripted"

@@ -1,0 +1,387 @@
+"""The laws of the core, for whatever hypothesis can think of."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from msgspec.structs import force_setattr, replace
+
+from tests.properties import strategies as some
+from weft.assembler import MessageAssembler
+from weft.config import AgentConfig, AgentState, ModelConfig, ToolChoice, ToolSpec
+from weft.contract import StreamLimits
+from weft.deltas import (
+    Delta,
+    Done,
+    Failed,
+    MessageDelta,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from weft.entries import Entry, Session
+from weft.errors import ErrorCode, PartValidationError, StreamError
+from weft.messages import Message, Meta
+from weft.parts import Part, Text, Thinking, ToolCall
+from weft.schema import json_schema
+from weft.views import document, feed, ledger
+from weft.wire import decode, dump, encode, load
+
+ROOT = Path(__file__).parents[2]
+RULES = set(re.findall(r"^- \*\*([^*]+)\*\*", (ROOT / "docs" / "spec.md").read_text(encoding="utf-8"), re.MULTILINE))
+NOUNS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
+    "Part": (Part, some.parts),
+    "Delta": (Delta, some.deltas),
+    "MessageDelta": (MessageDelta, some.message_deltas),
+    "Message": (Message, some.messages()),
+    "Meta": (Meta, some.metas),
+    "Entry": (Entry, some.entries),
+    "Session": (Session, some.raw_sessions | some.plausible_sessions),
+    "ModelConfig": (ModelConfig, some.model_configs),
+    "AgentConfig": (AgentConfig, some.agent_configs),
+    "AgentState": (AgentState, some.agent_states),
+    "ToolSpec": (ToolSpec, some.struct(ToolSpec)),
+}
+SCHEMA = json_schema()
+VALIDATORS = {name: Draft202012Validator({**SCHEMA, "$ref": f"#/$defs/{name}"}) for name in NOUNS}
+each_noun = pytest.mark.parametrize("name", NOUNS)
+
+
+# -- JSON
+
+
+@each_noun
+@given(data=st.data())
+def test_what_was_dumped_loads_as_the_same_value(name: str, data: st.DataObject) -> None:
+    """D-2.4"""
+    noun, values = NOUNS[name]
+    value = data.draw(values)
+    written = dump(value)
+    read = load(noun, written)
+    assert read == value
+    assert dump(read) == written
+    assert decode(noun, encode(value)) == value
+    assert json.loads(encode(value)) == written
+
+
+@each_noun
+@given(data=st.data())
+def test_what_is_written_validates_against_the_published_schema(name: str, data: st.DataObject) -> None:
+    """D-2.4.1"""
+    VALIDATORS[name].validate(dump(data.draw(NOUNS[name][1])))
+
+
+@given(some.of_type(ToolChoice))
+def test_a_tool_choice_goes_both_ways(choice: Any) -> None:
+    assert load(ToolChoice, dump(ModelConfig("m", tool_choice=choice))["toolChoice"]) == choice
+
+
+@each_noun
+@given(data=st.data())
+def test_an_unknown_key_survives_in_any_known_object(name: str, data: st.DataObject) -> None:
+    """D-2.4"""
+    noun, values = NOUNS[name]
+    written = dump(data.draw(values))
+    places = [place for place in _objects(written, _MAPS) if "kind" not in place or "timestamp" in place]
+    if not places:  # a part or a delta: kind and payload, and nothing beside them
+        return
+    data.draw(st.sampled_from(places))["x-unknown"] = data.draw(some.json_values)
+    assert dump(load(noun, written)) == written
+
+
+# Keys of objects whose own keys are data: each value in them has the same type.
+_MAPS = frozenset({"tools", "badArgs", "enabled", "approval"})
+
+
+def _objects(value: Any, without: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
+    if isinstance(value, dict):
+        inner = [item for key, item in value.items() if key not in without]
+        return [value, *(found for item in inner for found in _objects(item, without))]
+    return [found for item in value for found in _objects(item, without)] if isinstance(value, list) else []
+
+
+@each_noun
+@given(data=st.data())
+def test_any_json_loads_or_is_refused_by_the_one_error(name: str, data: st.DataObject) -> None:
+    noun, values = NOUNS[name]
+    wrong = _broken(data, dump(data.draw(values)))
+    try:
+        value = load(noun, wrong)
+    except PartValidationError as error:
+        assert error.path.startswith("$")
+        assert error.rule is None or error.rule in RULES
+    else:
+        assert load(noun, dump(value)) == value
+
+
+def _broken(data: st.DataObject, written: Any) -> Any:
+    """The JSON with one value somewhere replaced or taken out."""
+    places = [(place, key) for place in _objects(written) for key in place]
+    if not places:
+        return data.draw(some.json_values)
+    place, key = data.draw(st.sampled_from(places))
+    if data.draw(st.booleans()):
+        del place[key]
+    else:
+        place[key] = data.draw(some.json_values | st.just(float("nan")) | st.just("\ud800"))
+    return written
+
+
+@given(some.json_values | st.binary() | st.text())
+def test_any_text_is_json_of_a_message_or_refused(value: Any) -> None:
+    text = value if isinstance(value, str | bytes) else json.dumps(value)
+    with pytest.raises(PartValidationError):
+        decode(Message, text)
+
+
+@given(some.json_objects)
+def test_continuation_data_survives_storage_byte_for_byte(data: dict[str, Any]) -> None:
+    """D-3.9.1"""
+    part = load(Part, {"kind": "text", "payload": {"text": "", "continuation": _from("p", data)}})
+    again = decode(Part, encode(part))
+    assert isinstance(again, Text)
+    assert again.continuation is not None
+    assert json.dumps(again.continuation.data) == json.dumps(data)
+
+
+def _from(provider: str, data: dict[str, Any]) -> dict[str, Any]:
+    return {"provider": provider, "model": "m", "data": data}
+
+
+# -- streams
+
+
+def consumed(stream: list[MessageDelta]) -> MessageAssembler:
+    assembler = MessageAssembler()
+    for delta in stream:
+        assembler.consume(delta)
+    return assembler
+
+
+@given(some.streams())
+def test_whatever_stream_is_legal_the_assembler_accepts_and_ends_as_it_says(stream: list[MessageDelta]) -> None:
+    """000-5.1, 000-5.2, 004-invariants.5"""
+    assembler = consumed(stream)
+    last = stream[-1].delta
+    assert assembler.status.value == last.kind
+    assert assembler.last_seq == stream[-1].seq
+    if isinstance(last, Done):
+        message = assembler.build_final_message()
+        assert load(Message, dump(message)) == message
+
+
+@given(some.streams(end="done"))
+def test_snapshots_only_grow_and_the_last_one_is_the_final_message(stream: list[MessageDelta]) -> None:
+    """001-1.8, 001-4.2.3"""
+    assembler = MessageAssembler()
+    before = assembler.snapshot()
+    for delta in stream:
+        assembler.consume(delta)
+        now = assembler.snapshot()
+        _assert_grown(before.parts, now.parts)
+        before = now
+    assert before == assembler.build_final_message()
+
+
+def _assert_grown(before: tuple[Part, ...], now: tuple[Part, ...]) -> None:
+    assert [part.kind for part in now[: len(before)]] == [part.kind for part in before]
+    for old, new in zip(before, now, strict=False):
+        if isinstance(old, Text | Thinking) and isinstance(new, Text | Thinking):
+            assert new.text.startswith(old.text)
+        elif isinstance(old, ToolCall) and isinstance(new, ToolCall):
+            assert (new.tool_call_id, new.tool_name) == (old.tool_call_id, old.tool_name)
+            if old.raw_args_text is not None and new.raw_args_text is not None:
+                assert new.raw_args_text.startswith(old.raw_args_text)
+
+
+@given(some.streams(end="done"))
+def test_looking_changes_nothing(stream: list[MessageDelta]) -> None:
+    looked = MessageAssembler()
+    for delta in stream:
+        looked.consume(delta)
+        looked.snapshot()
+    assert looked.build_final_message() == consumed(stream).build_final_message()
+
+
+@given(some.streams(end="done"))
+def test_the_text_is_the_joined_text_and_calls_keep_their_order_and_arguments(stream: list[MessageDelta]) -> None:
+    """000-5.4, 000-5.5, D-3.2.2"""
+    message = consumed(stream).build_final_message()
+    said = [stamped.delta for stamped in stream]
+    assert message.text == "".join(delta.text_delta for delta in said if isinstance(delta, TextDelta))
+    assert message.thinking == "".join(delta.text_delta for delta in said if isinstance(delta, ThinkingDelta))
+    opened = [delta.tool_call_id for delta in said if isinstance(delta, ToolCallStart)]
+    assert [call.tool_call_id for call in message.tool_calls] == opened
+    assert message.meta is not None
+    for call in message.tool_calls:
+        text = "".join(
+            delta.args_text_delta
+            for delta in said
+            if isinstance(delta, ToolCallArgs) and delta.tool_call_id == call.tool_call_id
+        )
+        if call.tool_call_id in (message.meta.bad_args or {}):
+            assert (call.raw_args_text, call.arguments) == (text, {})
+        else:
+            assert call.arguments == (json.loads(text) if text.strip() else {})
+
+
+@given(some.streams(), some.streams(end="done"))
+def test_after_a_reset_nothing_of_the_stream_before_is_left(
+    first: list[MessageDelta], second: list[MessageDelta]
+) -> None:
+    """001-4.2.5"""
+    assembler = consumed(first)
+    assembler.reset()
+    assert assembler.snapshot() == MessageAssembler().snapshot()
+    for delta in second:
+        assembler.consume(delta)
+    assert assembler.build_final_message() == consumed(second).build_final_message()
+
+
+def _with_delta(stamped: MessageDelta, delta: Any) -> MessageDelta:
+    return replace(stamped, delta=delta)
+
+
+def _ill_typed(draw: st.DataObject, delta: Delta) -> Delta:
+    """A copy whose first field, always a required one, holds something else: a number, bytes, half a character."""
+    copy = replace(delta)
+    name = delta.__struct_fields__[0]
+    number = isinstance(getattr(delta, name), int)
+    wrong = draw.draw(st.sampled_from([None, b"x", ["x"], "\ud800", "x" if number else 7]))
+    force_setattr(copy, name, wrong)
+    return copy
+
+
+def illegal(data: st.DataObject, place: int, stream: list[MessageDelta]) -> MessageDelta:
+    """Something that may not come at this place of the stream, between its start and its end."""
+    here = stream[place]
+    opened = [one.delta.tool_call_id for one in stream[:place] if isinstance(one.delta, ToolCallStart)]
+    closed = [one.delta.tool_call_id for one in stream[:place] if isinstance(one.delta, ToolCallEnd)]
+    wrong: list[Any] = [
+        replace(here, seq=stream[place - 1].seq),
+        replace(here, seq=data.draw(st.integers(-5, stream[place - 1].seq))),
+        replace(here, timestamp=here.timestamp.replace(tzinfo=None)),
+        replace(here, run_id="another"),
+        _with_delta(here, stream[0].delta),
+        _with_delta(here, ToolCallArgs("never opened", "{}")),
+        _with_delta(here, ToolCallEnd("never opened")),
+        _with_delta(here, Text("no delta")),
+        _with_delta(here, ToolCallStart("", "t")),
+        _with_delta(here, TextDelta("x" * 10_001)),
+        _with_delta(here, TextDelta("\ud800")),
+        _with_delta(here, ThinkingDelta("", continuation={"x": float("inf")})),
+        _with_delta(here, _ill_typed(data, here.delta)),
+        here.delta,
+    ]
+    wrong += [_with_delta(here, ToolCallStart(call_id, "t")) for call_id in opened]
+    wrong += [_with_delta(here, ToolCallArgs(call_id, "{}")) for call_id in closed]
+    wrong += [_with_delta(here, ToolCallEnd(call_id)) for call_id in closed]
+    if set(opened) - set(closed):
+        wrong.append(_with_delta(here, Done("stop")))
+    return data.draw(st.sampled_from(wrong))
+
+
+def refused(assembler: MessageAssembler, delta: Any) -> StreamError:
+    """The error; it is checked that the rule exists and that the assembler is as it was."""
+    before = (assembler.snapshot(), assembler.status, assembler.last_seq, assembler.usage, assembler.error)
+    with pytest.raises(StreamError) as caught:
+        assembler.consume(delta)
+    assert caught.value.rule in RULES
+    assert (assembler.snapshot(), assembler.status, assembler.last_seq, assembler.usage, assembler.error) == before
+    return caught.value
+
+
+@given(some.streams(), st.data())
+def test_an_illegal_delta_changes_nothing_and_the_stream_can_go_on(
+    stream: list[MessageDelta], data: st.DataObject
+) -> None:
+    """D-4.3"""
+    assembler = MessageAssembler(stream[0].run_id, limits=StreamLimits(max_chars=10_000))
+    refused(assembler, data.draw(st.sampled_from(stream[1:])))  # before start
+    place = data.draw(st.integers(1, len(stream) - 1))
+    for number, delta in enumerate(stream):
+        if number == place:
+            refused(assembler, illegal(data, place, stream))
+        assembler.consume(delta)
+    assert assembler.snapshot() == consumed(stream).snapshot()
+    seq = stream[-1].seq + data.draw(st.integers(-1, 1))
+    refused(assembler, replace(data.draw(st.sampled_from(stream)), seq=seq))
+
+
+@given(some.streams(), st.data())
+def test_a_stream_out_of_order_is_refused(stream: list[MessageDelta], data: st.DataObject) -> None:
+    """000-5.3, 004-invariants.4, 001-1.10"""
+    a = data.draw(st.integers(0, len(stream) - 2))
+    b = data.draw(st.integers(a + 1, len(stream) - 1))
+    swapped = [*stream]
+    swapped[a], swapped[b] = swapped[b], swapped[a]
+    repeated = [*stream[: b + 1], stream[a], *stream[b + 1 :]]
+    for wrong in (swapped, repeated, stream[1:]):
+        with pytest.raises(StreamError) as caught:
+            consumed(wrong)
+        assert caught.value.rule in RULES
+
+
+@given(some.streams(), st.data())
+def test_any_delta_at_all_is_admitted_or_refused_by_the_one_error(
+    stream: list[MessageDelta], data: st.DataObject
+) -> None:
+    assembler = consumed(stream[: data.draw(st.integers(0, len(stream)))])
+    stray = data.draw(st.builds(MessageDelta, some.names, st.integers(-1, 99), some.deltas, some.times))
+    try:
+        assembler.consume(stray)
+    except StreamError as error:
+        assert error.rule in RULES
+    assert load(Message, dump(assembler.snapshot())) == assembler.snapshot()
+
+
+# -- sessions
+
+
+@given(some.sessions())
+def test_a_view_depends_on_its_entries_alone(entries: list[Entry]) -> None:
+    """D-1.1"""
+    copies = [decode(Entry, encode(entry)) for entry in entries]
+    for view in (ledger, feed, document):
+        shown = view.dump(entries)
+        assert view.dump(copies) == shown
+        view.dump(copies[: len(copies) // 2])
+        assert view.dump(iter(entries)) == shown
+
+
+@given(some.sessions())
+def test_a_plausible_session_is_a_numbered_chain(entries: list[Entry]) -> None:
+    assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+    assert entries[0].parent_id is None
+    seen: set[str | None] = set()
+    for entry in entries:
+        assert entry.parent_id in seen or not seen
+        seen.add(entry.id)
+
+
+# -- the rules themselves
+
+
+def test_every_rule_that_the_source_names_exists() -> None:
+    named = {
+        (path.name, rule)
+        for path in (ROOT / "src" / "weft").rglob("*.py")
+        for rule in re.findall(r'"((?:00[0-4]|D)-[\w.-]*\d)"', path.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert sorted((name, rule) for name, rule in named if rule not in RULES) == []
+
+
+def test_a_failed_delta_keeps_its_code_as_an_enum() -> None:
+    failed = decode(Delta, encode(Failed(ErrorCode.TIMEOUT)))
+    assert isinstance(failed, Failed)
+    assert failed.error_code is ErrorCode.TIMEOUT
+    assert isinstance(decode(Delta, encode(Start("m", "q"))), Start)

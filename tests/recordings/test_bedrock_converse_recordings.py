@@ -1,0 +1,70 @@
+"""Every recorded ConverseStream, decoded and compared with the oracle; every recorded request, read and encoded."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.recordings.agreement import FRAMINGS, assert_agrees, assert_cuts_change_nothing, decoded
+from tests.recordings.oracle_others import read_stream
+from tests.recordings.plain import case_dirs, load_case
+from weft.decode.bedrock_converse import BedrockConverse
+from weft.encode.bedrock_converse import encode, read_request
+from weft.encode.request import Losses
+
+STREAMS = [case for case in case_dirs("bedrock-converse") if load_case(case).http_status < 400]
+REQUESTS = [
+    case
+    for api in ("bedrock-converse-requests", "bedrock-converse")
+    for case in case_dirs(api)
+    if (case / "request.json").exists()
+]
+
+every_stream = pytest.mark.parametrize("case_dir", STREAMS, ids=lambda path: path.name[-30:])
+
+
+def decoder_for(case_dir: Path) -> BedrockConverse:
+    return BedrockConverse(framing=FRAMINGS[Path(load_case(case_dir).file).suffix])
+
+
+@every_stream
+def test_the_deltas_say_what_the_oracle_read(case_dir: Path) -> None:
+    deltas = decoded(decoder_for(case_dir), load_case(case_dir).body)
+    assert_agrees(deltas, read_stream("bedrock-converse", case_dir))
+
+
+@every_stream
+def test_cutting_the_bytes_differently_changes_nothing(case_dir: Path) -> None:
+    """D-3.11.1."""
+    assert_cuts_change_nothing(lambda: decoder_for(case_dir), load_case(case_dir).body)
+
+
+def normalised(body: dict[str, Any]) -> dict[str, Any]:
+    """What says the same in two ways, said in one.
+
+    `modelId` belongs into the URL, and some clients repeat it; empty `system`, `inferenceConfig` and
+    `additionalModelRequestFields` are none; the status ``success`` of a result is the default; neighbours of one role,
+    which few models take, are one message.
+    """
+    plain = {key: value for key, value in body.items() if key != "modelId" and value not in ([], {})}
+    messages: list[dict[str, Any]] = []
+    for message in plain["messages"]:
+        for block in message["content"]:
+            if block.get("toolResult", {}).get("status") == "success":
+                del block["toolResult"]["status"]
+        if messages and messages[-1]["role"] == message["role"]:
+            messages[-1]["content"] += message["content"]
+        else:
+            messages.append(message)
+    return {**plain, "messages": messages}
+
+
+@pytest.mark.parametrize("case_dir", REQUESTS, ids=lambda path: path.name[-30:])
+def test_a_recorded_request_is_read_and_encoded_without_loss(case_dir: Path) -> None:
+    body = json.loads((case_dir / "request.json").read_text("utf-8"))
+    model = json.loads((case_dir / "meta.json").read_text("utf-8"))["model"]
+    losses = Losses("bedrock")
+    request = read_request(body, provider="bedrock", model_id=model)
+    assert normalised(encode(request, losses)) == normalised(body)
+    assert not losses.found

@@ -1,0 +1,61 @@
+"""Every recorded Cohere v2 stream, decoded and compared with the oracle; every recorded request, read and encoded."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.recordings.agreement import FRAMINGS, assert_agrees, assert_cuts_change_nothing, decoded
+from tests.recordings.oracle_others import read_stream
+from tests.recordings.plain import case_dirs, load_case
+from weft.decode.cohere_v2 import CohereV2
+from weft.encode.cohere_v2 import encode, read_request
+from weft.encode.request import Losses
+
+STREAMS = [case for case in case_dirs("cohere-v2") if load_case(case).http_status < 400]
+REQUESTS = [
+    case for api in ("cohere-v2-requests", "cohere-v2") for case in case_dirs(api) if (case / "request.json").exists()
+]
+
+every_stream = pytest.mark.parametrize("case_dir", STREAMS, ids=lambda path: path.name[-30:])
+
+
+def decoder_for(case_dir: Path) -> CohereV2:
+    return CohereV2(framing=FRAMINGS[Path(load_case(case_dir).file).suffix])
+
+
+@every_stream
+def test_the_deltas_say_what_the_oracle_read(case_dir: Path) -> None:
+    deltas = decoded(decoder_for(case_dir), load_case(case_dir).body)
+    assert_agrees(deltas, read_stream("cohere-v2", case_dir))
+
+
+@every_stream
+def test_cutting_the_bytes_differently_changes_nothing(case_dir: Path) -> None:
+    """D-3.11.1."""
+    assert_cuts_change_nothing(lambda: decoder_for(case_dir), load_case(case_dir).body)
+
+
+def normalised(body: dict[str, Any]) -> dict[str, Any]:
+    """What says the same in two ways, said in one.
+
+    We always stream; `content` of null is none; argument text is compared as the JSON it holds.
+    """
+    plain = {key: value for key, value in body.items() if key != "stream"}
+    for message in plain["messages"]:
+        if message.get("content", "") is None:
+            del message["content"]
+        for call in message.get("tool_calls", []):
+            call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    return plain
+
+
+@pytest.mark.parametrize("case_dir", REQUESTS, ids=lambda path: path.name[-30:])
+def test_a_recorded_request_is_read_and_encoded_without_loss(case_dir: Path) -> None:
+    body = json.loads((case_dir / "request.json").read_text("utf-8"))
+    losses = Losses("cohere")
+    encoded = encode(read_request(body, provider="cohere"), losses)
+    assert encoded["stream"] is True
+    assert normalised(encoded) == normalised(body)
+    assert not losses.found

@@ -1,0 +1,94 @@
+"""Every recorded interaction, decoded, compared with the oracle and sent back; every recorded request, read and
+encoded."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
+from tests.recordings.oracle_others import read_stream
+from tests.recordings.plain import case_dirs, json_lines, load_case, sse_events
+from weft.config import ModelConfig
+from weft.decode.gemini_interactions import GeminiInteractions
+from weft.encode.gemini_interactions import encode, read_request
+from weft.encode.request import Losses, Request
+from weft.messages import user
+
+Json = dict[str, Any]
+STREAMS = [case for case in case_dirs("gemini-interactions") if load_case(case).http_status < 400]
+REQUESTS = [path for case in case_dirs("gemini-interactions") if (path := case / "request.json").is_file()]
+
+
+def decoder_for(case_dir: Path) -> GeminiInteractions:
+    return GeminiInteractions(framing=FRAMINGS[Path(load_case(case_dir).file).suffix], provider="google")
+
+
+@pytest.mark.parametrize("case_dir", STREAMS, ids=lambda path: path.name[-30:])
+def test_the_deltas_say_what_the_oracle_read(case_dir: Path) -> None:
+    deltas = decoded(decoder_for(case_dir), load_case(case_dir).body)
+    assert_agrees(deltas, read_stream("gemini-interactions", case_dir))
+
+
+@pytest.mark.parametrize("case_dir", STREAMS, ids=lambda path: path.name[-30:])
+def test_cutting_the_bytes_differently_changes_nothing(case_dir: Path) -> None:
+    assert_cuts_change_nothing(lambda: decoder_for(case_dir), load_case(case_dir).body)
+
+
+@pytest.mark.parametrize("case_dir", STREAMS, ids=lambda path: path.name[-30:])
+def test_an_answer_goes_back_as_the_steps_it_came_as(case_dir: Path) -> None:
+    """Every step with its signature, in its place; empty signatures of function calls say nothing and stay away."""
+    message = assembler_of(decoded(decoder_for(case_dir), load_case(case_dir).body)).build_final_message()
+    losses = Losses("google")
+    request = Request(messages=(user("hi"), message), config=ModelConfig("gemini-2.5-flash"), provider="google")
+    assert encode(request, losses)["input"][1:] == expected_steps(case_dir)
+    assert losses.found == []
+
+
+def expected_steps(case_dir: Path) -> list[Json]:
+    steps: dict[int, Json] = {}
+    for event in events_of(case_dir):
+        if event["event_type"] == "step.start":
+            steps[event["index"]] = dict(event["step"])
+        elif event["event_type"] == "step.delta":
+            add_delta(steps[event["index"]], event["delta"])
+    return list(steps.values())
+
+
+def events_of(case_dir: Path) -> list[Json]:
+    case = load_case(case_dir)
+    if case.file == "response.sse":
+        return [json.loads(data) for _, data in sse_events(case.body) if data != "[DONE]"]
+    return [json.loads(line) for line in json_lines(case.body)]
+
+
+def add_delta(step: Json, delta: Json) -> None:
+    kind = delta["type"]
+    if kind == "text":
+        [content] = step.setdefault("content", [{"type": "text", "text": ""}])
+        content["text"] += delta["text"]
+    elif kind == "text_annotation_delta":
+        step["content"][0].setdefault("annotations", []).extend(delta["annotations"])
+    elif kind == "thought_summary":
+        [summary] = step.setdefault("summary", [{"type": "text", "text": ""}])
+        summary["text"] += delta["content"]["text"]
+    elif kind == "thought_signature":
+        step.update({"signature": delta["signature"]} if delta["signature"] else {})
+    elif kind == "arguments_delta":
+        step["arguments"] = json.loads(delta["arguments"])
+        step.pop("signature", None)
+    else:
+        step.update({key: value for key, value in delta.items() if key != "type"})
+
+
+@pytest.mark.parametrize("path", REQUESTS, ids=lambda path: path.parent.name[-30:])
+def test_a_recorded_request_survives_reading_and_encoding(path: Path) -> None:
+    """Encoding what was read gives the recorded body again; text or contents alone are short for one `user_input`."""
+    body = json.loads(path.read_bytes())
+    losses = Losses("google")
+    encoded = encode(read_request(body, provider="google"), losses)
+    given = body["input"]
+    content = [{"type": "text", "text": given}] if isinstance(given, str) else given
+    assert encoded == {**body, "input": [{"type": "user_input", "content": content}]}
+    assert losses.found == []
