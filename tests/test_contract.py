@@ -42,7 +42,9 @@ def after(*deltas: Delta, run_id: str | None = None, limits: StreamLimits | None
 
 
 def books(contract: Contract) -> dict[str, Any]:
-    return {name: value.copy() if hasattr(value, "copy") else value for name, value in vars(contract).items()}
+    """Everything the contract remembers, but for which stamps it has looked at."""
+    kept = {name: value for name, value in vars(contract).items() if not name.endswith("_seen")}
+    return {name: value.copy() if hasattr(value, "copy") else value for name, value in kept.items()}
 
 
 def refusal(contract: Contract, stamped: Any) -> StreamError:

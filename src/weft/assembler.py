@@ -14,6 +14,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from weft.contract import Contract, StreamLimits
 from weft.deltas import (
     Delta,
@@ -31,7 +33,7 @@ from weft.deltas import (
 from weft.errors import ModelError, PartValidationError, StreamError
 from weft.messages import Message, Meta, ModelRef
 from weft.parts import Continuation, Part, Span, Text, Thinking, ToolCall, ToolResult
-from weft.tables import AssemblyStatus
+from weft.tables import ASSEMBLY, AssemblyStatus, advance
 from weft.wire import MAX_DEPTH, load
 
 __all__ = ["MessageAssembler", "parse_arguments"]
@@ -41,19 +43,28 @@ class MessageAssembler:
     """Assembles one stream at a time. It holds no clock and makes no ids: `message_id` is an input."""
 
     def __init__(
-        self, run_id: str | None = None, *, message_id: str | None = None, limits: StreamLimits | None = None
+        self,
+        run_id: str | None = None,
+        *,
+        message_id: str | None = None,
+        limits: StreamLimits | None = None,
+        guarded: bool = False,
     ) -> None:
+        """`guarded` says that the deltas come from a guard, which has checked them: they are not checked twice."""
         for name, value in (("run_id", run_id), ("message_id", message_id)):
             if value is not None and (type(value) is not str or not value):
                 raise PartValidationError(f"{name} is a text that is not empty", path=f"$.{name}", rule="001-2.2.3")
         self.run_id = run_id
         self._message_id = message_id
         self._limits = limits
+        self._is_guarded = guarded
         self.reset()
 
     def reset(self) -> None:
         """Forget the stream and be idle again."""
-        self._contract = Contract(self.run_id, self._limits)
+        self._contract = None if self._is_guarded else Contract(self.run_id, self._limits)
+        self.status = AssemblyStatus.IDLE
+        self._last: MessageDelta | None = None
         self._builders: list[_Writing | _Call] = []
         self._writing: _Writing | None = None
         self.tool_calls_buffer: dict[str, _Call] = {}
@@ -65,14 +76,9 @@ class MessageAssembler:
         self._done: Done | None = None
 
     @property
-    def status(self) -> AssemblyStatus:
-        """`idle`, `started`, `done` or `error`."""
-        return self._contract.status
-
-    @property
     def last_seq(self) -> int:
         """The `seq` of the last delta, or -1."""
-        return self._contract.last_seq
+        return -1 if self._last is None else self._last.seq
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -81,8 +87,10 @@ class MessageAssembler:
 
     def consume(self, delta: MessageDelta) -> None:
         """Take the next delta; `StreamError` if the contract forbids it, and then nothing has changed."""
-        self._contract.admit(delta)
+        if self._contract is not None:
+            self._contract.admit(delta)
         _STEPS[type(delta.delta)](self, delta.delta, delta)
+        self._last = delta
 
     def snapshot(self) -> Message:
         """The message so far, for people to look at. Calls still open have no arguments, only their text."""
@@ -117,6 +125,7 @@ class MessageAssembler:
 
     def _on_start(self, delta: Start, stamped: MessageDelta) -> None:
         self._start, self._first = delta, stamped
+        self.status = advance(ASSEMBLY, self.status, delta.kind)
 
     def _on_text(self, delta: TextDelta | ThinkingDelta, stamped: MessageDelta) -> None:
         writing = self._writing
@@ -144,9 +153,11 @@ class MessageAssembler:
 
     def _on_done(self, delta: Done, stamped: MessageDelta) -> None:
         self._done, self._ended_at = delta, stamped.timestamp
+        self.status = advance(ASSEMBLY, self.status, delta.kind)
 
     def _on_failed(self, delta: Failed, stamped: MessageDelta) -> None:
         self.error, self._ended_at = delta, stamped.timestamp
+        self.status = advance(ASSEMBLY, self.status, delta.kind)
 
     # -- what the message says beside its parts
 
@@ -268,6 +279,16 @@ def parse_arguments(text: str) -> dict[str, Any]:
     """A tool call's arguments; `PartValidationError` for text that is not one JSON object. No text means none."""
     if not text.strip():
         return {}
+    try:
+        value = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return _checked_arguments(text)  # refused: the slower reader says why, and where
+    if type(value) is not dict or text.count("{") + text.count("[") > MAX_DEPTH:
+        return _checked_arguments(text)
+    return value
+
+
+def _checked_arguments(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:

@@ -48,15 +48,22 @@ class Contract:
     """One stream, from `idle` to its end."""
 
     def __init__(self, run_id: str | None = None, limits: StreamLimits | None = None) -> None:
+        limits = limits or StreamLimits()
         self.run_id = run_id
         self.status = AssemblyStatus.IDLE
         self.last_seq = -1
-        self._limits = limits or StreamLimits()
+        self._checks = _ALLOWED[self.status]
+        self._max_deltas = limits.max_deltas
+        self._max_chars = limits.max_chars
+        self._max_args_chars = limits.max_args_chars
         self._deltas = 0
         self._chars = 0
         self._calls: dict[str, CallStatus] = {}
-        self._args_chars: dict[str, int] = {}
+        self._args_chars: dict[str, int] = {}  # of the calls that are open
         self._provider_calls: set[str] = set()
+        # The stamps checked last. Most deltas carry the very same objects, which need no second look.
+        self._run_seen: str | None = None
+        self._time_seen: datetime | None = None
 
     @property
     def ended(self) -> bool:
@@ -67,30 +74,37 @@ class Contract:
         """Let this delta in, or raise `StreamError` and change nothing."""
         if type(stamped) is not MessageDelta:
             raise StreamError(f"a stream holds MessageDelta values, not {type(stamped).__name__}", rule="000-4.1")
-        seq, delta, time = stamped.seq, stamped.delta, stamped.timestamp
-        if type(stamped.run_id) is not str or not stamped.run_id.isascii():
-            _require_text(stamped.run_id, "runId", "000-4.1")
-        if not isinstance(time, datetime) or time.tzinfo is None:
-            raise StreamError(f"timestamp is a time with a zone, not {time!r}", rule="000-4.1")
+        seq, delta = stamped.seq, stamped.delta
+        if stamped.run_id is not self._run_seen or stamped.timestamp is not self._time_seen:
+            self._check_stamps(stamped)
         if type(seq) is not int or seq <= self.last_seq:
             raise StreamError(f"seq must rise: {seq!r} came after {self.last_seq}", rule="000-5.3")
-        if self.run_id is not None and stamped.run_id != self.run_id:
-            raise StreamError(f"a delta of run {stamped.run_id!r} came to run {self.run_id!r}", rule="001-4.2.2")
-        check = _CHECKS.get(type(delta))
+        check = self._checks.get(type(delta))
         if check is None:
-            raise StreamError(f"{type(delta).__name__} is not one of the nine deltas", rule="000-4.2")
-        if self._deltas >= self._limits.max_deltas:
-            raise _too_large(f"more than {self._limits.max_deltas} deltas")
-        try:
-            status = advance(ASSEMBLY, self.status, delta.kind)
-        except InvalidStateTransition as error:
-            raise self._out_of_place(delta.kind) from error
+            raise self._out_of_place(delta)
+        if self._deltas >= self._max_deltas:
+            raise _too_large(f"more than {self._max_deltas} deltas")
         check(self, delta)
-        self.status = status
         self.last_seq = seq
         self._deltas += 1
 
-    def _out_of_place(self, kind: str) -> StreamError:
+    def _check_stamps(self, stamped: MessageDelta) -> None:
+        run_id, time = stamped.run_id, stamped.timestamp
+        _require_text(run_id, "runId", "000-4.1")
+        if not isinstance(time, datetime) or time.tzinfo is None:
+            raise StreamError(f"timestamp is a time with a zone, not {time!r}", rule="000-4.1")
+        if self.run_id is not None and run_id != self.run_id:
+            raise StreamError(f"a delta of run {run_id!r} came to run {self.run_id!r}", rule="001-4.2.2")
+        self._run_seen, self._time_seen = run_id, time
+
+    def _enter(self, delta: Delta) -> None:
+        self.status = advance(ASSEMBLY, self.status, delta.kind)
+        self._checks = _ALLOWED[self.status]
+
+    def _out_of_place(self, delta: Delta) -> StreamError:
+        if type(delta) not in _CHECKS:
+            return StreamError(f"{type(delta).__name__} is not one of the nine deltas", rule="000-4.2")
+        kind = delta.kind
         if self.status is AssemblyStatus.IDLE:
             return StreamError(f"{kind} came before start", rule="000-5.1")
         if self.status is AssemblyStatus.STARTED:
@@ -102,6 +116,7 @@ class Contract:
 
     def _start(self, delta: Start) -> None:
         _require_payload(delta)
+        self._enter(delta)
 
     def _text(self, delta: TextDelta | ThinkingDelta) -> None:
         text = delta.text_delta
@@ -110,8 +125,8 @@ class Contract:
         if delta.continuation is not None:
             _require_payload(delta)
         chars = self._chars + len(text)
-        if chars > self._limits.max_chars:
-            raise _too_large(f"more than {self._limits.max_chars} characters")
+        if chars > self._max_chars:
+            raise _too_large(f"more than {self._max_chars} characters")
         self._chars = chars
 
     def _call_start(self, delta: ToolCallStart) -> None:
@@ -130,14 +145,13 @@ class Contract:
         text, call_id = delta.args_text_delta, delta.tool_call_id
         if type(text) is not str or not text.isascii():
             _require_text(text, "argsTextDelta", _PAYLOAD_RULES[delta.kind])
-        self._advance_call(delta, "000-5.5")
+        if type(call_id) is not str or call_id not in self._args_chars:  # CALL: only an open call takes arguments
+            self._advance_call(delta, "000-5.5")
         chars, args_chars = self._chars + len(text), self._args_chars[call_id] + len(text)
-        if args_chars > self._limits.max_args_chars:
-            raise _too_large(
-                f"the arguments of call {call_id!r} have more than {self._limits.max_args_chars} characters"
-            )
-        if chars > self._limits.max_chars:
-            raise _too_large(f"more than {self._limits.max_chars} characters")
+        if args_chars > self._max_args_chars:
+            raise _too_large(f"more than {self._max_args_chars} characters of arguments for call {call_id!r}")
+        if chars > self._max_chars:
+            raise _too_large(f"more than {self._max_chars} characters")
         self._chars, self._args_chars[call_id] = chars, args_chars
 
     def _call_end(self, delta: ToolCallEnd) -> None:
@@ -146,6 +160,7 @@ class Contract:
         if delta.result is not None and delta.tool_call_id not in self._provider_calls:
             raise StreamError(f"call {delta.tool_call_id!r} is the client's and comes with a result", rule="D-3.10")
         self._calls[delta.tool_call_id] = status
+        del self._args_chars[delta.tool_call_id]
 
     def _advance_call(self, delta: ToolCallArgs | ToolCallEnd, rule: str) -> CallStatus:
         if type(delta.tool_call_id) is not str:
@@ -169,11 +184,13 @@ class Contract:
         still_open = [call_id for call_id, status in self._calls.items() if status is CallStatus.OPEN]
         if still_open:
             raise StreamError(f"done came while calls are open: {', '.join(still_open)}", rule="001-5.2.5")
+        self._enter(delta)
 
     def _failed(self, delta: Failed) -> None:
         if not isinstance(delta.error_code, ErrorCode):
             raise StreamError(f"{delta.error_code!r} is not an error code", rule="000-4.11")
         _require_payload(delta)
+        self._enter(delta)
 
 
 _CHECKS: dict[type[Delta], Callable[[Contract, Any], None]] = {
@@ -188,6 +205,20 @@ _CHECKS: dict[type[Delta], Callable[[Contract, Any], None]] = {
     Failed: Contract._failed,
 }
 
+
+def _allowed(status: AssemblyStatus) -> dict[type[Delta], Callable[[Contract, Any], None]]:
+    allowed = {}
+    for cls, check in _CHECKS.items():
+        try:
+            advance(ASSEMBLY, status, cls.kind)
+        except InvalidStateTransition:
+            continue
+        allowed[cls] = check
+    return allowed
+
+
+# The table, asked once for every kind: reading it for every delta would cost as much as the checks themselves.
+_ALLOWED = {status: _allowed(status) for status in AssemblyStatus}
 
 _PAYLOAD_RULES = {
     "start": "000-4.3",

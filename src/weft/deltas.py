@@ -28,6 +28,9 @@ __all__ = [
     "Usage",
 ]
 
+# The deltas that come by the thousand are made with ``gc=False``: they cannot hold themselves, so the garbage collector
+# need not look at them, and looking would cost more than making them.
+
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "other"]
 
 
@@ -52,14 +55,14 @@ class Start(_Origin, frozen=True):
     request_id: str
 
 
-class TextDelta(_Piece, frozen=True):
+class TextDelta(_Piece, frozen=True, gc=False):
     """More visible text."""
 
     kind: ClassVar = "text"
     text_delta: str
 
 
-class ThinkingDelta(_Piece, frozen=True):
+class ThinkingDelta(_Piece, frozen=True, gc=False):
     """More reasoning; empty where only continuation data came."""
 
     kind: ClassVar = "thinking"
@@ -78,7 +81,7 @@ class ToolCallStart(_Executor, frozen=True):
     tool_name: str
 
 
-class ToolCallArgs(Noun, frozen=True):
+class ToolCallArgs(Noun, frozen=True, gc=False):
     """More of one call's argument text."""
 
     kind: ClassVar = "tool_call_args"
@@ -160,7 +163,7 @@ class _Attempt(Noun, frozen=True, kw_only=True):
     provider_raw: Any = None  # for debugging only: carried, never read (000 §6)
 
 
-class MessageDelta(_Attempt, frozen=True):
+class MessageDelta(_Attempt, frozen=True, gc=False):
     """A delta with the stamps of the edge: which run, which place in the stream, when."""
 
     spliced: ClassVar = "delta"

@@ -251,6 +251,15 @@ def test_nothing_that_waited_is_told_after_an_error() -> None:
     assert [type(delta) for delta in deltas] == [Start, Failed]
 
 
+def test_nothing_is_told_after_an_error_in_a_step_that_came_whole() -> None:
+    content = [{"type": "image", "data": "no base64!"}, {"type": "text", "text": "not told"}]
+    call = started(1, "google_search_call", id="c")
+    deltas = deltas_of(
+        CREATED, started(0, "model_output"), call, started(2, "model_output", content=content), completed()
+    )
+    assert [type(delta) for delta in deltas] == [Start, Failed]
+
+
 # -- calls of the client
 
 

@@ -283,6 +283,10 @@ def test_an_error_before_anything_else_still_gives_a_start() -> None:
     ]
 
 
+def test_news_that_is_no_error_is_passed_over() -> None:
+    assert end_of(say("x"), {"type": "status", "message": "searching"}, STOP) == Done("stop", raw_finish_reason="stop")
+
+
 def test_an_empty_error_is_none() -> None:
     assert end_of(chunk({"content": "x"}, error={}), STOP) == Done("stop", raw_finish_reason="stop")
 
@@ -639,6 +643,60 @@ def test_zeros_after_real_usage_are_passed_over() -> None:
     assert usage_of({"prompt_tokens": 3, "completion_tokens": 2}, zeros) == Usage(3, 2)
 
 
+def test_groq_says_why_it_stopped_early() -> None:
+    failed = failure_of(say("x"), chunk(x_groq={"error": "over capacity"}), STOP)
+    assert failed.message == "over capacity"
+
+
 def test_groqs_own_usage_is_read() -> None:
     told = chunk(finish="stop", x_groq={"usage": {"prompt_tokens": 3, "completion_tokens": 2}})
     assert Usage(3, 2) in deltas_of(say("x"), told)
+
+
+# -- values of every kind in every place
+
+RICH = chunk(
+    {
+        "content": [{"type": "thinking", "thinking": [{"text": "t"}]}, {"type": "text", "text": "x"}],
+        "reasoning": "r",
+        "reasoning_details": [detail("r", id="x"), detail("s", id="x")],
+        "tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}, "custom": {"name": "f"}}],
+        "refusal": "no",
+        "function_call": {"name": "g", "arguments": "{}"},
+        "executed_tools": [{"index": 0, "type": "search", "arguments": "{}", "output": "o"}],
+        "annotations": [{"type": "file"}],
+        "images": [{"image_url": {"url": "https://a"}}],
+        "audio": {"id": "s", "transcript": "t", "data": "YWJj"},
+    },
+    "stop",
+    usage={"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": 1}, "cost": {"total_cost": 1}},
+    error={"message": "no", "code": 400, "metadata": {"raw": "x"}},
+    x_groq={"usage": {"prompt_tokens": 1}},
+    citations=["https://a"],
+)
+ODD: list[Any] = [None, True, -1, 10**30, 1e308, "", "error", [], [[]], [None], {}, {"a": [1]}, {"url": 5}]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path to every value inside a value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path] + [place for key, one in inside for place in places(one, (*path, key))]
+
+
+def with_value(whole: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    changed = dict(whole) if isinstance(whole, dict) else list(whole)
+    changed[path[0]] = with_value(whole[path[0]], path[1:], value)
+    return changed
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_no_value_in_any_place_breaks_the_contract(odd: Any) -> None:
+    """D-3.11: nothing is raised, and the assembler accepts what comes out."""
+    without_error = {key: value for key, value in RICH.items() if key != "error"}
+    for whole in (RICH, without_error):
+        for place in places(whole):
+            deltas = deltas_of(say("x"), with_value(whole, place, odd), without_error, STOP)
+            assert isinstance(deltas[-1], Done | Failed)
+            assert assembler_of(deltas).status in ("done", "error")

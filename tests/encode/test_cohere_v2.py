@@ -51,7 +51,7 @@ def test_a_conversation_is_a_list_of_messages_that_is_streamed() -> None:
 
 
 def test_settings_have_their_own_names() -> None:
-    settings = {"max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "seed": 7, "stop_sequences": ("x",)}
+    settings: dict[str, Any] = {"max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "seed": 7, "stop_sequences": ("x",)}
     body = body_of(user("Hi"), **settings, extra={"k": 5}, output_schema={"type": "object"})
     assert {key: body[key] for key in ("max_tokens", "temperature", "p", "seed", "stop_sequences", "k")} == {
         "max_tokens": 9,
@@ -194,7 +194,11 @@ def test_a_body_comes_back_as_it_was() -> None:
                 ],
                 "mood": "odd",
             },
-            {"role": "assistant", "content": "Hi", "citations": [{"start": 0, "end": 2}]},
+            {
+                "role": "assistant",
+                "content": [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Hi"}],
+                "citations": [{"start": 0, "end": 2}],
+            },
             {"role": "user", "content": ""},
         ],
         "tools": [{"type": "function", "function": {"name": "add", "parameters": {}, "kind": "new"}}],

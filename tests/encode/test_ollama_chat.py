@@ -47,7 +47,7 @@ def test_a_conversation_is_a_list_of_messages_that_is_streamed() -> None:
 
 
 def test_settings_go_into_options_and_extra_settings_join_them() -> None:
-    settings = {"max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "seed": 7, "stop_sequences": ("x",)}
+    settings: dict[str, Any] = {"max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "seed": 7, "stop_sequences": ("x",)}
     extra = {"options": {"num_ctx": 4096}, "keep_alive": "5m"}
     body = body_of(user("Hi"), **settings, extra=extra, output_schema={"type": "object"}, cache_config=CacheConfig())
     assert body["options"] == {
@@ -180,9 +180,10 @@ def test_a_body_comes_back_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    "extra", [{"format": "json"}, {"think": "deep"}, {"options": {}}, {"tools": []}, {"format": ""}]
+    "extra",
+    [{"format": "json"}, {"think": "deep"}, {"options": {}}, {"options": {"seed": 1}}, {"tools": []}, {"format": ""}],
 )
-def test_settings_that_say_nothing_to_us_are_kept(extra: dict[str, Any]) -> None:
+def test_settings_come_back_as_they_were(extra: dict[str, Any]) -> None:
     body = {"model": "m", "messages": [], "stream": True, **extra}
     assert encode(read_request(body, provider="ollama"), Losses("ollama")) == body
 

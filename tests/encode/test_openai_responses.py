@@ -198,7 +198,7 @@ def test_a_provider_s_own_tool_goes_to_that_provider_only() -> None:
 )
 def test_a_tool_choice_goes_there_and_back(choice: ToolChoice, told: Any) -> None:
     declared = [
-        {"type": "function", "name": "add", "parameters": {}, "strict": False},
+        {"type": "function", "name": "add", "description": "Adds.", "parameters": {}, "strict": False, "x": 1},
         {"type": "custom", "name": "run", "description": "Runs."},
         {"type": "mcp", "server_label": "wiki", "server_url": "u"},
         {"type": "web_search"},

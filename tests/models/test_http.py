@@ -22,8 +22,11 @@ async def ask(client: HttpClient, base_url: str, path: str = "/v1?a=%3A") -> byt
         return b"".join([chunk async for chunk in response.chunks])
 
 
-async def failure(scenario: Scenario, timeouts: Timeouts | None = None, **options: int) -> ModelError:
-    async with fault_server(scenario) as server, HttpClient(timeouts=timeouts, **options) as client:
+async def failure(
+    scenario: Scenario, timeouts: Timeouts | None = None, *, max_response_bytes: int = 1 << 20
+) -> ModelError:
+    client = HttpClient(timeouts=timeouts, max_response_bytes=max_response_bytes)
+    async with fault_server(scenario) as server, client:
         with pytest.raises(ModelError) as failed:
             await ask(client, server.base_url)
     assert KEY not in str(failed.value)
@@ -103,7 +106,7 @@ async def test_a_refused_connection_names_the_host_and_no_secret() -> None:
 
 async def test_an_unknown_host_is_a_failed_connection() -> None:
     async with HttpClient() as client:
-        with pytest.raises(ModelError, match="no-such-host.invalid") as failed:
+        with pytest.raises(ModelError, match=r"no-such-host\.invalid") as failed:
             await ask(client, "http://no-such-host.invalid")
     assert failed.value.code is ErrorCode.CONNECTION_FAILED
 
@@ -174,10 +177,14 @@ async def test_an_answer_that_is_badly_packed_is_a_failed_connection() -> None:
 async def test_a_redirect_is_not_followed() -> None:
     async with fault_server(ANSWER) as target:
         redirect = replace(ANSWER, status=307, headers={"Location": target.base_url})
-        async with fault_server(redirect) as server, HttpClient() as client:
-            async with client.send(HttpRequest(url=server.base_url + "/")) as response:
-                assert response.status == 307
-                assert response.headers["location"] == target.base_url
+        client = HttpClient()
+        async with (
+            fault_server(redirect) as server,
+            client,
+            client.send(HttpRequest(url=server.base_url + "/")) as response,
+        ):
+            assert response.status == 307
+            assert response.headers["location"] == target.base_url
         assert target.requests == []
 
 

@@ -15,7 +15,7 @@ from weft.messages import assistant, tool, user
 from weft.models import Model, ProviderModel, RequestMetadata, guarded, model, vendor_named
 from weft.models.auth import HeaderKey
 from weft.parts import Text, ToolCall, ToolResult
-from weft.testing import check_stream
+from weft.testing import Outcome, Scenario, Stall, check_stream, fault_server
 from weft.testing.dialects import DIALECTS
 
 SAY = DIALECTS["anthropic-messages"]
@@ -125,6 +125,8 @@ def test_making_a_model_touches_no_network_and_merges_the_cache_config() -> None
     assert client.requests == []
     with pytest.raises(PartValidationError, match="base_url"):
         ProviderModel(client, ModelConfig("m"), vendor=vendor_named("openai-compatible"))
+    with pytest.raises(PartValidationError, match="project"):
+        ProviderModel(client, ModelConfig("m"), vendor=vendor_named("vertex"), base_url="https://host.example")
 
 
 async def test_losses_can_be_seen_before_a_call_is_sent() -> None:
@@ -272,6 +274,15 @@ async def test_a_wait_named_in_the_stream_is_told() -> None:
     assert last.retry_after_ms == 1500
 
 
+async def test_an_answer_that_never_ends_is_stopped_by_the_guard() -> None:
+    piece = SAY.text("x" * 1_000_000)
+    client = BytesClient([SAY.start(), *[piece] * 9, RuntimeError("never read")])
+    deltas, error = await failure(client)
+    assert error.error_code is ErrorCode.STREAM_TOO_LARGE
+    assert [delta.seq for delta in deltas] == list(range(len(deltas)))
+    assert client.left == 1
+
+
 async def test_an_error_mapper_has_the_last_word() -> None:
     def mapped(failed: Failed) -> Failed:
         return Failed(ErrorCode.OVERLOADED, f"mapped {failed.error_code}", retryable=True)
@@ -281,19 +292,24 @@ async def test_an_error_mapper_has_the_last_word() -> None:
 
 
 async def test_cancelling_passes_through_and_lets_the_connection_go() -> None:
-    client = BytesClient([SAY.start(), SAY.text("Hi"), asyncio.CancelledError()])  # type: ignore[list-item]
-    stream = make(client).stream([user("Hello")])
-    client.chunks = [SAY.start(), *_forever()]
-    task = asyncio.create_task(read(stream))
-    await asyncio.sleep(0.01)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert client.left in (0, 1)
+    steps = (SAY.start() + SAY.text("Hi"), Stall(10))
+    scenario = Scenario(name="slow", format=SAY.format, steps=steps, outcome=Outcome(end="error"))
+    async with fault_server(scenario) as server, model("anthropic:m", api_key=KEY, base_url=server.base_url) as one:
+        heard: list[MessageDelta] = []
+        has_text = asyncio.Event()
 
+        async def listen() -> None:
+            async for delta in one.stream([user("Hello")]):
+                heard.append(delta)
+                if isinstance(delta.delta, TextDelta):
+                    has_text.set()
 
-def _forever() -> list[bytes]:
-    return [SAY.text("more")] * 100
+        task = asyncio.create_task(listen())
+        await has_text.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert Failed not in kinds(heard)
 
 
 async def test_a_reader_that_leaves_lets_the_connection_go() -> None:

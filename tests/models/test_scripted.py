@@ -50,7 +50,7 @@ async def test_a_message_comes_out_as_it_went_in() -> None:
     ]
     assert message.parts[0].continuation == parts[0].continuation
     assert message.tool_calls[0].arguments == {"city": "Paris"}
-    assert message.tool_calls[2].result == parts[5].result  # type: ignore[union-attr]
+    assert message.tool_calls[2].result == parts[5].result
     assert message.meta is not None
     assert message.meta.bad_args is not None
     assert list(message.meta.bad_args) == ["c2"]

@@ -93,11 +93,14 @@ def _plain_call(part: ToolCall, message: Message) -> PlainCall:
     data = {} if part.continuation is None else part.continuation.data
     provider_id = data.get("callId", part.tool_call_id)
     arguments = None if is_bad else part.arguments
-    return PlainCall(part.tool_name, arguments, "", provider_id, part.executed_by == "provider")
+    raw = (part.raw_args_text or "") if is_bad else ""
+    return PlainCall(part.tool_name, arguments, raw, provider_id, part.executed_by == "provider")
 
 
 def _without_raw(call: PlainCall) -> PlainCall:
-    return PlainCall(call.name, call.arguments, "", call.provider_id, call.server_side)
+    """The text of arguments is kept only where it did not parse."""
+    raw = call.raw if call.arguments is None else ""
+    return PlainCall(call.name, call.arguments, raw, call.provider_id, call.server_side)
 
 
 def _order(message: Message) -> list[str]:

@@ -1,4 +1,4 @@
-"""Every recorded stream of Bedrock's InvokeModel, decoded and compared with the oracle; every request, there and back."""
+"""Every recorded stream of Bedrock's InvokeModel, compared with the oracle; every request, there and back."""
 
 import json
 from pathlib import Path

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.recordings.agreement import FRAMINGS, assert_agrees, assert_cuts_change_nothing, decoded
+from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import PlainReading, case_dirs, load_case
+from weft.config import ModelConfig
 from weft.decode.ollama_chat import OllamaChat
 from weft.encode.ollama_chat import encode, read_request
-from weft.encode.request import Losses
+from weft.encode.request import Losses, Request
 
 STREAMS = [case for case in case_dirs("ollama-chat") if load_case(case).http_status < 400]
 REQUESTS = [
@@ -47,6 +48,17 @@ def test_the_deltas_say_what_the_oracle_read(case_dir: Path) -> None:
 def test_cutting_the_bytes_differently_changes_nothing(case_dir: Path) -> None:
     """D-3.11.1."""
     assert_cuts_change_nothing(lambda: decoder_for(case_dir), load_case(case_dir).body)
+
+
+@every_stream
+def test_an_answer_goes_back_to_its_provider_without_loss(case_dir: Path) -> None:
+    """D-3.9: what the decoder kept is what the encoder needs."""
+    answer = assembler_of(decoded(decoder_for(case_dir), load_case(case_dir).body)).build_final_message()
+    model_id = answer.meta.model.model if answer.meta and answer.meta.model else ""
+    losses = Losses("ollama-chat")
+    config = ModelConfig(model_id or "m")
+    encode(Request(messages=(answer,), config=config, provider="ollama-chat"), losses)
+    assert not losses.found
 
 
 def normalised(body: dict[str, Any]) -> dict[str, Any]:

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.recordings.agreement import FRAMINGS, assert_agrees, assert_cuts_change_nothing, decoded
+from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_openai import CHAT_APIS, read_stream, stream_error
 from tests.recordings.plain import PlainReading, case_dirs, load_case
+from weft.config import ModelConfig
 from weft.decode.openai_chat import OpenAIChat
 from weft.deltas import Failed
 from weft.encode.openai_chat import encode, read_request
-from weft.encode.request import Losses
+from weft.encode.request import Losses, Request
 
 STREAMS = [case for api in CHAT_APIS for case in case_dirs(api) if load_case(case).http_status < 400]
 
@@ -136,3 +137,18 @@ def normal_message(message: dict[str, Any]) -> dict[str, Any]:
 def normal_call(call: dict[str, Any]) -> dict[str, Any]:
     function = {**call["function"], "arguments": json.loads(call["function"]["arguments"] or "{}")}
     return {**call, "function": function}
+
+
+SECRETIVE = [case for case in STREAMS if read_stream(case.parent.name, case).continuation]
+
+
+@pytest.mark.parametrize("case_dir", SECRETIVE, ids=name_of)
+def test_what_has_to_go_back_goes_back(case_dir: Path) -> None:
+    """D-3.9: signatures and ciphertexts, byte for byte, to the provider they came from and to nobody else."""
+    provider, reading = provider_of(case_dir), read_stream(case_dir.parent.name, case_dir)
+    decoder = OpenAIChat(framing=FRAMINGS[Path(load_case(case_dir).file).suffix], provider=provider)
+    message = assembler_of(decoded(decoder, load_case(case_dir).body)).build_final_message()
+    for receiver, goes_back in ((provider, True), ("somebody-else", False)):
+        request = Request(messages=(message,), config=ModelConfig("m"), provider=receiver)
+        body = json.dumps(encode(request, Losses(receiver)))
+        assert all((json.dumps(needed) in body) == goes_back for needed in reading.continuation)

@@ -120,7 +120,7 @@ def normalised_item(item: dict[str, Any]) -> dict[str, Any]:
         content = item["content"] = [{"type": kind, "text": content}]
     if item.get("type") == "reasoning" and not content:
         item.pop("content", None)
-    unsaid = ("detail", "auto"), ("logprobs", [])
+    unsaid: list[tuple[str, Any]] = [("detail", "auto"), ("logprobs", [])]
     for field in ("content", "output"):
         if isinstance(item.get(field), list):
             item[field] = [

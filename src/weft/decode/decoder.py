@@ -7,7 +7,7 @@ which framing they come in, how one event is read, and how the end of the bytes 
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -88,13 +88,12 @@ class Decoder(ABC):
         """The stream ended without its provider's terminal signal (D-3.5)."""
         self.out.fail(ErrorCode.STREAM_TRUNCATED, f"the stream ended before {what}")
 
-    def _read_all(self, frames: list[Frame | FramingFault], unparsed: ErrorCode) -> None:
+    def _read_all(self, frames: Sequence[Any], unparsed: ErrorCode) -> None:
         out, parse, read = self.out, self._parse, self.read
         for frame in frames:
             if type(frame) is FramingFault:
                 self._read_fault(frame)
                 return
-            assert type(frame) is Frame
             try:
                 event = parse(frame.data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

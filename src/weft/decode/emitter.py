@@ -68,6 +68,9 @@ class Emitter:
 
     def text(self, piece: str, *, new_part: bool = False, continuation: dict[str, Any] | None = None) -> None:
         """Visible text; an empty piece without continuation data says nothing."""
+        if self.started and piece and not (new_part or continuation or self._joins_surrogates):
+            self.deltas.append(TextDelta(piece))  # by far the most frequent case
+            return
         if self._joins_surrogates:
             piece = self._joined("text", piece)
         if piece or continuation:
@@ -77,6 +80,9 @@ class Emitter:
 
     def thinking(self, piece: str, *, new_part: bool = False, continuation: dict[str, Any] | None = None) -> None:
         """Reasoning; an empty piece without continuation data says nothing."""
+        if self.started and piece and not (new_part or continuation or self._joins_surrogates):
+            self.deltas.append(ThinkingDelta(piece))
+            return
         if self._joins_surrogates:
             piece = self._joined("thinking", piece)
         if piece or continuation:

@@ -11,8 +11,8 @@ How steps become parts:
 - every other `..._call` is Google's own and stays open until the `..._result` with its `call_id` has come. Both steps
   are kept whole, since both have to go back.
 
-Google writes one step after the other. Should steps overlap, a later text or thought waits for the earlier one, so that
-no part is torn; calls may overlap.
+Google writes one step after the other. Should steps overlap, what begins inside a text or thought waits for its end, so
+that no part is torn.
 """
 
 from collections.abc import Callable
@@ -155,11 +155,10 @@ class GeminiInteractions(Decoder):
     def _read_start(self, event: Event, frame: Frame) -> None:
         if event.step is None or not self._held.can_keep(event.step):
             return
-        step = _Step(event.step, self._new_key())
-        if step.is_written and self._writing is not None:
+        if self._writing is not None:
             self._wait(event, frame)
         else:
-            self._open(event.index or 0, step)
+            self._open(event.index or 0, _Step(event.step, self._new_key()))
 
     def _open(self, index: int, step: _Step) -> None:
         self._steps[index] = step
@@ -196,10 +195,10 @@ class GeminiInteractions(Decoder):
 
     def _read_stop(self, event: Event, frame: Frame) -> None:
         index = event.index or 0
-        if index in self._steps:
-            self._stop(index)
-        elif self._writing is not None:
+        if self._writing not in (None, index):
             self._wait(event, frame)
+        elif index in self._steps:
+            self._stop(index)
 
     def _stop(self, index: int) -> None:
         step = self._steps.pop(index)
@@ -220,8 +219,8 @@ class GeminiInteractions(Decoder):
 
     def _stop_all(self) -> None:
         """End what was never stopped."""
-        while self._steps:
-            self._stop(next(iter(self._steps)))
+        while self._steps and not self.out.ended:
+            self._stop(next(iter(self._steps)) if self._writing is None else self._writing)
 
     def _wait(self, event: Event, frame: Frame) -> None:
         self._waiting.append((event, frame))
@@ -245,13 +244,16 @@ class GeminiInteractions(Decoder):
     def _read_whole(self, step: _Step) -> None:
         """What a text or thought holds from the start."""
         value = step.value
+        if step.kind == "thought":
+            for item in _dicts(value.get("summary")):
+                self._write_thought(step, text_of(item, "text"), {})
+            self._read_signature(step, value)
+            return
         for item in _dicts(value.get("content")):
-            if item.get("type") == "text":
-                self._write_text(step, text_of(item, "text"))
-            self._read_output(step, item)
-        for item in _dicts(value.get("summary")):
-            self._write_thought(step, text_of(item, "text"), {})
-        self._read_signature(step, value)
+            if not self.out.ended:
+                if item.get("type") == "text":
+                    self._write_text(step, text_of(item, "text"))
+                self._read_output(step, item)
         if value.get("error"):
             refuse(self.out, value["error"])
 

@@ -36,7 +36,33 @@ from weft.parts import FileRef, Image
 
 __all__ = ["OpenAIChat"]
 
-_JOINED = ("text", "summary")  # the strings of reasoning_details that come in pieces; all others come whole
+
+class _Detail:
+    """One of the `reasoning_details` while its pieces come: text and summary come cut, all else comes whole."""
+
+    __slots__ = ("_fields", "_pieces")
+
+    def __init__(self) -> None:
+        self._fields: dict[str, Any] = {}
+        self._pieces: dict[str, list[str]] = {"text": [], "summary": []}
+
+    def is_continued_by(self, piece: dict[str, Any]) -> bool:
+        known = self._fields
+        same_id = known.get("id") is None or piece.get("id") in (None, known["id"])
+        return same_id and all(piece.get(name) == known.get(name) for name in ("type", "index"))
+
+    def add(self, piece: dict[str, Any]) -> None:
+        for name, value in piece.items():
+            if name in self._pieces and isinstance(value, str):
+                self._pieces[name].append(value)
+                self._fields[name] = ""  # its place among the others
+            elif value or name not in self._fields:
+                self._fields[name] = value
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        joined = {name: "".join(pieces) for name, pieces in self._pieces.items() if pieces}
+        return {**self._fields, **joined}
 
 
 class OpenAIChat(Decoder):
@@ -50,7 +76,7 @@ class OpenAIChat(Decoder):
         self._request_id = self._model = ""
         self._writing = ""  # which kind of part is being written: text, thinking, or none
         self._notes: dict[str, Any] = {}  # continuation data of the text part, told when the part ends
-        self._details: list[Any] = []  # reasoning_details of the thinking part, told when the part ends
+        self._details: list[_Detail] = []  # reasoning_details of the thinking part, told when the part ends
         self._calls = ToolCalls(self.out, before_opening=lambda: self._turn_to(""))
         self._executed: set[str] = set()
         self._audio: list[str] = []
@@ -68,6 +94,8 @@ class OpenAIChat(Decoder):
             self._begin(event)
         if event.usage is not None:
             self._read_usage(event.usage)
+        if event.x_groq is not None:
+            self._read_groq(event.x_groq)
         choices = event.choices
         for choice in choices or ():
             if not choice.index:
@@ -154,7 +182,7 @@ class OpenAIChat(Decoder):
             self.out.text("", continuation=self._notes)
             self._notes = {}
         if self._details and kind != "thinking":
-            self.out.thinking("", continuation={"reasoning_details": self._details})
+            self.out.thinking("", continuation={"reasoning_details": [detail.whole for detail in self._details]})
             self._details = []
         self._writing = kind
 
@@ -184,14 +212,10 @@ class OpenAIChat(Decoder):
     def _join_detail(self, piece: dict[str, Any]) -> None:
         """Add a piece to the detail before it, if it continues that one; a ciphertext stands for itself."""
         last = self._details[-1] if self._details else None
-        if last is None or piece.get("type") == "reasoning.encrypted" or not _continues(piece, last):
-            self._details.append(dict(piece))
-            return
-        for name, value in piece.items():
-            if name in _JOINED and isinstance(value, str) and isinstance(last.get(name), str):
-                last[name] += value
-            elif value or name not in last:
-                last[name] = value
+        if last is None or piece.get("type") == "reasoning.encrypted" or not last.is_continued_by(piece):
+            last = _Detail()
+            self._details.append(last)
+        last.add(piece)
 
     def _read_content_list(self, pieces: list[Any], frame: Frame) -> None:
         for piece in pieces:
@@ -290,6 +314,13 @@ class OpenAIChat(Decoder):
         self._has_usage = True
         self.out.usage(usage)
 
+    def _read_groq(self, told: Any) -> None:
+        """Groq's own corner: usage on the last chunk, and why a stream stopped early."""
+        if isinstance(told, dict):
+            self._read_usage(told.get("usage"))
+            if told.get("error"):
+                self._failed_finish = Fault(str(told["error"]))
+
     def _read_finish(self, word: str, chunk: ChatChunk, frame: Frame) -> None:
         self._raw_finish = word
         if word.lower() in FAILED_FINISHES:
@@ -297,8 +328,6 @@ class OpenAIChat(Decoder):
             self._failed_finish = told or Fault(f"the answer ended with {word!r}", raw_code=word)
         else:
             self.out.finish(FINISH_REASONS.get(word.lower(), "other"), word)
-        if isinstance(chunk.x_groq, dict):
-            self._read_usage(chunk.x_groq.get("usage"))
         # Perplexity repeats all its sources on every chunk; the last are the most.
         if chunk.citations:
             self._notes["citations"] = chunk.citations
@@ -351,11 +380,6 @@ class OpenAIChat(Decoder):
             self._turn_to("text")
         self._turn_to("")
         self._tell_audio()
-
-
-def _continues(piece: dict[str, Any], last: dict[str, Any]) -> bool:
-    ids = {last.get("id"), piece.get("id")} - {None}
-    return len(ids) < 2 and all(piece.get(name) == last.get(name) for name in ("type", "index"))
 
 
 def _picture(url: str) -> Image:

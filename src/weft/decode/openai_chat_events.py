@@ -183,11 +183,19 @@ def fault_in(payload: bytes, event: str) -> Fault | None:
     inner = next((one["error"] for one in holders if isinstance(one, dict) and one.get("error")), None)
     if inner is None and isinstance(errors, list) and errors:
         inner = errors[0]
-    flat = choices is None and any(isinstance(whole.get(name), str) for name in ("message", "detail"))
-    if inner is None and event != "error" and whole.get("object") != "error" and not flat:
+    if inner is None and event != "error" and not _is_flat_fault(whole):
         return None
     told = inner if isinstance(inner, dict) else whole
     return Fault(_message(inner, told, payload), *_code_and_status(told))
+
+
+def _is_flat_fault(whole: dict[str, Any]) -> bool:
+    """Whether the payload itself is the error. A message alone is no proof: it may be a gateway's news."""
+    if whole.get("object") == "error":
+        return True
+    coded = any(name in whole for name in ("code", "error_code", "status", "status_code"))
+    told = (isinstance(whole.get("message"), str) and coded) or isinstance(whole.get("detail"), str)
+    return told and "choices" not in whole
 
 
 def _message(inner: Any, told: dict[str, Any], payload: bytes) -> str:

@@ -62,7 +62,8 @@ class BlockWriter:
             return None
         is_sealed = redacted is not None or "signature" in (beside or {})
         origin = part.continuation.model
-        if origin != self._model_id and not (is_sealed and family_of(origin) == family_of(self._model_id)):
+        is_kin = is_sealed and family_of(origin) == family_of(self._model_id)
+        if origin not in ("", self._model_id) and not is_kin:  # "": nobody said which model it was
             self._losses.add(where, "thinking", f"it came from another model, {origin}")
             return None
         if redacted is not None:

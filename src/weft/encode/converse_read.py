@@ -110,9 +110,7 @@ class _Reader:
         parts: list[Part] = []
         for index, value in enumerate(list_at(content, path)):
             spot = f"{path}[{index}]"
-            block = object_at(value, spot)
-            if len(block) != 1:
-                raise PartValidationError(f"a block has one key, not {sorted(block)}", path=spot)
+            block = _block_at(value, spot)
             if "cachePoint" in block and parts:
                 parts[-1] = self._carrying(parts[-1], block)
             elif "toolResult" in block and role == "assistant":
@@ -177,7 +175,8 @@ class _Reader:
 
     def _result(self, content: dict[str, Any], path: str) -> ToolResult:
         call_id = text_at(content.get("toolUseId"), f"{path}.toolUseId")
-        blocks = [object_at(block, path) for block in list_at(content.get("content"), f"{path}.content")]
+        given = enumerate(list_at(content.get("content"), f"{path}.content"))
+        blocks = [_block_at(block, f"{path}.content[{index}]") for index, block in given]
         return ToolResult(call_id, self._result_content(blocks, path), is_error=content.get("status") == "error")
 
     def _result_content(self, blocks: list[dict[str, Any]], path: str) -> ToolContent:
@@ -210,10 +209,7 @@ class _Reader:
         """The tools and the choice among them, taken out of `rest`."""
         config = dict(object_at(rest.pop("toolConfig", None) or {}, "$.toolConfig"))
         entries = list_at(config.pop("tools", []), "$.toolConfig.tools")
-        tools = tuple(
-            self._tool(object_at(entry, f"$.toolConfig.tools[{index}]"), f"$.toolConfig.tools[{index}]")
-            for index, entry in enumerate(entries)
-        )
+        tools = tuple(self._tool(entry, f"$.toolConfig.tools[{index}]") for index, entry in enumerate(entries))
         choice = _choice(config.get("toolChoice"))
         if choice is not None:
             del config["toolChoice"]
@@ -221,12 +217,12 @@ class _Reader:
             rest["toolConfig"] = config
         return tools, choice
 
-    def _tool(self, entry: dict[str, Any], path: str) -> ToolSpec:
-        if "toolSpec" not in entry:
-            kind, value = next(iter(entry.items()), ("", None))
+    def _tool(self, entry: Any, path: str) -> ToolSpec:
+        [(kind, value)] = _block_at(entry, path).items()
+        if kind != "toolSpec":
             name = value.get("name", kind) if isinstance(value, dict) else kind
             return ToolSpec(text_at(name, path), {}, native=Continuation(self.provider, self.model, entry))
-        spec = dict(object_at(entry["toolSpec"], f"{path}.toolSpec"))
+        spec = dict(object_at(value, f"{path}.toolSpec"))
         schema = object_at(spec.pop("inputSchema", None), f"{path}.toolSpec.inputSchema")
         return ToolSpec(
             text_at(spec.pop("name", None), f"{path}.toolSpec.name"),
@@ -235,6 +231,13 @@ class _Reader:
             strict=spec.pop("strict", None),
             extra={FORMAT: spec} if spec else None,
         )
+
+
+def _block_at(value: Any, path: str) -> dict[str, Any]:
+    block = object_at(value, path)
+    if len(block) != 1:
+        raise PartValidationError(f"a block has one key, not {sorted(block)}", path=path)
+    return block
 
 
 def _choice(wire: Any) -> ToolChoice | None:

@@ -86,19 +86,28 @@ class _History:
         where = f"messages[{index}]"
         if message.role != "tool":
             self._end_responses()
-        match message.role:
-            case "tool":
-                for place, result in enumerate(message.tool_results):
-                    self._add_response(f"{where}.parts[{place}]", result)
-            case "assistant":
-                self._append("model", self._model_parts(where, message.parts))
-            case "user":
-                self._append("user", self._user_parts(where, message.parts))
-            case "system":
-                self.losses.add(where, "its role", "Gemini has one system instruction, at the start; sent as user text")
-                self._append("user", self._user_parts(where, message.parts))
+        if message.role == "system":
+            self.losses.add(where, "its role", "Gemini has one system instruction, at the start; sent as user text")
+        wire: list[dict[str, Any]] = []
+        for place, part in enumerate(message.parts):
+            self._add_part(f"{where}.parts[{place}]", part, wire)
+        self._append("model" if message.role == "assistant" else "user", wire)
+
+    def _add_part(self, where: str, part: Part, wire: list[dict[str, Any]]) -> None:
+        match part:
+            case Text() | Image() | FileRef():
+                content = self._content(where, part)
+                wire += [] if content is None else [content]
+            case Thinking():
+                wire += self._thought(where, part)
+            case ToolCall(executed_by="provider"):
+                wire += self._provider_call(where, part)
+            case ToolCall():
+                wire.append(self._call(where, part, is_first=not any("functionCall" in one for one in wire)))
+            case ToolResult():
+                self._add_response(where, part)
             case _:
-                assert_never(message.role)
+                assert_never(part)
 
     def _append(self, role: str, parts: list[dict[str, Any]]) -> None:
         if parts:
@@ -109,16 +118,7 @@ class _History:
         self._append("user", self._moved)
         self._responses, self._moved = [], []
 
-    # -- what users say
-
-    def _user_parts(self, where: str, parts: tuple[Part, ...]) -> list[dict[str, Any]]:
-        wire = []
-        for place, part in enumerate(parts):
-            if isinstance(part, Text | Image | FileRef):
-                one = self._content(f"{where}.parts[{place}]", part)
-                if one is not None:
-                    wire.append(one)
-        return wire
+    # -- what users and models say
 
     def _content(self, where: str, part: ContentPart) -> dict[str, Any] | None:
         if isinstance(part, Text):
@@ -134,29 +134,6 @@ class _History:
         data = self.losses.continuation(where, part.continuation)
         return with_extra(wire, {key: data[key] for key in (*wire, *_BESIDE) if key in data})
 
-    # -- what the model said
-
-    def _model_parts(self, where: str, parts: tuple[Part, ...]) -> list[dict[str, Any]]:
-        wire: list[dict[str, Any]] = []
-        for place, part in enumerate(parts):
-            here = f"{where}.parts[{place}]"
-            match part:
-                case Text():
-                    text = self._content(here, part)
-                    wire += [] if text is None else [text]
-                case Thinking():
-                    wire += self._thought(here, part)
-                case ToolCall(executed_by="provider"):
-                    wire += self._provider_call(here, part)
-                case ToolCall():
-                    is_first = not any("functionCall" in one for one in wire)
-                    wire.append(self._call(here, part, is_first))
-                case ToolResult() | Image() | FileRef():
-                    pass  # no assistant message holds them
-                case _:
-                    assert_never(part)
-        return wire
-
     def _thought(self, where: str, part: Thinking) -> list[dict[str, Any]]:
         if part.ignored:
             return []
@@ -165,7 +142,7 @@ class _History:
             return []
         return [{"text": part.text, "thought": True, **_beside(part.continuation.data)}]
 
-    def _call(self, where: str, call: ToolCall, is_first: bool) -> dict[str, Any]:
+    def _call(self, where: str, call: ToolCall, *, is_first: bool) -> dict[str, Any]:
         data = self.losses.continuation(where, call.continuation)
         call_id = data.get("id")
         self._calls[call.tool_call_id] = (call.tool_name, call_id)

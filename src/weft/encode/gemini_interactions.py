@@ -70,30 +70,30 @@ class _Steps:
     def add(self, where: str, message: Message) -> None:
         if message.role != "tool":
             self.finish()
-        match message.role:
-            case "user":
-                self._add_input(where, message.parts)
-            case "system":
-                self._losses.add(where, "its role", "Gemini has one system instruction; sent as the user's text")
-                self._add_input(where, message.parts)
-            case "assistant":
-                for place, part in enumerate(message.parts):
-                    self._add_output(f"{where}.parts[{place}]", part)
-            case "tool":
-                for place, result in enumerate(message.tool_results):
-                    self._add_result(f"{where}.parts[{place}]", result)
-            case _:
-                assert_never(message.role)
-
-    def _add_input(self, where: str, parts: tuple[Part, ...]) -> None:
-        content = [
-            item
-            for place, part in enumerate(parts)
-            if isinstance(part, Text | Image | FileRef)
-            for item in self._content(f"{where}.parts[{place}]", part)
-        ]
-        if content:
-            self.found.append({"type": "user_input", "content": content})
+        if message.role == "system":
+            self._losses.add(where, "its role", "Gemini has one system instruction; sent as the user's text")
+        inputs: list[dict[str, Any]] = []
+        for place, part in enumerate(message.parts):
+            here = f"{where}.parts[{place}]"
+            match part:
+                case Text() | Image() | FileRef():
+                    content = self._content(here, part)
+                    if message.role == "assistant":
+                        self._write(content)
+                    else:
+                        inputs += content
+                case Thinking():
+                    self._add_thought(here, part)
+                case ToolCall(executed_by="provider"):
+                    self._add_provider_call(here, part)
+                case ToolCall():
+                    self._add_call(here, part)
+                case ToolResult():
+                    self._add_result(here, part)
+                case _:
+                    assert_never(part)
+        if inputs:
+            self.found.append({"type": "user_input", "content": inputs})
 
     def _content(self, where: str, part: ContentPart) -> list[dict[str, Any]]:
         if isinstance(part, Text):
@@ -109,21 +109,6 @@ class _Steps:
         return [{**wire, **{key: data[key] for key in _BESIDE if key in data}}]
 
     # -- what the model said
-
-    def _add_output(self, where: str, part: Part) -> None:
-        match part:
-            case Text():
-                self._write(self._content(where, part))
-            case Thinking():
-                self._add_thought(where, part)
-            case ToolCall(executed_by="provider"):
-                self._add_provider_call(where, part)
-            case ToolCall():
-                self._add_call(where, part)
-            case ToolResult() | Image() | FileRef():
-                pass  # no assistant message holds them
-            case _:
-                assert_never(part)
 
     def _write(self, content: list[dict[str, Any]]) -> None:
         """Text and pictures one after the other are one step."""

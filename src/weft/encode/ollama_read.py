@@ -41,7 +41,7 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
     """The request that a body makes. Raises `PartValidationError` for what is no body of this format."""
     rest = dict(object_at(body, "$"))
     rest.pop("stream", None)  # a request of ours is always streamed
-    reader = _Reader(provider, text_at(rest.pop("model", None) or model_id, "$.model"))
+    reader = _Reader(provider, text_at(rest.pop("model", None) or model_id or None, "$.model"))
     messages = tuple(
         reader.message(object_at(message, f"$.messages[{index}]"), f"$.messages[{index}]")
         for index, message in enumerate(list_at(rest.pop("messages", None), "$.messages"))

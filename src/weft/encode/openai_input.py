@@ -86,8 +86,8 @@ class Input:
                 data = self._losses.continuation(spot, part.continuation)
                 fields = {**fields, **_object(data, "item")}
                 entries += self._entry(part, _object(data, "part"), spot)
-            elif isinstance(part, Thinking):
-                self._losses.add(spot, "thinking", "a system message holds text only")
+            else:
+                self._losses.add(spot, part.kind, "a system message holds text only")
         if entries:
             self._append(where, {"role": role, **fields, "content": _plain_if_possible(entries)})
 
@@ -129,14 +129,14 @@ class Input:
         answer = _Answer(self._losses)
         for place, part in enumerate(message.parts):
             spot = f"{where}.parts[{place}]"
-            match part:
-                case Text() | Thinking():
-                    answer.add_text(part, spot)
-                case ToolCall():
-                    data = self._losses.continuation(spot, part.continuation)
-                    self._calls[part.tool_call_id] = answer.add_call(part, _object(data, "item"))
-                    if part.executed_by == "provider":
-                        self._add_outcome(part, data, answer, spot)
+            if isinstance(part, ToolCall):
+                data = self._losses.continuation(spot, part.continuation)
+                self._calls[part.tool_call_id] = answer.add_call(part, _object(data, "item"))
+                if part.executed_by == "provider":
+                    self._add_outcome(part, data, answer, spot)
+            else:
+                assert isinstance(part, Text | Thinking)  # a message checks what its role may hold
+                answer.add_text(part, spot)
         items = answer.items if self._stored else _without_hollow_reasoning(answer.items, where, self._losses)
         for item in items:
             item_id = item.get("id")

@@ -63,9 +63,10 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
     elif said is not None or not {"prompt", "previous_response_id", "conversation"} & rest.keys():
         for index, item in enumerate(list_at(said, "$.input")):
             reader.add(object_at(item, f"$.input[{index}]"), f"$.input[{index}]")
+    declared = rest.pop("tools", None)
     tools = tuple(
         _tool(object_at(tool, f"$.tools[{index}]"), reader, f"$.tools[{index}]")
-        for index, tool in enumerate(list_at(rest.pop("tools", None) or [], "$.tools"))
+        for index, tool in enumerate([] if declared is None else list_at(declared, "$.tools"))
     )
     config = _config(model, rest, tools)
     return Request(messages=reader.finished(), config=config, tools=tools, provider=provider)
@@ -198,9 +199,9 @@ class _History:
             case "opaque":
                 self._end_results()
                 self._answer.append(Text("", continuation=self.kept({"item": item})))
-            case "text" | "thinking":
+            case _:
                 self._end_results()
-                self._add_texts(item, path)
+                self._add_texts(item)
 
     def _end_answer(self) -> None:
         if self._answer:
@@ -268,7 +269,7 @@ class _History:
 
     # -- what the model said
 
-    def _add_texts(self, item: Item, path: str) -> None:
+    def _add_texts(self, item: Item) -> None:
         make = Thinking if kind_of(item) == "thinking" else Text
         content = item.get("content")
         fields = item_fields(item)

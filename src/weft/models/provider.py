@@ -83,6 +83,12 @@ class ProviderModel:
                 path="$.base_url",
                 code=ErrorCode.INVALID_CONFIG,
             )
+        if "{" in vendor.path.replace("{model}", ""):
+            raise PartValidationError(
+                f"the path of {vendor.name} has settings that nobody filled in: {vendor.path}",
+                path="$.vendor.path",
+                code=ErrorCode.INVALID_CONFIG,
+            )
         changes = {} if cache_config is None or config.cache_config is not None else {"cache_config": cache_config}
         self.client = client
         self.config = configured(config, changes)
@@ -205,6 +211,7 @@ class ProviderModel:
     async def _stamped(self, call: PreparedCall) -> AsyncIterator[MessageDelta]:
         edge, run_id, metadata = self._edge, call.run_id, call.metadata
         guard = Guard(run_id, edge)
+        admit = guard.admit
         answer = _Answer(self, call)
         is_plain = metadata.model_call_index is None and metadata.attempt is None and not self._provider_raw
         seq = 0
@@ -225,7 +232,7 @@ class ProviderModel:
                             provider_raw=answer.take_raw(),
                         )
                     try:
-                        guard.admit(stamped)
+                        admit(stamped)
                     except StreamError as error:
                         for last in guard.failure(Failed(error.code, str(error))):
                             yield last

@@ -1,0 +1,42 @@
+"""How long `import weft` takes, next to `import msgspec`: at most three times as long is the aim.
+
+Each import happens in a fresh interpreter; the medians are compared. `--slowest` lists the modules that cost most.
+"""
+
+import statistics
+import subprocess
+import sys
+
+ROUNDS = 15
+AIM = 3.0
+TIMED = "import time; begin = time.perf_counter(); import {}; print(time.perf_counter() - begin)"
+
+
+def milliseconds(module: str) -> float:
+    """The median time of one import."""
+    command = [sys.executable, "-c", TIMED.format(module)]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(ROUNDS)]
+    return statistics.median(float(run.stdout) for run in runs) * 1000
+
+
+def slowest(module: str, count: int = 15) -> list[str]:
+    """The modules whose own code takes longest, as Python's importtime tells it."""
+    command = [sys.executable, "-X", "importtime", "-c", f"import {module}"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = [line.removeprefix("import time:").split("|") for line in run.stderr.splitlines()[1:]]
+    own = sorted(((int(line[0]), line[2].strip()) for line in lines), reverse=True)
+    return [f"{micros / 1000:8.2f} ms  {name}" for micros, name in own[:count]]
+
+
+def main() -> None:
+    times = {module: milliseconds(module) for module in ("msgspec", "weft")}
+    for module, ms in times.items():
+        print(f"import {module:8} {ms:7.1f} ms")
+    ratio = times["weft"] / times["msgspec"]
+    print(f"weft / msgspec  {ratio:7.2f}      (aim: at most {AIM})")
+    if "--slowest" in sys.argv:
+        print("\n".join(slowest("weft")))
+
+
+if __name__ == "__main__":
+    main()

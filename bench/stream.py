@@ -1,0 +1,160 @@
+"""What one event of a provider's stream costs, in CPU: the floor, our whole path from memory, and over loopback HTTP.
+
+(a) floor: the body split into events and each decoded into a typed msgspec struct, nothing kept.
+(b) Weft from memory: decoder, guard, stamped deltas, assembler, final message. Target: at most 2.0 times (a).
+(c) Weft over HTTP: the same through `weft.model(...)` from a server in another process on 127.0.0.1.
+
+Then (b) for 500 to 32,000 events, which must stay flat, and 200 streams at once in one process.
+Run it with `make bench` or `python bench/stream.py`. All numbers are microseconds of this process's CPU per event.
+"""
+
+import asyncio
+import multiprocessing
+import resource
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection
+from typing import Any
+
+sys.path.insert(0, str(__import__("pathlib").Path(__file__).parent))
+from _streams import CONTENTS, FORMATS, stream
+
+from weft.assembler import MessageAssembler
+from weft.contract import Contract
+from weft.decode import decoder
+from weft.decode.framing import Frame, ServerSentEvents
+from weft.deltas import MessageDelta
+from weft.messages import Message, user
+
+EVENTS = 8000
+CHUNK = 16 * 1024
+ROUNDS = 7
+
+
+def chunks(body: bytes) -> list[bytes]:
+    return [body[start : start + CHUNK] for start in range(0, len(body), CHUNK)]
+
+
+def cpu_per_event(work: Callable[[], object], events: int, rounds: int = ROUNDS) -> float:
+    """Microseconds of CPU per event, the best of several rounds."""
+    best = float("inf")
+    for _ in range(rounds):
+        start = time.process_time()
+        work()
+        best = min(best, time.process_time() - start)
+    return best / events * 1e6
+
+
+def floor(name: str, pieces: list[bytes]) -> None:
+    decode = type(decoder(FORMATS[name])).events.decode
+    framing = ServerSentEvents()
+    for piece in pieces:
+        for frame in framing.feed(piece):
+            assert type(frame) is Frame
+            if frame.data != b"[DONE]":
+                decode(frame.data)
+
+
+def weft_from_memory(name: str, pieces: list[bytes]) -> Message:
+    reader, guard, assembler = decoder(FORMATS[name]), Contract("run"), MessageAssembler("run", guarded=True)
+    admit, consume = guard.admit, assembler.consume
+    seq = 0
+    for piece in [*pieces, None]:
+        now = datetime.now(UTC)
+        for delta in reader.receive_eof() if piece is None else reader.receive_data(piece):
+            stamped = MessageDelta("run", seq, delta, now)
+            admit(stamped)
+            consume(stamped)
+            seq += 1
+    return assembler.build_final_message()
+
+
+# -- over HTTP
+
+
+def serve(pipe: Connection) -> None:
+    """A server of these streams in a process of its own, so that its CPU is not counted."""
+    from aiohttp import web  # noqa: PLC0415 - only the server needs it
+
+    bodies: dict[str, list[bytes]] = {}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        name, content, events = request.match_info["name"], request.match_info["content"], request.match_info["events"]
+        key = f"{name}/{content}/{events}"
+        if key not in bodies:
+            bodies[key] = chunks(stream(name, content, int(events)))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for piece in bodies[key]:
+            await response.write(piece)
+        await response.write_eof()
+        return response
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_post("/{name}/{content}/{events}/{rest:.*}", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        pipe.send(runner.addresses[0][1])
+        await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+VENDORS = {"messages": "anthropic", "chat": "openai-chat", "responses": "openai"}
+
+
+def over_http(port: int, name: str, content: str, events: int, at_once: int = 1) -> Callable[[], object]:
+    import weft.models  # noqa: PLC0415 - needs the extra http
+
+    async def one(model: Any) -> Message:
+        assembler = MessageAssembler()
+        async for delta in model.stream([user("go")]):
+            assembler.consume(delta)
+        return assembler.build_final_message()
+
+    async def main() -> None:
+        base = f"http://127.0.0.1:{port}/{name}/{content}/{events}"
+        async with weft.models.model(f"{VENDORS[name]}:m", base_url=base, api_key="none") as model:
+            await asyncio.gather(*(one(model) for _ in range(at_once)))
+
+    return lambda: asyncio.run(main())
+
+
+def main() -> None:
+    print(f"{'format':10} {'content':10} {'(a) floor':>10} {'(b) memory':>11} {'(c) http':>9} {'b/a':>6} {'c/a':>6}")
+    near, far = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(far,), daemon=True)
+    server.start()
+    port = near.recv()
+    try:
+        for name in FORMATS:
+            for content in CONTENTS:
+                pieces = chunks(stream(name, content, EVENTS))
+                a = cpu_per_event(lambda n=name, p=pieces: floor(n, p), EVENTS)
+                b = cpu_per_event(lambda n=name, p=pieces: weft_from_memory(n, p), EVENTS)
+                c = cpu_per_event(over_http(port, name, content, EVENTS), EVENTS)
+                print(f"{name:10} {content:10} {a:10.2f} {b:11.2f} {c:9.2f} {b / a:6.2f} {c / a:6.2f}")
+        print("\n(b) by length of the stream, text")
+        for name in FORMATS:
+            costs = []
+            for events in (500, 2000, 8000, 32000):
+                pieces = chunks(stream(name, "text", events))
+                costs.append(cpu_per_event(lambda n=name, p=pieces: weft_from_memory(n, p), events))
+            shown = "  ".join(f"{cost:.2f}" for cost in costs)
+            print(f"{name:10} {shown}   largest / smallest: {max(costs) / min(costs):.2f}")
+        print("\n200 streams of 2,000 events at once, chat text")
+        cost = cpu_per_event(over_http(port, "chat", "text", 2000, at_once=200), 200 * 2000, rounds=1)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(f"{cost:.2f} microseconds per event; this process has used at most {peak:.0f} MB")
+    finally:
+        server.terminate()
+        server.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,403 @@
+"""A request as the body of Converse and back, one rule at a time."""
+
+import json
+from typing import Any
+
+import pytest
+
+from weft.config import ModelConfig, SpecificTool, ToolSpec
+from weft.encode.bedrock_converse import encode, read_request
+from weft.encode.request import Losses, Request
+from weft.errors import PartValidationError
+from weft.messages import Message, assistant, system, tool, user
+from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+
+CLAUDE = "anthropic.claude-sonnet-4-6"
+CALL = ToolCall("c1", "add", {"a": 1})
+CALL_SAID = {"toolUse": {"toolUseId": "c1", "name": "add", "input": {"a": 1}}}
+PICTURE = Image("image/png", data=b"\0\0\0")
+PICTURE_SAID = {"image": {"format": "png", "source": {"bytes": "AAAA"}}}
+
+
+def carried(model: str = CLAUDE, **data: Any) -> Continuation:
+    return Continuation("bedrock", model, data)
+
+
+def body_of(*messages: Message, losses: Losses | None = None, tools: Any = (), **settings: Any) -> dict[str, Any]:
+    config = ModelConfig(settings.pop("model_id", CLAUDE), **settings)
+    request = Request(messages=messages, config=config, tools=tools, provider="bedrock")
+    return encode(request, losses or Losses("bedrock"))
+
+
+def lost_by(*messages: Message, **settings: Any) -> list[str]:
+    losses = Losses("bedrock")
+    body_of(*messages, losses=losses, **settings)
+    return [loss.what for loss in losses.found]
+
+
+def messages_of(*messages: Message) -> list[dict[str, Any]]:
+    said: list[dict[str, Any]] = body_of(*messages)["messages"]
+    return said
+
+
+def content_of(message: Message) -> list[dict[str, Any]]:
+    [said] = messages_of(message)
+    content: list[dict[str, Any]] = said["content"]
+    return content
+
+
+# -- the conversation
+
+
+def test_neighbours_of_one_role_are_one_message_and_results_are_the_users() -> None:
+    results = tool(ToolResult("c1", "2"))
+    assert body_of(system("Be brief."), user("Hi"), assistant("I add."), assistant(CALL), results, user("Well?")) == {
+        "messages": [
+            {"role": "user", "content": [{"text": "Hi"}]},
+            {"role": "assistant", "content": [{"text": "I add."}, CALL_SAID]},
+            {
+                "role": "user",
+                "content": [{"toolResult": {"toolUseId": "c1", "content": [{"text": "2"}]}}, {"text": "Well?"}],
+            },
+        ],
+        "system": [{"text": "Be brief."}],
+        "toolConfig": {"tools": [{"toolSpec": {"name": "add", "inputSchema": {"json": {"type": "object"}}}}]},
+    }
+
+
+def test_a_system_message_inside_the_conversation_is_said_by_the_user() -> None:
+    said = user("Hi"), system("Now in verse.")
+    assert messages_of(*said)[0]["content"] == [{"text": "Hi"}, {"text": "<system>\nNow in verse.\n</system>"}]
+    assert lost_by(*said) == ["the system role"]
+    assert messages_of(user("Hi"), Message("system", ())) == [{"role": "user", "content": [{"text": "Hi"}]}]
+
+
+def test_a_message_with_nothing_left_to_say_is_not_sent() -> None:
+    """003-7.2.3: ignored text never reaches a model."""
+    silent = assistant(Text("x", ignored=True), Thinking("y", ignored=True), "")
+    assert messages_of(silent) == []
+
+
+def test_settings_and_extra_settings() -> None:
+    extra = {"inferenceConfig": {"topK": 5}, "guardrailConfig": {"guardrailIdentifier": "g"}}
+    body = body_of(max_tokens=9, stop_sequences=("x",), extra=extra, model_id="amazon.nova-lite-v1:0")
+    assert body == {
+        "messages": [],
+        "inferenceConfig": {"maxTokens": 9, "stopSequences": ["x"], "topK": 5},
+        "guardrailConfig": {"guardrailIdentifier": "g"},
+    }
+    assert lost_by(seed=1, parallel_tool_calls=False) == ["the seed", "one call at a time"]
+
+
+# -- parts
+
+
+def test_signed_and_redacted_thinking_goes_back_exactly() -> None:
+    """D-3.9."""
+    signed = Thinking("Hm.", continuation=carried(reasoningText={"signature": "sig"}))
+    redacted = Thinking("", continuation=carried(redactedContent="AAAA"))
+    assert content_of(assistant(signed, redacted, "Hi")) == [
+        {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "sig"}}},
+        {"reasoningContent": {"redactedContent": "AAAA"}},
+        {"text": "Hi"},
+    ]
+
+
+def test_thinking_goes_to_models_that_take_it() -> None:
+    """Unsigned thinking to the same model, signed thinking to the same family, none to others (D-3.9.2)."""
+    other = "anthropic.claude-opus-4-6-v1:0"
+    signed = Thinking("Hm.", continuation=carried(other, reasoningText={"signature": "sig"}))
+    unsigned = Thinking("Hm.", continuation=carried(other, reasoningText={}))
+    assert lost_by(assistant(signed, "Hi")) == []
+    assert lost_by(assistant(signed, "Hi"), model_id="amazon.nova-lite-v1:0") == ["thinking"]
+    assert lost_by(assistant(unsigned, "Hi")) == ["thinking"]
+    assert lost_by(assistant(unsigned, "Hi"), model_id=other) == []
+    assert lost_by(assistant(Thinking("Hm.", continuation=carried("", reasoningText={})), "Hi")) == []
+    assert lost_by(assistant(Thinking("by hand"), "Hi")) == ["thinking"]
+    foreign = Thinking("Oh.", continuation=Continuation("else", CLAUDE, {"reasoningText": {}}))
+    assert lost_by(assistant(foreign, "Hi")) == ["continuation data", "thinking"]
+
+
+def test_citations_go_back_with_their_text() -> None:
+    cited = Text("Hi", continuation=carried(citations=[{"title": "t"}]))
+    assert content_of(assistant(cited)) == [
+        {"citationsContent": {"content": [{"text": "Hi"}], "citations": [{"title": "t"}]}}
+    ]
+
+
+def test_media_are_blocks_by_their_type() -> None:
+    files = [
+        FileRef("film.mp4", mime_type="video/mp4", url="s3://bucket/film.mp4"),
+        FileRef("song.mp3", mime_type="audio/mpeg", data=b"\0\0\0"),
+        FileRef("dir/my_notes (1).md", data=b"\0\0\0"),
+        FileRef("my notes (1).py", mime_type="text/x-python", data=b"\0\0\0"),
+        FileRef("?", mime_type="application/json", data=b"\0\0\0"),
+    ]
+    source = {"bytes": "AAAA"}
+    assert content_of(user("Look", PICTURE, *files)) == [
+        {"text": "Look"},
+        PICTURE_SAID,
+        {"video": {"format": "mp4", "source": {"s3Location": {"uri": "s3://bucket/film.mp4"}}}},
+        {"audio": {"format": "mp3", "source": source}},
+        {"document": {"name": "my notes (1)", "format": "md", "source": source}},
+        {"document": {"name": "my notes (1) (2)", "format": "txt", "source": source}},
+        {"document": {"name": "document", "format": "txt", "source": source}},
+    ]
+
+
+def test_media_that_converse_does_not_take_are_lost() -> None:
+    strange = FileRef("a.zip", mime_type="application/zip", data=b"x"), FileRef("b")
+    assert lost_by(user(*strange, Image("image/png", url="https://x/y.png"), Image("", data=b"x"))) == [
+        "file_ref",
+        "file_ref",
+        "image",
+        "image",
+    ]
+
+
+def test_a_document_is_never_without_text() -> None:
+    document = FileRef("a.pdf", mime_type="application/pdf", data=b"x")
+    assert content_of(user(document))[-1] == {"text": "(see the document)"}
+    assert "document" in content_of(user("Look", document))[-1]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("fine", [{"text": "fine"}]),
+        ("", [{"text": "(no output)"}]),
+        ({"sum": 2}, [{"json": {"sum": 2}}]),
+        ((Text("see"), PICTURE), [{"text": "see"}, PICTURE_SAID]),
+        ((), [{"text": "(no output)"}]),
+    ],
+)
+def test_results_hold_text_objects_and_media(content: Any, said: list[Any]) -> None:
+    assert content_of(tool(ToolResult("c1", content))) == [{"toolResult": {"toolUseId": "c1", "content": said}}]
+
+
+def test_a_failed_result_says_so_and_what_results_may_not_hold_follows_them() -> None:
+    song = FileRef("song.mp3", mime_type="audio/mpeg", data=b"\0\0\0")
+    assert content_of(tool(ToolResult("c1", (Text("here"), song)), ToolResult("c2", "no", is_error=True))) == [
+        {"toolResult": {"toolUseId": "c1", "content": [{"text": "here"}]}},
+        {"toolResult": {"toolUseId": "c2", "content": [{"text": "no"}], "status": "error"}},
+        {"audio": {"format": "mp3", "source": {"bytes": "AAAA"}}},
+    ]
+
+
+def test_bad_arguments_are_empty_and_a_loss() -> None:
+    bad = ToolCall("c1", "add", {}, raw_args_text="{")
+    assert content_of(assistant(bad)) == [{"toolUse": {"toolUseId": "c1", "name": "add", "input": {}}}]
+    assert lost_by(assistant(bad)) == ["arguments that are no JSON object"]
+
+
+def test_a_tool_of_the_provider_goes_back_with_its_result() -> None:
+    """D-3.10: under the id that the provider knows."""
+    block = {"toolUseId": "p1", "content": [{"text": "2"}], "status": "success"}
+    own = carried(type="server_tool_use", callId="p1", toolResult=block)
+    call = ToolCall("local-1", "code", {}, executed_by="provider", continuation=own)
+    assert content_of(assistant(call)) == [
+        {"toolUse": {"toolUseId": "p1", "name": "code", "input": {}, "type": "server_tool_use"}},
+        {"toolResult": block},
+    ]
+    assert "toolConfig" not in body_of(assistant(call))
+    assert lost_by(assistant(ToolCall("c", "image_output", {}, executed_by="provider"))) == ["the call of image_output"]
+
+
+# -- tools
+
+
+def test_tools_and_the_choice_among_them() -> None:
+    spec = ToolSpec("add", {"type": "object"}, description="Adds.", strict=True)
+    native = ToolSpec("code", {}, native=carried(systemTool={"name": "code"}))
+    foreign = ToolSpec("search", {}, native=Continuation("else", "m", {"x": 1}))
+    config = body_of(tools=(spec, native, foreign), tool_choice="required")["toolConfig"]
+    assert config == {
+        "tools": [
+            {
+                "toolSpec": {
+                    "name": "add",
+                    "inputSchema": {"json": {"type": "object"}},
+                    "description": "Adds.",
+                    "strict": True,
+                }
+            },
+            {"systemTool": {"name": "code"}},
+        ],
+        "toolChoice": {"any": {}},
+    }
+    assert body_of(tools=(spec,), tool_choice=SpecificTool("add"))["toolConfig"]["toolChoice"] == {
+        "tool": {"name": "add"}
+    }
+    assert body_of(tools=(spec,), tool_choice="auto")["toolConfig"]["toolChoice"] == {"auto": {}}
+    assert lost_by(tools=(foreign,)) == ["continuation data"]
+
+
+def test_no_tool_is_offered_for_the_choice_none_unless_the_history_needs_it() -> None:
+    spec = ToolSpec("add", {})
+    assert "toolConfig" not in body_of(user("Hi"), tools=(spec,), tool_choice="none")
+    history = assistant(CALL), tool(ToolResult("c1", "2"))
+    body = body_of(*history, tools=(spec,), tool_choice="none")
+    assert body["toolConfig"] == {"tools": [{"toolSpec": {"name": "add", "inputSchema": {"json": {}}}}]}
+    assert lost_by(*history, tools=(spec,), tool_choice="none") == ["that no tool may be called"]
+    assert lost_by(*history, tool_choice="none") == []
+
+
+# -- reading
+
+
+BODY: dict[str, Any] = {
+    "messages": [
+        {
+            "role": "user",
+            "content": [
+                {"text": "Look"},
+                {"cachePoint": {"type": "default"}},
+                PICTURE_SAID,
+                {"image": {"format": "tiff", "source": {"bytes": "AAAA"}}},
+                {"document": {"name": "Notes", "format": "txt", "source": {"bytes": "AAAA"}}},
+                {"document": {"name": "Said", "source": {"text": "words"}, "citations": {"enabled": True}}},
+                {"video": {"format": "mp4", "source": {"s3Location": {"uri": "s3://b/k", "bucketOwner": "1"}}}},
+                {"guardContent": {"text": {"text": "guarded", "qualifiers": ["query"]}}},
+                {"guardContent": {"image": {"format": "png", "source": {"bytes": "AAAA"}}}},
+                {"searchResult": {"source": "s", "title": "t", "content": []}},
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": [
+                {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "sig"}}},
+                {"reasoningContent": {"redactedContent": "AAAA"}},
+                {"citationsContent": {"content": [{"text": "a"}], "citations": [{"title": "t"}]}},
+                {"citationsContent": {"content": [{"text": "a"}, {"text": "b"}]}},
+                {"toolUse": {"toolUseId": "p1", "name": "code", "input": {}, "type": "server_tool_use"}},
+                {"toolResult": {"toolUseId": "p1", "content": [{"text": "2"}], "type": "code_result"}},
+                {"toolResult": {"toolUseId": "p0", "content": []}},
+                {"image": {"format": "png", "source": {"bytes": "AAAA"}}},
+                {"text": ""},
+                CALL_SAID,
+                {"toolUse": {"toolUseId": "c2", "name": "now", "input": {}, "mood": "odd"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"toolResult": {"toolUseId": "c1", "content": [{"json": {"sum": 2}}], "status": "error"}},
+                {"cachePoint": {"type": "default", "ttl": "1h"}},
+                {
+                    "toolResult": {
+                        "toolUseId": "c2",
+                        "content": [{"text": "noon"}, {"json": [1]}, PICTURE_SAID],
+                        "mood": 1,
+                    }
+                },
+                {"toolResult": {"toolUseId": "c3", "content": []}},
+                {"toolResult": {"toolUseId": "c4", "content": [PICTURE_SAID]}},
+                {"text": "Well?"},
+            ],
+        },
+        {"role": "system", "content": [{"toolAddition": {"tool": {"name": "x"}}}, {"text": "New tool."}]},
+    ],
+    "system": [{"text": "Be brief."}, {"cachePoint": {"type": "default"}}, {"guardContent": {"text": {"text": "g"}}}],
+    "inferenceConfig": {"maxTokens": 9, "topP": 0.5, "stopSequences": ["x"], "topK": 3},
+    "toolConfig": {
+        "tools": [
+            {"toolSpec": {"name": "add", "inputSchema": {"json": {}}, "mood": "odd"}},
+            {"systemTool": {"name": "code"}},
+            {"cachePoint": {"type": "default"}},
+            {"brandNew": 1},
+        ],
+        "toolChoice": {"tool": {"name": "add"}},
+        "mood": "odd",
+    },
+    "outputConfig": {
+        "textFormat": {"type": "json_schema", "structure": {"jsonSchema": {"name": "N", "schema": "{}"}}},
+        "effort": "low",
+    },
+    "guardrailConfig": {"guardrailIdentifier": "g"},
+}
+
+
+def test_a_body_comes_back_as_it_was() -> None:
+    before = json.dumps(BODY)
+    request = read_request(BODY, provider="bedrock", model_id=CLAUDE)
+    losses = Losses("bedrock")
+    assert encode(request, losses) == BODY
+    assert not losses.found
+    assert json.dumps(BODY) == before
+    assert [message.role for message in request.messages] == ["system", "user", "assistant", "tool", "user", "system"]
+    assert request.config.output_schema == {}
+    assert request.messages[2].tool_calls[0].result == ToolResult("p1", "2")
+
+
+def test_a_body_that_says_the_same_with_more_words_is_read_alike() -> None:
+    said = {"toolUseId": "c1", "content": [{"text": "2"}], "status": "success"}
+    body = {"modelId": "m", "messages": [{"role": "user", "content": [{"toolResult": said}]}], "system": []}
+    [message] = read_request(body, provider="bedrock").messages
+    assert message == tool(ToolResult("c1", "2"))
+
+
+@pytest.mark.parametrize("choice", [{"auto": {}}, {"any": {}}, {"never": {}}, None])
+def test_choices_come_back_as_they_were(choice: Any) -> None:
+    config = {"tools": [{"toolSpec": {"name": "add", "inputSchema": {"json": {}}}}], "toolChoice": choice}
+    body = {"messages": [], "toolConfig": {key: value for key, value in config.items() if value is not None}}
+    assert encode(read_request(body, provider="bedrock", model_id=CLAUDE), Losses("bedrock")) == body
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": {"schema": '{"type":"object"}'}}}},
+        {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": {"schema": "{"}}}},
+        {"effort": "low"},
+    ],
+)
+def test_schemas_come_back_as_they_were(output: Any) -> None:
+    body = {"messages": [], "outputConfig": output}
+    assert encode(read_request(body, provider="bedrock", model_id=CLAUDE), Losses("bedrock")) == body
+
+
+def test_ids_that_were_rewritten_are_rewritten_in_kept_blocks_too() -> None:
+    """`repair` gives calls ids that the provider takes; a block kept beside the part must not bring back the old."""
+    call = ToolCall("new", "now", {}, continuation=carried(block={"toolUse": {"toolUseId": "old", "mood": 1}}))
+    result = ToolResult("new", "", continuation=carried(block={"toolResult": {"toolUseId": "old", "content": []}}))
+    assert content_of(assistant(call)) == [{"toolUse": {"toolUseId": "new", "mood": 1}}]
+    assert content_of(tool(result)) == [{"toolResult": {"toolUseId": "new", "content": []}}]
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ([], "$"),
+        ({"messages": []}, "$.modelId"),
+        ({"modelId": "m"}, "$.messages"),
+        ({"modelId": "m", "messages": [{"role": "king", "content": []}]}, "$.messages[0].role"),
+        ({"modelId": "m", "messages": [{"role": "user", "content": "Hi"}]}, "$.messages[0].content"),
+        ({"modelId": "m", "messages": [{"role": "user", "content": [{}]}]}, "$.messages[0].content[0]"),
+        ({"modelId": "m", "messages": [{"role": "user", "content": [{"text": 1}]}]}, "$.messages[0].content[0].text"),
+        (
+            {"modelId": "m", "messages": [{"role": "user", "content": [CALL_SAID]}]},
+            "$.messages[0].parts[0]",
+        ),
+        (
+            {"modelId": "m", "messages": [{"role": "user", "content": [{"image": {"source": {"bytes": "?"}}}]}]},
+            "$.messages[0].content[0].image.source.bytes",
+        ),
+        (
+            {"modelId": "m", "messages": [{"role": "user", "content": [{"image": {"source": {"s3Location": {}}}}]}]},
+            "$.messages[0].content[0].image.source.s3Location.uri",
+        ),
+        ({"modelId": "m", "messages": [], "inferenceConfig": {"maxTokens": "9"}}, "$.inferenceConfig.maxTokens"),
+        ({"modelId": "m", "messages": [], "toolConfig": {"tools": [{}]}}, "$.toolConfig.tools[0]"),
+        (
+            {
+                "modelId": "m",
+                "messages": [{"role": "user", "content": [{"toolResult": {"toolUseId": "c", "content": [{}]}}]}],
+            },
+            "$.messages[0].content[0].toolResult.content[0]",
+        ),
+    ],
+)
+def test_what_is_no_body_is_refused_with_its_place(body: Any, path: str) -> None:
+    with pytest.raises(PartValidationError) as caught:
+        read_request(body, provider="bedrock")
+    assert caught.value.path == path

@@ -1,0 +1,514 @@
+"""Bodies of generateContent: what is sent, what is lost, and what is read back."""
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from weft.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
+from weft.encode.gemini_generate import encode, read_request
+from weft.encode.request import Losses, Request
+from weft.errors import PartValidationError
+from weft.messages import Message, assistant, system, tool, user
+from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+
+Json = dict[str, Any]
+OLD, NEW = "gemini-2.5-flash", "gemini-3-pro-preview"
+PNG = b64encode(b"picture").decode()
+SCHEMA: Json = {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
+def sent(
+    *messages: Message, model: str = OLD, tools: tuple[ToolSpec, ...] = (), lost: int = 0, **settings: Any
+) -> Json:
+    """The body; exactly so many losses are expected."""
+    losses = Losses("google")
+    config = ModelConfig(model, **settings)
+    body = encode(Request(messages=messages, config=config, tools=tools, provider="google"), losses)
+    assert len(losses.found) == lost, losses.found
+    return body
+
+
+def contents(*messages: Message, model: str = OLD, lost: int = 0) -> list[Json]:
+    found: list[Json] = sent(*messages, model=model, lost=lost)["contents"]
+    return found
+
+
+def own(**data: Any) -> Continuation:
+    return Continuation("google", OLD, data)
+
+
+FOREIGN = Continuation("anthropic", "claude", {"signature": "x"})
+
+
+# -- who speaks
+
+
+def test_roles_are_user_and_model_and_the_system_stands_apart() -> None:
+    body = sent(system("Be kind."), system("Be brief."), user("hi"), assistant("hello"), user("bye"))
+    assert body == {
+        "contents": [
+            {"role": "user", "parts": [{"text": "hi"}]},
+            {"role": "model", "parts": [{"text": "hello"}]},
+            {"role": "user", "parts": [{"text": "bye"}]},
+        ],
+        "systemInstruction": {"parts": [{"text": "Be kind."}, {"text": "Be brief."}]},
+    }
+
+
+def test_a_system_message_in_mid_conversation_is_said_by_the_user() -> None:
+    assert contents(user("hi"), system("Now in French."), lost=1)[1] == {
+        "role": "user",
+        "parts": [{"text": "Now in French."}],
+    }
+
+
+def test_text_that_is_ignored_or_empty_is_not_sent() -> None:
+    message = user(Text("secret", ignored=True), Text(""))
+    assert contents(message, user("hi")) == [{"role": "user", "parts": [{"text": "hi"}]}]
+
+
+# -- media
+
+
+def test_media_go_inline_or_by_address() -> None:
+    message = user(
+        Image("image/png", data=b"picture"),
+        Image("image/png", url=f"data:image/gif;base64,{PNG}"),
+        Image("image/jpeg", url="https://x/y.jpg"),
+        FileRef("a.pdf", mime_type="application/pdf", data=b"picture"),
+        FileRef("a.bin", data=b"picture"),
+        FileRef("v", url="gs://b/v"),
+    )
+    [content] = contents(message)
+    assert content["parts"] == [
+        {"inlineData": {"mimeType": "image/png", "data": PNG}},
+        {"inlineData": {"mimeType": "image/gif", "data": PNG}},
+        {"fileData": {"mimeType": "image/jpeg", "fileUri": "https://x/y.jpg"}},
+        {"inlineData": {"mimeType": "application/pdf", "data": PNG}},
+        {"inlineData": {"mimeType": "application/octet-stream", "data": PNG}},
+        {"fileData": {"fileUri": "gs://b/v"}},
+    ]
+
+
+def test_a_file_without_content_is_a_loss() -> None:
+    assert contents(user("see", FileRef("notes.txt")), lost=1)[0]["parts"] == [{"text": "see"}]
+
+
+# -- what the model said
+
+
+def test_signatures_go_back_on_their_parts_and_metadata_stays() -> None:
+    """D-3.9."""
+    message = assistant(
+        Thinking("hm", continuation=own(thought=True)),
+        Text("a", continuation=own(groundingMetadata={"x": 1})),
+        Text("", continuation=own(thoughtSignature="s")),
+    )
+    assert contents(user("hi"), message)[1]["parts"] == [
+        {"text": "hm", "thought": True},
+        {"text": "a"},
+        {"text": "", "thoughtSignature": "s"},
+    ]
+
+
+def test_thinking_of_others_is_a_loss() -> None:
+    thoughts = (Thinking("a", continuation=FOREIGN), Thinking("b"), Thinking("c", ignored=True))
+    assert contents(user("hi"), assistant(*thoughts, "d"), lost=2)[1]["parts"] == [{"text": "d"}]
+
+
+def test_a_call_goes_back_with_the_id_and_signature_gemini_gave_it() -> None:
+    call = ToolCall("x7", "f", {"a": 1}, continuation=own(id="x7", thoughtSignature="s"))
+    answer = tool(ToolResult("x7", "done"))
+    assert contents(user("hi"), assistant(call), answer, model=NEW)[1:] == [
+        {
+            "role": "model",
+            "parts": [{"functionCall": {"id": "x7", "name": "f", "args": {"a": 1}}, "thoughtSignature": "s"}],
+        },
+        {"role": "user", "parts": [{"functionResponse": {"id": "x7", "name": "f", "response": {"output": "done"}}}]},
+    ]
+
+
+def test_the_first_call_of_another_model_gets_the_documented_placeholder() -> None:
+    calls = (ToolCall("a", "f", {}), ToolCall("b", "f", {}, continuation=FOREIGN))
+    new, old = (contents(user("hi"), assistant(*calls), model=model, lost=1)[1]["parts"] for model in (NEW, OLD))
+    bare = {"functionCall": {"name": "f", "args": {}}}
+    assert new == [{**bare, "thoughtSignature": "skip_thought_signature_validator"}, bare]
+    assert old == [bare, bare]
+
+
+@pytest.mark.parametrize(("model", "signs"), [("gemini-flash-latest", True), ("gemma-3-27b-it", False)])
+def test_only_gemini_from_three_on_needs_signatures(model: str, signs: bool) -> None:
+    [part] = contents(user("hi"), assistant(ToolCall("a", "f", {})), model=model)[1]["parts"]
+    assert ("thoughtSignature" in part) is signs
+
+
+def test_arguments_that_do_not_parse_are_sent_as_none() -> None:
+    call = ToolCall("a", "f", {}, raw_args_text='{"a":')
+    assert contents(user("hi"), assistant(call), lost=1)[1]["parts"] == [{"functionCall": {"name": "f", "args": {}}}]
+
+
+def test_googles_own_calls_go_back_as_they_came() -> None:
+    """D-3.10."""
+    part, result = {"executableCode": {"code": "1"}, "thoughtSignature": "s"}, {"codeExecutionResult": {"output": "1"}}
+    call = ToolCall(
+        "a",
+        "code_execution",
+        {},
+        executed_by="provider",
+        result=ToolResult("a", "1"),
+        continuation=own(part=part, resultPart=result),
+    )
+    assert contents(user("hi"), assistant(call))[1]["parts"] == [part, result]
+
+
+@pytest.mark.parametrize("continuation", [FOREIGN, None])
+def test_calls_that_others_executed_are_a_loss(continuation: Continuation | None) -> None:
+    call = ToolCall("a", "web_search", {}, executed_by="provider", continuation=continuation)
+    assert len(contents(user("hi"), assistant(call), lost=1)) == 1
+
+
+def test_a_generated_picture_goes_back_inline() -> None:
+    kept = own(part={"inlineData": {"mimeType": "image/png"}, "thoughtSignature": "s"})
+    picture = ToolResult("a", (Image("image/png", data=b"picture"),))
+    call = ToolCall("a", "image_output", {}, executed_by="provider", result=picture, continuation=kept)
+    assert contents(user("hi"), assistant(call))[1]["parts"] == [
+        {"inlineData": {"mimeType": "image/png", "data": PNG}, "thoughtSignature": "s"}
+    ]
+
+
+def test_a_picture_that_is_gone_leaves_its_part() -> None:
+    part = {"inlineData": {"mimeType": "image/png"}}
+    calls = [
+        ToolCall("a", "x", {}, executed_by="provider", result=result, continuation=own(part=part))
+        for result in (ToolResult("a", (Text("gone"),)), None)
+    ]
+    assert [contents(user("hi"), assistant(call))[1]["parts"] for call in calls] == [[part], [part]]
+
+
+# -- what tools answered
+
+CALLS = assistant(ToolCall("a", "f", {}), ToolCall("b", "g", {}))
+
+
+def responses(*results: ToolResult, model: str = OLD, lost: int = 0) -> list[Json]:
+    return contents(user("hi"), CALLS, *map(tool, results), model=model, lost=lost)[2:]
+
+
+def test_all_responses_to_one_turn_stand_in_one_content() -> None:
+    found = responses(ToolResult("a", {"k": 1}), ToolResult("b", "no", is_error=True), ToolResult("lost", "?"))
+    assert found == [
+        {
+            "role": "user",
+            "parts": [
+                {"functionResponse": {"name": "f", "response": {"k": 1}}},
+                {"functionResponse": {"name": "g", "response": {"error": "no"}}},
+                {"functionResponse": {"name": "lost", "response": {"output": "?"}}},
+            ],
+        }
+    ]
+
+
+PICTURES = (
+    Text("look"),
+    Text("secret", ignored=True),
+    Image("image/png", data=b"picture"),
+    Image("image/bmp", data=b"picture"),
+    Image("image/png", url="https://x/y.png"),
+    Image("image/png", url="gs://b/y.png"),
+    FileRef("nothing"),
+)
+
+
+def test_new_models_take_pictures_inside_a_response() -> None:
+    first, moved = responses(ToolResult("a", PICTURES), model=NEW, lost=1)
+    [part] = first["parts"]
+    assert part["functionResponse"] == {
+        "name": "f",
+        "response": {"output": "look"},
+        "parts": [
+            {"inlineData": {"mimeType": "image/png", "data": PNG}},
+            {"fileData": {"mimeType": "image/png", "fileUri": "gs://b/y.png"}},
+        ],
+    }
+    assert [next(iter(part)) for part in moved["parts"]] == ["text", "inlineData", "fileData"]
+
+
+def test_for_old_models_pictures_follow_the_responses() -> None:
+    first, moved, last = contents(
+        user("hi"), CALLS, tool(ToolResult("a", PICTURES[:3]), ToolResult("b", "x")), user("so?")
+    )[2:]
+    assert [part["functionResponse"]["name"] for part in first["parts"]] == ["f", "g"]
+    assert moved["parts"][1] == {"inlineData": {"mimeType": "image/png", "data": PNG}}
+    assert last["parts"] == [{"text": "so?"}]
+
+
+def test_a_response_of_pictures_alone_has_no_output() -> None:
+    [content] = responses(ToolResult("a", (Image("image/png", data=b"picture"),)), model=NEW)
+    assert content["parts"][0]["functionResponse"]["response"] == {}
+
+
+# -- tools and settings
+
+
+def test_functions_are_declared_together_and_native_tools_as_they_are() -> None:
+    tools = (
+        ToolSpec("f", SCHEMA, description="F", extra={"behavior": "BLOCKING"}),
+        ToolSpec("g", {}),
+        ToolSpec("googleSearch", {}, native=own(googleSearch={})),
+        ToolSpec("web_search", {}, native=FOREIGN),
+        ToolSpec("h", {}),
+    )
+    assert sent(user("hi"), tools=tools, lost=1)["tools"] == [
+        {
+            "functionDeclarations": [
+                {"name": "f", "description": "F", "parametersJsonSchema": SCHEMA, "behavior": "BLOCKING"},
+                {"name": "g"},
+            ]
+        },
+        {"googleSearch": {}},
+        {"functionDeclarations": [{"name": "h"}]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("choice", "strict", "wire"),
+    [
+        ("auto", False, {"mode": "AUTO"}),
+        ("required", True, {"mode": "ANY"}),
+        ("none", False, {"mode": "NONE"}),
+        (SpecificTool("f"), True, {"mode": "ANY", "allowedFunctionNames": ["f"]}),
+        ("auto", True, {"mode": "VALIDATED"}),
+        (None, True, {"mode": "VALIDATED"}),
+    ],
+)
+def test_the_choice_of_tools_is_a_mode(choice: Any, strict: bool, wire: Json) -> None:
+    body = sent(user("hi"), tools=(ToolSpec("f", {}, strict=strict),), tool_choice=choice)
+    assert body["toolConfig"] == {"functionCallingConfig": wire}
+
+
+def test_settings_stand_in_the_generation_config_and_extra_beside_them() -> None:
+    body = sent(
+        user("hi"),
+        temperature=0.5,
+        top_p=0.9,
+        max_tokens=10,
+        stop_sequences=("x",),
+        seed=7,
+        output_schema=SCHEMA,
+        extra={"generationConfig": {"topK": 3}, "safetySettings": [], "toolConfig": {"x": 1}},
+    )
+    assert body["generationConfig"] == {
+        "temperature": 0.5,
+        "topP": 0.9,
+        "maxOutputTokens": 10,
+        "stopSequences": ["x"],
+        "seed": 7,
+        "responseMimeType": "application/json",
+        "responseJsonSchema": SCHEMA,
+        "topK": 3,
+    }
+    assert (body["safetySettings"], body["toolConfig"]) == ([], {"x": 1})
+
+
+def test_one_call_at_a_time_cannot_be_asked_for() -> None:
+    tools = (ToolSpec("f", {}),)
+    assert "toolConfig" not in sent(user("hi"), tools=tools, parallel_tool_calls=False, lost=1)
+
+
+@pytest.mark.parametrize(
+    ("model", "thinking", "wire"),
+    [
+        (OLD, ThinkingConfig(), {"includeThoughts": True}),
+        (NEW, ThinkingConfig(), {"includeThoughts": True}),
+        (OLD, ThinkingConfig(budget_tokens=0), {"thinkingBudget": 0}),
+        (NEW, ThinkingConfig(budget_tokens=512), {"thinkingBudget": 512, "includeThoughts": True}),
+        (OLD, ThinkingConfig(effort="none"), {"thinkingBudget": 0}),
+        ("gemini-2.5-pro", ThinkingConfig(effort="none"), {"thinkingBudget": 128, "includeThoughts": True}),
+        (OLD, ThinkingConfig(effort="medium"), {"thinkingBudget": 8192, "includeThoughts": True}),
+        (NEW, ThinkingConfig(effort="minimal"), {"thinkingLevel": "low", "includeThoughts": True}),
+        ("gemini-3-flash", ThinkingConfig(effort="none"), {"thinkingLevel": "minimal", "includeThoughts": True}),
+        ("gemini-3-flash", ThinkingConfig(effort="low"), {"thinkingLevel": "low", "includeThoughts": True}),
+        (NEW, ThinkingConfig(effort="max"), {"thinkingLevel": "high", "includeThoughts": True}),
+    ],
+)
+def test_thinking_is_a_level_or_a_budget(model: str, thinking: ThinkingConfig, wire: Json) -> None:
+    assert sent(user("hi"), model=model, thinking=thinking)["generationConfig"]["thinkingConfig"] == wire
+
+
+# -- reading
+
+
+def read(body: Json, model: str = OLD) -> Request:
+    return read_request(body, provider="google", model_id=model)
+
+
+def round_trip(body: Json, model: str = OLD) -> Json:
+    losses = Losses("google")
+    again = encode(read(body, model), losses)
+    assert losses.found == []
+    return again
+
+
+def with_parts(*parts: Json, role: str = "user") -> Json:
+    return {"contents": [{"role": role, "parts": list(parts)}]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        with_parts(
+            {"text": "a", "partMetadata": {"my_key": 1}}, {"inlineData": {"mimeType": "audio/mp3", "data": PNG}}
+        ),
+        with_parts({"fileData": {"fileUri": "u"}, "videoMetadata": {"fps": 1}}),
+        with_parts({"inlineData": {"mimeType": "image/png", "data": PNG, "displayName": "p"}}),
+        with_parts({"text": "a", "thought": True, "thoughtSignature": "s"}, {"text": "b"}, role="model"),
+        with_parts({"inlineData": {"mimeType": "image/png", "data": PNG}, "thoughtSignature": "s"}, role="model"),
+        with_parts({"fileData": {"fileUri": "gs://b/v"}}, role="model"),
+        with_parts(
+            {"executableCode": {"code": "1", "language": "PYTHON"}},
+            {"codeExecutionResult": {"outcome": "OUTCOME_FAILED", "output": "x"}},
+            {"toolCall": {"toolType": "FILE_SEARCH", "id": "t"}},
+            {"toolResponse": {"id": "t", "response": {"a": 1}}, "thoughtSignature": "s"},
+            role="model",
+        ),
+        with_parts({"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "x"}}, role="model"),
+        with_parts({"functionResponse": {"id": "o", "name": "orphan", "response": {}, "scheduling": "SILENT"}}),
+        with_parts({"functionResponse": {"name": "orphan", "response": {"error": {"code": 1}}}}),
+    ],
+)
+def test_what_is_read_is_written_again(body: Json) -> None:
+    assert round_trip(body) == body
+
+
+def test_responses_find_their_calls_by_id_and_else_by_name_and_order() -> None:
+    calls = [{"functionCall": {"name": "f", "args": {}, **more}} for more in ({}, {"id": "i"}, {}, {"id": "i"})]
+    answers = [
+        {"functionResponse": {"name": "f", "response": {"n": n}, **more}}
+        for n, more in enumerate(({"id": "i"}, {}, {}, {"id": "i"}))
+    ]
+    body: Json = {"contents": [{"role": "model", "parts": calls}, {"role": "user", "parts": answers}]}
+    asked, answered = read(body).messages
+    ids = [call.tool_call_id for call in asked.tool_calls]
+    assert len(set(ids)) == 4
+    assert [result.tool_call_id for result in answered.tool_results] == [ids[1], ids[0], ids[2], ids[3]]
+    assert round_trip(body) == body
+
+
+def test_text_between_responses_becomes_messages_of_its_own() -> None:
+    response = {"functionResponse": {"name": "f", "response": {}}}
+    body = with_parts({"text": "a"}, response, {"text": "b"}, role="function")
+    assert [message.role for message in read(body).messages] == ["user", "tool", "user"]
+
+
+def test_pictures_inside_a_response_are_its_content() -> None:
+    inside = [{"inlineData": {"mimeType": "image/png", "data": PNG}}]
+    for response in ({}, {"output": "look"}, {"k": 1}):
+        body = with_parts({"functionResponse": {"name": "f", "response": response, "parts": inside}})
+        assert round_trip(body, NEW) == body
+    [result] = read(with_parts({"functionResponse": {"name": "f", "parts": inside}})).messages[0].tool_results
+    assert result.content == (Image("image/png", data=b"picture"),)
+
+
+def test_google_reads_its_json_leniently_and_so_do_we() -> None:
+    body: Json = {
+        "model": "models/gemini-x",
+        "system_instruction": {"parts": {"text": "Be kind."}},
+        "contents": {"parts": [{"thought_signature": "s"}]},
+        "tools": {"function_declarations": {"name": "f", "parameters": {"type": "OBJECT"}}},
+    }
+    request = read_request(body, provider="google")
+    assert request.config.model_id == "gemini-x"
+    assert [message.role for message in request.messages] == ["system", "user"]
+    assert request.tools == (ToolSpec("f", {"type": "object"}),)
+
+
+def test_the_older_schemas_become_json_schema() -> None:
+    older = {
+        "type": "OBJECT",
+        "properties": {"a": {"type": "STRING", "nullable": True}, "b": {"anyOf": [{"type": "NUMBER"}]}},
+        "nullable": False,
+    }
+    newer = {
+        "type": "object",
+        "properties": {"a": {"type": ["string", "null"]}, "b": {"anyOf": [{"type": "number"}]}},
+    }
+    settings = {"responseMimeType": "application/json", "responseSchema": older}
+    assert read({"contents": [], "generationConfig": settings}).config.output_schema == newer
+
+
+def test_settings_we_have_words_for_are_read() -> None:
+    config = read(
+        {
+            "contents": [],
+            "generationConfig": {
+                "temperature": 1,
+                "topP": 0.5,
+                "maxOutputTokens": 9,
+                "seed": 3,
+                "stopSequences": ["x"],
+            },
+            "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["f"]}},
+        }
+    ).config
+    assert config == ModelConfig(
+        OLD, temperature=1, top_p=0.5, max_tokens=9, seed=3, stop_sequences=("x",), tool_choice=SpecificTool("f")
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"generationConfig": {"temperature": "warm", "stopSequences": [1], "responseMimeType": "application/json"}},
+        {"generationConfig": {"thinkingConfig": {"thinkingBudget": 5}}},
+        {"generationConfig": {"thinkingConfig": {"thinkingLevel": "low", "includeThoughts": True}}},
+        {"generationConfig": {"thinkingConfig": {"thinkingBudget": 5, "includeThoughts": True}}},
+        {"generationConfig": {"thinkingConfig": "much"}},
+        {"toolConfig": {"functionCallingConfig": {"mode": "AUTO"}, "retrievalConfig": {"languageCode": "en"}}},
+        {"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["f", "g"]}}},
+        {
+            "cachedContent": "cachedContents/1",
+            "tools": [{"codeExecution": {}}, {"functionDeclarations": [{"name": "f"}]}],
+        },
+    ],
+)
+def test_settings_survive(body: Json) -> None:
+    whole = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}], **body}
+    assert round_trip(whole) == whole
+
+
+def test_a_level_is_an_effort_from_gemini_three_on() -> None:
+    body: Json = {
+        "contents": [],
+        "generationConfig": {"thinkingConfig": {"thinkingLevel": "LOW", "includeThoughts": True}},
+    }
+    assert read(body, NEW).config.thinking == ThinkingConfig(effort="low")
+    assert read(body, OLD).config.thinking is None
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ([], "$"),
+        ({}, "$.contents"),
+        ({"contents": ["x"]}, "$.contents[0]"),
+        ({"contents": [{"role": "narrator"}]}, "$.contents[0].role"),
+        (with_parts({}), "$.contents[0].parts[0]"),
+        (with_parts({"text": 1}), "$.contents[0].parts[0].text"),
+        (with_parts({"text": "a", "inlineData": {}}), "$.contents[0].parts[0]"),
+        (with_parts({"functionCall": {"name": "f"}}), "$.contents[0].parts[0]"),
+        (with_parts({"inlineData": {"data": "!"}}), "$.contents[0].parts[0].inlineData.data"),
+        (with_parts({"fileData": {}}), "$.contents[0].parts[0].fileData.fileUri"),
+        (
+            with_parts({"functionResponse": {"parts": [{"text": "x"}]}}),
+            "$.contents[0].parts[0].functionResponse.parts[0]",
+        ),
+        (with_parts({"functionResponse": {}}, role="model"), "$.contents[0].parts[0]"),
+        (with_parts({"functionCall": {}}, role="model"), "$.contents[0].parts[0].functionCall.name"),
+        ({"contents": [], "tools": [{"functionDeclarations": [{}]}]}, "$.tools[0].functionDeclarations[0].name"),
+    ],
+)
+def test_what_is_no_request_is_refused_with_its_path(body: Any, path: str) -> None:
+    with pytest.raises(PartValidationError) as caught:
+        read(body)
+    assert caught.value.path == path

@@ -1,0 +1,378 @@
+"""Bodies of the Interactions API: what is sent, what is lost, and what is read back."""
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from weft.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
+from weft.encode.gemini_interactions import encode, read_request
+from weft.encode.request import Losses, Request
+from weft.errors import PartValidationError
+from weft.messages import Message, assistant, system, tool, user
+from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+
+Json = dict[str, Any]
+MODEL = "gemini-3-flash"
+PNG = b64encode(b"picture").decode()
+SCHEMA: Json = {"type": "object", "properties": {"a": {"type": "string"}}}
+FOREIGN = Continuation("anthropic", "claude", {"signature": "x"})
+
+
+def sent(*messages: Message, tools: tuple[ToolSpec, ...] = (), lost: int = 0, **settings: Any) -> Json:
+    """The body; exactly so many losses are expected."""
+    losses = Losses("google")
+    config = ModelConfig(MODEL, **settings)
+    body = encode(Request(messages=messages, config=config, tools=tools, provider="google"), losses)
+    assert len(losses.found) == lost, losses.found
+    return body
+
+
+def steps(*messages: Message, lost: int = 0) -> list[Json]:
+    found: list[Json] = sent(*messages, lost=lost)["input"]
+    return found
+
+
+def own(**data: Any) -> Continuation:
+    return Continuation("google", MODEL, data)
+
+
+def text(words: str) -> Json:
+    return {"type": "text", "text": words}
+
+
+# -- steps
+
+
+def test_a_conversation_is_a_list_of_steps() -> None:
+    assert sent(system("Be kind."), system("Be brief."), user("hi"), assistant("hello"), user("bye")) == {
+        "model": MODEL,
+        "input": [
+            {"type": "user_input", "content": [text("hi")]},
+            {"type": "model_output", "content": [text("hello")]},
+            {"type": "user_input", "content": [text("bye")]},
+        ],
+        "stream": True,
+        "system_instruction": "Be kind.\n\nBe brief.",
+    }
+
+
+def test_a_system_message_in_mid_conversation_is_said_by_the_user() -> None:
+    assert steps(user("hi"), system("Now in French."), lost=1)[1]["content"] == [text("Now in French.")]
+
+
+def test_media_go_inline_or_by_address_under_their_kind() -> None:
+    message = user(
+        Image("image/png", data=b"picture", continuation=own(resolution="low")),
+        Image("image/*", url="https://x/y"),
+        FileRef("a", mime_type="audio/wav", url=f"data:;base64,{PNG}"),
+        FileRef("v", mime_type="video/mp4", url="https://x/v"),
+        FileRef("d.pdf", mime_type="application/pdf", data=b"picture"),
+        FileRef("d", url="https://x/d"),
+        Text("secret", ignored=True),
+    )
+    assert steps(message)[0]["content"] == [
+        {"type": "image", "mime_type": "image/png", "data": PNG, "resolution": "low"},
+        {"type": "image", "uri": "https://x/y"},
+        {"type": "audio", "mime_type": "audio/wav", "data": PNG},
+        {"type": "video", "mime_type": "video/mp4", "uri": "https://x/v"},
+        {"type": "document", "mime_type": "application/pdf", "data": PNG},
+        {"type": "document", "uri": "https://x/d"},
+    ]
+
+
+def test_a_file_without_content_is_a_loss() -> None:
+    assert steps(user(FileRef("notes.txt")), lost=1) == []
+
+
+def test_thoughts_go_back_with_their_signatures() -> None:
+    """D-3.9."""
+    message = assistant(
+        Thinking("hm", continuation=own(type="thought", signature="s1")),
+        Thinking("", continuation=own(type="thought", signature="s2")),
+        Text("a", continuation=own(annotations=[1])),
+        Text("b"),
+        Text(""),
+    )
+    assert steps(user("hi"), message)[1:] == [
+        {"type": "thought", "summary": [text("hm")], "signature": "s1"},
+        {"type": "thought", "signature": "s2"},
+        {"type": "model_output", "content": [{**text("a"), "annotations": [1]}, text("b")]},
+    ]
+
+
+def test_thinking_of_others_is_a_loss() -> None:
+    thoughts = (Thinking("a", continuation=FOREIGN), Thinking("b"), Thinking("c", ignored=True))
+    assert steps(user("hi"), assistant(*thoughts), lost=2)[1:] == []
+
+
+def test_calls_and_results_are_matched_by_id() -> None:
+    calls = (
+        ToolCall("a", "f", {"x": 1}, continuation=own(signature="s")),
+        ToolCall("b", "g", {}, raw_args_text="{", continuation=own(callId="a")),
+    )
+    results = (ToolResult("a", {"k": 1}), ToolResult("b", "no", is_error=True), ToolResult("lost", "?"))
+    assert steps(user("hi"), assistant(*calls), tool(*results), lost=1)[1:] == [
+        {"type": "function_call", "id": "a", "name": "f", "arguments": {"x": 1}, "signature": "s"},
+        {"type": "function_call", "id": "a", "name": "g", "arguments": {}},
+        {"type": "function_result", "call_id": "a", "name": "f", "result": {"k": 1}},
+        {"type": "function_result", "call_id": "a", "name": "g", "result": "no", "is_error": True},
+        {"type": "function_result", "call_id": "lost", "result": "?"},
+    ]
+
+
+def test_results_hold_text_and_pictures_and_other_media_follow() -> None:
+    content = (
+        Text("look"),
+        Image("image/png", data=b"picture"),
+        FileRef("d", mime_type="application/pdf", data=b"picture"),
+    )
+    call = assistant(ToolCall("a", "f", {}), ToolCall("b", "g", {}))
+    found = steps(user("hi"), call, tool(ToolResult("a", content), ToolResult("b", "x")), user("so?"))[3:]
+    assert [step["type"] for step in found] == ["function_result", "function_result", "user_input", "user_input"]
+    assert found[0]["result"] == [text("look"), {"type": "image", "mime_type": "image/png", "data": PNG}]
+    assert found[2]["content"][1] == {"type": "document", "mime_type": "application/pdf", "data": PNG}
+
+
+def test_googles_own_calls_go_back_as_they_came() -> None:
+    """D-3.10."""
+    asked, answered = {"type": "google_search_call", "id": "c"}, {"type": "google_search_result", "call_id": "c"}
+    kept = own(step=asked, resultStep=answered)
+    call = ToolCall("c", "google_search", {}, executed_by="provider", continuation=kept)
+    assert steps(user("hi"), assistant(call))[1:] == [asked, answered]
+
+
+@pytest.mark.parametrize("continuation", [FOREIGN, None])
+def test_calls_that_others_executed_are_a_loss(continuation: Continuation | None) -> None:
+    call = ToolCall("a", "web_search", {}, executed_by="provider", continuation=continuation)
+    assert steps(user("hi"), assistant(call), lost=1)[1:] == []
+
+
+def test_a_generated_picture_goes_back_in_its_output() -> None:
+    kept = own(content={"type": "image", "mime_type": "image/png"})
+    picture = ToolResult("a", (Image("image/png", data=b"picture"),))
+    call = ToolCall("a", "image_output", {}, executed_by="provider", result=picture, continuation=kept)
+    assert steps(user("hi"), assistant("Here:", call))[1:] == [
+        {"type": "model_output", "content": [text("Here:"), {"type": "image", "mime_type": "image/png", "data": PNG}]}
+    ]
+
+
+def test_a_picture_that_is_gone_is_a_loss() -> None:
+    call = ToolCall("a", "image_output", {}, executed_by="provider", continuation=own(content={"type": "image"}))
+    assert steps(user("hi"), assistant(call), lost=1)[1:] == []
+
+
+# -- tools and settings
+
+
+def test_functions_and_native_tools_stand_side_by_side() -> None:
+    tools = (
+        ToolSpec("f", SCHEMA, description="F", extra={"x": 1}),
+        ToolSpec("g", {}),
+        ToolSpec("google_search", {}, native=own(type="google_search")),
+        ToolSpec("web_search", {}, native=FOREIGN),
+    )
+    assert sent(user("hi"), tools=tools, lost=1)["tools"] == [
+        {"type": "function", "name": "f", "description": "F", "parameters": SCHEMA, "x": 1},
+        {"type": "function", "name": "g"},
+        {"type": "google_search"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("choice", "strict", "wire"),
+    [
+        ("auto", False, "auto"),
+        ("required", True, "any"),
+        ("none", False, "none"),
+        (SpecificTool("f"), True, {"allowed_tools": {"mode": "any", "tools": ["f"]}}),
+        (None, True, "validated"),
+    ],
+)
+def test_the_choice_of_tools_is_a_word(choice: Any, strict: bool, wire: Any) -> None:
+    body = sent(user("hi"), tools=(ToolSpec("f", {}, strict=strict),), tool_choice=choice)
+    assert body["generation_config"] == {"tool_choice": wire}
+
+
+def test_settings_stand_in_the_generation_config_and_extra_beside_them() -> None:
+    body = sent(
+        user("hi"),
+        tools=(ToolSpec("f", {}),),
+        lost=1,
+        temperature=0.5,
+        top_p=0.9,
+        max_tokens=10,
+        stop_sequences=("x",),
+        seed=7,
+        parallel_tool_calls=False,
+        output_schema=SCHEMA,
+        extra={"generation_config": {"speech_config": []}, "store": False},
+    )
+    assert body["generation_config"] == {
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "max_output_tokens": 10,
+        "stop_sequences": ["x"],
+        "seed": 7,
+        "speech_config": [],
+    }
+    assert body["response_format"] == {"type": "text", "mime_type": "application/json", "schema": SCHEMA}
+    assert body["store"] is False
+
+
+@pytest.mark.parametrize(
+    ("thinking", "level", "lost"),
+    [
+        (ThinkingConfig(), None, 0),
+        (ThinkingConfig(effort="none"), "minimal", 0),
+        (ThinkingConfig(effort="medium"), "medium", 0),
+        (ThinkingConfig(budget_tokens=0), "minimal", 1),
+        (ThinkingConfig(budget_tokens=2000), "medium", 1),
+        (ThinkingConfig(budget_tokens=90000), "high", 1),
+    ],
+)
+def test_thinking_is_a_level(thinking: ThinkingConfig, level: str | None, lost: int) -> None:
+    settings = sent(user("hi"), thinking=thinking, lost=lost)["generation_config"]
+    assert settings == {**({} if level is None else {"thinking_level": level}), "thinking_summaries": "auto"}
+
+
+def test_an_agent_takes_the_place_of_the_model() -> None:
+    assert "model" not in sent(user("hi"), extra={"agent": "deep-research"})
+
+
+# -- reading
+
+
+def round_trip(body: Json) -> Json:
+    losses = Losses("google")
+    again = encode(read_request(body, provider="google"), losses)
+    assert losses.found == []
+    return again
+
+
+def test_text_and_contents_alone_are_a_user_message() -> None:
+    for given in ("hi", text("hi"), [text("hi")]):
+        [message] = read_request({"model": MODEL, "input": given}, provider="google").messages
+        assert (message.role, message.text) == ("user", "hi")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [
+            {
+                "type": "user_input",
+                "content": [text("a"), {"type": "document", "uri": "u"}, {"type": "audio", "data": PNG}],
+            }
+        ],
+        [
+            {
+                "type": "user_input",
+                "content": [{"type": "image", "mime_type": "image/png", "uri": "u", "resolution": "low"}],
+            }
+        ],
+        [{"type": "thought", "signature": "s", "summary": [text("a"), text("b")]}],
+        [
+            {"type": "thought", "signature": "s"},
+            {"type": "model_output", "content": [text("a"), {"type": "image", "data": PNG, "mime_type": "image/png"}]},
+            {"type": "function_call", "id": "a", "name": "f", "arguments": {}, "signature": "s"},
+            {"type": "function_call", "id": "b", "name": "g", "arguments": {}},
+            {"type": "function_result", "call_id": "a", "name": "f", "result": {"k": 1}},
+            {"type": "function_result", "call_id": "b", "name": "g", "result": [text("x")], "is_error": True},
+        ],
+        [
+            {"type": "google_search_call", "id": "a", "arguments": {"queries": ["q"]}},
+            {"type": "google_search_result", "call_id": "a", "result": [{"url": "u"}]},
+            {"type": "code_execution_call", "id": "b"},
+            {"type": "code_execution_result", "call_id": "b", "result": "x", "is_error": True},
+            {"type": "file_search_result", "call_id": "c", "result": {}},
+        ],
+        [{"type": "function_result", "call_id": "a", "name": "orphan", "result": "x"}],
+        [{"type": "url_context_result", "call_id": "a", "result": []}],
+    ],
+)
+def test_steps_that_are_read_are_written_again(found: list[Json]) -> None:
+    body = {"model": MODEL, "input": found, "stream": True}
+    assert round_trip(body) == body
+
+
+def test_a_step_without_content_says_nothing() -> None:
+    assert read_request({"model": MODEL, "input": [{"type": "user_input"}]}, provider="google").messages == ()
+
+
+def test_ids_that_repeat_are_told_apart() -> None:
+    call = {"type": "function_call", "id": "a", "name": "f", "arguments": {}}
+    result = {"type": "function_result", "call_id": "a", "name": "f", "result": "x"}
+    body = {"model": MODEL, "input": [call, result, call, result], "stream": True}
+    messages = read_request(body, provider="google").messages
+    calls = [call.tool_call_id for message in messages for call in message.tool_calls]
+    assert len(set(calls)) == 2
+    assert [result.tool_call_id for message in messages for result in message.tool_results] == calls
+    assert round_trip(body) == body
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {
+            "generation_config": {
+                "temperature": 1,
+                "top_p": 0.5,
+                "max_output_tokens": 3,
+                "seed": 2,
+                "stop_sequences": ["x"],
+            }
+        },
+        {"generation_config": {"thinking_level": "low", "thinking_summaries": "auto"}},
+        {"generation_config": {"thinking_level": "low"}},
+        {"generation_config": {"tool_choice": "any"}},
+        {"generation_config": {"tool_choice": "validated", "stop_sequences": [1], "temperature": "x"}},
+        {"generation_config": {"tool_choice": {"allowed_tools": {"mode": "any", "tools": ["f"]}}}},
+        {"response_format": {"type": "text", "mime_type": "application/json", "schema": SCHEMA}},
+        {"response_format": {"type": "image"}, "store": False, "previous_interaction_id": "i"},
+        {"system_instruction": "Be kind."},
+        {
+            "tools": [
+                {"type": "function", "name": "f", "description": "F", "parameters": SCHEMA},
+                {"type": "mcp_server", "name": "m", "url": "u"},
+                {"type": "google_search"},
+            ]
+        },
+    ],
+)
+def test_settings_survive(settings: Json) -> None:
+    body = {"model": MODEL, "input": [{"type": "user_input", "content": [text("hi")]}], "stream": True, **settings}
+    assert round_trip(body) == body
+
+
+def test_settings_we_have_words_for_are_read() -> None:
+    settings = {"thinking_level": "low", "thinking_summaries": "auto", "tool_choice": "any"}
+    body = {"model": MODEL, "input": "hi", "generation_config": settings}
+    config = read_request(body, provider="google").config
+    assert config == ModelConfig(MODEL, thinking=ThinkingConfig(effort="low"), tool_choice="required")
+
+
+def test_an_agent_is_read_in_place_of_the_model() -> None:
+    body = {"agent": "deep-research", "input": [{"type": "user_input", "content": [text("hi")]}], "stream": True}
+    assert read_request(body, provider="google").config.model_id == "deep-research"
+    assert round_trip(body) == body
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        (None, "$.input"),
+        (["x"], "$.input[0]"),
+        ([{}], "$.input[0].type"),
+        ([{"type": "novelty"}], "$.input[0].type"),
+        ([{"type": "user_input", "content": [{"type": "novelty"}]}], "$.input[0].content[0].type"),
+        ([{"type": "image", "data": "!"}], "$.input[0].data"),
+        ([{"type": "image"}], "$.input[0].uri"),
+        ([{"type": "function_call"}], "$.input[0].id"),
+        ([{"type": "function_result", "call_id": "a"}], "$.input[0].result"),
+    ],
+)
+def test_what_is_no_request_is_refused_with_its_path(given: Any, path: str) -> None:
+    with pytest.raises(PartValidationError) as caught:
+        read_request({"model": MODEL, "input": given}, provider="google")
+    assert caught.value.path == path

@@ -1,0 +1,245 @@
+"""``weft.model("vendor:model")``: names, keys and addresses (PEERS: ids, environment)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.models.doubles import BytesClient, read
+from weft.decode import FORMATS
+from weft.deltas import Failed, Start
+from weft.errors import ErrorCode, ModelError, PartValidationError, WeftError
+from weft.messages import user
+from weft.models import VENDORS, HttpRequest, ProviderModel, Vendor, model, vendor_named
+from weft.models.http import HttpClient
+from weft.models.vendors import FEATURES
+
+KEYED = [row for row in VENDORS.values() if row.needs_key and row.auth not in ("aws", "google")]
+
+
+@pytest.fixture(autouse=True)
+def _empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {name for row in VENDORS.values() for name in (*row.key_names, *row.base_url_names)}
+    names |= {name for row in VENDORS.values() for variables in row.settings.values() for name in variables}
+    for name in (*names, "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "OPENAI_COMPATIBLE_BASE_URL", "LLAMA_CPP_BASE_URL"):
+        monkeypatch.delenv(name.lstrip("="), raising=False)
+
+
+async def request_of(name: str, **options: Any) -> HttpRequest:
+    client = BytesClient()
+    options.setdefault("api_key", "a-key")
+    await read(model(name, client=client, **options).stream([user("Hello")]))
+    return client.requests[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("anthropic:claude-x", "https://api.anthropic.com/v1/messages"),
+        ("openai:gpt-x", "https://api.openai.com/v1/responses"),
+        ("openai-chat:gpt-x", "https://api.openai.com/v1/chat/completions"),
+        (
+            "google:gemini-x",
+            "https://generativelanguage.googleapis.com/v1beta/models/gemini-x:streamGenerateContent?alt=sse",
+        ),
+        (
+            "gemini:models/gemini-x",
+            "https://generativelanguage.googleapis.com/v1beta/models/gemini-x:streamGenerateContent?alt=sse",
+        ),
+        ("gemini-interactions:gemini-x", "https://generativelanguage.googleapis.com/v1beta/interactions"),
+        (
+            "bedrock:us.anthropic.claude-x-v1:0",
+            "https://bedrock-runtime.us-east-1.amazonaws.com/model/us.anthropic.claude-x-v1%3A0/converse-stream",
+        ),
+        (
+            "bedrock-invoke:anthropic.claude-v2",
+            "https://bedrock-runtime.us-east-1.amazonaws.com/model/anthropic.claude-v2/invoke-with-response-stream",
+        ),
+        ("cohere:command-x", "https://api.cohere.com/v2/chat"),
+        ("ollama:llama3.2:3b", "http://127.0.0.1:11434/api/chat"),
+        ("mistral:m", "https://api.mistral.ai/v1/chat/completions"),
+        ("groq:m", "https://api.groq.com/openai/v1/chat/completions"),
+        ("xai:m", "https://api.x.ai/v1/chat/completions"),
+        ("deepseek:m", "https://api.deepseek.com/chat/completions"),
+        ("zai:m", "https://api.z.ai/api/paas/v4/chat/completions"),
+        ("openrouter:anthropic/claude-x", "https://openrouter.ai/api/v1/chat/completions"),
+        ("perplexity:m", "https://api.perplexity.ai/chat/completions"),
+        ("cerebras:m", "https://api.cerebras.ai/v1/chat/completions"),
+        ("together:m", "https://api.together.xyz/v1/chat/completions"),
+        ("fireworks:m", "https://api.fireworks.ai/inference/v1/chat/completions"),
+        ("huggingface:org/m", "https://router.huggingface.co/v1/chat/completions"),
+        ("vllm:m", "http://127.0.0.1:8000/v1/chat/completions"),
+        ("llama.cpp:m", "http://127.0.0.1:8080/v1/chat/completions"),
+        ("lmstudio:m", "http://127.0.0.1:1234/v1/chat/completions"),
+    ],
+)
+async def test_every_vendor_is_where_its_documentation_says(name: str, url: str) -> None:
+    assert (await request_of(name)).url == url
+
+
+async def test_clouds_take_their_place_from_settings_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PartValidationError, match="GOOGLE_CLOUD_PROJECT"):
+        model("vertex:gemini-x", api_key="token", client=BytesClient())
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
+    place = "v1/projects/my-project/locations"
+    request = await request_of("vertex:gemini-x")
+    assert request.url == (
+        f"https://aiplatform.googleapis.com/{place}/global/publishers/google/models/gemini-x"
+        ":streamGenerateContent?alt=sse"
+    )
+    request = await request_of("vertex-anthropic:claude-x@1", settings={"location": "europe-west1"})
+    assert request.url == (
+        f"https://europe-west1-aiplatform.googleapis.com/{place}/europe-west1/publishers/anthropic/models/claude-x%401"
+        ":streamRawPredict"
+    )
+    body = json.loads(request.body)
+    assert body["anthropic_version"] == "vertex-2023-10-16"
+    assert "model" not in body
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    assert "bedrock-runtime.eu-central-1." in (await request_of("bedrock:m")).url
+
+
+async def test_azure_is_found_by_its_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PartValidationError, match="AZURE_OPENAI_ENDPOINT"):
+        model("azure:deployment", api_key="k", client=BytesClient())
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://me.openai.azure.com/")
+    request = await request_of("azure:deployment")
+    assert request.url == "https://me.openai.azure.com/openai/v1/responses"
+    assert request.headers["api-key"] == "a-key"
+    assert (await request_of("azure-chat:d")).url == "https://me.openai.azure.com/openai/v1/chat/completions"
+
+
+async def test_a_base_address_comes_from_the_caller_then_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://proxy.example/v1/")
+    assert (await request_of("openai:m")).url == "https://proxy.example/v1/responses"
+    assert (await request_of("openai-chat:m")).url == "https://proxy.example/v1/chat/completions"
+    assert (await request_of("openai:m", base_url="http://localhost:1/x")).url == "http://localhost:1/x/responses"
+    monkeypatch.setenv("LLAMA_CPP_BASE_URL", "http://localhost:2/v1")
+    assert (await request_of("llamacpp:m")).url == "http://localhost:2/v1/chat/completions"
+    monkeypatch.setenv("OLLAMA_HOST", "10.0.0.1:11434")
+    assert (await request_of("ollama:m")).url == "http://10.0.0.1:11434/api/chat"
+
+
+async def test_a_compatible_server_needs_an_address_and_no_key() -> None:
+    with pytest.raises(PartValidationError, match="OPENAI_COMPATIBLE_BASE_URL"):
+        model("openai-compatible:m")
+    request = await request_of("openai-compatible:m", base_url="http://localhost:9/v1", api_key=None)
+    assert "Authorization" not in request.headers
+    with pytest.raises(PartValidationError, match="https://"):
+        model("openai-compatible:m", base_url="ftp://localhost", client=BytesClient())
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "value"),
+    [
+        ("anthropic:m", "x-api-key", "a-key"),
+        ("openai:m", "Authorization", "Bearer a-key"),
+        ("google:m", "x-goog-api-key", "a-key"),
+        ("bedrock:m", "Authorization", "Bearer a-key"),
+    ],
+)
+async def test_each_vendor_gets_its_key_as_it_wants_it(name: str, header: str, value: str) -> None:
+    request = await request_of(name, api_key=" a-key\n")
+    assert request.headers[header] == value
+    assert "a-key" not in request.url
+    assert request.secrets == ("a-key",)
+
+
+@pytest.mark.parametrize("row", KEYED, ids=lambda row: row.name)
+def test_a_missing_key_is_named_before_any_network(row: Vendor) -> None:
+    client = BytesClient()
+    with pytest.raises(ModelError) as missing:
+        model(f"{row.name}:m", base_url="https://host.example", client=client)
+    assert missing.value.code is ErrorCode.AUTHENTICATION
+    assert not missing.value.retryable
+    for name in row.key_names:
+        assert name in missing.value.message
+    assert client.requests == []
+
+
+async def test_the_first_key_that_is_set_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", "")
+    monkeypatch.setenv("GOOGLE_API_KEY", "from-google")
+    assert (await request_of("google:m", api_key=None)).headers["x-goog-api-key"] == "from-google"
+    monkeypatch.setenv("GEMINI_API_KEY", "from-gemini")
+    assert (await request_of("google:m", api_key=None)).headers["x-goog-api-key"] == "from-gemini"
+
+
+def test_a_key_that_can_not_be_one_is_refused_without_repeating_it() -> None:
+    with pytest.raises(ModelError) as refused:
+        model("openai:m", api_key="sk-one\nsk-two", client=BytesClient())
+    assert "sk-" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["nobody:m", "nobody/m", "m", "", ":m", "anthropic:", "nobody/a:b"])
+def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
+    with pytest.raises(PartValidationError) as unknown:
+        model(name, api_key="k", client=BytesClient())
+    assert unknown.value.code is ErrorCode.INVALID_CONFIG
+    assert "anthropic" in str(unknown.value)
+    assert isinstance(unknown.value, WeftError)
+
+
+@pytest.mark.parametrize(
+    ("name", "vendor", "model_id"),
+    [
+        ("anthropic/claude-x", "anthropic", "claude-x"),
+        ("openrouter/anthropic/claude-x:free", "openrouter", "anthropic/claude-x:free"),
+        ("openrouter:anthropic/claude-x:free", "openrouter", "anthropic/claude-x:free"),
+        ("ollama/llama3:8b", "ollama", "llama3:8b"),
+    ],
+)
+def test_both_ways_to_write_a_name_mean_the_same(name: str, vendor: str, model_id: str) -> None:
+    made = model(name, api_key="k", client=BytesClient())
+    assert (made.vendor.name, made.get_config().model_id) == (vendor, model_id)
+
+
+@pytest.mark.parametrize("name", ["bedrock:m", "vertex:m"])
+async def test_a_cloud_without_credentials_is_an_error_before_any_request(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for variable, value in {
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": str(tmp_path / "none"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+        "GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "none"),
+        "GOOGLE_CLOUD_PROJECT": "p",
+    }.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    client = BytesClient()
+    start, failed = await read(model(name, client=client).stream([user("Hello")]))
+    assert isinstance(start.delta, Start)
+    assert isinstance(failed.delta, Failed)
+    assert failed.delta.error_code is ErrorCode.AUTHENTICATION
+    assert client.requests == []
+
+
+async def test_headers_and_config_of_the_caller_are_used() -> None:
+    request = await request_of("openai-chat:m", headers={"X-Team": "blue"}, temperature=0.5, logprobs=True)
+    assert request.headers["X-Team"] == "blue"
+    body = json.loads(request.body)
+    assert body["temperature"] == 0.5
+    assert body["logprobs"] is True
+
+
+def test_without_a_client_there_is_a_real_one() -> None:
+    assert isinstance(model("openai:m", api_key="k").client, HttpClient)
+
+
+@pytest.mark.parametrize("row", VENDORS.values(), ids=lambda row: row.name)
+def test_every_row_holds_together(row: Vendor) -> None:
+    assert row.format in FORMATS
+    assert row.format in FEATURES
+    assert vendor_named(row.name) is row
+    assert row.key_names or not row.needs_key or row.auth == "google"
+    assert row.base_url is None or row.base_url.startswith("http")
+
+
+def test_a_vendor_of_ones_own_is_a_row() -> None:
+    row = Vendor(name="mine", format="openai-chat", base_url="https://mine.example", path="/chat", auth="none")
+    made = ProviderModel(BytesClient(), model("openai:m", api_key="k", client=BytesClient()).config, vendor=row)
+    assert made.provider == "mine"
+    with pytest.raises(PartValidationError):
+        Vendor(name="mine", format="openai-chat", path="chat")

@@ -1,0 +1,55 @@
+"""Prices: unknown is None, never 0."""
+
+import sys
+
+import pytest
+
+from weft.deltas import Usage
+from weft.models import cost_of
+from weft.models.prices import Prices, _library, cost_soon, model_info
+
+
+def test_a_known_model_has_a_window_and_prices() -> None:
+    info = model_info("anthropic", "claude-sonnet-4-5", prices="anthropic")
+    assert info.context_window == 200_000
+    assert info.prices == Prices(input=3.0, output=15.0, cache_read=0.3, cache_write=3.75)
+    assert model_info("openai", "gpt-4o", prices="openai").prices is not None
+
+
+def test_cache_reads_and_writes_have_their_own_prices() -> None:
+    usage = Usage(1000, 100, cache_read_tokens=500, cache_write_tokens=100, reasoning_tokens=50)
+    dollars = (400 * 3 + 500 * 0.3 + 100 * 3.75 + 100 * 15) / 1e6
+    assert cost_of(usage, "claude-sonnet-4-5", prices="anthropic") == pytest.approx(dollars)
+
+
+def test_a_price_without_tiers_is_a_price() -> None:
+    assert cost_of(Usage(1_000_000, 0), "gpt-4o", prices="openai") == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize(
+    ("model_id", "prices"), [("nobody-knows-it", "openai"), ("gpt-4o", "nobody"), ("gpt-4o", None)]
+)
+def test_the_unknown_is_none(model_id: str, prices: str | None) -> None:
+    assert cost_of(Usage(1, 1), model_id, prices=prices) is None
+    info = model_info("x", model_id, prices=prices)
+    assert (info.context_window, info.prices) == (None, None)
+
+
+def test_counts_that_contradict_each_other_have_no_price() -> None:
+    assert cost_of(Usage(10, 1, cache_read_tokens=2000), "gpt-4o", prices="openai") is None
+
+
+async def test_the_package_is_read_once_and_off_the_loop() -> None:
+    _library.cache_clear()
+    assert await cost_soon(Usage(1_000_000, 0), "gpt-4o", prices="openai") == pytest.approx(2.5)
+    assert await cost_soon(Usage(1_000_000, 0), "gpt-4o", prices="openai") == pytest.approx(2.5)
+
+
+def test_without_the_package_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    _library.cache_clear()
+    try:
+        assert cost_of(Usage(1, 1), "gpt-4o", prices="openai") is None
+        assert model_info("openai", "gpt-4o", prices="openai").prices is None
+    finally:
+        _library.cache_clear()

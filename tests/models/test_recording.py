@@ -1,0 +1,134 @@
+"""Recording what goes over the wire, and playing it back."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.models.doubles import KEY, BytesClient, read
+from weft.deltas import Done, Failed
+from weft.errors import ErrorCode, ModelError, PartValidationError
+from weft.messages import user
+from weft.models import HttpRequest, ProviderClient, RecordingClient, model, replay
+from weft.models.http import HttpClient
+from weft.testing import fault_server, scenarios
+from weft.testing.dialects import DIALECTS
+
+SAY = DIALECTS["anthropic-messages"]
+WHOLE = (SAY.start(), SAY.text("Grüße"), SAY.finish("stop"))
+
+
+async def said(client: ProviderClient, words: str = "Hello") -> list[object]:
+    answer = await read(model("anthropic:m", api_key=KEY, client=client).stream([user(words)]))
+    return [delta.delta for delta in answer]
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def test_what_was_recorded_plays_the_same_without_a_network(tmp_path: Path) -> None:
+    path = tmp_path / "tape.jsonl"
+    scenario = scenarios("anthropic-messages")[0]
+    async with fault_server(scenario) as server:
+        client = RecordingClient(HttpClient(), path)
+        one = model("anthropic:m", api_key=KEY, base_url=server.base_url, client=client)
+        live = [delta.delta for delta in await read(one.stream([user("Hello")]))]
+        await one.aclose()
+    player = replay(path)
+    assert await said(player) == live
+    await player.aclose()
+    assert isinstance(live[-1], Done)
+
+
+async def test_chunks_keep_their_boundaries_and_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "tape.jsonl"
+    chunks = [b"a\xff\x00", "ü".encode()[:1], b"plain", b""]
+    async with RecordingClient(BytesClient(chunks), path).send(HttpRequest(url="http://h/", body=b"not json")) as one:
+        assert [chunk async for chunk in one.chunks] == chunks
+    async with replay(path).send(HttpRequest(url="http://h/")) as again:
+        assert [chunk async for chunk in again.chunks] == chunks
+    kinds = [next(iter(line.keys() - {"exchange", "ms"} - {"headers"}), "") for line in lines(path)]
+    assert kinds == ["request", "status", "base64", "base64", "text", "text", "end"]
+    assert lines(path)[0]["request"]["body"] == "not json"  # type: ignore[index]
+
+
+async def test_a_recording_holds_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / "tape.jsonl"
+    chunks = [SAY.start() + b": " + KEY.encode() + b"\n\n", SAY.finish("stop")]
+    headers = {"set-cookie": "session=very-secret", "request-id": "req_1"}
+    await said(RecordingClient(BytesClient(chunks, headers=headers), path), f"my key is {KEY}, gsk_0123456789abcdef")
+    text = path.read_text()
+    for secret in (KEY, "gsk_0123456789abcdef", "very-secret"):
+        assert secret not in text
+    assert "req_1" in text
+    assert "anthropic-version" in text
+    assert path.stat().st_mode & 0o077 == 0
+
+
+async def test_failures_are_recorded_and_played(tmp_path: Path) -> None:
+    path = tmp_path / "tape.jsonl"
+    lost = ModelError(f"reset, {KEY}", code=ErrorCode.CONNECTION_FAILED)
+    live = await said(RecordingClient(BytesClient([WHOLE[0], lost]), path))
+    assert KEY not in path.read_text()
+    again = await said(replay(path))
+    assert isinstance(live[-1], Failed)
+    assert again[-1] == live[-1]
+    path = tmp_path / "early.jsonl"
+    await said(RecordingClient(BytesClient([lost]), path))
+    early = (await said(replay(path)))[-1]
+    assert isinstance(early, Failed)
+    assert early.error_code is ErrorCode.CONNECTION_FAILED
+
+
+async def test_several_exchanges_share_a_file_and_are_played_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "tape.jsonl"
+    client = BytesClient(WHOLE)
+    recorder = RecordingClient(client, path)
+    first = await said(recorder, "one")
+    client.chunks, client.status = [b'{"error":{"type":"overloaded_error","message":"busy"}}'], 529
+    second = await said(recorder, "two")
+    player = replay(path)
+    assert await said(player) == first
+    assert (await said(player))[-1] == second[-1]
+    assert len(player.requests) == 2
+    (_, none_left) = await said(player)
+    assert isinstance(none_left, Failed)
+    assert "2 answers" in none_left.message
+
+
+async def test_an_answer_that_was_left_is_recorded_as_far_as_it_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "tape.jsonl"
+    stream = model("anthropic:m", api_key=KEY, client=RecordingClient(BytesClient(WHOLE), path)).stream([user("x")])
+    await anext(stream)
+    await stream.aclose()
+    assert lines(path)[-1]["end"] == "abandoned"
+    last = (await said(replay(path)))[-1]
+    assert isinstance(last, Failed)
+    assert last.error_code is ErrorCode.STREAM_TRUNCATED
+
+
+def test_an_old_recording_is_not_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "tape.jsonl"
+    RecordingClient(BytesClient(), path)
+    with pytest.raises(FileExistsError):
+        RecordingClient(BytesClient(), path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "not json",
+        "[]",
+        "{}",
+        '{"exchange":0}',
+        '{"exchange":0,"base64":"!"}',
+        '{"exchange":0,"end":"failed","code":"?"}',
+    ],
+)
+def test_a_file_that_is_no_recording_is_refused_by_line(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "tape.jsonl"
+    path.write_text('{"exchange":0,"status":200,"headers":{}}\n\n' + line + "\n")
+    with pytest.raises(PartValidationError) as refused:
+        replay(path)
+    assert refused.value.path == "$[1]"

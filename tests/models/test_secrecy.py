@@ -1,0 +1,56 @@
+"""No key in anything that is written down."""
+
+import pytest
+
+from weft.models.client import safe_headers
+from weft.models.secrecy import hide
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "sk-proj-0123456789abcdef",
+        "sk-ant-api03-abc_DEF-123456",
+        "sk-or-v1-0123456789abcdef",
+        "sk-abcd****************wxyz",
+        "gsk_0123456789abcdef",
+        "xai-0123456789abcdef",
+        "csk-0123456789abcdef",
+        "pplx-0123456789abcdef",
+        "fw_0123456789abcdef",
+        "tgp_v1_0123456789abcdef",
+        "hf_0123456789abcdef",
+        "AIzaSyA0123456789abcdefghijklmnopqrstuv",
+        "ya29.a0AfH6SMB-abcdef",
+        "AKIAIOSFODNN7EXAMPLE",
+        "ABSKQmVkcm9ja0FQSUtleS0xMjM0",
+        "ghp_0123456789abcdefghij",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
+        "Bearer abcdefgh12345678",
+    ],
+)
+def test_known_kinds_of_keys_are_hidden(secret: str) -> None:
+    assert hide(f"before {secret} after") == "before [hidden] after"
+    assert secret not in hide(f'{{"key":"{secret}"}}')
+
+
+def test_the_very_key_in_use_is_hidden_whatever_it_looks_like() -> None:
+    assert hide("Incorrect key: hunter2!", ["hunter2!"]) == "Incorrect key: [hidden]"
+    assert hide("a b c", ["a"]) == "a b c", "one letter is no secret"
+
+
+def test_addresses_lose_their_passwords_and_keys() -> None:
+    assert hide("http://user:pass@proxy.example:8080/") == "http://[hidden]@proxy.example:8080/"
+    assert hide("https://host/v1?alt=sse&key=abcdef12&x=1") == "https://host/v1?alt=sse&key=[hidden]&x=1"
+
+
+@pytest.mark.parametrize(
+    "text", ["ask-the-model about task-forces", "the risk-averse desk-lamp", "maximum 8192 tokens"]
+)
+def test_plain_words_stay(text: str) -> None:
+    assert hide(text) == text
+
+
+def test_only_harmless_headers_are_written() -> None:
+    headers = {"X-Request-Id": "r", "Authorization": "k", "Cookie": "c", "x-goog-api-key": "k", "Retry-After": "1"}
+    assert safe_headers(headers) == {"x-request-id": "r", "retry-after": "1"}

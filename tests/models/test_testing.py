@@ -1,0 +1,130 @@
+"""The kit's own negative controls: each check must bite."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.models.doubles import KEY
+from weft.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta
+from weft.errors import ErrorCode
+from weft.models import Model, ScriptedModel, Timeouts, model
+from weft.testing import FAULT_FORMATS, Outcome, Scenario, check_fault, check_stream, scenarios
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+MATRIX = {scenario.name: scenario for scenario in scenarios("openai-chat")}
+
+
+class Careless(ScriptedModel):
+    """A model without a guard."""
+
+    def __init__(self, *deltas: MessageDelta) -> None:
+        super().__init__([])
+        self.deltas = deltas
+
+    def stream(self, *_: Any, **__: Any) -> Any:
+        return self._said()
+
+    async def _said(self) -> AsyncIterator[MessageDelta]:
+        for delta in self.deltas:
+            yield delta
+
+
+def stamp(*deltas: Delta, run_id: str = "checked-run", now: datetime = NOW) -> list[MessageDelta]:
+    return [MessageDelta(run_id, seq, delta, now) for seq, delta in enumerate(deltas)]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "message"),
+    [
+        (stamp(TextDelta("early")), "000-5.1"),
+        (stamp(Start("m", "r"), Done("stop"), TextDelta("late")), "D-3.1"),
+        (stamp(Start("m", "r")), "001-4.1.13"),
+        (stamp(Start("m", "r"), run_id="another"), "001-4.2.2"),
+        (stamp(Start("m", "r"), now=NOW.replace(tzinfo=None)), "zone"),
+        (
+            [*stamp(Start("m", "r")), MessageDelta("checked-run", 1, Done("stop"), NOW - timedelta(seconds=1))],
+            "backwards",
+        ),
+    ],
+)
+async def test_a_stream_that_breaks_a_rule_fails_the_check(deltas: list[MessageDelta], message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        await check_stream(Careless(*deltas))
+
+
+async def test_a_stream_need_not_know_how_to_close() -> None:
+    class Bare(Careless):
+        def stream(self, *_: Any, **__: Any) -> Any:
+            source = self._said()
+
+            class Only:
+                def __aiter__(self) -> Any:
+                    return source
+
+            return Only()
+
+    assert (await check_stream(Bare(*stamp(Start("m", "r"), Done("stop"))))).message is not None
+
+
+def scripted(answer: Any) -> Callable[[str], Model]:
+    """A model that asks the server, as the check demands, and then says something else."""
+
+    def make(base_url: str) -> Model:
+        real = model("openai-chat:m", api_key=KEY, base_url=base_url, timeouts=Timeouts(silence=0.2))
+
+        class Liar(ScriptedModel):
+            def stream(self, messages: Any, tool_specs: Any = None, *args: Any, **options: Any) -> Any:
+                return self._lie(messages, tool_specs, **options)
+
+            async def _lie(self, *args: Any, **options: Any) -> AsyncIterator[MessageDelta]:
+                async for _ in real.stream(*args, **options):
+                    pass
+                async for delta in ScriptedModel([answer]).stream(*args, **options):
+                    yield delta
+
+            async def aclose(self) -> None:
+                await real.aclose()
+
+        return Liar([])
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "message"),
+    [
+        ("clean end in text", "The transfer is ", "passed for an answer"),
+        ("clean end in text", Failed(ErrorCode.TIMEOUT), "stream_truncated"),
+        ("clean end in text", Failed(ErrorCode.STREAM_TRUNCATED, retryable=False), "retryable"),
+        ("429 with Retry-After", Failed(ErrorCode.RATE_LIMITED, retryable=True), "retry after"),
+        ("a whole text", Failed(ErrorCode.TIMEOUT), "failed with"),
+        ("a whole text", "Something else", "said"),
+        ("a whole call", "no call", "finished with"),
+        ("two calls with one id", [Start("m", "r"), Done("tool_calls")], "would run"),
+        ("arguments that are not JSON", [Start("m", "r"), Done("tool_calls")], "bad arguments"),
+    ],
+)
+async def test_a_wrong_reading_of_a_fault_fails_the_check(name: str, answer: Any, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        await check_fault(MATRIX[name], scripted(answer))
+
+
+async def test_a_model_that_never_asks_fails_the_check() -> None:
+    with pytest.raises(AssertionError, match="never asked"):
+        await check_fault(MATRIX["a whole text"], lambda _: ScriptedModel(["All is well."]))
+
+
+def test_the_scenarios_are_told_in_each_format() -> None:
+    everything = scenarios()
+    assert {scenario.format for scenario in everything} == set(FAULT_FORMATS)
+    assert len(everything) == len(FAULT_FORMATS) * len(MATRIX)
+    assert str(everything[0]) == f"{everything[0].format}: {everything[0].name}"
+
+
+async def test_a_scenario_of_ones_own_can_be_played() -> None:
+    mine = replace(MATRIX["a whole text"], name="mine", outcome=Outcome(end="done", finish_reason="stop"))
+    assert isinstance(mine, Scenario)
+    await check_fault(mine, lambda base_url: model("openai-chat:m", api_key=KEY, base_url=base_url))

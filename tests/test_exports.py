@@ -1,0 +1,58 @@
+"""What is public is what `__all__` says, and all of it is there."""
+
+import importlib
+import inspect
+import pkgutil
+from types import ModuleType
+
+import pytest
+
+import weft
+
+PURE = "noun errors parts deltas messages config tables entries wire document_parts ids contract assembler".split()
+MODULES = [
+    f"weft.{name}" for name in [*PURE, *"partial_json tool_state redaction repair history_rules schema edge".split()]
+] + [
+    module.name
+    for package in ("weft.decode", "weft.encode", "weft.views")
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
+]
+
+
+def in_order(names: list[str]) -> list[str]:
+    """Constants, then classes, then functions; each by their letters."""
+    return sorted(names, key=lambda name: (0 if name.isupper() else 1 if name[0].isupper() else 2, name))
+
+
+def test_the_package_shows_what_it_says_and_nothing_else() -> None:
+    public = {name for name, value in vars(weft).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    assert set(weft.__all__) == public | {"__version__"}
+    assert weft.__all__ == in_order(weft.__all__)
+    assert len(set(weft.__all__)) == len(weft.__all__)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_name_of_a_module_exists(name: str) -> None:
+    module = importlib.import_module(name)
+    names: list[str] = module.__all__
+    assert [one for one in names if not hasattr(module, one)] == []
+    assert len(set(names)) == len(names)
+    assert module.__doc__
+
+
+def test_a_name_means_one_thing() -> None:
+    homes: dict[str, ModuleType] = {}
+    for name in [f"weft.{unit}" for unit in PURE]:
+        module = importlib.import_module(name)
+        for public in module.__all__:
+            if public in weft.__all__:
+                assert getattr(weft, public) is getattr(module, public)
+                assert public not in homes, f"{public} is in {homes[public]} and in {module}"
+                homes[public] = module
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    from pathlib import Path
+
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'version = "{weft.__version__}"' in text

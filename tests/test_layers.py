@@ -1,0 +1,93 @@
+"""Imports point one way: windows to shells to machines to nouns; and the pure half touches nothing of the world.
+
+Read from the source, so that an import inside a function counts too.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "weft"
+
+LAYERS = {
+    "nouns": "noun errors parts deltas messages config tables entries wire document_parts ids",
+    "machines": "contract assembler partial_json tool_state redaction repair history_rules context decode encode schema",
+    "shells": "edge models tools store agent testing",
+    "windows": "views interop cli web",
+}
+LEVEL = {name: level for level, names in enumerate(LAYERS.values()) for name in names.split()}
+PURE_WINDOWS = {"views"}  # folds over facts, without a world
+WORLD = set(
+    "asyncio socket ssl sqlite3 apsw http urllib aiohttp time random secrets subprocess threading asyncpg select".split()
+)
+
+FILES = {path.relative_to(SOURCE): path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def unit(path: Path) -> str:
+    """The module or package directly under weft that a file belongs to."""
+    return path.parts[0].removesuffix(".py")
+
+
+def imported(source: str) -> set[str]:
+    """Every module that the source names in an import, in full."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            module = node.module or ""
+            # `from weft import views` names a module, `from weft.parts import Text` a value in one
+            names |= {f"weft.{alias.name}" for alias in node.names} if module == "weft" else {module}
+    return names
+
+
+def is_pure(path: Path) -> bool:
+    return path.name != "__init__.py" or len(path.parts) > 1 if unit(path) in PURE_WINDOWS else LEVEL[unit(path)] < 2
+
+
+UNITS = [path for path in FILES if path != Path("__init__.py")]
+PURE = [path for path in UNITS if is_pure(path)]
+
+
+def test_every_module_has_its_layer() -> None:
+    assert {unit(path) for path in UNITS} <= set(LEVEL)
+
+
+@pytest.mark.parametrize("path", UNITS, ids=str)
+def test_imports_point_one_way_only(path: Path) -> None:
+    """D-2.1"""
+    own = LEVEL[unit(path)]
+    used = {name.split(".")[1] for name in imported(FILES[path]) if name.startswith("weft.")}
+    upwards = sorted(name for name in used if name in LEVEL and LEVEL[name] > own)
+    assert upwards == []
+
+
+def test_the_package_itself_shows_the_pure_half_only() -> None:
+    used = {name.split(".")[1] for name in imported(FILES[Path("__init__.py")]) if name.startswith("weft.")}
+    assert used
+    assert {name for name in used if LEVEL[name] > 1} == set()
+
+
+@pytest.mark.parametrize("path", PURE, ids=str)
+def test_the_pure_half_imports_nothing_of_the_world(path: Path) -> None:
+    """D-2.2"""
+    assert sorted({name.split(".")[0] for name in imported(FILES[path])} & WORLD) == []
+
+
+@pytest.mark.parametrize("path", PURE, ids=str)
+def test_the_pure_half_looks_at_no_clock_and_waits_for_nothing(path: Path) -> None:
+    """D-2.3, D-1.4"""
+    tree = ast.parse(FILES[path])
+    waiting = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
+    assert waiting == []
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    clocks = [f.lineno for f in calls if isinstance(f, ast.Attribute) and f.attr in ("now", "utcnow", "today", "uuid4")]
+    assert clocks == []
+
+
+def test_the_reader_of_imports_sees_them_all() -> None:
+    source = "import a.b, c\nfrom weft import views\nfrom weft.parts import Text\ndef f():\n    import time\n"
+    assert imported(source) == {"a.b", "c", "weft.views", "weft.parts", "time"}
