@@ -1,5 +1,6 @@
 """The assembler: deltas in, snapshots and one message out."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_an_invalid_input_raises_at_once(given: dict[str, Any]) -> None:
 def test_a_stream_becomes_one_message() -> None:
     """000-2.2, 001-1.7, 001-7.3, 000-5.7, D-1.4"""
     assembler = MessageAssembler("r1", message_id="m1")
-    deltas = [
+    deltas: list[Delta] = [
         START,
         ThinkingDelta("hm"),
         TextDelta("Hel"),
@@ -162,7 +163,8 @@ def test_calls_may_interleave() -> None:
         ToolCall("c1", "read", {}, raw_args_text='{"a":1}'),
         ToolCall("c2", "write", {"b": 2}),
     )
-    for seq, delta in enumerate((ToolCallEnd("c1"), Done("tool_calls")), 8):
+    rest: list[Delta] = [ToolCallEnd("c1"), Done("tool_calls")]
+    for seq, delta in enumerate(rest, 8):
         assembler.consume(MessageDelta("r1", seq, delta, NOON))
     final = assembler.build_final_message()
     assert final.parts == (ToolCall("c1", "read", {"a": 1}), ToolCall("c2", "write", {"b": 2}))
@@ -244,6 +246,8 @@ def test_arguments_are_parsed_when_the_call_ends_and_not_before(monkeypatch: pyt
 
 def test_parsing_names_what_is_wrong() -> None:
     assert parse_arguments(' {"a": [1, {"b": null}]} ') == {"a": [1, {"b": None}]}
+    wide = {"rows": [{"n": number} for number in range(2 * MAX_DEPTH)]}
+    assert parse_arguments(json.dumps(wide)) == wide
     for text, rule in (("{", "000-5.6"), ("[]", "000-3.3.1"), ("[" * 100_000, "D-3.11")):
         with pytest.raises(PartValidationError) as caught:
             parse_arguments(text)
@@ -386,7 +390,7 @@ def test_a_run_id_given_at_the_start_holds() -> None:
 def test_reset_empties_everything_and_keeps_who_it_is() -> None:
     """001-4.2.5"""
     assembler = MessageAssembler("r1", message_id="m1", limits=StreamLimits(max_chars=3))
-    used = [START, TextDelta("a"), ToolCallStart("c1", "t"), Usage(1, 1), Failed(ErrorCode.TIMEOUT)]
+    used: list[Delta] = [START, TextDelta("a"), ToolCallStart("c1", "t"), Usage(1, 1), Failed(ErrorCode.TIMEOUT)]
     fed(*used, assembler=assembler)
     assembler.reset()
     assert (assembler.status, assembler.last_seq, assembler.parts) == (AssemblyStatus.IDLE, -1, ())
@@ -398,11 +402,21 @@ def test_reset_empties_everything_and_keeps_who_it_is() -> None:
     assert fed(START, Done("stop"), assembler=assembler).build_final_message().id == "m1"
 
 
+def test_deltas_from_a_guard_are_not_checked_twice_and_give_the_same() -> None:
+    deltas: list[Delta] = [START, TextDelta("a"), ToolCallStart("c1", "t"), ToolCallEnd("c1"), Done("tool_calls")]
+    guarded = fed(*deltas, assembler=MessageAssembler("r1", guarded=True))
+    assert guarded.build_final_message() == fed(*deltas).build_final_message()
+    assert (guarded.status, guarded.last_seq) == (AssemblyStatus.DONE, 4)
+    guarded.reset()
+    assert (guarded.status, guarded.last_seq, guarded.parts) == (AssemblyStatus.IDLE, -1, ())
+
+
 def test_what_the_provider_sent_is_never_read() -> None:
     """000-6.4"""
     plain, loud = MessageAssembler(), MessageAssembler()
     raw = {"textDelta": "other", "kind": "error", "nan": float("nan")}
-    for seq, delta in enumerate((START, TextDelta("a"), Done("stop"))):
+    deltas: list[Delta] = [START, TextDelta("a"), Done("stop")]
+    for seq, delta in enumerate(deltas):
         plain.consume(MessageDelta("r1", seq, delta, NOON))
         loud.consume(MessageDelta("r1", seq, delta, NOON, provider_raw=raw))
     assert plain.build_final_message() == loud.build_final_message()

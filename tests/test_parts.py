@@ -40,7 +40,8 @@ def test_a_part_is_a_frozen_value_with_short_spelling(part: Part) -> None:
 
 
 def test_parts_of_different_kinds_are_never_equal() -> None:
-    assert Text("hi") != Thinking("hi")
+    text: Part = Text("hi")
+    assert text != Thinking("hi")
 
 
 @pytest.mark.parametrize("given", [{}, {"data": b"x", "url": "https://x"}])

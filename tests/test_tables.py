@@ -26,7 +26,7 @@ TABLES: dict[str, tuple[Table[Any], type[StrEnum]]] = {
     "TOOL": (TOOL, ToolStatus),
     "AGENT": (AGENT, AgentStatus),
 }
-EVENTS = sorted({event for table, _ in TABLES.values() for row in table.values() for event in row}) + ["", "nonsense"]
+EVENTS = [*sorted({event for table, _ in TABLES.values() for row in table.values() for event in row}), "", "nonsense"]
 CASES = [
     pytest.param(table, state, event, id=f"{name}-{state}-{event}")
     for name, (table, states) in TABLES.items()
@@ -66,7 +66,7 @@ def test_every_event_in_every_state_is_an_edge_or_refused(table: Table[Any], sta
     else:
         with pytest.raises(InvalidStateTransition) as caught:
             advance(table, state, event)
-        assert caught.value.current is state
+        assert caught.value.current == state
         assert caught.value.attempted == event
         assert caught.value.valid == tuple(table[state])
     assert edges(table) == before

@@ -58,11 +58,11 @@ def test_a_name_is_written_in_camel_case(name: str, wire: str) -> None:
     [
         (Text("hi"), part("text", text="hi")),
         (Thinking(""), part("thinking", text="")),
-        (ToolCall("c1", "t", {"a": [1, None]}), part("tool_call", toolCallId="c1", toolName="t", arguments={"a": [1, None]})),
+        (ToolCall("c1", "t", {"a": [None]}), part("tool_call", toolCallId="c1", toolName="t", arguments={"a": [None]})),
         (ToolResult("c1", "ok"), part("tool_result", toolCallId="c1", content="ok", isError=False)),
         (
-            ToolResult("c1", (Text("a"),), is_error=True, error_code=ErrorCode.TOOL_FAILED),
-            part("tool_result", toolCallId="c1", content=[part("text", text="a")], isError=True, errorCode="tool_failed"),
+            ToolResult("c1", (Text("a"),), is_error=True, error_code=ErrorCode.TIMEOUT),
+            part("tool_result", toolCallId="c1", content=[part("text", text="a")], isError=True, errorCode="timeout"),
         ),
         (Image("image/png", data=b"\x00\xff"), part("image", mimeType="image/png", data="AP8=")),
         (FileRef("a", size=3), part("file_ref", path="a", size=3)),
@@ -170,9 +170,8 @@ def test_a_mapping_is_an_object() -> None:
 @pytest.mark.parametrize("key", ["x", "extra", "fact", "delta", "kind ", "spliced", "text_delta", ""])
 def test_an_unknown_key_survives_at_every_level(key: str) -> None:
     """D-2.4"""
-    entry = {**ENTRY, "kind": "message_delta_batch", "payload": {"deltas": [], key: [1]}, key: {"deep": [None]}}
     delta = {**DELTA, "kind": "text", "payload": {"textDelta": "a", key: 1.5}, key: "top"}
-    entry["payload"]["deltas"] = [delta]
+    entry = {**ENTRY, "kind": "message_delta_batch", "payload": {"deltas": [delta], key: [1]}, key: {"deep": [None]}}
     assert dump(load(Entry, entry)) == entry
     text = {**message(part("text", text="a", **{key: 1})), key: 1, "meta": {key: {}, "usage": {**Usages.least, key: 0}}}
     assert dump(load(Message, text)) == text
@@ -348,7 +347,7 @@ SURROGATE = "half \ud83d"
         ({**message(), "meta": {"tools": {SURROGATE: True}}}, "$.meta.tools"),
         ({**message(), SURROGATE: 1}, "$"),
         ({**message(), "x": SURROGATE}, "$.x"),
-        ({**message(), 5: 1}, "$"),
+        (dict([*message().items(), (5, 1)]), "$"),
         ({**message(), "x": {5: 1}}, "$.x"),
     ],
 )

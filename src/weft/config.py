@@ -154,6 +154,7 @@ class AgentConfig(Noun, frozen=True, kw_only=True):
 class AgentState(Noun, frozen=True, kw_only=True):
     """Where an agent stands right now (004)."""
 
+    always_written: ClassVar = ("status",)
     status: AgentStatus = AgentStatus.IDLE
     current_run_id: str | None = None
     pending_tool_calls: tuple[ToolCall, ...] = ()

@@ -165,11 +165,11 @@ class InvalidStateTransition(WeftError):
     default_code = ErrorCode.INVALID_TRANSITION
 
     def __init__(self, current: str, attempted: str, valid: Iterable[str]) -> None:
-        self.current = str(current)
+        self.current = current
         self.attempted = attempted
         self.valid = tuple(valid)
         allowed = ", ".join(self.valid) or "nothing"
-        super().__init__(f"{attempted!r} is not possible in state {self.current!r}; possible: {allowed}")
+        super().__init__(f"{attempted!r} is not possible in state {str(current)!r}; possible: {allowed}")
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, str, tuple[str, ...]]]:
         return type(self), (self.current, self.attempted, self.valid)  # copied and pickled by its own arguments
@@ -178,7 +178,7 @@ class InvalidStateTransition(WeftError):
     def details(self) -> dict[str, object]:
         """The machine-readable form that 003 §6.2 asks for."""
         return {
-            "currentStatus": self.current,
+            "currentStatus": str(self.current),
             "attemptedStatus": self.attempted,
             "validTransitions": list(self.valid),
         }

@@ -414,7 +414,19 @@ def test_holding_back_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert last.error_code is ErrorCode.STREAM_TOO_LARGE
 
 
-@pytest.mark.parametrize("where", ["citation", "result", "start"])
+def test_nothing_follows_a_limit_that_is_reached_while_blocks_are_brought_to_their_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """D-3.1."""
+    monkeypatch.setattr(held, "LIMIT", 1000)
+    late = reasoning(1, signature="x" * 300)  # it is held while it waits, and again when it is read
+    deltas = read(START, text(0, "a"), begin(5, toolResult={}), late, late, text(1, "b"), text(2, "c"), STOP)
+    assert deltas[1] == TextDelta("a")
+    assert isinstance(deltas[2], Failed)
+    assert len(deltas) == 3
+
+
+@pytest.mark.parametrize("where", ["citation", "result", "start", "image"])
 def test_what_is_kept_may_not_nest_too_deep(where: str) -> None:
     deep: Any = []
     for _ in range(100):
@@ -423,5 +435,6 @@ def test_what_is_kept_may_not_nest_too_deep(where: str) -> None:
         "citation": [delta(0, citation={"x": deep})],
         "result": [begin(0, toolResult={}), delta(0, toolResult=[{"json": deep}])],
         "start": [begin(0, toolResult={"x": deep})],
+        "image": [begin(0, image={}), delta(0, image={"error": {"message": deep}})],
     }
     assert failure(body(START, *events[where], STOP)).error_code is ErrorCode.STREAM_TOO_LARGE

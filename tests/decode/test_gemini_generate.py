@@ -301,6 +301,13 @@ def test_a_stop_with_function_calls_is_tool_calls() -> None:
     assert message.meta.finish_reason == "tool_calls"
 
 
+def test_arguments_that_are_not_text_end_the_stream() -> None:
+    body = json.dumps(chunk({"functionCall": {"name": "f", "args": {"a": "?"}}})).encode().replace(b"?", b"\xff")
+    end = decoded(GeminiGenerate(framing="lines"), body + b"\n")[-1]
+    assert isinstance(end, Failed)
+    assert end.error_code is ErrorCode.STREAM_MALFORMED
+
+
 def streamed(*pieces: Json, **more: Any) -> Json:
     return {"functionCall": {"partialArgs": list(pieces), **more}}
 

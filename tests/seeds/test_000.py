@@ -133,7 +133,8 @@ def test_a_part_loads_and_dumps_unchanged(kind: str) -> None:
     """000-3.2.1, 000-3.2.2, 000-3.2.3, 000-3.2.4, 000-3.2.5, 000-3.2.6, 000-3.2.7, 000-3.2.8"""
     value = unchanged(Part, part(kind))
     assert value.kind == kind
-    for wrong in ([], "text", None):
+    not_objects: list[Any] = [[], "text", None]
+    for wrong in not_objects:
         with pytest.raises(PartValidationError) as caught:
             load(Part, {"kind": kind, "payload": wrong})
         assert caught.value.path == "$.payload"

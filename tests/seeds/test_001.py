@@ -113,11 +113,11 @@ def test_001_3_2_1_the_fields_can_be_read() -> None:
 
 def test_001_3_3_1_the_structures_are_those_of_000() -> None:
     """001-3.3.1, 001-7.4"""
-    assert [part.kind for part in get_args(Part)] == "text thinking tool_call tool_result image file_ref".split()
+    kinds = ["text", "thinking", "tool_call", "tool_result", "image", "file_ref"]
+    assert [part.kind for part in get_args(Part)] == kinds
     assert get_args(Role) == ("system", "user", "assistant", "tool")
-    assert {delta.kind for delta in get_args(Delta)} == set(
-        "start text thinking tool_call_start tool_call_args tool_call_end usage done error".split()
-    )
+    calls = ["tool_call_start", "tool_call_args", "tool_call_end"]
+    assert [delta.kind for delta in get_args(Delta)] == ["start", "text", "thinking", *calls, "usage", "done", "error"]
 
 
 def test_the_configurations_load_and_dump_unchanged() -> None:
@@ -181,7 +181,8 @@ def test_001_4_2_6_get_error_returns_the_error_or_none() -> None:
 def test_001_5_2_1_the_states_follow_one_another() -> None:
     assembler = MessageAssembler()
     seen = [assembler.status]
-    for seq, delta in enumerate((START, TextDelta("a"), Done("stop"))):
+    deltas: list[Delta] = [START, TextDelta("a"), Done("stop")]
+    for seq, delta in enumerate(deltas):
         assembler.consume(MessageDelta("run_1", seq, delta, NOON))
         seen.append(assembler.status)
     assert seen == ["idle", "started", "started", "done"]

@@ -78,7 +78,7 @@ def what_may_not_be_written_is_an_error() -> None:
     weft.Message("robot", ())  # type: ignore[arg-type]
     weft.Message("user", [weft.Text("a list")])  # type: ignore[arg-type]
     weft.Done("bored")  # type: ignore[arg-type]
-    weft.Text("a", "b")  # type: ignore[misc]
+    weft.Text("a", "b")  # type: ignore[call-arg, arg-type]
     weft.Text("a").text = "b"  # type: ignore[misc]
     weft.Failed("timeout")  # type: ignore[arg-type]
 

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from weft.decode.converse_events import BlockDelta, Event, joined_base64, readable_result, usage_of
+from weft.decode.converse_events import BlockDelta, Event, joined_base64, joined_texts, readable_result, usage_of
 from weft.decode.decoder import Decoder
 from weft.decode.framing import Frame, FramingName
 from weft.decode.held import Held
@@ -61,7 +61,8 @@ class BedrockConverse(Decoder):
         self._signature: list[str] = []
         self._redacted: list[str] = []
         self._citations: list[dict[str, Any]] = []
-        self._waiting: list[tuple[str, Event, Frame]] = []
+        self._waiting: dict[int, list[tuple[str, Event, Frame]]] = {}  # events of blocks that have to wait, by index
+        self._is_resuming = False
         self._client_calls: set[int] = set()
         self._server_calls: dict[str, int] = {}  # the provider's id of a call without result -> index
         self._results: dict[int, dict[str, Any]] = {}  # index -> the `toolResult` block so far
@@ -126,10 +127,9 @@ class BedrockConverse(Decoder):
         elif self._writing != _NO_BLOCK:
             self._wait("contentBlockDelta", event, frame)
         elif index in self._results:
-            self._gather_result(self._results[index]["content"], delta.tool_result or [], frame)
+            self._gather(self._results[index]["content"], delta.tool_result or [], frame)
         elif index in self._images:
-            self._images[index][1].append(delta.image or {})
-            self._held.count(frame)
+            self._gather(self._images[index][1], [delta.image or {}], frame)
         elif delta.tool_use is None:  # arguments of a call that nobody opened belong nowhere
             self._writing, self._is_fresh = index, True
             self._write(delta, frame)
@@ -144,13 +144,14 @@ class BedrockConverse(Decoder):
             piece = delta.reasoning_content
             self._is_reasoning = True
             self._tell("thinking", piece.text or "")
-            if piece.signature or piece.redacted_content:
-                self._signature.append(piece.signature or "")
-                self._redacted += [piece.redacted_content] if piece.redacted_content else []
+            if piece.signature:
+                self._signature.append(piece.signature)
                 self._held.count(frame)
-        elif delta.citation is not None and self._held.can_keep(delta.citation):
-            self._citations.append(delta.citation)
-            self._held.count(frame)
+            if piece.redacted_content:
+                self._redacted.append(piece.redacted_content)
+                self._held.count(frame)
+        elif delta.citation is not None:
+            self._gather(self._citations, [delta.citation], frame)
 
     def _tell(self, kind: str, piece: str, continuation: dict[str, Any] | None = None) -> None:
         if piece or continuation:
@@ -159,16 +160,10 @@ class BedrockConverse(Decoder):
             self._is_fresh = False
             self._last_kind = kind
 
-    def _gather_result(self, content: list[dict[str, Any]], pieces: list[dict[str, Any]], frame: Frame) -> None:
-        if not self._held.can_keep(pieces):
-            return
-        self._held.count(frame)
-        for piece in pieces:
-            before = content[-1].get("text") if content else None
-            if isinstance(before, str) and isinstance(piece.get("text"), str):
-                content[-1] = {"text": before + piece["text"]}
-            else:
-                content.append(piece)
+    def _gather(self, gathered: list[dict[str, Any]], pieces: list[dict[str, Any]], frame: Frame) -> None:
+        if self._held.can_keep(pieces):
+            gathered += pieces
+            self._held.count(frame)
 
     # -- blocks
 
@@ -191,7 +186,7 @@ class BedrockConverse(Decoder):
             if self._held.can_keep(start.tool_result):
                 self._results[index] = {**start.tool_result, "content": []}
         elif start.image is not None:
-            self._images[index] = (str(start.image.get("format") or "png"), [])
+            self._images[index] = (start.image.format or "png", [])
             self.out.open_call(index, "image_output", executed_by="provider")
             self._last_kind = "tool_call"
 
@@ -222,6 +217,7 @@ class BedrockConverse(Decoder):
 
     def _finish_result(self, block: dict[str, Any]) -> None:
         call = self._server_calls.pop(str(block.get("toolUseId") or ""), None)
+        block["content"] = joined_texts(block["content"])
         if call is None:
             self._is_fresh = True
             self._tell("thinking", "", {"block": {"toolResult": block}})
@@ -255,20 +251,27 @@ class BedrockConverse(Decoder):
         self._signature, self._redacted, self._citations = [], [], []
 
     def _wait(self, name: str, event: Event, frame: Frame) -> None:
-        self._waiting.append((name, event, frame))
+        self._waiting.setdefault(event.content_block_index or 0, []).append((name, event, frame))
         self._held.count(frame)
 
     def _resume(self) -> None:
-        """Read again what had to wait; what still has to wait queues up again in the same order."""
-        waiting, self._waiting = self._waiting, []
-        for name, event, frame in waiting:
-            self._step(name, event, frame)
+        """Read what waited for the block that has just ended, one block after the other, until one goes on writing."""
+        if self._is_resuming:  # a block that ends while it is read here needs no second round
+            return
+        self._is_resuming = True
+        while self._writing == _NO_BLOCK and self._waiting and not self.out.ended:
+            for name, event, frame in self._waiting.pop(next(iter(self._waiting))):
+                if not self.out.ended:
+                    self._step(name, event, frame)
+        self._is_resuming = False
 
     def _finish_blocks(self) -> None:
         """End what was never stopped."""
-        while self._writing != _NO_BLOCK or self._waiting:
+        while (self._writing != _NO_BLOCK or self._waiting) and not self.out.ended:
             self._close_writing()
             self._resume()
+        if self.out.ended:
+            return
         for index in list(self._results):
             self._finish_result(self._results.pop(index))
         for index in list(self._images):

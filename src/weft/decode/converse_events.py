@@ -7,6 +7,7 @@ frames, and Nova behind InvokeModel, write ``{"contentBlockDelta": {...}}`` inst
 import binascii
 import json
 from base64 import b64decode, b64encode
+from itertools import groupby
 from typing import Any
 
 from msgspec import Struct
@@ -14,7 +15,16 @@ from msgspec import Struct
 from weft.deltas import Usage
 from weft.parts import Text, ToolContent
 
-__all__ = ["BlockDelta", "BlockStart", "Counts", "Event", "joined_base64", "readable_result", "usage_of"]
+__all__ = [
+    "BlockDelta",
+    "BlockStart",
+    "Counts",
+    "Event",
+    "joined_base64",
+    "joined_texts",
+    "readable_result",
+    "usage_of",
+]
 
 
 class _Struct(Struct, rename="camel", gc=False):
@@ -43,10 +53,14 @@ class BlockDelta(_Struct):
     image: dict[str, Any] | None = None
 
 
+class ImageStart(_Struct):
+    format: str | None = None
+
+
 class BlockStart(_Struct):
     tool_use: ToolUse | None = None
     tool_result: dict[str, Any] | None = None
-    image: dict[str, Any] | None = None
+    image: ImageStart | None = None
 
 
 class Counts(_Struct):
@@ -106,6 +120,15 @@ def joined_base64(pieces: list[str]) -> str:
         return b64encode(b"".join(b64decode(piece, validate=True) for piece in pieces)).decode()
     except binascii.Error:
         return "".join(pieces)
+
+
+def joined_texts(pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The content of a result whose texts came in pieces."""
+    content: list[dict[str, Any]] = []
+    for is_text, group in groupby(pieces, lambda piece: isinstance(piece.get("text"), str)):
+        run = list(group)
+        content += [{"text": "".join(piece["text"] for piece in run)}] if is_text else run
+    return content
 
 
 def readable_result(content: list[dict[str, Any]]) -> ToolContent:

@@ -9,6 +9,9 @@ format knows a call while it streams (an index, an item id) never leaves this cl
 from collections.abc import Collection
 from typing import Any, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from weft.decode.faults import classify
 from weft.deltas import (
     Delta,
@@ -56,7 +59,7 @@ class Emitter:
     def take(self) -> list[Delta]:
         """The deltas since the last time."""
         deltas, self.deltas = self.deltas, []
-        return deltas
+        return [_mended(delta) for delta in deltas] if self._joins_surrogates else deltas
 
     def start(self, model_id: str | None = None, request_id: str | None = None) -> None:
         """The stream begins; said again, it changes nothing."""
@@ -101,8 +104,7 @@ class Emitter:
         if "\ud800" <= piece[-1:] <= "\udbff":
             self._held_halves[key] = piece[-1]
             piece = piece[:-1]
-        # Through UTF-16 two halves become the character they are; a half that stays alone is no text.
-        return piece.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return _whole(piece)
 
     # -- tool calls
 
@@ -217,3 +219,25 @@ class Emitter:
     def refused(self, message: str, *, raw_code: str | None = None, status: int | None = None) -> None:
         """The provider said no inside the stream, in its own words."""
         self.fail(classify(status, raw_code, message), message, status=status, raw_code=raw_code)
+
+
+def _whole(text: str) -> str:
+    """Through UTF-16 two halves of a pair become the character they are; a half that stays alone is no text."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _mended(value: Any) -> Any:
+    """The value with no half pair left in any text: ids, names and continuation data may hold some, too."""
+    match value:
+        case str():
+            return _whole(value)
+        case dict():
+            return {_whole(key): _mended(item) for key, item in value.items()}
+        case list():
+            return [_mended(item) for item in value]
+        case tuple():
+            return tuple(_mended(item) for item in value)
+        case Struct():
+            return replace(value, **{name: _mended(getattr(value, name)) for name in value.__struct_fields__})
+        case _:
+            return value

@@ -205,7 +205,7 @@ class GeminiGenerate(Decoder):
             self._end_streamed()
             self._open_call(call, data)
         streamed = self._streamed
-        if streamed is None:
+        if streamed is None or self.out.ended:
             return  # the end of a call that has ended already
         try:
             for piece in call.partial_args or ():
@@ -223,10 +223,13 @@ class GeminiGenerate(Decoder):
         if call.id:
             data["id"] = call.id  # says that Gemini knows this call by an id
         self.out.open_call(self._calls, call.name or "", provider_id=call.id, continuation=data or None)
+        self._streamed = StreamedArguments()
         whole = bytes(call.args)
         if whole and whole != b"null":
-            self.out.call_args(self._calls, whole.decode())
-        self._streamed = StreamedArguments()
+            try:
+                self.out.call_args(self._calls, whole.decode())
+            except UnicodeDecodeError as error:  # what is not parsed has not been checked either
+                self.out.fail(ErrorCode.STREAM_MALFORMED, f"arguments are not text: {error}")
 
     def _end_streamed(self, data: dict[str, Any] | None = None) -> None:
         if self._streamed is not None:

@@ -94,12 +94,19 @@ class GeminiInteractions(Decoder):
         super().__init__(**options)
         self._steps: dict[int, _Step] = {}  # those that have not stopped, by index
         self._writing: int | None = None  # index of the text or thought that is being written
+        self._is_speaking = False  # it is text, and some of it has been told
         self._waiting: list[tuple[Event, Frame]] = []
         self._held = Held(self.out)
         self._keys = 0
         self._running: dict[str, int] = {}  # the id of Google's own call -> its key
 
     def read(self, event: Event, frame: Frame) -> None:
+        delta = event.delta
+        if delta is not None and self._is_speaking and (event.index or 0) == self._writing and event.metadata is None:
+            text = delta.get("text")
+            if type(text) is str and text and delta.get("type") == "text":  # more of the text that is being written
+                self.out.text(text)
+                return
         step = _EVENTS.get(event.event_type or frame.event)
         if step is not None:
             step(self, event, frame)
@@ -212,6 +219,7 @@ class GeminiInteractions(Decoder):
             self._close_provider_call(step)
         elif index == self._writing:
             self._writing = None
+            self._is_speaking = False
             waiting, self._waiting = self._waiting, []
             for event, frame in waiting:
                 if not self.out.ended:
@@ -232,6 +240,7 @@ class GeminiInteractions(Decoder):
         if text:
             self.out.text(text, new_part=step.is_new)
             step.is_new = False
+            self._is_speaking = True
 
     def _write_thought(self, step: _Step, text: str, data: dict[str, Any]) -> None:
         if not text and not data:
@@ -294,6 +303,7 @@ class GeminiInteractions(Decoder):
             self.out.open_call(key, media_tool(kind), executed_by="provider", continuation={"content": kept})
             self.out.close_call(key, result=(content,))
             step.is_new = True  # what is written next stands behind the picture
+            self._is_speaking = False
 
     # -- calls
 

@@ -244,7 +244,8 @@ class OpenAIResponses(Decoder):
 
     def _read_added(self, event: Event) -> None:
         raw = self._kept(event.item)
-        if raw is None or any(name in self._by_id for name in _names(raw)):
+        # Known by its own id only: two calls may come with one call id (D-3.8.1).
+        if raw is None or any(name in self._by_id for name in _names(raw)[:1]):
             return
         self._held.count(self._frame)
         item = self._add(kind_of(raw), raw, event.output_index)

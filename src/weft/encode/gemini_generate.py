@@ -18,7 +18,7 @@ from weft.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from weft.encode.body_values import with_extra
 from weft.encode.gemini_generate_read import read_request
 from weft.encode.gemini_thinking import gemini_generation, thinking_budget, thinking_level
-from weft.encode.gemini_values import split_data_url
+from weft.encode.gemini_values import own_data, split_data_url
 from weft.encode.request import Losses, Request
 from weft.messages import Message
 from weft.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
@@ -129,7 +129,7 @@ class _History:
             return {"text": part.text, **beside} if part.text or beside else None
         wire = _media(part)
         if wire is None:
-            self.losses.add(where, f"the file {getattr(part, 'path', '')!r}", "its content is not part of the message")
+            self.losses.add(where, "a file", "its content is not part of the message")
             return None
         data = self.losses.continuation(where, part.continuation)
         return with_extra(wire, {key: data[key] for key in (*wire, *_BESIDE) if key in data})
@@ -137,10 +137,11 @@ class _History:
     def _thought(self, where: str, part: Thinking) -> list[dict[str, Any]]:
         if part.ignored:
             return []
-        if part.continuation is None or part.continuation.provider != self.losses.provider:
+        data = own_data(part, self.losses.provider)
+        if not data:
             self.losses.add(where, "thinking", "Gemini takes back its own thoughts only")
             return []
-        return [{"text": part.text, "thought": True, **_beside(part.continuation.data)}]
+        return [{"text": part.text, "thought": True, **_beside(data)}]
 
     def _call(self, where: str, call: ToolCall, *, is_first: bool) -> dict[str, Any]:
         data = self.losses.continuation(where, call.continuation)
@@ -155,8 +156,7 @@ class _History:
         return part
 
     def _provider_call(self, where: str, call: ToolCall) -> list[dict[str, Any]]:
-        own = call.continuation is not None and call.continuation.provider == self.losses.provider
-        data = call.continuation.data if call.continuation is not None and own else {}
+        data = own_data(call, self.losses.provider)
         parts = [data[key] for key in ("part", "resultPart") if key in data]
         if not parts:
             why = "only the provider that executed it takes it back"

@@ -12,7 +12,7 @@ from weft.config import ModelConfig, SpecificTool, ToolSpec
 from weft.encode.body_values import with_extra
 from weft.encode.gemini_interactions_read import read_request
 from weft.encode.gemini_thinking import thinking_level
-from weft.encode.gemini_values import split_data_url
+from weft.encode.gemini_values import own_data, split_data_url
 from weft.encode.request import Losses, Request
 from weft.messages import Message
 from weft.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
@@ -103,7 +103,7 @@ class _Steps:
         else:
             wire = _media(part)
         if wire is None:
-            self._losses.add(where, f"the file {getattr(part, 'path', '')!r}", "its content is not part of the message")
+            self._losses.add(where, "a file", "its content is not part of the message")
             return []
         data = self._losses.continuation(where, part.continuation)
         return [{**wire, **{key: data[key] for key in _BESIDE if key in data}}]
@@ -122,13 +122,14 @@ class _Steps:
     def _add_thought(self, where: str, part: Thinking) -> None:
         if part.ignored:
             return
-        if part.continuation is None or part.continuation.provider != self._losses.provider:
+        data = own_data(part, self._losses.provider)
+        if not data:
             self._losses.add(where, "thinking", "Gemini takes back its own thoughts only")
             return
         step: dict[str, Any] = {"type": "thought"}
         if part.text:
             step["summary"] = [{"type": "text", "text": part.text}]
-        self.found.append({**step, **part.continuation.data})
+        self.found.append({**step, **data})
 
     def _add_call(self, where: str, call: ToolCall) -> None:
         data = dict(self._losses.continuation(where, call.continuation))
@@ -140,8 +141,7 @@ class _Steps:
         self.found.append({**step, **data})
 
     def _add_provider_call(self, where: str, call: ToolCall) -> None:
-        own = call.continuation is not None and call.continuation.provider == self._losses.provider
-        data = call.continuation.data if call.continuation is not None and own else {}
+        data = own_data(call, self._losses.provider)
         media = _media_of(call.result) if "content" in data else []
         steps = [data[key] for key in ("step", "resultStep") if key in data]
         if not steps and not media:

@@ -5,8 +5,9 @@ from typing import Any
 
 from weft.encode import body_values
 from weft.encode.body_values import list_at, text_at
+from weft.parts import Part
 
-__all__ = ["CallIds", "bytes_at", "items_at", "split_data_url"]
+__all__ = ["CallIds", "bytes_at", "items_at", "own_data", "split_data_url"]
 
 _URL_SAFE = str.maketrans("-_", "+/")
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
@@ -20,6 +21,12 @@ def items_at(value: Any, path: str) -> list[Any]:
 def bytes_at(value: Any, path: str) -> bytes:
     """The bytes that the value holds in base64; Google's libraries write it with either alphabet."""
     return body_values.bytes_at(text_at(value, path).translate(_URL_SAFE), path)
+
+
+def own_data(part: Part, provider: str) -> dict[str, Any]:
+    """The part's continuation data if it is this provider's; for parts that are lost as a whole where it is not."""
+    continuation = part.continuation
+    return {} if continuation is None or continuation.provider != provider else continuation.data
 
 
 def split_data_url(url: str) -> tuple[str, str] | None:

@@ -1,0 +1,167 @@
+"""What all decoders share, seen through a format of three words."""
+
+import json
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from tests.decode.framing_bytes import aws_message
+from weft.decode.decoder import Decoder
+from weft.decode.framing import Frame
+from weft.deltas import Delta, Done, Failed, Start, TextDelta
+from weft.errors import ErrorCode
+
+
+class Word(msgspec.Struct):
+    say: str | None = None
+    finish: bool = False
+
+
+class Words(Decoder):
+    """``{"say": ...}`` is text, ``{"finish": true}`` is the reason, ``BYE`` or the end of the bytes is the end."""
+
+    format: ClassVar[str] = "words"
+    events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(Word)
+
+    def read(self, event: Word, frame: Frame) -> None:
+        if event.say is not None:
+            self.out.text(event.say)
+        if event.finish:
+            self.out.finish("stop")
+
+    def read_unparsed(self, frame: Frame) -> bool:
+        if frame.data == b"BYE":
+            self.out.done()
+        return frame.data in (b"BYE", b"HUM")
+
+    def read_end(self) -> None:
+        if self.out.finish_reason is None:
+            self.truncated("a finish")
+        else:
+            self.out.done()
+
+
+def sse(*payloads: str) -> bytes:
+    return "".join(f"data: {payload}\n\n" for payload in payloads).encode()
+
+
+def read(body: bytes, **options: Any) -> list[Delta]:
+    decoder = Words(**options)
+    return [*decoder.receive_data(body), *decoder.receive_eof()]
+
+
+def said(text: str) -> str:
+    return json.dumps({"say": text})
+
+
+FINISH = '{"finish": true}'
+
+
+def test_a_stream_is_start_what_was_said_and_done() -> None:
+    """D-3.11"""
+    assert read(sse(said("a"), FINISH)) == [Start("", "local", provider="words"), TextDelta("a"), Done("stop")]
+
+
+def test_what_the_edge_knows_stands_in_the_start() -> None:
+    deltas = read(sse(said("a")), provider="acme", model_id="m", local_id="r1")
+    assert deltas[0] == Start("m", "r1", provider="acme")
+
+
+def test_without_the_terminal_signal_the_stream_is_truncated() -> None:
+    """D-3.5"""
+    last = read(sse(said("a")))[-1]
+    assert last == Failed(ErrorCode.STREAM_TRUNCATED, "the stream ended before a finish", retryable=True)
+
+
+def test_nothing_at_all_is_truncated_too() -> None:
+    """D-3.7, D-3.11"""
+    start, last = read(b"")
+    assert isinstance(start, Start)
+    assert isinstance(last, Failed)
+
+
+def test_a_payload_that_is_no_event_ends_the_stream_in_an_error() -> None:
+    """D-3.11"""
+    last = read(sse(said("a"), '{"say": 5}', said("b")))[-1]
+    assert isinstance(last, Failed)
+    assert last.error_code is ErrorCode.STREAM_MALFORMED
+    assert "words" in last.message
+
+
+@pytest.mark.parametrize("payload", ['{"say": "\\udx"}', '{"say": 5, "x": "\\ud83d"}', '"\\ud83d' + "[" * 5000])
+def test_what_only_looks_like_half_a_character_is_an_error_all_the_same(payload: str) -> None:
+    last = read(sse(payload))[-1]
+    assert isinstance(last, Failed)
+    assert last.error_code is ErrorCode.STREAM_MALFORMED
+
+
+def test_a_format_may_know_words_that_are_no_events() -> None:
+    assert [type(delta) for delta in read(sse(said("a"), "HUM", "BYE", said("late")))] == [Start, TextDelta, Done]
+
+
+def test_nothing_is_read_after_the_end() -> None:
+    """D-3.1"""
+    decoder = Words()
+    assert isinstance(decoder.receive_data(sse("BYE"))[-1], Done)
+    assert decoder.receive_data(sse(said("late"))) == []
+    assert decoder.receive_eof() == []
+
+
+def test_a_last_event_cut_inside_is_truncation_not_malformation() -> None:
+    """D-3.5"""
+    last = read(sse(said("a")) + b'data: {"sa')[-1]
+    assert isinstance(last, Failed)
+    assert last.error_code is ErrorCode.STREAM_TRUNCATED
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (aws_message({}, said("a").encode())[:-4] + b"\x00\x00\x00\x00", ErrorCode.STREAM_MALFORMED),
+        (aws_message({}, said("a").encode())[:-1], ErrorCode.STREAM_TRUNCATED),
+    ],
+    ids=["checksum", "cut"],
+)
+def test_a_fault_of_the_framing_ends_the_stream(body: bytes, code: ErrorCode) -> None:
+    last = read(body, framing="aws")[-1]
+    assert isinstance(last, Failed)
+    assert last.error_code is code
+
+
+def test_a_fault_after_the_finish_takes_nothing_away() -> None:
+    whole = aws_message({}, said("a").encode()) + aws_message({}, FINISH.encode())
+    assert isinstance(read(whole + b"\x00" * 20, framing="aws")[-1], Done)
+
+
+def test_a_character_escaped_in_two_halves_and_cut_between_them_is_whole_again() -> None:
+    body = sse('{"say": "a\\ud83d"}', '{"say": "\\ude00b"}', FINISH)
+    text = "".join(delta.text_delta for delta in read(body) if isinstance(delta, TextDelta))
+    assert text == "a😀b"
+
+
+def test_a_format_without_such_words_knows_none() -> None:
+    class Plain(Words):
+        read_unparsed = Decoder.read_unparsed
+
+    decoder = Plain()
+    assert isinstance(decoder.receive_data(sse("HUM"))[-1], Failed)
+
+
+def test_reading_stops_at_the_event_that_ends_the_stream() -> None:
+    """D-3.1"""
+
+    class Curt(Words):
+        def read(self, event: Word, frame: Frame) -> None:
+            super().read(event, frame)
+            self.out.done()
+
+    deltas = Curt().receive_data(sse(said("a"), said("b")))
+    assert [type(delta) for delta in deltas] == [Start, TextDelta, Done]
+
+
+def test_another_decoder_may_hand_over_frames() -> None:
+    outer = Words()
+    inner = Words(out=outer.out)
+    inner.receive_frame(Frame(said("a").encode()))
+    assert [type(delta) for delta in outer.out.take()] == [Start, TextDelta]

@@ -1,0 +1,234 @@
+"""The emitter: whatever a format says in whatever order, what comes out keeps the contract."""
+
+import pytest
+
+from weft import Text
+from weft.decode.emitter import Emitter
+from weft.deltas import (
+    Delta,
+    Done,
+    Failed,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+)
+from weft.errors import ErrorCode
+
+
+def new(**options: str) -> Emitter:
+    return Emitter(provider="p", model_id="asked-for", local_id="local", **options)
+
+
+def after_start(emitter: Emitter) -> list[Delta]:
+    start, *rest = emitter.take()
+    assert isinstance(start, Start)
+    return rest
+
+
+def test_start_is_said_once_with_what_the_provider_calls_itself() -> None:
+    """000-5.1"""
+    emitter = new()
+    emitter.start("model", "req_1")
+    emitter.start("other", "req_2")
+    assert emitter.take() == [Start("model", "req_1", provider="p")]
+
+
+def test_without_a_provider_id_the_local_one_and_the_model_asked_for_stand_in() -> None:
+    """D-3.7"""
+    emitter = new()
+    emitter.start()
+    assert emitter.take() == [Start("asked-for", "local", provider="p")]
+
+
+@pytest.mark.parametrize("say", ["text", "thinking", "usage", "open_call", "done", "fail"])
+def test_whatever_comes_first_start_comes_before_it(say: str) -> None:
+    """000-5.1"""
+    emitter = new()
+    match say:
+        case "usage":
+            emitter.usage(Usage(1, 2))
+        case "open_call":
+            emitter.open_call(0, "f")
+        case "done":
+            emitter.done()
+        case "fail":
+            emitter.fail(ErrorCode.OVERLOADED, "busy")
+        case _:
+            getattr(emitter, say)("hi")
+    assert isinstance(emitter.take()[0], Start)
+
+
+def test_text_and_thinking_pass_through_with_their_marks() -> None:
+    emitter = new()
+    emitter.text("a")
+    emitter.text("b")
+    emitter.text("c", new_part=True)
+    emitter.text("", continuation={"citations": []})
+    emitter.thinking("d")
+    emitter.thinking("e", new_part=True, continuation={"signature": "s"})
+    assert after_start(emitter) == [
+        TextDelta("a"),
+        TextDelta("b"),
+        TextDelta("c", new_part=True),
+        TextDelta("", continuation={"citations": []}),
+        ThinkingDelta("d"),
+        ThinkingDelta("e", new_part=True, continuation={"signature": "s"}),
+    ]
+
+
+def test_nothing_said_is_no_delta() -> None:
+    emitter = new()
+    emitter.text("")
+    emitter.thinking("")
+    assert emitter.take() == []
+    assert not emitter.started
+
+
+def test_a_call_is_known_outside_by_its_id_alone() -> None:
+    emitter = new()
+    emitter.open_call(7, "f", provider_id="call_1", continuation={"item": "i"})
+    assert emitter.is_open(7)
+    emitter.call_args(7, '{"a"')
+    emitter.call_args(7, "")
+    emitter.call_args(8, "lost")
+    emitter.close_call(7, continuation={"signature": "s"})
+    emitter.close_call(7)
+    assert not emitter.is_open(7)
+    assert after_start(emitter) == [
+        ToolCallStart("call_1", "f", continuation={"item": "i"}),
+        ToolCallArgs("call_1", '{"a"'),
+        ToolCallEnd("call_1", continuation={"signature": "s"}),
+    ]
+
+
+def test_a_repeated_or_missing_id_is_replaced_and_the_providers_own_is_kept() -> None:
+    """D-3.8.1"""
+    emitter = Emitter(provider="p", model_id="m", local_id="local", used_call_ids=["call_0", "local-1"])
+    emitter.open_call(0, "f", provider_id="call_0")
+    emitter.open_call(1, "f", provider_id="call_1")
+    emitter.open_call(2, "f", provider_id="call_1", continuation={"a": 1})
+    emitter.open_call(3, "f")
+    starts = [delta for delta in emitter.take() if isinstance(delta, ToolCallStart)]
+    assert [(start.tool_call_id, start.continuation) for start in starts] == [
+        ("local-2", {"callId": "call_0"}),
+        ("call_1", None),
+        ("local-3", {"a": 1, "callId": "call_1"}),
+        ("local-4", None),
+    ]
+
+
+def test_a_call_opened_under_a_key_in_use_closes_the_one_before() -> None:
+    emitter = new()
+    emitter.open_call(0, "f", provider_id="a")
+    emitter.open_call(0, "g", provider_id="b")
+    assert after_start(emitter) == [ToolCallStart("a", "f"), ToolCallEnd("a"), ToolCallStart("b", "g")]
+
+
+def test_the_providers_own_call_closes_with_its_result() -> None:
+    """D-3.10"""
+    emitter = new()
+    emitter.open_call(0, "search", provider_id="s", executed_by="provider")
+    emitter.close_call(0, result=(Text("found"),), result_is_error=True)
+    emitter.done()
+    assert after_start(emitter) == [
+        ToolCallStart("s", "search", executed_by="provider"),
+        ToolCallEnd("s", result=(Text("found"),), result_is_error=True),
+        Done("stop"),
+    ]
+
+
+def test_done_closes_open_calls_and_a_plain_stop_with_client_calls_is_tool_calls() -> None:
+    """D-3.4.7, 001-5.2.5"""
+    emitter = new()
+    emitter.open_call(0, "f", provider_id="a")
+    emitter.finish("stop", "end_turn")
+    emitter.done()
+    assert after_start(emitter) == [
+        ToolCallStart("a", "f"),
+        ToolCallEnd("a"),
+        Done("tool_calls", raw_finish_reason="end_turn"),
+    ]
+
+
+def test_any_other_reason_stays_what_it_is() -> None:
+    emitter = new()
+    emitter.open_call(0, "f")
+    emitter.finish("length", "max_tokens")
+    emitter.done()
+    assert emitter.take()[-1] == Done("length", raw_finish_reason="max_tokens")
+
+
+def test_usage_is_told_when_it_changes() -> None:
+    """D-3.4"""
+    emitter = new()
+    for usage in (Usage(1, 1), Usage(1, 1), Usage(1, 2)):
+        emitter.usage(usage)
+    assert after_start(emitter) == [Usage(1, 1), Usage(1, 2)]
+
+
+def test_nothing_follows_the_end() -> None:
+    """000-5.2, D-3.1"""
+    emitter = new()
+    emitter.done()
+    emitter.done()
+    emitter.fail(ErrorCode.OVERLOADED, "late")
+    assert after_start(emitter) == [Done("stop")]
+    failed = new()
+    failed.fail(ErrorCode.RATE_LIMITED, "slow down", status=429, retry_after_ms=5, raw_code="rate")
+    failed.done()
+    assert after_start(failed) == [
+        Failed(ErrorCode.RATE_LIMITED, "slow down", retryable=True, status=429, retry_after_ms=5, raw_code="rate")
+    ]
+
+
+def test_a_failure_may_say_itself_whether_to_try_again() -> None:
+    emitter = new()
+    emitter.fail(ErrorCode.OVERLOADED, "gone for good", retryable=False)
+    assert emitter.take()[-1] == Failed(ErrorCode.OVERLOADED, "gone for good", retryable=False)
+
+
+def test_a_refusal_in_the_providers_words_gets_our_code() -> None:
+    emitter = new()
+    emitter.refused("try later", raw_code="overloaded_error")
+    assert emitter.take()[-1] == Failed(ErrorCode.OVERLOADED, "try later", retryable=True, raw_code="overloaded_error")
+
+
+def test_the_halves_of_a_character_cut_in_two_are_joined() -> None:
+    emitter = new()
+    emitter.start()
+    emitter.join_surrogates()
+    emitter.open_call(0, "f", provider_id="c")
+    emitter.text("a\ud83d")
+    emitter.thinking("b\ud83d")
+    emitter.call_args(0, '"\ud83d')
+    emitter.text("\ude00!")
+    emitter.thinking("\ude00?")
+    emitter.call_args(0, '\ude00"')
+    joined = [delta for delta in emitter.take() if not isinstance(delta, Start | ToolCallStart)]
+    assert joined == [
+        TextDelta("a"),
+        ThinkingDelta("b"),
+        ToolCallArgs("c", '"'),
+        TextDelta("😀!"),
+        ThinkingDelta("😀?"),
+        ToolCallArgs("c", '😀"'),
+    ]
+
+
+def test_half_a_character_anywhere_else_is_replaced() -> None:
+    emitter = new()
+    emitter.join_surrogates()
+    emitter.start("m\ud83d", "r")
+    emitter.text("lone \ude00 half")
+    emitter.open_call(0, "f", provider_id="c", executed_by="provider", continuation={"\ud83d": ["\ud83d", 1]})
+    emitter.close_call(0, result=(Text("\ud83d"),))
+    assert emitter.take() == [
+        Start("m\ufffd", "r", provider="p"),
+        TextDelta("lone \ufffd half"),
+        ToolCallStart("c", "f", executed_by="provider", continuation={"\ufffd": ["\ufffd", 1]}),
+        ToolCallEnd("c", result=(Text("\ufffd"),)),
+    ]

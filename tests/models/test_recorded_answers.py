@@ -1,0 +1,43 @@
+"""Recorded answers through whole models, one vendor for each wire format: the framing and the decoder fit together."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.models.doubles import BytesClient
+from weft.models import model
+from weft.testing import check_stream
+
+FOLDERS = {
+    "anthropic-messages": "anthropic:m",
+    "openai-chat": "openai-chat:m",
+    "openai-responses": "openai:m",
+    "gemini-generate": "google:m",
+    "gemini-interactions": "gemini-interactions:m",
+    "bedrock-converse": "bedrock:m",
+    "bedrock-invoke": "bedrock-invoke:anthropic.claude-v2",
+    "cohere-v2": "cohere:m",
+    "ollama-chat": "ollama:m",
+    "mistral-chat": "mistral:m",
+    "groq-chat": "groq:m",
+    "openrouter-chat": "openrouter:m",
+}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+async def test_a_recorded_answer_becomes_a_message(folder: str, recordings: Path) -> None:
+    files = [
+        file
+        for name in ("response.sse", "response.ndjson", "response.bin")
+        for file in sorted((recordings / folder).glob(f"*/{name}"))
+        if (json.loads((file.parent / "meta.json").read_text()).get("http_status") or 200) == 200
+    ]
+    assert files
+    told = 0
+    for file in files[:5]:
+        body = file.read_bytes()
+        chunks = [body[at : at + 1000] for at in range(0, len(body), 1000)]
+        answer = await check_stream(model(FOLDERS[folder], api_key="a-key", client=BytesClient(chunks)))
+        told += answer.message is not None
+    assert told >= min(len(files), 5) - 1, "of five at most one is the recording of a failure"

@@ -1,0 +1,136 @@
+"""Laws of Gemini's two decoders: whatever comes, in whatever order, is a stream that keeps the contract (D-3.11)."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.recordings.agreement import assembler_of, decoded
+from weft.config import ModelConfig
+from weft.decode.decoder import Decoder
+from weft.decode.gemini_generate import GeminiGenerate
+from weft.decode.gemini_interactions import GeminiInteractions
+from weft.deltas import Done, Failed, Start
+from weft.encode.gemini_generate import encode, read_request
+from weft.encode.request import Losses, Request
+from weft.errors import StreamError
+from weft.messages import user
+
+Json = dict[str, Any]
+SIGNED = {"thoughtSignature": "c2ln"}
+PARTS: list[Json] = [
+    {"text": "Grüße"},
+    {"text": "", **SIGNED},
+    {"text": "b", **SIGNED},
+    {"text": "hm", "thought": True},
+    {"text": "hm", "thought": True, **SIGNED},
+    {"functionCall": {"name": "f", "args": {"a": 1}}, **SIGNED},
+    {"functionCall": {"name": "g", "id": "i1", "args": {}}},
+    {"executableCode": {"language": "PYTHON", "code": "1"}},
+    {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}},
+    {"toolCall": {"toolType": "FILE_SEARCH", "id": "t1"}, **SIGNED},
+    {"toolResponse": {"toolType": "FILE_SEARCH", "id": "t1", "response": {"r": 1}}, **SIGNED},
+    {"inlineData": {"mimeType": "image/png", "data": "aGk="}},
+]
+STREAMED: list[Json] = [
+    {"functionCall": {"name": "s", "willContinue": True}},
+    {"functionCall": {"partialArgs": [{"jsonPath": "$.a[0].b", "stringValue": "x", "willContinue": True}]}},
+    {"functionCall": {"partialArgs": [{"jsonPath": "$.a[0].b", "stringValue": "y"}], "willContinue": True}},
+    {"functionCall": {"partialArgs": [{"jsonPath": "$.a[1]", "numberValue": 1}], "willContinue": True}},
+    {"functionCall": {}},
+]
+ENDINGS: list[Json] = [
+    {"candidates": [{"finishReason": "STOP", "groundingMetadata": {"webSearchQueries": ["q"]}}]},
+    {"usageMetadata": {"promptTokenCount": 3, "thoughtsTokenCount": 1}},
+    {"error": {"code": 500, "message": "oh", "status": "INTERNAL"}},
+]
+STEPS: list[Json] = [
+    {"type": "model_output", "content": [{"type": "image", "data": "aGk=", "mime_type": "image/png"}]},
+    {"type": "model_output"},
+    {"type": "thought"},
+    {"type": "function_call", "id": "f1", "name": "f"},
+    {"type": "google_search_call", "id": "g1"},
+    {"type": "google_search_result", "call_id": "g1"},
+    {"type": "novelty"},
+]
+PIECES: list[Json] = [
+    {"type": "text", "text": "Grüße"},
+    {"type": "text_annotation_delta", "annotations": [{"n": 1}]},
+    {"type": "thought_summary", "content": {"text": "hm"}},
+    {"type": "thought_signature", "signature": "c2ln"},
+    {"type": "arguments_delta", "arguments": "{}"},
+    {"type": "google_search_call", "arguments": {"queries": ["q"]}},
+    {"type": "google_search_result", "result": [{"url": "u"}]},
+]
+
+
+def chunk(part: Json) -> Json:
+    return {"candidates": [{"content": {"role": "model", "parts": [part]}}]}
+
+
+INDEXES = st.integers(0, 3)
+CHUNKS = st.sampled_from([*map(chunk, PARTS), *map(chunk, STREAMED), *ENDINGS])
+EVENTS = st.one_of(
+    st.builds(
+        lambda index, step: {"event_type": "step.start", "index": index, "step": step}, INDEXES, st.sampled_from(STEPS)
+    ),
+    st.builds(
+        lambda index, piece: {"event_type": "step.delta", "index": index, "delta": piece},
+        INDEXES,
+        st.sampled_from(PIECES),
+    ),
+    st.builds(lambda index: {"event_type": "step.stop", "index": index}, INDEXES),
+    st.just({"event_type": "interaction.created", "interaction": {"id": "i", "model": "m"}}),
+)
+COMPLETED = {"event_type": "interaction.completed", "interaction": {"status": "completed"}}
+
+
+def as_sse(events: list[Json]) -> bytes:
+    return b"".join(b"data: " + json.dumps(event).encode() + b"\r\n\r\n" for event in events)
+
+
+def assert_is_a_stream(make: type[Decoder], body: bytes, cut: int) -> None:
+    deltas = decoded(make(), body)
+    assert decoded(make(), body[:cut], body[cut:]) == deltas
+    assert isinstance(deltas[0], Start)
+    assert isinstance(deltas[-1], Done | Failed)
+    try:
+        assembler_of(deltas)
+    except StreamError as refused:
+        if "surrogate" not in refused.message:  # what no text may hold, the contract refuses
+            raise
+
+
+@st.composite
+def damaged(draw: st.DrawFn, events: st.SearchStrategy[list[Json]]) -> tuple[bytes, int]:
+    body = bytearray(as_sse(draw(events)))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(body)))
+        body[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=3))
+    return bytes(body), draw(st.integers(0, len(body)))
+
+
+@given(damaged(st.lists(CHUNKS, max_size=12)))
+def test_any_chunks_decode_to_a_stream(drawn: tuple[bytes, int]) -> None:
+    assert_is_a_stream(GeminiGenerate, *drawn)
+
+
+@given(damaged(st.lists(EVENTS, max_size=15).map(lambda events: [*events, COMPLETED])))
+def test_any_steps_decode_to_a_stream(drawn: tuple[bytes, int]) -> None:
+    assert_is_a_stream(GeminiInteractions, *drawn)
+
+
+@given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=8))
+def test_what_came_goes_back_and_is_read_as_what_came(parts: list[Json]) -> None:
+    """D-3.9: every signature stands on the part it came with, also after reading the body and encoding it again."""
+    body = as_sse([*map(chunk, parts), ENDINGS[0]])
+    message = assembler_of(decoded(GeminiGenerate(provider="google"), body)).build_final_message()
+    config = ModelConfig("gemini-2.5-pro")
+    sent = encode(Request(messages=(user("hi"), message), config=config, provider="google"), Losses("google"))
+    signed = [part for part in parts if "thoughtSignature" in part and "toolResponse" not in part]
+    assert [
+        part for part in sent["contents"][1]["parts"] if "thoughtSignature" in part and "toolResponse" not in part
+    ] == signed
+    again = encode(read_request(sent, provider="google", model_id=config.model_id), Losses("google"))
+    assert again == sent
