@@ -2,12 +2,19 @@
 
 import importlib
 import inspect
+import json
 import pkgutil
+import textwrap
+from datetime import UTC, datetime
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 import weft
+import weft.decode
+import weft.views
 
 CORE = """
     noun errors parts deltas messages config tables entries wire document_parts ids contract assembler
@@ -52,8 +59,33 @@ def test_a_name_means_one_thing() -> None:
                 homes[public] = module
 
 
-def test_the_version_is_that_of_the_project() -> None:
-    from pathlib import Path
+ANSWER = b"".join(
+    b"event: %s\ndata: %s\n\n" % (event["type"].encode(), json.dumps(event).encode())
+    for event in (
+        {"type": "message_start", "message": {"id": "msg_1", "model": "m", "usage": {"input_tokens": 3}}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hello"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+        {"type": "message_stop"},
+    )
+)
 
+
+def test_the_ten_lines_of_the_docstring_run() -> None:
+    code = textwrap.dedent((weft.__doc__ or "").partition("::\n")[2])
+    assert len(code.strip().splitlines()) == 10
+    names: dict[str, Any] = {
+        "weft": weft,
+        "data": ANSWER,
+        "now": datetime(2026, 1, 1, tzinfo=UTC),
+        **{name: name for name in ("run_id", "new_id", "entry_id", "session_id")},
+    }
+    exec(code, names)
+    assert names["message"].text == "Hello"
+    assert names["entry"].fact is names["message"]
+
+
+def test_the_version_is_that_of_the_project() -> None:
     text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     assert f'version = "{weft.__version__}"' in text

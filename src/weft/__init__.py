@@ -1,6 +1,6 @@
 """Weft: one typed conversation model and one strict streaming contract for every LLM provider.
 
-The way of the data, in ten lines::
+The way of the data, in ten lines after ``import weft, weft.decode, weft.views``::
 
     decoder = weft.decode.decoder("anthropic-messages")            # a provider's bytes ...
     deltas = decoder.receive_data(data) + decoder.receive_eof()    # ... become deltas,

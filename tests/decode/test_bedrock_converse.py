@@ -398,6 +398,26 @@ def test_a_block_waits_for_the_one_before_it_so_that_no_text_is_torn() -> None:
     ]
 
 
+def test_an_index_that_is_used_again_is_another_block() -> None:
+    """D-3.10: a result finds its own call, whatever was opened at the call's index since."""
+    deltas = read(
+        START,
+        begin_call(0, "s1", type="server_tool_use"),
+        begin(0, toolResult={"toolUseId": "s0"}),
+        begin_call(0, "t1"),
+        begin(0, image={}),
+        begin(0, toolResult={"toolUseId": "s1"}),
+        delta(0, toolResult=[{"text": "2"}]),
+        STOP,
+    )
+    ended = [one for one in deltas if isinstance(one, ToolCallEnd)]
+    assert [(one.tool_call_id, one.result) for one in ended] == [
+        ("t1", None),
+        ("local-1", (Image("image/png", data=b""),)),
+        ("s1", "2"),
+    ]
+
+
 def test_blocks_that_are_never_stopped_are_read_to_the_end() -> None:
     deltas = read(START, text(0, "a"), text(1, "c"), text(0, "b"), begin_call(0), STOP)
     assert deltas[1:5] == [TextDelta("a"), TextDelta("b"), ToolCallStart("t1", "add"), TextDelta("c")]

@@ -23,7 +23,15 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from weft.decode.converse_events import BlockDelta, Event, joined_base64, joined_texts, readable_result, usage_of
+from weft.decode.converse_events import (
+    BlockDelta,
+    Event,
+    ToolUse,
+    joined_base64,
+    joined_texts,
+    readable_result,
+    usage_of,
+)
 from weft.decode.decoder import Decoder
 from weft.decode.framing import Frame, FramingName
 from weft.decode.held import Held
@@ -63,8 +71,10 @@ class BedrockConverse(Decoder):
         self._citations: list[dict[str, Any]] = []
         self._waiting: dict[int, list[tuple[str, Event, Frame]]] = {}  # events of blocks that have to wait, by index
         self._is_resuming = False
-        self._client_calls: set[int] = set()
-        self._server_calls: dict[str, int] = {}  # the provider's id of a call without result -> index
+        self._calls: dict[int, int] = {}  # index -> the key of the call that was opened there last
+        self._made_keys = 0
+        self._client_calls: set[int] = set()  # indexes of calls that end with their block
+        self._server_calls: dict[str, int] = {}  # the provider's id of a call without result -> key
         self._results: dict[int, dict[str, Any]] = {}  # index -> the `toolResult` block so far
         self._images: dict[int, tuple[str, list[dict[str, Any]]]] = {}  # index -> format and the deltas so far
 
@@ -122,8 +132,8 @@ class BedrockConverse(Decoder):
             return
         if index == self._writing:
             self._write(delta, frame)
-        elif delta.tool_use is not None and self.out.is_open(index):
-            self.out.call_args(index, delta.tool_use.input or "")
+        elif delta.tool_use is not None and index in self._calls:
+            self.out.call_args(self._calls[index], delta.tool_use.input or "")
         elif self._writing != _NO_BLOCK:
             self._wait("contentBlockDelta", event, frame)
         elif index in self._results:
@@ -172,48 +182,58 @@ class BedrockConverse(Decoder):
         if self._writing not in (_NO_BLOCK, index):
             self._wait("contentBlockStart", event, frame)
             return
-        self._close_writing()
+        self._end_block(index)
         if start is None:
             return
         if start.tool_use is not None:
-            tool_id, is_server = start.tool_use.tool_use_id, start.tool_use.type == "server_tool_use"
-            self._open_call(index, start.tool_use.name or "", tool_id, is_server)
-            if is_server:
-                self._server_calls[tool_id or ""] = index
-            else:
-                self._client_calls.add(index)
+            self._open_call(index, start.tool_use)
         elif start.tool_result is not None:
             if self._held.can_keep(start.tool_result):
                 self._results[index] = {**start.tool_result, "content": []}
         elif start.image is not None:
             self._images[index] = (start.image.format or "png", [])
-            self.out.open_call(index, "image_output", executed_by="provider")
-            self._last_kind = "tool_call"
+            self.out.open_call(self._new_key(index), "image_output", executed_by="provider")
 
-    def _open_call(self, index: int, name: str, tool_id: str | None, is_server: bool) -> None:
+    def _open_call(self, index: int, tool: ToolUse) -> None:
+        is_server = tool.type == "server_tool_use"
+        key = self._new_key(index)
         self.out.open_call(
-            index,
-            name,
-            provider_id=tool_id,
+            key,
+            tool.name or "",
+            provider_id=tool.tool_use_id,
             executed_by="provider" if is_server else "client",
             continuation={"type": "server_tool_use"} if is_server else None,
         )
+        if is_server:
+            self._server_calls[tool.tool_use_id or ""] = key
+        else:
+            self._client_calls.add(index)
+
+    def _new_key(self, index: int) -> int:
+        # An index may be used again while a call that was opened there still waits for its result.
+        self._made_keys += 1
+        self._calls[index] = self._made_keys
         self._last_kind = "tool_call"
+        return self._made_keys
 
     def _read_block_stop(self, event: Event, frame: Frame) -> None:
         index = event.content_block_index or 0
-        if index in self._client_calls:
-            self._client_calls.remove(index)
-            self.out.close_call(index)
-        elif self._writing not in (_NO_BLOCK, index):
+        if self._writing not in (_NO_BLOCK, index) and index not in self._client_calls:
             self._wait("contentBlockStop", event, frame)
+        else:
+            self._end_block(index)
+            self._resume()
+
+    def _end_block(self, index: int) -> None:
+        if index == self._writing:
+            self._close_writing()
+        elif index in self._client_calls:
+            self._client_calls.remove(index)
+            self.out.close_call(self._calls[index])
         elif index in self._results:
             self._finish_result(self._results.pop(index))
         elif index in self._images:
             self._finish_image(index)
-        else:
-            self._close_writing()
-            self._resume()
 
     def _finish_result(self, block: dict[str, Any]) -> None:
         call = self._server_calls.pop(str(block.get("toolUseId") or ""), None)
@@ -232,12 +252,10 @@ class BedrockConverse(Decoder):
     def _finish_image(self, index: int) -> None:
         image_format, deltas = self._images.pop(index)
         result, is_error = _image_of(f"image/{image_format}", deltas)
-        self.out.close_call(index, result=result, result_is_error=is_error)
+        self.out.close_call(self._calls[index], result=result, result_is_error=is_error)
 
     def _close_writing(self) -> None:
         """The block has ended: what belongs to all of it stands on its last delta."""
-        if self._writing == _NO_BLOCK:
-            return
         self._writing = _NO_BLOCK
         if self._redacted:
             self._tell("thinking", "", {"redactedContent": joined_base64(self._redacted)})

@@ -15,16 +15,7 @@ from msgspec import Struct
 from weft.deltas import Usage
 from weft.parts import Text, ToolContent
 
-__all__ = [
-    "BlockDelta",
-    "BlockStart",
-    "Counts",
-    "Event",
-    "joined_base64",
-    "joined_texts",
-    "readable_result",
-    "usage_of",
-]
+__all__ = ["BlockDelta", "Event", "ToolUse", "joined_base64", "joined_texts", "readable_result", "usage_of"]
 
 
 class _Struct(Struct, rename="camel", gc=False):

@@ -229,6 +229,8 @@ def _whole(text: str) -> str:
 def _mended(value: Any) -> Any:
     """The value with no half pair left in any text: ids, names and continuation data may hold some, too."""
     match value:
+        case ErrorCode():
+            return value
         case str():
             return _whole(value)
         case dict():

@@ -324,7 +324,7 @@ def _picture(call: ToolCall) -> Item:
 # -- the results of each type of call
 
 
-def _output_item(kind: str, result: ToolResult, content: str | list[Item]) -> Item | None:
+def _output_item(kind: str, result: ToolResult, content: str | list[Item]) -> Item:
     return {"type": f"{kind}_output", "call_id": result.tool_call_id, "output": content}
 
 

@@ -1,0 +1,37 @@
+"""Weft: `model.stream` with every delta stamped and guarded, and the final message assembled."""
+
+from bench.peers.runners.measuring import PROMPT, Case, Stream, measure
+from weft import MessageAssembler, Text, ToolCall, user
+from weft.models import model
+
+
+def stream_of(vendor: str) -> Case:
+    def case(server: str) -> Stream:
+        weft_model = model(vendor, base_url=server, api_key="none")
+
+        async def stream() -> int:
+            assembler = MessageAssembler()
+            async for delta in weft_model.stream([user(PROMPT)]):
+                assembler.consume(delta)
+            (part,) = assembler.build_final_message().parts
+            match part:
+                case Text():
+                    return len(part.text)
+                case ToolCall():
+                    return len(part.raw_args_text or "")
+                case _:
+                    raise AssertionError(part)
+
+        return stream
+
+    return case
+
+
+if __name__ == "__main__":
+    measure(
+        {
+            ("model", "chat"): stream_of("openai-chat:gpt-4o"),
+            ("model", "messages"): stream_of("anthropic:claude-sonnet-4-5"),
+            ("model", "responses"): stream_of("openai:gpt-4o"),
+        }
+    )
