@@ -30,7 +30,7 @@ from weft import (
     assistant,
     stamped,
     system,
-    tool,
+    tool_message,
     user,
 )
 
@@ -84,8 +84,8 @@ SESSION = chain(
     ),
     ToolStarted("c1", "weather", {"city": "Paris"}, title="Weather in Paris"),
     ToolProgress("c1", "halfway", metadata={"percent": 50}),
-    tool(ToolResult("c2", "denied", is_error=True, error_code=ErrorCode.TOOL_DENIED)),
-    tool(ToolResult("c1", (Text("rain"), Image("image/png", data=b"map")))),
+    tool_message(ToolResult("c2", "denied", is_error=True, error_code=ErrorCode.TOOL_DENIED)),
+    tool_message(ToolResult("c1", (Text("rain"), Image("image/png", data=b"map")))),
     StreamFailed(Failed(ErrorCode.OVERLOADED, "busy", retryable=True), response_id="msg_2", duration_ms=10),
     assistant("It rains.", meta=Meta(finish_reason="stop")),
     RunEnded("completed"),

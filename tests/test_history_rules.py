@@ -4,7 +4,7 @@ import pytest
 
 from weft.errors import ErrorCode, PartValidationError
 from weft.history_rules import RULES, STRICTEST, HistoryRules, check_history
-from weft.messages import Message, Meta, assistant, system, tool, user
+from weft.messages import Message, Meta, assistant, system, tool_message, user
 from weft.parts import Continuation, Text, Thinking, ToolCall, ToolResult
 
 LENIENT = HistoryRules(
@@ -27,7 +27,7 @@ def test_a_history_that_all_providers_take_has_no_fault() -> None:
         system("be brief"),
         user("read", Text("", ignored=True)),
         assistant(Thinking("hm"), SEARCH, CALL, OTHER),
-        tool(RESULT, OTHER_RESULT),
+        tool_message(RESULT, OTHER_RESULT),
         assistant("done"),
         system("and polite"),
         user("thanks"),
@@ -40,8 +40,11 @@ def test_a_history_that_all_providers_take_has_no_fault() -> None:
     [
         ([assistant(CALL)], "the history ends with calls without a result: ['abcdefghi']"),
         ([assistant(CALL), user("x")], "messages[1]: calls without a result come before it: ['abcdefghi']"),
-        ([assistant(CALL), tool(RESULT), tool(RESULT)], "messages[2]: the result of 'abcdefghi' does not belong here"),
-        ([tool(RESULT)], "messages[0]: the result of 'abcdefghi' does not belong here"),
+        (
+            [assistant(CALL), tool_message(RESULT), tool_message(RESULT)],
+            "messages[2]: the result of 'abcdefghi' does not belong here",
+        ),
+        ([tool_message(RESULT)], "messages[0]: the result of 'abcdefghi' does not belong here"),
         ([assistant(SEARCH), user("x"), assistant(SEARCH)], "messages[2]: an earlier call has the id 'abcdefghk' too"),
         ([assistant(SEARCH, meta=Meta(open_calls=("abcdefghk",)))], "messages[0]: call 'abcdefghk' is not complete"),
         ([user()], "messages[0]: nothing is said"),
@@ -55,7 +58,7 @@ def test_what_every_provider_refuses_is_named(history: list[Message], fault: str
 
 
 def test_results_out_of_order_are_refused() -> None:
-    faults = check_history([assistant(CALL, OTHER), tool(OTHER_RESULT, RESULT)], LENIENT)
+    faults = check_history([assistant(CALL, OTHER), tool_message(OTHER_RESULT, RESULT)], LENIENT)
     assert faults[0] == "messages[1]: the result of 'abcdefghj' does not belong here"
 
 
@@ -68,20 +71,20 @@ def test_results_out_of_order_are_refused() -> None:
         ([], "the history does not start with the user"),
         ([user("a"), assistant("b"), system("c")], "the history ends with the assistant"),
         (
-            [user("a"), assistant(CALL), tool(RESULT), user("b")],
+            [user("a"), assistant(CALL), tool_message(RESULT), user("b")],
             "messages[3]: the user speaks before the assistant has seen the results",
         ),
         (
-            [user("a"), assistant(CALL), tool(RESULT), system("b")],
+            [user("a"), assistant(CALL), tool_message(RESULT), system("b")],
             "messages[3]: the system speaks before the assistant has seen the results",
         ),
         ([user("a", "")], "messages[0]: blank text"),
         (
-            [user("a"), assistant(CALL), tool(ToolResult("abcdefghi", (Text(" "), Text("", ignored=True))))],
+            [user("a"), assistant(CALL), tool_message(ToolResult("abcdefghi", (Text(" "), Text("", ignored=True))))],
             "messages[2]: blank text",
         ),
         (
-            [user("a"), assistant(ToolCall("call_1", "read", {})), tool(ToolResult("call_1", "x"))],
+            [user("a"), assistant(ToolCall("call_1", "read", {})), tool_message(ToolResult("call_1", "x"))],
             "messages[1]: 'call_1' is not allowed as the id of a call",
         ),
     ],

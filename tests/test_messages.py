@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from weft.errors import PartValidationError
-from weft.messages import ROLE_PARTS, Message, Meta, Role, assistant, stamped, system, tool, user
+from weft.messages import ROLE_PARTS, Message, Meta, Role, assistant, stamped, system, tool_message, user
 from weft.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -84,9 +84,9 @@ def test_the_content_can_be_read_by_kind() -> None:
     message = Message("assistant", (Thinking("h"), Text("a"), calls[0], Thinking("m"), Text("b"), calls[1]))
     assert (message.text, message.thinking, message.tool_calls) == ("ab", "hm", calls)
     results = (ToolResult("c1", "r"), ToolResult("c2", "s"))
-    assert tool(*results).tool_results == results
+    assert tool_message(*results).tool_results == results
     assert message.tool_results == ()
-    assert tool(*results).tool_calls == ()
+    assert tool_message(*results).tool_calls == ()
     assert assistant("hi").tool_calls == ()
 
 
@@ -96,7 +96,7 @@ def test_short_spellings_make_messages() -> None:
     assert user("look", image, meta=meta) == Message("user", (Text("look"), image), meta=meta)
     assert system("be kind") == Message("system", (Text("be kind"),))
     assert assistant(Thinking("h"), "hi", meta=meta) == Message("assistant", (Thinking("h"), Text("hi")), meta=meta)
-    assert tool() == Message("tool", ())
+    assert tool_message() == Message("tool", ())
 
 
 def test_stamping_gives_what_is_missing_and_keeps_what_is_there() -> None:

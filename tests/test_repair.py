@@ -3,7 +3,7 @@
 import pytest
 
 from weft.errors import ErrorCode
-from weft.messages import Message, Meta, assistant, system, tool, user
+from weft.messages import Message, Meta, assistant, system, tool_message, user
 from weft.parts import Continuation, Image, Part, Text, Thinking, ToolCall, ToolResult
 from weft.repair import (
     BRIDGE,
@@ -58,7 +58,7 @@ def test_a_good_history_comes_back_as_the_same_objects() -> None:
         system("be brief"),
         user("read both"),
         assistant(Thinking("two files"), call("abcdefghi"), call("abcdefghj")),
-        tool(result("abcdefghi"), result("abcdefghj")),
+        tool_message(result("abcdefghi"), result("abcdefghj")),
         assistant("read"),
         user("thanks"),
     ]
@@ -68,13 +68,13 @@ def test_a_good_history_comes_back_as_the_same_objects() -> None:
 
 
 def test_results_in_one_message_each_are_left_so_where_that_is_allowed() -> None:
-    history = (assistant(call("a"), call("b")), tool(result("a")), tool(result("b")), assistant("ok"))
+    history = (assistant(call("a"), call("b")), tool_message(result("a")), tool_message(result("b")), assistant("ok"))
     assert repair(history, LENIENT) == Repaired(history)
 
 
 def test_a_call_with_bad_arguments_is_an_ordinary_call() -> None:
     bad = ToolCall("a", "read", {}, raw_args_text='{"path": ')
-    history = (assistant(bad, meta=Meta(bad_args={"a": "cut off"})), tool(result("a")))
+    history = (assistant(bad, meta=Meta(bad_args={"a": "cut off"})), tool_message(result("a")))
     assert repair(history, LENIENT) == Repaired(history)
 
 
@@ -83,17 +83,17 @@ def test_a_call_with_bad_arguments_is_an_ordinary_call() -> None:
 
 def test_a_dangling_call_is_closed_with_an_error_directly_behind_its_message() -> None:
     repaired = repair([assistant("I read", call("a")), user("stop")], LENIENT)
-    assert repaired.messages == (assistant("I read", call("a")), tool(lost("a")), user("stop"))
+    assert repaired.messages == (assistant("I read", call("a")), tool_message(lost("a")), user("stop"))
     assert only_note(repaired) == RepairNote(0, "added", "an error result for call 'a'", "it has no result")
 
 
 def test_only_the_calls_without_a_result_are_closed_and_the_order_is_that_of_the_calls() -> None:
-    history = [assistant(call("a"), call("b"), call("c")), tool(result("a"), result("c"))]
-    assert repair(history, LENIENT).messages[1] == tool(result("a"), lost("b"), result("c"))
+    history = [assistant(call("a"), call("b"), call("c")), tool_message(result("a"), result("c"))]
+    assert repair(history, LENIENT).messages[1] == tool_message(result("a"), lost("b"), result("c"))
 
 
 def test_a_result_behind_other_messages_is_moved_to_its_call_and_they_stay_behind_it() -> None:
-    late = tool(result("a"))
+    late = tool_message(result("a"))
     repaired = repair([assistant(call("a")), user("wait"), system("hurry"), late], LENIENT)
     assert repaired.messages == (assistant(call("a")), late, user("wait"), system("hurry"))
     assert repaired.messages[1] is late
@@ -101,30 +101,42 @@ def test_a_result_behind_other_messages_is_moved_to_its_call_and_they_stay_behin
 
 
 def test_results_are_put_into_the_order_of_their_calls() -> None:
-    repaired = repair([assistant(call("a"), call("b")), tool(result("b"), result("a"))], LENIENT)
-    assert repaired.messages[1] == tool(result("a"), result("b"))
+    repaired = repair([assistant(call("a"), call("b")), tool_message(result("b"), result("a"))], LENIENT)
+    assert repaired.messages[1] == tool_message(result("a"), result("b"))
     assert only_note(repaired) == RepairNote(0, "moved", "results", "they stand in the order of their calls")
 
 
 def test_interleaved_results_of_two_messages_become_one_message() -> None:
-    history = [assistant(call("a"), call("b"), call("c")), tool(result("a"), result("c")), tool(result("b"))]
-    assert repair(history, LENIENT).messages[1:] == (tool(result("a"), result("b"), result("c")),)
+    history = [
+        assistant(call("a"), call("b"), call("c")),
+        tool_message(result("a"), result("c")),
+        tool_message(result("b")),
+    ]
+    assert repair(history, LENIENT).messages[1:] == (tool_message(result("a"), result("b"), result("c")),)
 
 
 def test_results_of_two_messages_calls_in_one_message_are_parted() -> None:
-    history = [assistant(call("a")), assistant(call("b")), tool(result("a"), result("b"))]
+    history = [assistant(call("a")), assistant(call("b")), tool_message(result("a"), result("b"))]
     repaired = repair(history, LENIENT)
-    assert repaired.messages == (assistant(call("a")), tool(result("a")), assistant(call("b")), tool(result("b")))
+    assert repaired.messages == (
+        assistant(call("a")),
+        tool_message(result("a")),
+        assistant(call("b")),
+        tool_message(result("b")),
+    )
 
 
 @pytest.mark.parametrize(
     ("history", "why"),
     [
-        ([user("hi"), tool(result("a"))], "no call before it has this id"),
-        ([tool(result("a")), user("hi")], "no call before it has this id"),
-        ([assistant(call("a")), tool(result("a")), tool(result("a", "again"))], "its call needs no further result"),
+        ([user("hi"), tool_message(result("a"))], "no call before it has this id"),
+        ([tool_message(result("a")), user("hi")], "no call before it has this id"),
         (
-            [assistant(ToolCall("a", "search", {}, executed_by="provider")), tool(result("a"))],
+            [assistant(call("a")), tool_message(result("a")), tool_message(result("a", "again"))],
+            "its call needs no further result",
+        ),
+        (
+            [assistant(ToolCall("a", "search", {}, executed_by="provider")), tool_message(result("a"))],
             "its call needs no further result",
         ),
     ],
@@ -137,7 +149,7 @@ def test_a_result_that_nobody_waits_for_is_dropped(history: list[Message], why: 
 
 
 def test_a_tool_message_without_results_is_dropped() -> None:
-    repaired = repair([user("hi"), tool()], LENIENT)
+    repaired = repair([user("hi"), tool_message()], LENIENT)
     assert repaired == Repaired((user("hi"),), (RepairNote(1, "dropped", "a tool message", "it holds no result"),))
 
 
@@ -151,8 +163,11 @@ def test_a_call_that_the_provider_executed_needs_no_result_message() -> None:
 
 def test_a_call_whose_arguments_never_completed_is_dropped_and_the_text_is_kept() -> None:
     partial = assistant("I will read", call("a"), call("b"), meta=Meta(aborted=True, open_calls=("b",)))
-    repaired = repair([partial, tool(result("a"), result("b", "not run"))], LENIENT)
-    assert repaired.messages == (assistant("I will read", call("a"), meta=Meta(aborted=True)), tool(result("a")))
+    repaired = repair([partial, tool_message(result("a"), result("b", "not run"))], LENIENT)
+    assert repaired.messages == (
+        assistant("I will read", call("a"), meta=Meta(aborted=True)),
+        tool_message(result("a")),
+    )
     assert only_note(repaired).what == "call 'b', with its result if any"
 
 
@@ -171,16 +186,26 @@ def test_what_the_meta_says_of_a_dropped_call_goes_with_it() -> None:
 
 
 def test_an_id_that_occurs_again_is_renamed_together_with_its_result() -> None:
-    history = [assistant(call("a")), tool(result("a", "1")), assistant(call("a")), tool(result("a", "2"))]
+    history = [
+        assistant(call("a")),
+        tool_message(result("a", "1")),
+        assistant(call("a")),
+        tool_message(result("a", "2")),
+    ]
     repaired = repair(history, LENIENT)
     (made,) = (one.tool_call_id for one in repaired.messages[2].tool_calls)
     assert made != "a"
-    assert repaired.messages == (history[0], history[1], assistant(call(made)), tool(result(made, "2")))
+    assert repaired.messages == (history[0], history[1], assistant(call(made)), tool_message(result(made, "2")))
     assert only_note(repaired) == RepairNote(2, "renamed", f"call 'a' to {made!r}", "an earlier call has this id")
 
 
 def test_a_result_belongs_to_the_nearest_call_before_it_that_has_none() -> None:
-    history = [assistant(call("a", at="1")), assistant(call("a", at="2")), tool(result("a")), tool(result("a", "late"))]
+    history = [
+        assistant(call("a", at="1")),
+        assistant(call("a", at="2")),
+        tool_message(result("a")),
+        tool_message(result("a", "late")),
+    ]
     repaired = repair(history, LENIENT)
     first, first_result, second, second_result = repaired.messages
     assert (first.tool_calls[0].arguments["at"], first_result.tool_results[0].content) == ("1", "late")
@@ -188,12 +213,12 @@ def test_a_result_belongs_to_the_nearest_call_before_it_that_has_none() -> None:
 
 
 def test_an_id_that_a_provider_refuses_is_renamed_the_same_way_each_time() -> None:
-    history = [user("x"), assistant(call("functions.read:0")), tool(result("functions.read:0"))]
+    history = [user("x"), assistant(call("functions.read:0")), tool_message(result("functions.read:0"))]
     repaired = repair(history, MISTRAL)
     (made,) = (one.tool_call_id for one in repaired.messages[1].tool_calls)
     assert len(made) == 9
     assert made.isalnum()
-    assert repaired.messages[2] == tool(result(made))
+    assert repaired.messages[2] == tool_message(result(made))
     assert only_note(repaired).why == "an id of this form is refused"
     assert repair(history, MISTRAL) == repaired
     assert repair(history, ANTHROPIC).messages == repaired.messages
@@ -201,7 +226,7 @@ def test_an_id_that_a_provider_refuses_is_renamed_the_same_way_each_time() -> No
 
 def test_an_id_is_made_that_no_other_call_has() -> None:
     made = repair([assistant(call("a"))], MISTRAL).messages[0].tool_calls[0].tool_call_id
-    history = [assistant(call(made)), tool(result(made)), assistant(call("a")), tool(result("a"))]
+    history = [assistant(call(made)), tool_message(result(made)), assistant(call("a")), tool_message(result("a"))]
     ids = [one.tool_call_id for message in repair(history, MISTRAL).messages for one in message.tool_calls]
     assert ids[0] == made
     assert len(set(ids)) == 2
@@ -273,9 +298,9 @@ def test_blank_text_is_dropped_where_it_is_refused(parts: tuple[Part, ...], kept
 
 def test_blank_text_in_a_result_is_dropped_where_it_is_refused() -> None:
     blank, whole = ToolResult("a", (Text(""), Text("ok"))), ToolResult("b", (Text("ok"),))
-    history = [user("x"), assistant(call("a"), call("b")), tool(blank, whole)]
-    assert repair(history, ANTHROPIC).messages[2] == tool(ToolResult("a", (Text("ok"),)), whole)
-    assert repair(history, RULES["openai-chat"]).messages[2] == tool(blank, whole)
+    history = [user("x"), assistant(call("a"), call("b")), tool_message(blank, whole)]
+    assert repair(history, ANTHROPIC).messages[2] == tool_message(ToolResult("a", (Text("ok"),)), whole)
+    assert repair(history, RULES["openai-chat"]).messages[2] == tool_message(blank, whole)
 
 
 def test_empty_text_of_the_assistant_is_kept_where_it_may_carry_a_signature() -> None:
@@ -313,8 +338,8 @@ def test_users_meet_and_are_joined_when_the_message_between_them_is_dropped() ->
 
 
 def test_results_in_one_message_each_are_joined_where_neighbours_are_refused() -> None:
-    history = [user("x"), assistant(call("a"), call("b")), tool(result("a")), tool(result("b"))]
-    assert repair(history, ANTHROPIC).messages[2:] == (tool(result("a"), result("b")),)
+    history = [user("x"), assistant(call("a"), call("b")), tool_message(result("a")), tool_message(result("b"))]
+    assert repair(history, ANTHROPIC).messages[2:] == (tool_message(result("a"), result("b")),)
 
 
 def test_a_joined_message_ended_as_its_last_part_did() -> None:
@@ -374,7 +399,7 @@ def test_a_paused_answer_stays_last_where_the_provider_goes_on_with_it() -> None
 
 @pytest.mark.parametrize("speaker", [user("stop"), system("stop")])
 def test_the_assistant_speaks_between_results_and_others_where_that_is_demanded(speaker: Message) -> None:
-    ended = (assistant(call("abcdefghi")), tool(result("abcdefghi")))
+    ended = (assistant(call("abcdefghi")), tool_message(result("abcdefghi")))
     repaired = repair([user("x"), *ended, speaker, user("y")], MISTRAL)
     bridge = Message("assistant", (Text(BRIDGE, synthetic=True),))
     assert repaired.messages == (user("x"), *ended, bridge, speaker, user("y"))

@@ -23,7 +23,7 @@ from weft import (
     ToolStarted,
     assistant,
     stamped,
-    tool,
+    tool_message,
     tool_state,
 )
 from weft.document_parts import Completed, Errored, Pending, Running, ToolState, ToolTime
@@ -183,7 +183,7 @@ def asked(*calls: ToolCall) -> Fact:
 
 
 def answered(*results: ToolResult) -> Fact:
-    return stamped(tool(*results), id="m2", timestamp=T0)
+    return stamped(tool_message(*results), id="m2", timestamp=T0)
 
 
 CALL = ToolCall("c1", "weather", {"city": "Paris"})

@@ -96,7 +96,7 @@ from weft.messages import (
     assistant,
     stamped,
     system,
-    tool,
+    tool_message,
     user,
 )
 from weft.partial_json import PartialJson
@@ -212,7 +212,7 @@ __all__ = [
     "session_of",
     "stamped",
     "system",
-    "tool",
+    "tool_message",
     "user",
     "visible",
 ]

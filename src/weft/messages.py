@@ -28,7 +28,7 @@ __all__ = [
     "assistant",
     "stamped",
     "system",
-    "tool",
+    "tool_message",
     "user",
 ]
 
@@ -201,6 +201,6 @@ def assistant(*content: str | Text | Thinking | ToolCall, meta: Meta | None = No
     return Message("assistant", tuple(Text(piece) if isinstance(piece, str) else piece for piece in content), meta=meta)
 
 
-def tool(*results: ToolResult) -> Message:
+def tool_message(*results: ToolResult) -> Message:
     """A tool message: one or several results."""
     return Message("tool", results)

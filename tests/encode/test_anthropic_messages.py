@@ -9,7 +9,7 @@ from weft.encode.anthropic_messages import encode, read_request
 from weft.encode.anthropic_models import Claude, claude
 from weft.encode.request import Losses, Request
 from weft.errors import PartValidationError
-from weft.messages import Message, assistant, system, tool, user
+from weft.messages import Message, assistant, system, tool_message, user
 from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
 
 Json = dict[str, Any]
@@ -76,8 +76,8 @@ def test_results_are_the_users_and_neighbours_of_one_role_are_joined() -> None:
     turns = turns_of(
         user("Hi"),
         assistant(ToolCall("a", "f", {"x": 1}), ToolCall("b", "f", {})),
-        tool(ToolResult("a", "sunny")),
-        tool(ToolResult("b", {"n": 1}, is_error=True)),
+        tool_message(ToolResult("a", "sunny")),
+        tool_message(ToolResult("b", {"n": 1}, is_error=True)),
         user("and?"),
     )
     assert turns[1]["content"] == [
@@ -97,7 +97,7 @@ def test_a_result_may_hold_pictures_and_documents_or_nothing() -> None:
     pieces = (Text("see"), Image("image/png", data=b"p"), FileRef("a.pdf", mime_type="application/pdf", data=b"%"))
     results = (ToolResult("a", pieces), ToolResult("b", ""))
     calls = assistant(ToolCall("a", "f", {}), ToolCall("b", "f", {}))
-    first, second = turns_of(user("Hi"), calls, tool(*results))[2]["content"]
+    first, second = turns_of(user("Hi"), calls, tool_message(*results))[2]["content"]
     assert [block["type"] for block in first["content"]] == ["text", "image", "document"]
     assert second == {"type": "tool_result", "tool_use_id": "b"}
 
@@ -296,7 +296,7 @@ def test_a_providers_call_without_result_may_stand_only_where_it_still_waits() -
     assert len(paused["messages"][1]["content"]) == 2
     assert lost == []
     own_tool = assistant(searched("s1", result=False), ToolCall("t", "f", {}))
-    body, lost = encoded(user("Hi"), own_tool, tool(ToolResult("t", "x")))
+    body, lost = encoded(user("Hi"), own_tool, tool_message(ToolResult("t", "x")))
     assert len(body["messages"][1]["content"]) == 2
     assert lost == []
     body, lost = encoded(user("Hi"), waiting, user("go on"))
@@ -549,7 +549,9 @@ def test_results_are_read_as_messages_of_their_own() -> None:
         {"type": "text", "text": "and"},
     ]
     results, said = read(messages=[{"role": "user", "content": content}]).messages
-    assert results == tool(ToolResult("a", "x", is_error=True), ToolResult("b", (Text("y"),)), ToolResult("c", ""))
+    assert results == tool_message(
+        ToolResult("a", "x", is_error=True), ToolResult("b", (Text("y"),)), ToolResult("c", "")
+    )
     assert said == user("and")
 
 

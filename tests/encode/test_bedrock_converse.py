@@ -9,7 +9,7 @@ from weft.config import ModelConfig, SpecificTool, ToolSpec
 from weft.encode.bedrock_converse import encode, read_request
 from weft.encode.request import Losses, Request
 from weft.errors import PartValidationError
-from weft.messages import Message, assistant, system, tool, user
+from weft.messages import Message, assistant, system, tool_message, user
 from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
 
 CLAUDE = "anthropic.claude-sonnet-4-6"
@@ -50,7 +50,7 @@ def content_of(message: Message) -> list[dict[str, Any]]:
 
 
 def test_neighbours_of_one_role_are_one_message_and_results_are_the_users() -> None:
-    results = tool(ToolResult("c1", "2"))
+    results = tool_message(ToolResult("c1", "2"))
     assert body_of(system("Be brief."), user("Hi"), assistant("I add."), assistant(CALL), results, user("Well?")) == {
         "messages": [
             {"role": "user", "content": [{"text": "Hi"}]},
@@ -172,12 +172,12 @@ def test_a_document_is_never_without_text() -> None:
     ],
 )
 def test_results_hold_text_objects_and_media(content: Any, said: list[Any]) -> None:
-    assert content_of(tool(ToolResult("c1", content))) == [{"toolResult": {"toolUseId": "c1", "content": said}}]
+    assert content_of(tool_message(ToolResult("c1", content))) == [{"toolResult": {"toolUseId": "c1", "content": said}}]
 
 
 def test_a_failed_result_says_so_and_what_results_may_not_hold_follows_them() -> None:
     song = FileRef("song.mp3", mime_type="audio/mpeg", data=b"\0\0\0")
-    assert content_of(tool(ToolResult("c1", (Text("here"), song)), ToolResult("c2", "no", is_error=True))) == [
+    assert content_of(tool_message(ToolResult("c1", (Text("here"), song)), ToolResult("c2", "no", is_error=True))) == [
         {"toolResult": {"toolUseId": "c1", "content": [{"text": "here"}]}},
         {"toolResult": {"toolUseId": "c2", "content": [{"text": "no"}], "status": "error"}},
         {"audio": {"format": "mp3", "source": {"bytes": "AAAA"}}},
@@ -235,7 +235,7 @@ def test_tools_and_the_choice_among_them() -> None:
 def test_no_tool_is_offered_for_the_choice_none_unless_the_history_needs_it() -> None:
     spec = ToolSpec("add", {})
     assert "toolConfig" not in body_of(user("Hi"), tools=(spec,), tool_choice="none")
-    history = assistant(CALL), tool(ToolResult("c1", "2"))
+    history = assistant(CALL), tool_message(ToolResult("c1", "2"))
     body = body_of(*history, tools=(spec,), tool_choice="none")
     assert body["toolConfig"] == {"tools": [{"toolSpec": {"name": "add", "inputSchema": {"json": {}}}}]}
     assert lost_by(*history, tools=(spec,), tool_choice="none") == ["that no tool may be called"]
@@ -333,7 +333,7 @@ def test_a_body_that_says_the_same_with_more_words_is_read_alike() -> None:
     said = {"toolUseId": "c1", "content": [{"text": "2"}], "status": "success"}
     body = {"modelId": "m", "messages": [{"role": "user", "content": [{"toolResult": said}]}], "system": []}
     [message] = read_request(body, provider="bedrock").messages
-    assert message == tool(ToolResult("c1", "2"))
+    assert message == tool_message(ToolResult("c1", "2"))
 
 
 @pytest.mark.parametrize("choice", [{"auto": {}}, {"any": {}}, {"never": {}}, None])
@@ -361,7 +361,7 @@ def test_ids_that_were_rewritten_are_rewritten_in_kept_blocks_too() -> None:
     call = ToolCall("new", "now", {}, continuation=carried(block={"toolUse": {"toolUseId": "old", "mood": 1}}))
     result = ToolResult("new", "", continuation=carried(block={"toolResult": {"toolUseId": "old", "content": []}}))
     assert content_of(assistant(call)) == [{"toolUse": {"toolUseId": "new", "mood": 1}}]
-    assert content_of(tool(result)) == [{"toolResult": {"toolUseId": "new", "content": []}}]
+    assert content_of(tool_message(result)) == [{"toolResult": {"toolUseId": "new", "content": []}}]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from weft.config import ModelConfig, ThinkingConfig, ToolSpec
 from weft.encode.bedrock_invoke import encode, read_request
 from weft.encode.request import Losses, Request
 from weft.errors import PartValidationError
-from weft.messages import Message, assistant, system, tool, user
+from weft.messages import Message, assistant, system, tool_message, user
 from weft.parts import Image, Text, ToolCall, ToolResult
 
 Json = dict[str, Any]
@@ -76,7 +76,7 @@ def test_titan_takes_a_conversation_in_the_form_it_was_taught() -> None:
         system("Be brief."),
         user("Hi", Image("image/png", data=b"x"), Text("note", ignored=True)),
         assistant("Hello", ToolCall("a", "f", {})),
-        tool(ToolResult("a", "x")),
+        tool_message(ToolResult("a", "x")),
         user("More?"),
         tools=(ToolSpec("f", {}),),
         seed=1,

@@ -8,7 +8,7 @@ from weft.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from weft.encode.cohere_v2 import encode, read_request
 from weft.encode.request import Losses, Request
 from weft.errors import PartValidationError
-from weft.messages import Message, assistant, system, tool, user
+from weft.messages import Message, assistant, system, tool_message, user
 from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
 
 CALL = ToolCall("c1", "add", {"a": 1})
@@ -108,7 +108,7 @@ def test_images_are_addresses_and_other_files_are_lost() -> None:
 
 
 def test_images_in_results_follow_in_a_message_of_the_user() -> None:
-    results = tool(
+    results = tool_message(
         ToolResult("c1", {"sum": 2}),
         ToolResult("c2", (Text("see"), Image("image/png", data=b"\0\0\0"))),
         ToolResult("c3", ""),
@@ -124,7 +124,7 @@ def test_images_in_results_follow_in_a_message_of_the_user() -> None:
 def test_what_cohere_has_no_field_for_is_a_loss() -> None:
     bad = ToolCall("c1", "add", {}, raw_args_text="{")
     served = ToolCall("c2", "search", {}, executed_by="provider")
-    assert lost_by(assistant(bad, served), tool(ToolResult("c1", "no", is_error=True))) == [
+    assert lost_by(assistant(bad, served), tool_message(ToolResult("c1", "no", is_error=True))) == [
         "arguments that are no JSON object",
         "the call of search",
         "that the tool failed",

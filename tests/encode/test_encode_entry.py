@@ -14,7 +14,7 @@ from tests.properties.histories import histories
 from weft.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from weft.encode import FORMATS, Encoded, Loss, Request, encode, read_request
 from weft.errors import ErrorCode, PartValidationError
-from weft.messages import Message, assistant, system, tool, user
+from weft.messages import Message, assistant, system, tool_message, user
 from weft.parts import Continuation, ToolCall, ToolResult
 from weft.repair import CLOSING, RULES
 
@@ -60,7 +60,7 @@ def is_plain(value: Any) -> bool:
 @pytest.mark.parametrize("format", EXISTING)
 def test_a_body_is_read_back_as_what_was_asked(format: str) -> None:
     messages = [system("be brief"), user("read x"), assistant(ToolCall("abcdefghi", "read", {"path": "x"}))]
-    messages += [tool(ToolResult("abcdefghi", "contents"))]
+    messages += [tool_message(ToolResult("abcdefghi", "contents"))]
     model_id = MODELS.get(format, "some-model")
     body = encode(format, messages, config=ModelConfig(model_id=model_id), tools=[READ]).body
     request = read_request(format, body, model_id=model_id)
@@ -81,13 +81,18 @@ def chat(*messages: Message, provider: str | None = None, **rules: bool) -> Enco
 
 
 def test_the_history_is_repaired_and_what_that_drops_is_a_loss() -> None:
-    encoded = chat(user("hi"), tool(ToolResult("a", "lost")), assistant(ToolCall("b", "read", {})))
+    encoded = chat(user("hi"), tool_message(ToolResult("a", "lost")), assistant(ToolCall("b", "read", {})))
     assert [message["role"] for message in encoded.body["messages"]] == ["user", "assistant", "tool"]
     assert encoded.report.losses == (Loss("history[1]", "a result for call 'a'", "no call before it has this id"),)
 
 
 def test_the_rules_of_the_provider_hold_where_it_is_stricter_than_its_format() -> None:
-    history = [user("hi"), assistant(ToolCall("call_1", "read", {})), tool(ToolResult("call_1", "x")), user("and?")]
+    history = [
+        user("hi"),
+        assistant(ToolCall("call_1", "read", {})),
+        tool_message(ToolResult("call_1", "x")),
+        user("and?"),
+    ]
     roles = [message["role"] for message in chat(*history).body["messages"]]
     assert roles == ["user", "assistant", "tool", "user"]
     bridged = chat(*history, provider="mistral").body["messages"]

@@ -9,7 +9,7 @@ from weft.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from weft.encode.gemini_generate import encode, read_request
 from weft.encode.request import Losses, Request
 from weft.errors import PartValidationError
-from weft.messages import Message, assistant, system, tool, user
+from weft.messages import Message, assistant, system, tool_message, user
 from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
 
 Json = dict[str, Any]
@@ -119,7 +119,7 @@ def test_thinking_of_others_is_a_loss() -> None:
 
 def test_a_call_goes_back_with_the_id_and_signature_gemini_gave_it() -> None:
     call = ToolCall("x7", "f", {"a": 1}, continuation=own(id="x7", thoughtSignature="s"))
-    answer = tool(ToolResult("x7", "done"))
+    answer = tool_message(ToolResult("x7", "done"))
     assert contents(user("hi"), assistant(call), answer, model=NEW)[1:] == [
         {
             "role": "model",
@@ -192,7 +192,7 @@ CALLS = assistant(ToolCall("a", "f", {}), ToolCall("b", "g", {}))
 
 
 def responses(*results: ToolResult, model: str = OLD, lost: int = 0) -> list[Json]:
-    return contents(user("hi"), CALLS, *map(tool, results), model=model, lost=lost)[2:]
+    return contents(user("hi"), CALLS, *map(tool_message, results), model=model, lost=lost)[2:]
 
 
 def test_all_responses_to_one_turn_stand_in_one_content() -> None:
@@ -236,7 +236,7 @@ def test_new_models_take_pictures_inside_a_response() -> None:
 
 def test_for_old_models_pictures_follow_the_responses() -> None:
     first, moved, last = contents(
-        user("hi"), CALLS, tool(ToolResult("a", PICTURES[:3]), ToolResult("b", "x")), user("so?")
+        user("hi"), CALLS, tool_message(ToolResult("a", PICTURES[:3]), ToolResult("b", "x")), user("so?")
     )[2:]
     assert [part["functionResponse"]["name"] for part in first["parts"]] == ["f", "g"]
     assert moved["parts"][1] == {"inlineData": {"mimeType": "image/png", "data": PNG}}

@@ -9,7 +9,7 @@ from weft.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from weft.encode.gemini_interactions import encode, read_request
 from weft.encode.request import Losses, Request
 from weft.errors import PartValidationError
-from weft.messages import Message, assistant, system, tool, user
+from weft.messages import Message, assistant, system, tool_message, user
 from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
 
 Json = dict[str, Any]
@@ -112,7 +112,7 @@ def test_calls_and_results_are_matched_by_id() -> None:
         ToolCall("b", "g", {}, raw_args_text="{", continuation=own(callId="a")),
     )
     results = (ToolResult("a", {"k": 1}), ToolResult("b", "no", is_error=True), ToolResult("lost", "?"))
-    assert steps(user("hi"), assistant(*calls), tool(*results), lost=1)[1:] == [
+    assert steps(user("hi"), assistant(*calls), tool_message(*results), lost=1)[1:] == [
         {"type": "function_call", "id": "a", "name": "f", "arguments": {"x": 1}, "signature": "s"},
         {"type": "function_call", "id": "a", "name": "g", "arguments": {}},
         {"type": "function_result", "call_id": "a", "name": "f", "result": {"k": 1}},
@@ -128,7 +128,7 @@ def test_results_hold_text_and_pictures_and_other_media_follow() -> None:
         FileRef("d", mime_type="application/pdf", data=b"picture"),
     )
     call = assistant(ToolCall("a", "f", {}), ToolCall("b", "g", {}))
-    found = steps(user("hi"), call, tool(ToolResult("a", content), ToolResult("b", "x")), user("so?"))[3:]
+    found = steps(user("hi"), call, tool_message(ToolResult("a", content), ToolResult("b", "x")), user("so?"))[3:]
     assert [step["type"] for step in found] == ["function_result", "function_result", "user_input", "user_input"]
     assert found[0]["result"] == [text("look"), {"type": "image", "mime_type": "image/png", "data": PNG}]
     assert found[2]["content"][1] == {"type": "document", "mime_type": "application/pdf", "data": PNG}

@@ -8,7 +8,7 @@ from weft.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, 
 from weft.encode.ollama_chat import encode, read_request
 from weft.encode.request import Losses, Request
 from weft.errors import PartValidationError
-from weft.messages import Message, assistant, system, tool, user
+from weft.messages import Message, assistant, system, tool_message, user
 from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
 
 PNG = b"\x89PNG rest"
@@ -102,7 +102,7 @@ def test_a_message_with_nothing_left_to_say_is_not_sent() -> None:
 
 def test_calls_are_objects_and_results_name_their_tool() -> None:
     call = ToolCall("c1", "add", {"a": 1})
-    results = tool(ToolResult("c1", {"sum": 2}), ToolResult("c9", (Text("see"), Image("image/png", data=PNG))))
+    results = tool_message(ToolResult("c1", {"sum": 2}), ToolResult("c9", (Text("see"), Image("image/png", data=PNG))))
     assert messages_of(assistant(call), results) == [
         {
             "role": "assistant",
@@ -117,7 +117,7 @@ def test_calls_are_objects_and_results_name_their_tool() -> None:
 def test_what_ollama_has_no_field_for_is_a_loss() -> None:
     bad = ToolCall("c1", "add", {}, raw_args_text="{")
     served = ToolCall("c2", "search", {}, executed_by="provider")
-    assert lost_by(assistant(bad, served), tool(ToolResult("c1", "no", is_error=True))) == [
+    assert lost_by(assistant(bad, served), tool_message(ToolResult("c1", "no", is_error=True))) == [
         "arguments that are no JSON object",
         "the call of search",
         "that the tool failed",

@@ -10,7 +10,7 @@ from weft.encode.openai_chat import encode, read_request
 from weft.encode.openai_chat_accents import ACCENTS, COMPATIBLE, ChatAccent, accent_of
 from weft.encode.request import Losses, Request
 from weft.errors import PartValidationError
-from weft.messages import Message, assistant, system, tool, user
+from weft.messages import Message, assistant, system, tool_message, user
 from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
 from weft.repair import BRIDGE, STRICTEST
 
@@ -240,7 +240,7 @@ def test_refusals_annotations_and_speech_go_back() -> None:
 
 
 def test_calls_and_results_name_each_other() -> None:
-    wires = sent(assistant("x", ToolCall("a", "f", {"é": [1]})), tool(ToolResult("a", "ok")), user("thanks"))
+    wires = sent(assistant("x", ToolCall("a", "f", {"é": [1]})), tool_message(ToolResult("a", "ok")), user("thanks"))
     assert wires[:2] == [
         {
             "role": "assistant",
@@ -265,7 +265,7 @@ def test_signatures_of_calls_go_back() -> None:
 
 def test_calls_in_older_and_newer_forms_go_back_in_their_form() -> None:
     legacy = ToolCall("a", "f", {}, continuation=kept("openai", field="function_call"))
-    assert sent(assistant(legacy), tool(ToolResult("a", "ok"))) == [
+    assert sent(assistant(legacy), tool_message(ToolResult("a", "ok"))) == [
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
         {"role": "function", "name": "f", "content": "ok"},
     ]
@@ -288,12 +288,12 @@ def test_calls_in_older_and_newer_forms_go_back_in_their_form() -> None:
     ],
 )  # fmt: skip
 def test_a_result_is_text(result: ToolResult, content: Any) -> None:
-    assert sent(tool(result))[0]["content"] == content
+    assert sent(tool_message(result))[0]["content"] == content
 
 
 def test_pictures_in_results_follow_as_the_users() -> None:
     picture = Image("image/png", url="https://a")
-    results = tool(ToolResult("a", (Text("see"), picture)), ToolResult("b", (picture,)))
+    results = tool_message(ToolResult("a", (Text("see"), picture)), ToolResult("b", (picture,)))
     after = {"type": "image_url", "image_url": {"url": "https://a"}}
     expected = [
         {"role": "tool", "tool_call_id": "a", "content": "see"},

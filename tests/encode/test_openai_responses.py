@@ -9,7 +9,7 @@ from weft.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, 
 from weft.encode.openai_responses import encode, read_request
 from weft.encode.request import Losses, Request
 from weft.errors import PartValidationError
-from weft.messages import Message, assistant, system, tool, user
+from weft.messages import Message, assistant, system, tool_message, user
 from weft.parts import Continuation, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
 Json = dict[str, Any]
@@ -365,7 +365,7 @@ def test_items_only_the_provider_understands_go_back_as_they_are() -> None:
 def test_reasoning_that_led_to_nothing_is_left_out() -> None:
     """The server refuses reasoning "without its required following item"."""
     thought = own_thought("hm", id="rs", encrypted_content="x")
-    for after in ((), (user("go on"),), (tool(ToolResult("c", "r")),)):
+    for after in ((), (user("go on"),), (tool_message(ToolResult("c", "r")),)):
         body, lost = body_of(assistant(thought, own_thought("hm", id="rs2", encrypted_content="y")), *after)
         assert [item for item in body["input"] if item.get("type") == "reasoning"] == []
         assert lost == ["messages[0]: reasoning"] * 2
@@ -480,7 +480,7 @@ def test_a_picture_goes_back_into_its_item() -> None:
 
 def results_of(item_type: str, result: ToolResult) -> tuple[list[Json], list[str]]:
     call = ToolCall("c", "t", {}, continuation=kept(item={"type": item_type, "id": "i"}))
-    body, lost = body_of(assistant(call), tool(result))
+    body, lost = body_of(assistant(call), tool_message(result))
     return body["input"][1:], lost
 
 
@@ -567,7 +567,7 @@ def test_an_approval_is_given_by_a_result(result: ToolResult, approve: bool) -> 
 def test_a_computer_call_without_a_screenshot_is_left_out() -> None:
     """Its result must have one, and a call must have its result."""
     call = ToolCall("c", "computer", {}, continuation=kept(item={"type": "computer_call", "id": "i"}))
-    body, lost = body_of(user("Hi"), assistant(call), tool(ToolResult("c", "denied", is_error=True)))
+    body, lost = body_of(user("Hi"), assistant(call), tool_message(ToolResult("c", "denied", is_error=True)))
     assert body["input"] == [{"role": "user", "content": "Hi"}]
     assert lost == ["messages[2].parts[0]: a computer_call and its result"]
 
@@ -577,7 +577,7 @@ def test_ids_that_were_changed_are_changed_in_the_items_of_client_calls() -> Non
     result = ToolResult(
         "new", "", continuation=kept(output={"type": "shell_call_output", "call_id": "old", "output": []})
     )
-    assert [item["call_id"] for item in items_of(assistant(call), tool(result))] == ["new", "new"]
+    assert [item["call_id"] for item in items_of(assistant(call), tool_message(result))] == ["new", "new"]
 
 
 # -- reading

@@ -11,7 +11,7 @@ from weft.config import CacheConfig, ModelConfig, ToolSpec
 from weft.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta, ToolCallStart, Usage
 from weft.edge import Edge
 from weft.errors import ErrorCode, ModelError, PartValidationError
-from weft.messages import assistant, tool, user
+from weft.messages import assistant, tool_message, user
 from weft.models import Model, ProviderModel, RequestMetadata, guarded, model, vendor_named
 from weft.models.auth import HeaderKey
 from weft.parts import Text, ToolCall, ToolResult
@@ -132,7 +132,7 @@ def test_making_a_model_touches_no_network_and_merges_the_cache_config() -> None
 async def test_losses_can_be_seen_before_a_call_is_sent() -> None:
     client = BytesClient(WHOLE)
     one = make(client)
-    history = [user("Hello"), tool(ToolResult("nobody-asked", "an orphan")), user("Well?")]
+    history = [user("Hello"), tool_message(ToolResult("nobody-asked", "an orphan")), user("Well?")]
     call = one.prepare(history)
     assert any("history[1]" in loss.where for loss in call.report.losses)
     assert client.requests == []
@@ -166,7 +166,7 @@ async def test_one_model_serves_many_calls_at_once() -> None:
 
 async def test_an_id_that_the_history_has_used_is_not_used_again() -> None:
     client = BytesClient([SAY.start(), SAY.call(0, "call_1", "look", "{}"), SAY.finish("tool_calls")])
-    history = [user("Hi"), assistant(ToolCall("call_1", "look", {})), tool(ToolResult("call_1", "x"))]
+    history = [user("Hi"), assistant(ToolCall("call_1", "look", {})), tool_message(ToolResult("call_1", "x"))]
     deltas = await read(make(client).stream(history))
     (start,) = [delta.delta for delta in deltas if isinstance(delta.delta, ToolCallStart)]
     assert start.tool_call_id != "call_1"

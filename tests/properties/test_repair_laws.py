@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.properties.histories import histories
-from weft.messages import Message, assistant, tool, user
+from weft.messages import Message, assistant, tool_message, user
 from weft.parts import Text, ToolCall, ToolResult
 from weft.repair import INTERRUPTED, RULES, STRICTEST, HistoryRules, check_history, repair
 
@@ -139,7 +139,7 @@ def test_what_follows_changes_no_id_before_it(history: Histories, more: Historie
 
 @thorough
 @given(histories)
-@example([user("x"), assistant(ToolCall("b", "t", {}), ToolCall("a", "t", {})), tool(ToolResult("a", "1"))])
+@example([user("x"), assistant(ToolCall("b", "t", {}), ToolCall("a", "t", {})), tool_message(ToolResult("a", "1"))])
 def test_call_and_result_have_one_id_after_all(history: Histories) -> None:
     messages = repair(history).messages
     answered = [result.tool_call_id for message in messages for result in message.tool_results]

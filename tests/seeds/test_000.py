@@ -9,7 +9,7 @@ from weft.assembler import MessageAssembler
 from weft.deltas import Delta, MessageDelta
 from weft.entries import Entry, Fact
 from weft.errors import PartValidationError, StreamError
-from weft.messages import Message, assistant, stamped, tool
+from weft.messages import Message, assistant, stamped, tool_message
 from weft.parts import Part, Text, ToolCall, ToolResult
 from weft.tool_state import fold_tools
 from weft.wire import decode, dump, encode, load, parse
@@ -315,16 +315,16 @@ def chain(*facts: Fact) -> list[Entry]:
 
 def test_000_6_2_a_call_has_at_most_one_terminal_result() -> None:
     """000-6.2, 004-invariants.2"""
-    asked, first = assistant(ToolCall("call_1", "read_file", {})), tool(ToolResult("call_1", "first"))
+    asked, first = assistant(ToolCall("call_1", "read_file", {})), tool_message(ToolResult("call_1", "first"))
     once = fold_tools(chain(asked, first))
     for second in (ToolResult("call_1", "second"), ToolResult("call_1", "no", is_error=True)):
-        assert fold_tools(chain(asked, first, tool(second))) == once
+        assert fold_tools(chain(asked, first, tool_message(second))) == once
     with pytest.raises(PartValidationError):
-        tool(ToolResult("call_1", "first"), ToolResult("call_1", "second"))
+        tool_message(ToolResult("call_1", "first"), ToolResult("call_1", "second"))
 
 
 def test_000_6_3_a_result_answers_a_call_that_came_before_it() -> None:
-    asked, answer = assistant(ToolCall("call_1", "read_file", {})), tool(ToolResult("call_1", "yes"))
+    asked, answer = assistant(ToolCall("call_1", "read_file", {})), tool_message(ToolResult("call_1", "yes"))
     assert fold_tools(chain(answer)) == {}
     assert fold_tools(chain(answer, asked))["call_1"].status == "pending"
     assert fold_tools(chain(asked, answer))["call_1"].status == "completed"

@@ -10,7 +10,7 @@ from weft.config import AgentConfig, AgentState, ToolSpec
 from weft.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta, ThinkingDelta, Usage
 from weft.entries import Entry, Session
 from weft.errors import ErrorCode, PartValidationError, StreamError
-from weft.messages import Message, assistant, stamped, tool
+from weft.messages import Message, assistant, stamped, tool_message
 from weft.parts import Part, Text, ToolCall, ToolResult
 from weft.tables import AgentStatus
 from weft.tool_state import fold_tools
@@ -148,7 +148,7 @@ def test_004_relations_2_a_message_has_any_number_of_calls_and_results(number: i
     calls = [ToolCall(f"call_{n}", "t", {}) for n in range(number)]
     results = [ToolResult(f"call_{n}", "r") for n in range(number)]
     assert len(load(Message, dump(assistant(*calls))).tool_calls) == number
-    assert len(load(Message, dump(tool(*results))).tool_results) == number
+    assert len(load(Message, dump(tool_message(*results))).tool_results) == number
 
 
 def test_calls_and_results_have_their_fields() -> None:
@@ -183,7 +183,11 @@ def test_004_invariants_1_every_result_in_a_tool_message_leads_back_to_one_call(
 )
 def test_004_invariants_2_a_call_has_one_terminal_result(result: ToolResult, status: str) -> None:
     """004-invariants.2"""
-    facts = [assistant(ToolCall("call_1", "t", {})), tool(result), tool(ToolResult("call_1", "another"))]
+    facts = [
+        assistant(ToolCall("call_1", "t", {})),
+        tool_message(result),
+        tool_message(ToolResult("call_1", "another")),
+    ]
     entries = [
         Entry(id=f"e{n}", session_id="s", seq=n, timestamp=NOON, fact=stamped(fact, id=f"m{n}", timestamp=NOON))
         for n, fact in enumerate(facts, 1)

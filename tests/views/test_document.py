@@ -32,7 +32,7 @@ from weft import (
     assistant,
     ids,
     system,
-    tool,
+    tool_message,
     user,
 )
 from weft.document_parts import ToolPart, UserInfo
@@ -215,7 +215,7 @@ def test_a_call_goes_through_its_states_as_the_session_grows() -> None:
 
 def test_an_empty_output_is_shown_as_a_fixed_phrase_and_read_back_as_empty() -> None:
     """003-BR-09, D-7.4"""
-    entries = chain(assistant(ToolCall("c1", "quiet", {})), tool(ToolResult("c1", "")))
+    entries = chain(assistant(ToolCall("c1", "quiet", {})), tool_message(ToolResult("c1", "")))
     view = document.dump(entries)
     (part,) = parts_of(view["messages"][0], "tool")
     assert part["state"]["output"] == NO_OUTPUT
@@ -232,14 +232,14 @@ def test_a_summary_appears_only_after_a_compaction() -> None:
 def test_a_compaction_marks_only_the_outputs_it_dropped() -> None:
     """003-3.4.4"""
     calls = [assistant(ToolCall(f"c{n}", "t", {})) for n in (1, 2)]
-    results = [tool(ToolResult(f"c{n}", "x")) for n in (1, 2)]
+    results = [tool_message(ToolResult(f"c{n}", "x")) for n in (1, 2)]
     view = shown(user("hi"), calls[0], results[0], calls[1], results[1], CompactionSummary("s", "e3"))
     times = [parts_of(message, "tool")[0]["state"]["time"] for message in view[1:]]
     assert ["compacted" in time for time in times] == [True, False]
 
 
 def test_what_the_document_cannot_carry_is_counted_at_its_head() -> None:
-    view = document.dump([*SESSION, *chain(tool(ToolResult("c9", "x")), CompactionSummary("s", "e1"))])
+    view = document.dump([*SESSION, *chain(tool_message(ToolResult("c9", "x")), CompactionSummary("s", "e1"))])
     assert list(view)[:3] == ["view", "sessionID", "omitted"]
     assert view["omitted"] == {
         "continuation": 1,

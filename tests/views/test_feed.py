@@ -19,7 +19,7 @@ from weft import (
     ToolProgress,
     ToolResult,
     assistant,
-    tool,
+    tool_message,
     user,
 )
 from weft.edge import Edge
@@ -84,14 +84,14 @@ def test_progress_stands_between_the_messages() -> None:
 def test_progress_shows_the_results_its_siblings_already_have() -> None:
     """002-progress.4"""
     calls = assistant(ToolCall("c1", "a", {}), ToolCall("c2", "b", {}))
-    entries = chain(calls, tool(ToolResult("c2", "two")), ToolProgress("c1", "half"))
+    entries = chain(calls, tool_message(ToolResult("c2", "two")), ToolProgress("c1", "half"))
     *shown, progress = messages(feed.dump(entries))
     assert progress["normalized_messages"] == shown
 
 
 def test_two_results_in_one_message_are_shown_once() -> None:
     calls = assistant(ToolCall("c1", "a", {}), ToolCall("c2", "b", {}), ToolCall("c3", "c", {}))
-    both = tool(ToolResult("c1", "one"), ToolResult("c2", "two"))
+    both = tool_message(ToolResult("c1", "one"), ToolResult("c2", "two"))
     *shown, progress = messages(feed.dump(chain(calls, both, ToolProgress("c3", "half"))))
     assert progress["normalized_messages"] == shown
 
@@ -132,7 +132,7 @@ def test_the_feed_reads_back() -> None:
     entries = feed.load(feed.dump(SESSION))
     assert messages(feed.dump(entries)) == SHOWN
     facts = [entry.fact for entry in entries]
-    assert [fact for fact in facts if isinstance(fact, Message)][0].text == "Be brief."
+    assert next(fact for fact in facts if isinstance(fact, Message)).text == "Be brief."
     assert (
         StreamFailed(Failed(ErrorCode.OVERLOADED, "busy", retryable=True), response_id="msg_2", duration_ms=10) in facts
     )

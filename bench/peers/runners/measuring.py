@@ -9,6 +9,7 @@ measured is the cost of a stream in a process that has been running.
 """
 
 import asyncio
+import contextlib
 import gc
 import json
 import sys
@@ -27,15 +28,19 @@ Case = Callable[[str], Stream]  # the address of a server -> a stream that tells
 def measure(cases: Mapping[tuple[str, str], Case]) -> None:
     """Run each case, named by its way and its format, and print its result."""
     server, events, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    with contextlib.redirect_stdout(sys.stderr):  # a peer may print too
+        asyncio.run(_measure(cases, server, events, rounds))
+
+
+async def _measure(cases: Mapping[tuple[str, str], Case], server: str, events: int, rounds: int) -> None:
     for (way, name), case in cases.items():
         for content in CONTENTS:
-            place = f"{server}/{name}/{content}"
-            result = {"way": way, "format": name, "content": content, "events": events}
+            result: dict[str, object] = {"way": way, "format": name, "content": content, "events": events}
             try:
-                result |= asyncio.run(_timed(case, place, events, rounds))
+                result |= await _timed(case, f"{server}/{name}/{content}", events, rounds)
             except Exception as fault:  # noqa: BLE001 - a peer's fault is a line of the table, and the next case goes on
                 result["fault"] = f"{type(fault).__name__}: {fault}"
-            print(json.dumps(result), flush=True)
+            print(json.dumps(result), file=sys.__stdout__, flush=True)
 
 
 async def _timed(case: Case, place: str, events: int, rounds: int) -> dict[str, object]:

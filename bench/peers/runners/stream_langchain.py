@@ -10,11 +10,14 @@ from langchain_openai import ChatOpenAI  # type: ignore[import-not-found]
 
 from bench.peers.runners.measuring import PROMPT, Case, Stream, measure
 
+WORDS = {"type": "object", "properties": {"list": {"type": "array", "items": {"type": "string"}}}}
 MODELS: dict[str, Callable[[str], Any]] = {
     "chat": lambda server: ChatOpenAI(model="gpt-4o", base_url=server),
     "messages": lambda server: ChatAnthropic(model="claude-sonnet-4-5", base_url=server),
     "responses": lambda server: ChatOpenAI(model="gpt-4o", base_url=server, use_responses_api=True),
 }
+
+TOOL = {"name": "f", "description": "Takes words.", "parameters": WORDS}
 
 
 def characters_of(message: AIMessageChunk) -> int:
@@ -25,7 +28,7 @@ def characters_of(message: AIMessageChunk) -> int:
 
 def summed_once(name: str) -> Case:
     def case(server: str) -> Stream:
-        model = MODELS[name](server)
+        model = MODELS[name](server).bind_tools([TOOL])
 
         async def stream() -> int:
             first, *others = [chunk async for chunk in model.astream(PROMPT)]
@@ -38,7 +41,7 @@ def summed_once(name: str) -> Case:
 
 def added_one_by_one(name: str) -> Case:
     def case(server: str) -> Stream:
-        model = MODELS[name](server)
+        model = MODELS[name](server).bind_tools([TOOL])
 
         async def stream() -> int:
             full = None

@@ -1,5 +1,7 @@
 """Weft: `model.stream` with every delta stamped and guarded, and the final message assembled."""
 
+import json
+
 from bench.peers.runners.measuring import PROMPT, Case, Stream, measure
 from weft import MessageAssembler, Text, ToolCall, user
 from weft.models import model
@@ -18,7 +20,7 @@ def stream_of(vendor: str) -> Case:
                 case Text():
                     return len(part.text)
                 case ToolCall():
-                    return len(part.raw_args_text or "")
+                    return len(json.dumps(part.arguments))
                 case _:
                     raise AssertionError(part)
 

@@ -65,9 +65,7 @@ class Emitter:
         """The stream begins; said again, it changes nothing."""
         if not self.started:
             self.started = True
-            self.deltas.append(
-                Start(model_id or self._model_id, request_id or self._local_id, provider=self._provider)
-            )
+            self.deltas.append(Start(model_id or self._model_id, request_id or self._local_id, provider=self._provider))
 
     def text(self, piece: str, *, new_part: bool = False, continuation: dict[str, Any] | None = None) -> None:
         """Visible text; an empty piece without continuation data says nothing."""
