@@ -47,6 +47,11 @@ cover: .venv/ready
 bench: .venv/ready
 	@set -e; for file in $(BENCHES); do echo "== $$file"; $(BIN)/python $$file; done
 
+#: make bench-peers  Weft beside other libraries, each in an environment of its own in .venv-peers
+.PHONY: bench-peers
+bench-peers: .venv/ready
+	@$(BIN)/python -m bench.peers
+
 #: make docs     redraw what the docs take from the code
 docs: .venv/ready
 	$(BIN)/python scripts/draw_tables.py

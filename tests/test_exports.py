@@ -34,9 +34,16 @@ def in_order(names: list[str]) -> list[str]:
 
 def test_the_package_shows_what_it_says_and_nothing_else() -> None:
     public = {name for name, value in vars(weft).items() if not name.startswith("_") and not inspect.ismodule(value)}
-    assert set(weft.__all__) == public | {"__version__"}
+    assert set(weft.__all__) == public | {"__version__"} | set(weft._SHELLS)
     assert weft.__all__ == in_order(weft.__all__)
     assert len(set(weft.__all__)) == len(weft.__all__)
+
+
+def test_what_talks_to_the_world_is_there_when_asked_for() -> None:
+    for name in (*weft._SHELLS, *weft._MODULES):
+        assert getattr(weft, name)
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = weft.nope
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -14,6 +14,9 @@ The way of the data, in ten lines after ``import weft, weft.decode, weft.views``
     weft.views.document.dump([entry])                              # and all that anyone looks at is a fold over them.
 """
 
+import typing as _typing
+from importlib import import_module as _import_module
+
 from weft.assembler import MessageAssembler
 from weft.config import (
     AgentConfig,
@@ -116,7 +119,28 @@ from weft.parts import (
 from weft.redaction import redacted, visible
 from weft.tables import AgentStatus, AssemblyStatus, CallStatus, ToolStatus, advance
 
+if _typing.TYPE_CHECKING:
+    from weft import decode as decode
+    from weft import encode as encode
+    from weft import models as models
+    from weft import views as views
+    from weft.models import model
+
 __version__ = "0.1.0"
+
+# What talks to the world is imported when it is first asked for, so that ``import weft`` stays light: it loads no
+# asyncio and no library but msgspec.
+_SHELLS = {"model": "weft.models"}
+_MODULES = ("decode", "encode", "models", "views")
+
+
+def __getattr__(name: str) -> _typing.Any:
+    if name in _SHELLS:
+        return getattr(_import_module(_SHELLS[name]), name)
+    if name in _MODULES:
+        return _import_module(f"weft.{name}")
+    raise AttributeError(f"module 'weft' has no attribute {name!r}")
+
 
 __all__ = [
     "AgentConfig",
@@ -208,6 +232,7 @@ __all__ = [
     "assistant",
     "branch",
     "heads",
+    "model",
     "redacted",
     "session_of",
     "stamped",

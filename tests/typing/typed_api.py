@@ -69,7 +69,7 @@ def messages_are_short_to_write() -> None:
     assert_type(weft.user("hi"), weft.Message)
     assert_type(weft.user("look", weft.Image("image/png", data=b"...")), weft.Message)
     assert_type(weft.assistant(weft.Thinking("hm"), "hello").tool_calls, tuple[weft.ToolCall, ...])
-    assert_type(weft.tool(weft.ToolResult("c1", "ok")).tool_results, tuple[weft.ToolResult, ...])
+    assert_type(weft.tool_message(weft.ToolResult("c1", "ok")).tool_results, tuple[weft.ToolResult, ...])
     assert_type(weft.system("be kind").text, str)
 
 

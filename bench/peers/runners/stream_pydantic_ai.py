@@ -18,7 +18,9 @@ MODELS: dict[str, Callable[[str], Any]] = {
     "messages": lambda server: AnthropicModel(
         "claude-sonnet-4-5", provider=AnthropicProvider(base_url=server, api_key="none")
     ),
-    "responses": lambda server: OpenAIResponsesModel("gpt-4o", provider=OpenAIProvider(base_url=server, api_key="none")),
+    "responses": lambda server: OpenAIResponsesModel(
+        "gpt-4o", provider=OpenAIProvider(base_url=server, api_key="none")
+    ),
 }
 
 

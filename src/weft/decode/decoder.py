@@ -103,11 +103,17 @@ class Decoder(ABC):
                     continue
                 event = self._read_surrogates(frame.data)
                 if event is None:
-                    out.fail(unparsed, f"an event is not {self.format}: {error}")
+                    self._refuse_event(unparsed, error)
                     return
             read(event, frame)
             if out.ended:
                 return
+
+    def _refuse_event(self, code: ErrorCode, error: Exception) -> None:
+        if code is ErrorCode.STREAM_TRUNCATED:
+            self.out.fail(code, "the stream ended inside an event")
+        else:
+            self.out.fail(code, f"an event is not {self.format}: {error}")
 
     def _read_fault(self, fault: FramingFault) -> None:
         # A fault after the provider said that it finished takes nothing away from the answer.

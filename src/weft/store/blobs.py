@@ -4,7 +4,7 @@ In: canonical JSON text. Out: the text with each long string replaced by ``{"$bl
 were cut out. `restore` gives back the very bytes.
 
 It works on the text and not on values, so that nothing is written anew: a string is cut out as it stands, escapes
-included. Wherever the data itself reads ``"$blob"`` it gets a second ``$`` (``"$$blob"`` a third, and so on), so no data
+included. Where the data itself reads ``"$blob"`` it gets a second ``$`` (``"$$blob"`` a third, and so on), so no data
 can pass for a marker: inside a JSON string a quote has a backslash before it, and a marker has none.
 """
 

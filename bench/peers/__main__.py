@@ -1,0 +1,46 @@
+"""Weft beside its peers, in one run on one machine: CPU per event of a stream, and a long conversation stored.
+
+    make bench-peers                       # everything; the first time it also sets up the peers' environments
+    python -m bench.peers litellm strands  # only these, and nothing is written down
+
+The result is printed and, when it is whole, written to `bench/results/peers.json`.
+"""
+
+import json
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from bench.peers import stores, streams
+from bench.peers.environments import ROOT, versions
+
+RESULT = ROOT / "bench" / "results" / "peers.json"
+
+
+def main(chosen: set[str]) -> None:
+    peers = (*streams.PEERS, *stores.PEERS)
+    known = {peer.name for peer in peers}
+    if unknown := chosen - known:
+        sys.exit(f"no such peer: {', '.join(sorted(unknown))} (there are: {', '.join(sorted(known))})")
+    names = chosen or known
+    result: dict[str, Any] = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()},
+        "versions": {peer.name: versions(peer.name, peer.packages) for peer in peers if peer.name in names},
+    }
+    print(f"CPU microseconds per event of a stream of {streams.EVENTS:,} events over loopback HTTP (times Weft's)\n")
+    result["streams"] = streams.measured(names)
+    print(streams.table(result["streams"]), end="\n\n")
+    print(*streams.verdicts(result["streams"]), sep="\n", end="\n\n")
+    print(f"A conversation of {stores.TURNS:,} turns, stored message by message, and read back (times Weft's)\n")
+    result["stores"] = stores.measured(names)
+    print(stores.table(result["stores"]))
+    if names == known:
+        RESULT.parent.mkdir(exist_ok=True)
+        RESULT.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(set(sys.argv[1:]))

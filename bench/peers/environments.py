@@ -1,0 +1,79 @@
+"""A virtual environment for each peer, from its locked and hashed requirements, and how a runner is run in one.
+
+Environments stand in `.venv-peers/<name>` and are made anew when `requirements/peers/<name>.txt` changes.
+"""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HOME = ROOT / ".venv-peers"
+LOCKS = ROOT / "requirements" / "peers"
+WEFT = "weft"  # runs in the project's own environment, the one this program runs in
+
+# Peers get keys that open nothing, no telemetry, and a proxy that nobody listens at: only 127.0.0.1 can be reached.
+SEALED = {
+    "OPENAI_API_KEY": "none",
+    "ANTHROPIC_API_KEY": "none",
+    "HTTP_PROXY": "http://127.0.0.1:9",
+    "HTTPS_PROXY": "http://127.0.0.1:9",
+    "NO_PROXY": "127.0.0.1",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # it would fetch a list of prices at import
+    "LITELLM_MODE": "PRODUCTION",  # it would read a .env file
+    "LANGSMITH_TRACING": "false",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "OTEL_SDK_DISABLED": "true",
+    "DO_NOT_TRACK": "1",
+}
+KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "SYSTEMROOT")
+
+
+class CannotRun(Exception):
+    """A peer could not be installed, or its runner ended with an error."""
+
+
+def set_up(name: str) -> None:
+    """Make the environment of this peer unless it stands already; raises `CannotRun`."""
+    lock = (LOCKS / f"{name}.txt").read_bytes()
+    ready = HOME / name / "ready"
+    wanted = hashlib.sha256(lock).hexdigest()
+    if ready.exists() and ready.read_text() == wanted:
+        return
+    print(f"setting up {HOME.name}/{name} ...", file=sys.stderr, flush=True)
+    _run([sys.executable, "-m", "venv", "--clear", str(HOME / name)], dict(os.environ))
+    pip = [python(name), "-m", "pip", "--disable-pip-version-check", "-qq"]
+    _run([*pip, "install", "--require-hashes", "-r", str(LOCKS / f"{name}.txt")], dict(os.environ))
+    ready.write_text(wanted)
+
+
+def python(name: str) -> str:
+    return sys.executable if name == WEFT else str(HOME / name / "bin" / "python")
+
+
+def run(name: str, runner: str, *arguments: object) -> list[str]:
+    """The lines that this runner prints in the peer's environment; raises `CannotRun`."""
+    if name != WEFT:
+        set_up(name)
+    module = f"bench.peers.runners.{runner}_{name.replace('-', '_')}"
+    with tempfile.TemporaryDirectory() as home:
+        environment = SEALED | {key: os.environ[key] for key in KEPT if key in os.environ} | {"HOME": home}
+        return _run([python(name), "-m", module, *map(str, arguments)], environment).splitlines()
+
+
+def versions(name: str, packages: tuple[str, ...]) -> dict[str, str]:
+    """What the lock says of these packages."""
+    text = (LOCKS / f"{name}.txt").read_text()
+    return {package: re.findall(rf"^{re.escape(package)}==(\S+)", text, re.MULTILINE)[0] for package in packages}
+
+
+def _run(command: list[str], environment: dict[str, str]) -> str:
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        raise CannotRun(said[-1] if said else f"ended with status {done.returncode}")
+    return done.stdout

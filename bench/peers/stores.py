@@ -1,0 +1,71 @@
+"""One long conversation, kept by each peer's store: time, CPU and bytes on disk, and the table of it."""
+
+import json
+import shutil
+from typing import Any, NamedTuple
+
+from bench.peers.environments import HOME, WEFT, CannotRun, run
+
+TURNS = 1000
+
+
+class StorePeer(NamedTuple):
+    name: str
+    packages: tuple[str, ...]
+
+
+PEERS = (
+    StorePeer("langgraph", ("langgraph", "langgraph-checkpoint-sqlite")),
+    StorePeer("openai-agents", ("openai-agents",)),
+    StorePeer("strands", ("strands-agents",)),
+)
+# field of a result, head of its column, how to show it
+COLUMNS = (
+    ("write_seconds", "written in s", "{:.2f}"),
+    ("write_cpu_seconds", "CPU s", "{:.2f}"),
+    ("read_cpu_seconds", "read, CPU s", "{:.3f}"),
+    ("megabytes", "MB on disk", "{:.1f}"),
+)
+
+Result = dict[str, Any]
+
+
+def measured(names: set[str]) -> list[Result]:
+    """A result for Weft and each of these peers that keeps conversations, or the fault that it ended in."""
+    results = [_result(name) for name in (WEFT, *(peer.name for peer in PEERS if peer.name in names))]
+    weft = results[0]
+    for result in results:
+        if "fault" not in result and "fault" not in weft:
+            result["ratio"] = {field: round(result[field] / weft[field], 1) for field, _, _ in COLUMNS}
+    return results
+
+
+def _result(name: str) -> Result:
+    # Beside the environments, not in the system's temporary folder, which may be memory and make fsync free.
+    folder = HOME / f"store-of-{name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        (line,) = run(name, "store", folder, TURNS)
+    except CannotRun as fault:
+        return {"peer": name, "fault": str(fault)}
+    finally:
+        shutil.rmtree(folder)
+    return {"peer": name, **json.loads(line)}
+
+
+def table(results: list[Result]) -> str:
+    lines = [f"{'':32}" + "".join(f"{head:>20}" for _, head, _ in COLUMNS)]
+    for result in results:
+        title = f"{result['peer']} {result.get('store', '')}"
+        if "fault" in result:
+            lines.append(f"{title:32} could not be run: {result['fault']}")
+            continue
+        cells = [_cell(result, field, shown) for field, _, shown in COLUMNS]
+        lines.append(f"{title:32}" + "".join(f"{cell:>20}" for cell in cells))
+    return "\n".join(lines)
+
+
+def _cell(result: Result, field: str, shown: str) -> str:
+    times = f" ({result['ratio'][field]:.1f}x)" if "ratio" in result else ""
+    return shown.format(result[field]) + times

@@ -1,0 +1,126 @@
+"""CPU per event of each peer, reading the same streams from the same server: what to run, and the table of it."""
+
+import json
+import multiprocessing
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from bench._streams import ARGS, PIECE
+from bench.peers.environments import WEFT, CannotRun, run
+from bench.stream import EVENTS, serve
+
+ROUNDS = 5
+FORMATS = ("chat", "messages", "responses")
+CONTENTS = ("text", "arguments")
+
+SDK, FRAMEWORK = 5, 30  # how many times Weft's CPU an SDK and a framework are to use, at least
+
+
+class StreamPeer(NamedTuple):
+    name: str
+    target: int
+    packages: tuple[str, ...]
+
+
+PEERS = (
+    StreamPeer("openai", SDK, ("openai",)),
+    StreamPeer("anthropic", SDK, ("anthropic",)),
+    StreamPeer("pydantic-ai", FRAMEWORK, ("pydantic-ai-slim", "openai", "anthropic")),
+    StreamPeer("langchain", FRAMEWORK, ("langchain-core", "langchain-openai", "langchain-anthropic")),
+    StreamPeer("litellm", FRAMEWORK, ("litellm", "openai")),
+    StreamPeer("strands", FRAMEWORK, ("strands-agents", "openai", "anthropic")),
+)
+
+Result = dict[str, Any]
+
+
+def measured(names: set[str]) -> list[Result]:
+    """A result for each case of these peers and of Weft: microseconds and ratio, or the fault that it ended in."""
+    with _server() as address:
+        results = _results(WEFT, 1, address)
+        for peer in PEERS:
+            if peer.name in names:
+                results += _results(peer.name, peer.target, address)
+    weft = {(result["format"], result["content"]): result["microseconds"] for result in results[: len(CASES)]}
+    for result in results:
+        if "microseconds" in result:
+            result["ratio"] = round(result["microseconds"] / weft[result["format"], result["content"]], 1)
+    return results
+
+
+CASES = [(name, content) for name in FORMATS for content in CONTENTS]
+
+
+def _results(name: str, target: int, address: str) -> list[Result]:
+    try:
+        lines = run(name, "stream", address, EVENTS, ROUNDS)
+    except CannotRun as fault:
+        return [{"peer": name, "way": "", "fault": str(fault)}]
+    return [{"peer": name, "target": target, **_checked(json.loads(line))} for line in lines]
+
+
+def _checked(line: Result) -> Result:
+    """A runner's line with the best round; one that lost content is a fault, however fast it was."""
+    characters, costs = line.pop("characters", None), line.pop("cpu_seconds", [])
+    first, middle, last = (len(piece) for piece in ARGS)
+    events = line["events"]
+    whole = {"text": len(PIECE) * events, "arguments": first + middle * (events - 2) + last}[line["content"]]
+    if "fault" in line:
+        return line
+    if characters != whole:
+        return line | {"fault": f"brought {characters} of {whole} characters"}
+    rounds = [round(cost / events * 1e6, 2) for cost in costs]
+    return line | {"microseconds": min(rounds), "rounds": rounds}
+
+
+@contextmanager
+def _server() -> Iterator[str]:
+    near, far = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(far,), daemon=True)
+    server.start()
+    try:
+        yield f"http://127.0.0.1:{near.recv()}"
+    finally:
+        server.terminate()
+        server.join()
+
+
+# -- the table
+
+
+def table(results: list[Result]) -> str:
+    """One line for each peer's way: microseconds per event and, in brackets, how many times Weft's."""
+    rows: dict[tuple[str, str], dict[tuple[str, str], str]] = {}
+    for result in results:
+        cells = rows.setdefault((result["peer"], result["way"]), {})
+        if "format" in result:
+            cells[result["format"], result["content"]] = _cell(result)
+    heads = [f"{name} {content}" for name, content in CASES]
+    lines = [f"{'':32}" + "".join(f"{head:>20}" for head in heads)]
+    for (peer, way), cells in rows.items():
+        shown = [cells.get(case, "-") for case in CASES] if cells else [" could not be run"]
+        lines.append(f"{f'{peer} {way}':32}" + "".join(f"{cell:>20}" for cell in shown))
+    return "\n".join(lines)
+
+
+def _cell(result: Result) -> str:
+    return "failed" if "fault" in result else f"{result['microseconds']:.1f} ({result['ratio']:.0f}x)"
+
+
+def verdicts(results: list[Result]) -> Iterator[str]:
+    """What was reached, then each case that was not and each that failed."""
+    judged = [result for result in results if "ratio" in result and result["peer"] != WEFT]
+    for target, kind in ((SDK, "SDK"), (FRAMEWORK, "framework")):
+        cases = [result for result in judged if result["target"] == target]
+        missed = [result for result in cases if result["ratio"] < target]
+        yield f"{target} times less CPU than each {kind}: reached in {len(cases) - len(missed)} of {len(cases)} cases"
+        for result in missed:
+            yield f"  not reached: {_name(result)}: {result['ratio']:.1f} times"
+    for result in results:
+        if "fault" in result:
+            yield f"  failed: {_name(result)}: {result['fault']}"
+
+
+def _name(result: Result) -> str:
+    return " ".join(filter(None, (result["peer"], result["way"], result.get("format"), result.get("content"))))

@@ -1,0 +1,95 @@
+"""Sessions that are kept: one interface, four stores.
+
+    store = await open_store("sqlite:sessions.db")
+    header = await store.create_session()
+    entries = next_entries(header.session_id, Tail(header.id, 1), [user("hi")], store.edge)
+    await store.append(header.session_id, entries, expected_tail=header.id)     # durable when it returns
+    for entry in await store.load(header.session_id): ...
+
+What a store promises stands in `weft.store.session_store`.
+"""
+
+from pathlib import Path
+
+from weft.edge import Edge
+from weft.errors import ErrorCode, StoreError
+from weft.store.memory import MemoryStore
+from weft.store.session_store import (
+    Finding,
+    Hit,
+    Lease,
+    ModelSpend,
+    Page,
+    Place,
+    SessionInfo,
+    SessionStore,
+    Spend,
+    Tail,
+    Totals,
+    next_entries,
+)
+from weft.store.stored import Entries
+
+__all__ = [
+    "Entries",
+    "Finding",
+    "Hit",
+    "Lease",
+    "MemoryStore",
+    "ModelSpend",
+    "Page",
+    "Place",
+    "SessionInfo",
+    "SessionStore",
+    "Spend",
+    "Tail",
+    "Totals",
+    "default_path",
+    "next_entries",
+    "open_store",
+]
+
+
+def default_path() -> Path:
+    """The database in the user's data folder, where the platform wants it."""
+    try:
+        import platformdirs  # noqa: PLC0415 - an extra, needed only without a path
+    except ImportError as error:
+        raise StoreError(
+            "without a path the store is in the user's data folder, and finding that needs platformdirs",
+            code=ErrorCode.INVALID_CONFIG,
+            cause=error,
+        ) from error
+    return Path(platformdirs.user_data_dir("weft", appauthor=False)) / "sessions.db"
+
+
+async def open_store(where: str | Path | None = None, *, edge: Edge | None = None) -> SessionStore:
+    """The store at ``memory:``, ``jsonl:DIR``, ``sqlite:FILE``, ``postgresql://...`` or a path (a SQLite file).
+
+    It is made if it is not there. Without a place it is the SQLite file in the user's data folder.
+    """
+    place = str(default_path() if where is None else where)
+    scheme, _, rest = place.partition(":")
+    match scheme:
+        case "memory":
+            return MemoryStore(edge=edge)
+        case "jsonl":
+            from weft.store.jsonl import JsonlStore  # noqa: PLC0415 - each store pulls in its own needs
+
+            return await JsonlStore.open(Path(rest), edge=edge)
+        case "postgres" | "postgresql":
+            from weft.store.postgres import PostgresStore  # noqa: PLC0415 - asyncpg is an extra
+
+            return await PostgresStore.open(place, edge=edge)
+        case _:
+            return await _open_sqlite(Path(rest if scheme == "sqlite" else place), edge)
+
+
+async def _open_sqlite(path: Path, edge: Edge | None) -> SessionStore:
+    try:
+        from weft.store.sqlite import SqliteStore  # noqa: PLC0415 - apsw is an extra
+    except ImportError as error:
+        raise StoreError(
+            "a SQLite store needs apsw: pip install 'weft[sqlite]'", code=ErrorCode.INVALID_CONFIG, cause=error
+        ) from error
+    return await SqliteStore.open(path, edge=edge)

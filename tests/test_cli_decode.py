@@ -1,0 +1,112 @@
+"""`weft decode` and `weft schema`, run as a user runs them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.session import SESSION
+from weft import wire
+from weft.decode.framing import FRAMINGS
+
+
+def weft(*words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [sys.executable, "-m", "weft.cli", *words], input=stdin, capture_output=True, check=False, timeout=60
+    )
+
+
+def lines(done: "subprocess.CompletedProcess[bytes]") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def chat(*deltas: dict[str, Any], finish: str | None = "stop") -> bytes:
+    chunks = [{"id": "c1", "model": "m", "choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    if finish is not None:
+        chunks.append({"id": "c1", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+    return b"".join(b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks)
+
+
+HELLO = chat({"content": "Hel"}, {"content": "lo"})
+CUT = chat({"content": "Hel"}, finish=None)
+
+
+def test_one_line_says_what_a_file_holds(tmp_path: Path) -> None:
+    file = tmp_path / "hello.sse"
+    file.write_bytes(HELLO)
+    done = weft("decode", str(file))
+    assert (done.returncode, done.stderr) == (0, b"")
+    (line,) = lines(done)
+    assert line.keys() == {"file", "message", "error"}
+    assert (line["file"], line["error"]) == (str(file), None)
+    assert [part["payload"]["text"] for part in line["message"]["parts"]] == ["Hello"]
+    assert weft("decode", str(file)).stdout == done.stdout
+
+
+def test_several_files_in_one_process_and_one_cut_stream_fails_them(tmp_path: Path) -> None:
+    """D-3.5"""
+    for name, body in (("a", HELLO), ("b", CUT)):
+        (tmp_path / name).write_bytes(body)
+    done = weft("decode", str(tmp_path / "a"), str(tmp_path / "b"))
+    assert done.returncode == 1
+    good, bad = lines(done)
+    assert good["error"] is None
+    assert (bad["message"], bad["error"]["errorCode"]) == (None, "stream_truncated")
+
+
+def test_every_delta_can_be_shown() -> None:
+    done = weft("decode", "-", "--deltas", stdin=HELLO)
+    assert done.returncode == 0
+    assert [line["kind"] for line in lines(done)] == ["start", "text", "text", "done"]
+    assert {line["file"] for line in lines(done)} == {"-"}
+
+
+def test_a_format_that_cannot_be_told_is_asked_for() -> None:
+    body = b'data: {"say": "hello"}\n\n'
+    done = weft("decode", "-", stdin=body)
+    assert done.returncode == 1
+    assert b"--format" in done.stderr
+    assert lines(done)[0]["error"]["errorCode"] == "invalid_config"
+    named = weft("decode", "-", "--format", "openai-chat", stdin=HELLO.replace(b'"choices"', b'"choices" '))
+    assert named.returncode == 0
+
+
+@pytest.mark.parametrize("words", [["--format", "nope"], ["--framing", "nope"]])
+def test_an_unknown_name_is_refused_with_the_known_ones(words: list[str]) -> None:
+    done = weft("decode", "-", *words)
+    assert done.returncode == 2
+    assert b"openai-chat" in done.stderr or all(name.encode() in done.stderr for name in FRAMINGS)
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_file_that_is_not_there_is_one_sentence() -> None:
+    done = weft("decode", "no-such-file")
+    assert done.returncode == 1
+    assert done.stderr == b"weft: no-such-file: No such file or directory\n"
+
+
+def test_the_framing_can_be_named() -> None:
+    payloads = b"".join(line.removeprefix(b"data: ") + b"\n" for line in HELLO.split(b"\n\n") if line)
+    assert weft("decode", "-", "--framing", "lines", "--format", "openai-chat", stdin=payloads).returncode == 0
+
+
+def test_the_schema_is_printed_and_what_is_stored_keeps_to_it() -> None:
+    """D-2.4.1"""
+    done = weft("schema")
+    assert done.returncode == 0
+    schema = json.loads(done.stdout)
+    check = jsonschema.Draft202012Validator({"$ref": "#/$defs/Entry", **schema})
+    for entry in SESSION:
+        check.validate(json.loads(wire.encode(entry)))
+    assert not check.is_valid({"id": "e1"})
+
+
+def test_the_schema_of_one_noun_refers_to_it() -> None:
+    assert json.loads(weft("schema", "Message").stdout)["$ref"] == "#/$defs/Message"
+    done = weft("schema", "Nope")
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"weft: there is no noun 'Nope'")
