@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 import weft
-import weft.decode
-import weft.views
 
 CORE = """
     noun errors parts deltas messages config tables entries wire document_parts ids contract assembler
@@ -27,23 +25,36 @@ MODULES = [f"weft.{name}" for name in CORE.split()] + [
 ]
 
 
+LATE_MODULES = ("decode", "encode", "models", "views")
+
+
 def in_order(names: list[str]) -> list[str]:
     """Constants, then classes, then functions; each by their letters."""
     return sorted(names, key=lambda name: (0 if name.isupper() else 1 if name[0].isupper() else 2, name))
 
 
 def test_the_package_shows_what_it_says_and_nothing_else() -> None:
-    public = {name for name, value in vars(weft).items() if not name.startswith("_") and not inspect.ismodule(value)}
-    assert set(weft.__all__) == public | {"__version__"} | set(weft._SHELLS)
+    here = {name for name, value in vars(weft).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    assert set(weft.__all__) == here | {"__version__", "model"}
     assert weft.__all__ == in_order(weft.__all__)
     assert len(set(weft.__all__)) == len(weft.__all__)
+    assert [name for name in weft.__all__ if not hasattr(weft, name)] == []
 
 
-def test_what_talks_to_the_world_is_there_when_asked_for() -> None:
-    for name in (*weft._SHELLS, *weft._MODULES):
-        assert getattr(weft, name)
-    with pytest.raises(AttributeError, match="no attribute 'nope'"):
-        _ = weft.nope
+@pytest.mark.parametrize("name", LATE_MODULES)
+def test_what_is_large_is_there_when_it_is_asked_for(name: str) -> None:
+    vars(weft).pop(name, None)
+    assert getattr(weft, name) is importlib.import_module(f"weft.{name}")
+
+
+def test_the_way_to_a_model_is_there_when_it_is_asked_for() -> None:
+    models = importlib.import_module("weft.models")
+    assert weft.model is models.model
+
+
+def test_what_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'weft' has no attribute 'nonsense'"):
+        weft.nonsense  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", MODULES)

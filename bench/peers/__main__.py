@@ -15,6 +15,7 @@ from typing import Any
 
 from bench.peers import stores, streams
 from bench.peers.environments import ROOT, versions
+from bench.stream import EVENTS
 
 RESULT = ROOT / "bench" / "results" / "peers.json"
 
@@ -30,7 +31,7 @@ def main(chosen: set[str]) -> None:
         "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()},
         "versions": {peer.name: versions(peer.name, peer.packages) for peer in peers if peer.name in names},
     }
-    print(f"CPU microseconds per event of a stream of {streams.EVENTS:,} events over loopback HTTP (times Weft's)\n")
+    print(f"CPU microseconds per event of a stream of {EVENTS:,} events over loopback HTTP (times Weft's)\n")
     result["streams"] = streams.measured(names)
     print(streams.table(result["streams"]), end="\n\n")
     print(*streams.verdicts(result["streams"]), sep="\n", end="\n\n")

@@ -75,5 +75,10 @@ def _run(command: list[str], environment: dict[str, str]) -> str:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise CannotRun(said[-1] if said else f"ended with status {done.returncode}")
-    return done.stdout
+        raise CannotRun(_without_paths(said[-1]) if said else f"ended with status {done.returncode}")
+    return _without_paths(done.stdout)
+
+
+def _without_paths(text: str) -> str:
+    """The result is published, and where this project stands on this machine is nobody's business."""
+    return text.replace(f"{ROOT}{os.sep}", "")

@@ -1,6 +1,6 @@
 """Weft: one typed conversation model and one strict streaming contract for every LLM provider.
 
-The way of the data, in ten lines after ``import weft, weft.decode, weft.views``::
+The way of the data, in ten lines::
 
     decoder = weft.decode.decoder("anthropic-messages")            # a provider's bytes ...
     deltas = decoder.receive_data(data) + decoder.receive_eof()    # ... become deltas,
@@ -119,27 +119,26 @@ from weft.parts import (
 from weft.redaction import redacted, visible
 from weft.tables import AgentStatus, AssemblyStatus, CallStatus, ToolStatus, advance
 
-if _typing.TYPE_CHECKING:
+__version__ = "0.1.0"
+
+# What talks to the world is imported when it is first asked for, so that ``import weft`` stays light: it loads no
+# asyncio and no library but msgspec. A type checker sees plain imports, and so no names that do not exist.
+if _typing.TYPE_CHECKING:  # pragma: no cover
     from weft import decode as decode
     from weft import encode as encode
     from weft import models as models
     from weft import views as views
     from weft.models import model
+else:
+    _SHELLS = {"model": "weft.models"}
+    _MODULES = ("decode", "encode", "models", "views")
 
-__version__ = "0.1.0"
-
-# What talks to the world is imported when it is first asked for, so that ``import weft`` stays light: it loads no
-# asyncio and no library but msgspec.
-_SHELLS = {"model": "weft.models"}
-_MODULES = ("decode", "encode", "models", "views")
-
-
-def __getattr__(name: str) -> _typing.Any:
-    if name in _SHELLS:
-        return getattr(_import_module(_SHELLS[name]), name)
-    if name in _MODULES:
-        return _import_module(f"weft.{name}")
-    raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    def __getattr__(name: str) -> _typing.Any:
+        if name in _SHELLS:
+            return getattr(_import_module(_SHELLS[name]), name)
+        if name in _MODULES:
+            return _import_module(f"weft.{name}")
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
 
 
 __all__ = [

@@ -81,6 +81,7 @@ def what_may_not_be_written_is_an_error() -> None:
     weft.Text("a", "b")  # type: ignore[call-arg, arg-type]
     weft.Text("a").text = "b"  # type: ignore[misc]
     weft.Failed("timeout")  # type: ignore[arg-type]
+    weft.nonsense  # type: ignore[attr-defined]
 
 
 def loading_gives_the_noun_that_was_asked_for(data: object, text: bytes) -> None:

@@ -4,8 +4,8 @@ It runs in the peer's own environment, so it uses the standard library alone. Ca
 
     python -m bench.peers.runners.store_<peer> FOLDER TURNS
 
-A turn is four messages: the user asks, the assistant calls a tool, the tool answers, the assistant answers. Each is given
-to the store by itself, as an agent does, that nothing be lost when it dies between two of them.
+A turn is four messages: the user asks, the assistant calls a tool, the tool answers, the assistant answers. Each is
+given to the store by itself, as an agent does, that nothing be lost when it dies between two of them.
 """
 
 import json

@@ -14,13 +14,9 @@ from pydantic_ai.providers.openai import OpenAIProvider  # type: ignore[import-n
 from bench.peers.runners.measuring import PROMPT, Case, Stream, measure
 
 MODELS: dict[str, Callable[[str], Any]] = {
-    "chat": lambda server: OpenAIChatModel("gpt-4o", provider=OpenAIProvider(base_url=server, api_key="none")),
-    "messages": lambda server: AnthropicModel(
-        "claude-sonnet-4-5", provider=AnthropicProvider(base_url=server, api_key="none")
-    ),
-    "responses": lambda server: OpenAIResponsesModel(
-        "gpt-4o", provider=OpenAIProvider(base_url=server, api_key="none")
-    ),
+    "chat": lambda server: OpenAIChatModel("gpt-4o", provider=OpenAIProvider(base_url=server)),
+    "messages": lambda server: AnthropicModel("claude-sonnet-4-5", provider=AnthropicProvider(base_url=server)),
+    "responses": lambda server: OpenAIResponsesModel("gpt-4o", provider=OpenAIProvider(base_url=server)),
 }
 
 

@@ -12,16 +12,12 @@ from strands.models.openai_responses import OpenAIResponsesModel  # type: ignore
 from bench.peers.runners.measuring import PROMPT, Case, Stream, measure
 
 
-def openai_client(server: str) -> dict[str, str]:
-    return {"api_key": "none", "base_url": server}
-
-
 MODELS: dict[str, Callable[[str], Any]] = {
-    "chat": lambda server: OpenAIModel(client_args=openai_client(server), model_id="gpt-4o"),
+    "chat": lambda server: OpenAIModel(client_args={"base_url": server}, model_id="gpt-4o"),
     "messages": lambda server: AnthropicModel(
-        client_args={"api_key": "none", "base_url": server}, model_id="claude-sonnet-4-5", max_tokens=1024
+        client_args={"base_url": server}, model_id="claude-sonnet-4-5", max_tokens=1024
     ),
-    "responses": lambda server: OpenAIResponsesModel(client_args=openai_client(server), model_id="gpt-4o"),
+    "responses": lambda server: OpenAIResponsesModel(client_args={"base_url": server}, model_id="gpt-4o"),
 }
 
 

@@ -3,11 +3,11 @@
 In two steps, because what is there must be looked up in between, in the store's own transaction:
 
     draft = make_draft(session_id, entries)      # the batch by itself: shape, JSON, blobs. Asks nobody
-    present = ...                                # the store looks up draft.ids, draft.parents, draft.calls
+    present = ...                                # the store looks up draft.ids, draft.named, draft.calls
     rows = admit(draft, present, expected_tail, lease)    # the rows to store; none if they are all there
 
 The order of the questions: are they all there already (then it is a success, whatever else is true); does the lease
-hold; is the tail the expected one; is each id new; is each parent there; does each call end for the first time.
+hold; is the tail the expected one; is each id new; is each parent and each redacted entry there; does each call end for the first time.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -37,6 +37,7 @@ __all__ = [
     "make_draft",
     "no_session",
     "renewed_lease",
+    "sortable",
     "taken_lease",
     "time_text",
 ]
@@ -69,8 +70,10 @@ class Draft:
     session_id: str
     rows: tuple[Row, ...]
     bodies: Mapping[str, bytes]
-    parents: frozenset[str]  # ids outside the batch
+    named: frozenset[str]  # ids outside the batch that it names: parents, and what it redacts
     calls: frozenset[str]  # ids of calls that the batch ends
+
+    updated: str  # the time of the last entry, so that texts sort as times do
 
     @property
     def ids(self) -> list[str]:
@@ -83,7 +86,7 @@ class Present:
 
     tail: Tail | None  # None: there is no such session
     texts: Mapping[str, bytes] = field(default_factory=dict)  # of the draft's ids that are there: stored text
-    seqs: Mapping[str, int] = field(default_factory=dict)  # of the draft's parents that are there
+    seqs: Mapping[str, int] = field(default_factory=dict)  # of the draft's named ids that are there
     results: Collection[str] = ()  # of the draft's calls that have ended
     held: Lease | None = None  # the current lease; one that was given back has no owner
 
@@ -97,7 +100,7 @@ def make_draft(session_id: str, entries: Sequence[Entry]) -> Draft:
     bodies: dict[str, bytes] = {}
     rows: list[Row] = []
     calls: set[str] = set()
-    parents: set[str] = set()
+    named: set[str] = set()
     inside: set[str] = set()
     for place, entry in enumerate(entries):
         _check_place(session_id, entries[0].seq + place, entry)
@@ -106,12 +109,11 @@ def make_draft(session_id: str, entries: Sequence[Entry]) -> Draft:
             raise invalid(f"entry {row.id!r} is twice in one append")
         if twice := calls.intersection(row.results):
             raise Conflict(f"the append holds two results for tool call {min(twice)!r}")
-        if row.parent_id is not None and row.parent_id not in inside:
-            parents.add(row.parent_id)
+        named.update(name for name in (row.parent_id, row.redacts) if name is not None and name not in inside)
         inside.add(row.id)
         calls.update(row.results)
         rows.append(row)
-    return Draft(session_id, tuple(rows), bodies, frozenset(parents), frozenset(calls))
+    return Draft(session_id, tuple(rows), bodies, frozenset(named), frozenset(calls), sortable(entries[-1].timestamp))
 
 
 def _check_place(session_id: str, seq: int, entry: Entry) -> None:
@@ -166,8 +168,8 @@ def admit(draft: Draft, present: Present, expected_tail: str | None, lease: Leas
     for row in new:
         if row.id in present.texts:
             raise Conflict(f"entry {row.id!r} is there with other content", tail=_id(tail))
-    if missing := draft.parents - present.seqs.keys():
-        raise NotFound(f"entry {min(missing)!r}, named as a parent, is not in session {draft.session_id!r}")
+    if missing := draft.named - present.seqs.keys():
+        raise NotFound(f"entry {min(missing)!r}, which the append names, is not in session {draft.session_id!r}")
     ended = [call for row in new for call in row.results if call in present.results]
     if ended:
         raise Conflict(f"tool call {ended[0]!r} has a result already", tail=_id(tail))
@@ -224,6 +226,11 @@ def no_session(session_id: str) -> NotFound:
 def time_text(time: datetime) -> str:
     """A time as the canonical JSON writes it."""
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def sortable(time: datetime) -> str:
+    """A time as text of one width: it sorts as the time does, and the canonical text does not."""
+    return time.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def _id(tail: Tail | None) -> str | None:

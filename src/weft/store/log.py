@@ -46,7 +46,7 @@ class Log:
         return Present(
             tail=self.tail,
             texts={id: self._texts[self._places[id]] for id in draft.ids if id in self._places},
-            seqs={id: self._seqs[self._places[id]] for id in draft.parents if id in self._places},
+            seqs={id: self._seqs[self._places[id]] for id in draft.named if id in self._places},
             results=self._results,
             held=self.held,
         )

@@ -13,7 +13,18 @@ from weft.store.admission import Draft, Row, admit, make_draft, no_session, rene
 from weft.store.follow import Watch, follow
 from weft.store.log import Log, totals_of
 from weft.store.paging import page_of
-from weft.store.session_store import Finding, Hit, Lease, Page, Place, SessionInfo, Tail, Totals, next_entries
+from weft.store.session_store import (
+    EMPTY_HEADER,
+    Finding,
+    Hit,
+    Lease,
+    Page,
+    Place,
+    SessionInfo,
+    Tail,
+    Totals,
+    next_entries,
+)
 from weft.store.stored import Entries
 
 __all__ = ["LogStore"]
@@ -62,7 +73,7 @@ class LogStore(ABC):
 
     # -- the interface
 
-    async def create_session(self, session_id: str | None = None, header: SessionHeader = SessionHeader()) -> Entry:
+    async def create_session(self, session_id: str | None = None, header: SessionHeader = EMPTY_HEADER) -> Entry:
         (entry,) = next_entries(session_id or self.edge.new_id(), None, [header], self.edge)
         await self.append(entry.session_id, [entry], None)
         return entry

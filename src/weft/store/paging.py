@@ -2,15 +2,15 @@
 
 import msgspec
 
-from weft.store.admission import invalid, time_text
+from weft.store.admission import invalid, sortable
 from weft.store.session_store import Page, SessionInfo
 
-__all__ = ["cursor_of", "page_of", "read_cursor"]
+__all__ = ["cursor_of", "cut_page", "page_of", "read_cursor"]
 
 
 def cursor_of(info: SessionInfo) -> str:
     """The cursor behind this session."""
-    return msgspec.json.encode([time_text(info.updated), info.id]).decode()
+    return msgspec.json.encode([sortable(info.updated), info.id]).decode()
 
 
 def read_cursor(cursor: str) -> tuple[str, str]:
@@ -39,4 +39,4 @@ def cut_page(infos: list[SessionInfo], limit: int) -> Page:
 
 
 def _place(info: SessionInfo) -> tuple[str, str]:
-    return time_text(info.updated), info.id
+    return sortable(info.updated), info.id

@@ -108,7 +108,9 @@ CREATE INDEX IF NOT EXISTS body_uses_by_body ON body_uses (sha256);
 CREATE OR REPLACE FUNCTION weft_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' AND coalesce(current_setting('weft.purge', true), '') <> '' THEN
-        IF TG_TABLE_NAME = 'bodies' OR to_jsonb(OLD) ->> 'session_id' = current_setting('weft.purge') THEN
+        IF TG_TABLE_NAME = 'bodies' THEN
+            RETURN OLD;
+        ELSIF OLD.session_id = current_setting('weft.purge') THEN
             RETURN OLD;
         END IF;
     END IF;

@@ -10,8 +10,10 @@ _LEXEME_LIMIT = 200  # characters; PostgreSQL's own limit is 2,046 bytes
 
 
 def escaped(text: str) -> str:
-    """The text without NUL; `unescaped` gives it back."""
-    return text.replace("\\", "\\\\").replace("\0", "\\0") if "\0" in text or "\\" in text else text
+    """The text without NUL; `unescaped` gives it back. Half characters, which no entry holds, only stay apart."""
+    if "\\" in text or "\0" in text:
+        text = text.replace("\\", "\\\\").replace("\0", "\\0")
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def unescaped(text: str) -> str:
@@ -20,11 +22,11 @@ def unescaped(text: str) -> str:
 
 
 def key(text: str) -> str:
-    """What stands for an id in an index: itself, or where it cannot, its hash. No two ids have one key."""
-    raw = text.encode("utf-8", "surrogatepass")
-    if len(raw) > _KEY_LIMIT or "\0" in text or len(raw) != len(text.encode("utf-8", "replace")) or text[:1] == "\\":
-        return "\\" + sha256(raw).hexdigest()
-    return text
+    """What stands for an id in an index: itself, escaped, or where it is too long its hash. No two have one key."""
+    safe = escaped(text)
+    if len(safe.encode()) <= _KEY_LIMIT:
+        return safe
+    return "\\#" + sha256(safe.encode()).hexdigest()  # no escaped text holds this pair
 
 
 def lexemes(words: Iterable[str]) -> list[str]:

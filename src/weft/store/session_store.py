@@ -16,7 +16,7 @@ may be better), `storage_corrupt` (what is stored is damaged or not ours), `inva
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from weft.edge import Edge
 from weft.entries import Entry, Fact, SessionHeader
@@ -25,6 +25,7 @@ from weft.noun import Noun
 from weft.store.stored import Entries
 
 __all__ = [
+    "EMPTY_HEADER",
     "NO_SPEND",
     "Fault",
     "Finding",
@@ -68,7 +69,7 @@ class Lease(Noun, frozen=True):
 class Spend(Noun, frozen=True, kw_only=True):
     """What model calls used. `unpriced` counts the calls whose cost nobody knows: `cost_usd` leaves them out."""
 
-    always_written = ("calls", "input_tokens", "output_tokens", "cost_usd", "unpriced")
+    always_written: ClassVar = ("calls", "input_tokens", "output_tokens", "cost_usd", "unpriced")
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -92,6 +93,7 @@ class Spend(Noun, frozen=True, kw_only=True):
 
 
 NO_SPEND = Spend()
+EMPTY_HEADER = SessionHeader()
 
 
 class ModelSpend(Noun, frozen=True):
@@ -165,7 +167,7 @@ class SessionStore(Protocol):
 
     edge: Edge
 
-    async def create_session(self, session_id: str | None = None, header: SessionHeader = ...) -> Entry:
+    async def create_session(self, session_id: str | None = None, header: SessionHeader = EMPTY_HEADER) -> Entry:
         """The first entry of a new session. An id that is taken is a `Conflict`."""
         ...
 

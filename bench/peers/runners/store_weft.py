@@ -1,0 +1,53 @@
+"""Weft: its `SqliteStore`, one durable append a message."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from bench.peers.runners.conversation import Said, measure
+from weft import Message, ToolCall, ToolResult, assistant, user
+from weft.edge import Edge
+from weft.messages import tool_message
+from weft.store import Tail, next_entries, open_store
+
+SESSION = "conversation"
+
+
+def message(said: Said) -> Message:
+    match said.role:
+        case "user":
+            return user(said.text)
+        case "call":
+            return assistant(ToolCall(said.call_id, "weather", {"city": said.text}))
+        case "result":
+            return tool_message(ToolResult(said.call_id, "weather", json.loads(said.text)))
+        case "assistant":
+            return assistant(said.text)
+
+
+def write(folder: Path, conversation: list[Said]) -> None:
+    async def append() -> None:
+        edge = Edge()
+        store = await open_store(folder / "sessions.db")
+        header = await store.create_session(SESSION)
+        tail = Tail(header.id, header.seq)
+        for said in conversation:
+            entries = next_entries(SESSION, tail, [message(said)], edge)
+            tail = await store.append(SESSION, entries, tail.entry_id)
+        await store.close()
+
+    asyncio.run(append())
+
+
+def read(folder: Path) -> int:
+    async def load() -> int:
+        store = await open_store(folder / "sessions.db")
+        facts = [entry.fact for entry in await store.load(SESSION)]  # entries are read when touched: touch them all
+        await store.close()
+        return sum(isinstance(fact, Message) for fact in facts)
+
+    return asyncio.run(load())
+
+
+if __name__ == "__main__":
+    measure("SqliteStore", write, read)
