@@ -217,27 +217,29 @@ def test_a_bad_delta_is_refused_by_its_rule(rule: str, before: tuple[Delta, ...]
     assert (error.rule, error.code, error.retryable) == (rule, ErrorCode.CONTRACT_VIOLATION, False)
 
 
-LIMITS = StreamLimits(max_deltas=6, max_chars=10, max_args_chars=4)
+LIMITS = StreamLimits(max_chars=14, max_args_chars=4)  # every delta counts for one more than its text
 
 
 @pytest.mark.parametrize(
     ("before", "delta"),
     [
-        ((START, TextDelta("12345")), TextDelta("678901")),
-        ((START, TextDelta("12345")), ThinkingDelta("678901")),
+        ((START, TextDelta("12345")), TextDelta("67890123")),
+        ((START, TextDelta("12345")), ThinkingDelta("67890123")),
         ((START, CALL, ToolCallArgs("c1", "12")), ToolCallArgs("c1", "345")),
-        ((START, CALL, TextDelta("1234567")), ToolCallArgs("c1", "1234")),
-        ((START, *[TextDelta("")] * 5), TextDelta("")),
+        ((START, CALL, TextDelta("12345678")), ToolCallArgs("c1", "1234")),
+        ((START, *[TextDelta("")] * 14), TextDelta("")),
+        ((START, *[TextDelta("")] * 14), Usage(1, 1)),
+        ((START, *[TextDelta("")] * 14), CALL),
     ],
-    ids=["text", "thinking", "arguments", "together", "deltas"],
+    ids=["text", "thinking", "arguments", "together", "deltas", "usage", "calls"],
 )
 def test_nothing_grows_without_limit(before: tuple[Delta, ...], delta: Delta) -> None:
     error = refusal(after(*before, limits=LIMITS), at(50, delta))
-    assert (error.rule, error.code) == ("D-3.11", ErrorCode.STREAM_TOO_LARGE)
+    assert (error.rule, error.code) == ("D-3.11.2", ErrorCode.STREAM_TOO_LARGE)
 
 
 def test_what_reaches_a_limit_exactly_is_admitted() -> None:
-    contract = after(START, TextDelta("123456"), CALL, ToolCallArgs("c1", "1234"), limits=LIMITS)
+    contract = after(START, TextDelta("1234567"), CALL, ToolCallArgs("c1", "1234"), limits=LIMITS)
     assert contract.last_seq == 3
 
 

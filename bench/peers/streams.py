@@ -13,6 +13,7 @@ from bench.stream import EVENTS, serve
 ROUNDS = 5
 FORMATS = ("chat", "messages", "responses")
 CONTENTS = ("text", "arguments")
+CASES = [(name, content) for name in FORMATS for content in CONTENTS]
 
 SDK, FRAMEWORK = 5, 30  # how many times Weft's CPU an SDK and a framework are to use, at least
 
@@ -36,20 +37,22 @@ Result = dict[str, Any]
 
 
 def measured(names: set[str]) -> list[Result]:
-    """A result for each case of these peers and of Weft: microseconds and ratio, or the fault that it ended in."""
+    """A result for each case of Weft and of these peers: microseconds and ratio, or the fault that it ended in.
+
+    A fault of Weft is no result: it raises `CannotRun`.
+    """
     with _server() as address:
         results = _results(WEFT, 1, address)
+        if faults := [result["fault"] for result in results if "fault" in result]:
+            raise CannotRun(f"Weft itself: {faults[0]}")
+        weft = {(result["format"], result["content"]): result["microseconds"] for result in results}
         for peer in PEERS:
             if peer.name in names:
                 results += _results(peer.name, peer.target, address)
-    weft = {(result["format"], result["content"]): result["microseconds"] for result in results[: len(CASES)]}
     for result in results:
         if "microseconds" in result:
             result["ratio"] = round(result["microseconds"] / weft[result["format"], result["content"]], 1)
     return results
-
-
-CASES = [(name, content) for name in FORMATS for content in CONTENTS]
 
 
 def _results(name: str, target: int, address: str) -> list[Result]:

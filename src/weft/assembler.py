@@ -292,7 +292,7 @@ def _checked_arguments(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
-        raise PartValidationError(f"nested deeper than {MAX_DEPTH}", rule="D-3.11") from None
+        raise PartValidationError(f"nested deeper than {MAX_DEPTH}", rule="D-3.11.2") from None
     except ValueError as error:
         raise PartValidationError(f"not JSON: {error}", rule="000-5.6") from None
     if type(value) is not dict:

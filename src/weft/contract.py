@@ -39,8 +39,7 @@ _FINISH_REASONS = frozenset(get_args(FinishReason))
 class StreamLimits(Noun, frozen=True, kw_only=True):
     """How much one stream may say: far above what providers allow, and far below what hurts."""
 
-    max_deltas: int = 1_000_000
-    max_chars: int = 8 * 1024 * 1024  # text, thinking and arguments together
+    max_chars: int = 8 * 1024 * 1024  # text, thinking and arguments together; every delta counts for one more
     max_args_chars: int = 1024 * 1024  # of one tool call
 
 
@@ -53,13 +52,10 @@ class Contract:
         self.status = AssemblyStatus.IDLE
         self.last_seq = -1
         self._checks = _ALLOWED[self.status]
-        self._max_deltas = limits.max_deltas
-        self._max_chars = limits.max_chars
-        self._max_args_chars = limits.max_args_chars
-        self._deltas = 0
-        self._chars = 0
+        self._limits = limits
+        self._room = limits.max_chars  # characters that may still come; a delta takes one more than its text
         self._calls: dict[str, CallStatus] = {}
-        self._args_chars: dict[str, int] = {}  # of the calls that are open
+        self._args_room: dict[str, int] = {}  # of each call that is open
         self._provider_calls: set[str] = set()
         # The stamps checked last. Most deltas carry the very same objects, which need no second look.
         self._run_seen: str | None = None
@@ -82,11 +78,8 @@ class Contract:
         check = self._checks.get(type(delta))
         if check is None:
             raise self._out_of_place(delta)
-        if self._deltas >= self._max_deltas:
-            raise _too_large(f"more than {self._max_deltas} deltas")
         check(self, delta)
         self.last_seq = seq
-        self._deltas += 1
 
     def _check_stamps(self, stamped: MessageDelta) -> None:
         run_id, time = stamped.run_id, stamped.timestamp
@@ -96,6 +89,14 @@ class Contract:
         if self.run_id is not None and run_id != self.run_id:
             raise StreamError(f"a delta of run {run_id!r} came to run {self.run_id!r}", rule="001-4.2.2")
         self._run_seen, self._time_seen = run_id, time
+
+    def _too_large(self) -> StreamError:
+        limits = self._limits
+        return StreamError(
+            f"the stream has more than {limits.max_chars} characters, or {limits.max_args_chars} in one call's arguments",
+            rule="D-3.11.2",
+            code=ErrorCode.STREAM_TOO_LARGE,
+        )
 
     def _enter(self, delta: Delta) -> None:
         self.status = advance(ASSEMBLY, self.status, delta.kind)
@@ -124,10 +125,10 @@ class Contract:
             _require_text(text, "textDelta", _PAYLOAD_RULES[delta.kind])
         if delta.continuation is not None:
             _require_payload(delta)
-        chars = self._chars + len(text)
-        if chars > self._max_chars:
-            raise _too_large(f"more than {self._max_chars} characters")
-        self._chars = chars
+        room = self._room - len(text) - 1
+        if room < 0:
+            raise self._too_large()
+        self._room = room
 
     def _call_start(self, delta: ToolCallStart) -> None:
         _require_payload(delta)
@@ -136,8 +137,11 @@ class Contract:
         status = self._calls.get(delta.tool_call_id, CallStatus.ABSENT)
         if status is not CallStatus.ABSENT:
             raise StreamError(f"call {delta.tool_call_id!r} was opened before", rule="D-3.8")
+        if self._room < 1:
+            raise self._too_large()
+        self._room -= 1
         self._calls[delta.tool_call_id] = advance(CALL, status, delta.kind)
-        self._args_chars[delta.tool_call_id] = 0
+        self._args_room[delta.tool_call_id] = self._limits.max_args_chars
         if delta.executed_by == "provider":
             self._provider_calls.add(delta.tool_call_id)
 
@@ -145,14 +149,13 @@ class Contract:
         text, call_id = delta.args_text_delta, delta.tool_call_id
         if type(text) is not str or not text.isascii():
             _require_text(text, "argsTextDelta", _PAYLOAD_RULES[delta.kind])
-        if type(call_id) is not str or call_id not in self._args_chars:  # CALL: only an open call takes arguments
+        if type(call_id) is not str or call_id not in self._args_room:  # CALL: only an open call takes arguments
             self._advance_call(delta, "000-5.5")
-        chars, args_chars = self._chars + len(text), self._args_chars[call_id] + len(text)
-        if args_chars > self._max_args_chars:
-            raise _too_large(f"more than {self._max_args_chars} characters of arguments for call {call_id!r}")
-        if chars > self._max_chars:
-            raise _too_large(f"more than {self._max_chars} characters")
-        self._chars, self._args_chars[call_id] = chars, args_chars
+        size = len(text)
+        room, args_room = self._room - size - 1, self._args_room[call_id] - size
+        if room < 0 or args_room < 0:
+            raise self._too_large()
+        self._room, self._args_room[call_id] = room, args_room
 
     def _call_end(self, delta: ToolCallEnd) -> None:
         _require_payload(delta)
@@ -160,7 +163,7 @@ class Contract:
         if delta.result is not None and delta.tool_call_id not in self._provider_calls:
             raise StreamError(f"call {delta.tool_call_id!r} is the client's and comes with a result", rule="D-3.10")
         self._calls[delta.tool_call_id] = status
-        del self._args_chars[delta.tool_call_id]
+        del self._args_room[delta.tool_call_id]
 
     def _advance_call(self, delta: ToolCallArgs | ToolCallEnd, rule: str) -> CallStatus:
         if type(delta.tool_call_id) is not str:
@@ -176,6 +179,9 @@ class Contract:
         for count in (delta.input_tokens, delta.output_tokens, delta.total_tokens):
             if count < 0:
                 raise StreamError(f"{count} is not a number of tokens", rule="000-4.9")
+        if self._room < 1:
+            raise self._too_large()
+        self._room -= 1
 
     def _done(self, delta: Done) -> None:
         if type(delta.finish_reason) is not str or delta.finish_reason not in _FINISH_REASONS:
@@ -248,7 +254,3 @@ def _require_text(value: object, key: str, rule: str) -> None:
         value.encode()
     except UnicodeEncodeError:
         raise StreamError(f"{key} holds half a surrogate pair", rule=rule) from None
-
-
-def _too_large(what: str) -> StreamError:
-    return StreamError(f"the stream has {what}", rule="D-3.11", code=ErrorCode.STREAM_TOO_LARGE)

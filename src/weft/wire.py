@@ -185,7 +185,7 @@ class Dialect:
                     except PartValidationError as error:
                         raise error.under(f".{key}") from None
             if spliced is not None:
-                values[spliced] = read_spliced(data)
+                values[spliced] = read_spliced({key: data[key] for key in ("kind", "payload") if key in data})
             for name, key in required:
                 if name not in values:
                     raise MissingRequiredField(f"{cls.__name__} needs {key}", path=f"$.{key}")
@@ -386,6 +386,9 @@ def _wrapped_reader(readers: Mapping[str, Convert]) -> Convert:
         reader = readers.get(data["kind"]) if type(data["kind"]) is str else None
         if reader is None:
             raise _unknown("kind", data["kind"], readers)
+        if len(data) > 2:  # there is no place to keep it, and dropping it would be a loss that nobody sees
+            other = next(key for key in data if key not in ("kind", "payload"))
+            raise PartValidationError(f"nothing but kind and payload stands here, not {other!r}", path=f"$.{other}")
         return _inside(".payload", reader, data["payload"])
 
     return read

@@ -1,7 +1,6 @@
 """Weft: its `SqliteStore`, one durable append a message."""
 
 import asyncio
-import json
 from pathlib import Path
 
 from bench.peers.runners.conversation import Said, measure
@@ -20,7 +19,7 @@ def message(said: Said) -> Message:
         case "call":
             return assistant(ToolCall(said.call_id, "weather", {"city": said.text}))
         case "result":
-            return tool_message(ToolResult(said.call_id, "weather", json.loads(said.text)))
+            return tool_message(ToolResult(said.call_id, said.text))
         case "assistant":
             return assistant(said.text)
 

@@ -11,7 +11,6 @@ from strands.models.openai_responses import OpenAIResponsesModel  # type: ignore
 
 from bench.peers.runners.measuring import PROMPT, Case, Stream, measure
 
-
 MODELS: dict[str, Callable[[str], Any]] = {
     "chat": lambda server: OpenAIModel(client_args={"base_url": server}, model_id="gpt-4o"),
     "messages": lambda server: AnthropicModel(

@@ -54,7 +54,7 @@ _FINISH: dict[str, FinishReason] = {
     "compaction": "pause",  # the turn goes on when the compaction block is sent back
 }
 _CALL_KEYS = frozenset(("type", "id", "name", "input"))
-_NOTHING = -1  # no index
+_NOTHING = float("nan")  # equal to no index
 _KINDS = msgspec.json.Decoder(Kind)
 
 
@@ -86,7 +86,11 @@ class AnthropicMessages(Decoder):
         super().__init__(**options)
         self._held = Held(self.out)
         self._writing: int | None = None  # index of the block whose text is coming
-        self._flowing = _NOTHING  # the same, once the first piece of its visible text has been told
+        self._flowing: float = _NOTHING  # the same, once the first piece of its visible text has been told
+        self._arguing: float = (
+            _NOTHING  # index of the call whose arguments are coming, once their first piece has been told
+        )
+        self._arguing_id = ""
         self._block: dict[str, Any] = {}  # that block as it was opened
         self._pieces: dict[str, list[str]] = {}  # of the fields that are sent in pieces and needed whole
         self._citations: list[Any] = []
@@ -105,7 +109,9 @@ class AnthropicMessages(Decoder):
         if event.type == "content_block_delta":
             delta = event.delta
             if event.index == self._flowing and delta is not None and delta.text:
-                self.out.text(delta.text)
+                self.out.more_text(delta.text)
+            elif event.index == self._arguing and delta is not None and delta.partial_json:
+                self.out.more_args(self._arguing_id, delta.partial_json)
             else:
                 self._read_delta(event, frame)
             return
@@ -150,7 +156,8 @@ class AnthropicMessages(Decoder):
         elif kind == "input_json_delta":
             if delta.partial_json and index in self._keys:
                 self._inputs.pop(index, None)
-                self.out.call_args(self._keys[index], delta.partial_json)
+                self._arguing, self._arguing_id = index, self.out.call_id(self._keys[index])
+                self.out.more_args(self._arguing_id, delta.partial_json)
         elif kind in ("text_delta", "thinking_delta"):  # nobody opened this block
             self._open(index, {"type": kind.removesuffix("_delta")})
             self._read_delta(event, frame)
@@ -204,6 +211,7 @@ class AnthropicMessages(Decoder):
         self._resume()
 
     def _open(self, index: int, block: dict[str, Any]) -> None:
+        self._arguing = _NOTHING
         self._end_call()
         kind = text_of(block, "type")
         if kind in ("text", "thinking", "compaction"):
@@ -261,6 +269,7 @@ class AnthropicMessages(Decoder):
         self._newest = None
 
     def _stop(self, index: int) -> None:
+        self._arguing = _NOTHING
         if index == self._writing:
             self._close_writing()
             return

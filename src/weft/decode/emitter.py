@@ -67,11 +67,15 @@ class Emitter:
             self.started = True
             self.deltas.append(Start(model_id or self._model_id, request_id or self._local_id, provider=self._provider))
 
+    def more_text(self, piece: str) -> None:
+        """More of a text that has begun: nearly every event of nearly every stream."""
+        if self._joins_surrogates:
+            self.text(piece)
+        elif piece:
+            self.deltas.append(TextDelta(piece))
+
     def text(self, piece: str, *, new_part: bool = False, continuation: dict[str, Any] | None = None) -> None:
         """Visible text; an empty piece without continuation data says nothing."""
-        if self.started and piece and not (new_part or continuation or self._joins_surrogates):
-            self.deltas.append(TextDelta(piece))  # by far the most frequent case
-            return
         if self._joins_surrogates:
             piece = self._joined("text", piece)
         if piece or continuation:
@@ -110,6 +114,10 @@ class Emitter:
         """Whether a call is open under this key."""
         return key in self._open_calls
 
+    def call_id(self, key: Key) -> str:
+        """The id outside of the call that is open under this key."""
+        return self._open_calls[key]
+
     def open_call(
         self,
         key: Key,
@@ -118,8 +126,8 @@ class Emitter:
         provider_id: str | None = None,
         executed_by: Literal["client", "provider"] = "client",
         continuation: dict[str, Any] | None = None,
-    ) -> None:
-        """A call opens under the format's own key. A call still open under that key is closed first."""
+    ) -> str:
+        """A call opens under the format's own key; its id outside. A call still open under that key is closed first."""
         self.start()
         if key in self._open_calls:
             self.close_call(key)
@@ -129,13 +137,19 @@ class Emitter:
         self._open_calls[key] = call_id
         self._has_client_calls |= executed_by == "client"
         self.deltas.append(ToolCallStart(call_id, name, executed_by=executed_by, continuation=continuation))
+        return call_id
 
     def call_args(self, key: Key, piece: str) -> None:
         """More argument text of the call under this key; without an open call there is nothing it could belong to."""
-        if self._joins_surrogates:
-            piece = self._joined(("call", key), piece)
         call_id = self._open_calls.get(key)
         if call_id is not None and piece:
+            self.more_args(call_id, piece)
+
+    def more_args(self, call_id: str, piece: str) -> None:
+        """More argument text of a call that is known to be open, by its id outside."""
+        if self._joins_surrogates:
+            piece = self._joined(("call", call_id), piece)
+        if piece:
             self.deltas.append(ToolCallArgs(call_id, piece))
 
     def close_call(

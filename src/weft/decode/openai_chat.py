@@ -124,13 +124,17 @@ class OpenAIChat(Decoder):
         content = delta.content
         if content:
             if isinstance(content, str):
-                if self._writing != "text":
+                if self._writing == "text":
+                    self.out.more_text(content)
+                else:
                     self._turn_to("text")
-                self.out.text(content)
+                    self.out.text(content)
             else:
                 self._read_content_list(content, frame)
         if delta.tool_calls is not None:
-            self._hold(self._calls.read(delta.tool_calls))
+            self._calls.read(delta.tool_calls)
+            if self._calls.kept > LIMIT:
+                self._hold(self._calls.kept)
         if (
             delta.refusal is not None
             or delta.function_call is not None
@@ -145,7 +149,9 @@ class OpenAIChat(Decoder):
         if delta.refusal:
             self._read_refusal(delta.refusal)
         if delta.function_call is not None:
-            self._hold(self._calls.read_legacy(delta.function_call))
+            self._calls.read_legacy(delta.function_call)
+            if self._calls.kept > LIMIT:
+                self._hold(self._calls.kept)
         for tool in delta.executed_tools or ():
             self._read_executed(tool)
         if delta.annotations:

@@ -21,7 +21,7 @@ _LEGACY = -1  # the index under which a function_call stands, which has none
 class _Call:
     """A tool call while its pieces come. It is told to the emitter once its name is known."""
 
-    __slots__ = ("extra", "id", "is_custom", "is_open", "key", "name", "pieces")
+    __slots__ = ("extra", "id", "is_custom", "is_open", "key", "name", "outer_id", "pieces")
 
     def __init__(self, key: int) -> None:
         self.key = key
@@ -29,6 +29,7 @@ class _Call:
         self.name = ""
         self.pieces: list[str] = []
         self.is_open = False
+        self.outer_id = ""  # what the emitter calls it, once it is open
         self.is_custom = False  # its argument is free text, which is wrapped into an object at the end
         self.extra: dict[str, Any] = {}  # continuation data that has not been told yet
 
@@ -43,13 +44,14 @@ class _Call:
 
 
 class ToolCalls:
-    """The calls of one answer. Sizes that its methods return are of text that it keeps."""
+    """The calls of one answer."""
 
     def __init__(self, out: Emitter, before_opening: Callable[[], None]) -> None:
         self._out = out
         self._before_opening = before_opening
         self._all: list[_Call] = []
         self._latest: dict[int | None, _Call] = {}  # of each index
+        self.kept = 0  # the size of the text that is kept
 
     @property
     def count(self) -> int:
@@ -61,9 +63,8 @@ class ToolCalls:
         """Whether no call's arguments break off."""
         return all(call.is_whole for call in self._all)
 
-    def read(self, pieces: list[CallPiece]) -> int:
+    def read(self, pieces: list[CallPiece]) -> None:
         """Take the pieces of one chunk."""
-        kept = 0
         for piece in pieces:
             call = self._latest.get(piece.index)
             function = piece.function
@@ -71,22 +72,21 @@ class ToolCalls:
                 call = self._call_of(call, piece)
                 if piece.custom is not None:
                     call.pieces.append(piece.custom.input or "")
-                    kept += len(call.pieces[-1])
+                    self.kept += len(call.pieces[-1])
                 if function is None:
                     continue
             arguments = function.arguments
             if arguments:
                 if type(arguments) is not str:
                     arguments = msgspec.json.encode(arguments).decode()
-                kept += len(arguments)
+                self.kept += len(arguments)
                 call.pieces.append(arguments)
                 if call.is_open:
-                    self._out.call_args(call.key, arguments)
-        return kept
+                    self._out.more_args(call.outer_id, arguments)
 
-    def read_legacy(self, function: FunctionPiece) -> int:
+    def read_legacy(self, function: FunctionPiece) -> None:
         """Take a piece of a call in the form before tool calls: there is at most one, and it has no id."""
-        return self.read([CallPiece(index=_LEGACY, function=function)])
+        self.read([CallPiece(index=_LEGACY, function=function)])
 
     def close(self) -> None:
         """The answer is complete, and so are its calls."""
@@ -123,7 +123,7 @@ class ToolCalls:
         call.is_open = True
         if call.is_custom:
             call.extra["type"] = "custom"
-        self._out.open_call(call.key, call.name, provider_id=call.id, continuation=call.extra or None)
+        call.outer_id = self._out.open_call(call.key, call.name, provider_id=call.id, continuation=call.extra or None)
         call.extra = {}
         if not call.is_custom:
             for text in call.pieces:

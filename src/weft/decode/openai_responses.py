@@ -13,6 +13,7 @@ How items are told is `weft.decode.openai_output`; what they mean and what goes 
 
 from collections import defaultdict, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -184,7 +185,7 @@ class OpenAIResponses(Decoder):
             text = self._text_at(item, event, TEXTS[str(event.type)])
             self._output.say(item, text, event.delta)
             self._live, self._live_count = event, text
-            self._live_tell = self.out.text if item.kind == "text" else self.out.thinking
+            self._live_tell = self.out.more_text if item.kind == "text" else self.out.thinking
 
     def _read_whole(self, event: Event) -> None:
         self._route(self._find(event, ENTRY_KINDS[TEXTS[str(event.type)]]), event, self._say_whole)
@@ -228,9 +229,8 @@ class OpenAIResponses(Decoder):
     def _say_argument_piece(self, item: OpenItem, event: Event) -> None:
         self._output.say_input(item, event.delta)
         if item.opened and not item.closed and item.raw.get("type") not in FREE_TEXT:
-            out, key = self.out, item.key
             self._live, self._live_count = event, item
-            self._live_tell = lambda piece: out.call_args(key, piece)
+            self._live_tell = partial(self.out.more_args, self.out.call_id(item.key))
 
     def _read_arguments(self, event: Event) -> None:
         self._route(self._find(event, "call"), event, self._say_arguments)

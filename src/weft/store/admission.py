@@ -7,7 +7,8 @@ In two steps, because what is there must be looked up in between, in the store's
     rows = admit(draft, present, expected_tail, lease)    # the rows to store; none if they are all there
 
 The order of the questions: are they all there already (then it is a success, whatever else is true); does the lease
-hold; is the tail the expected one; is each id new; is each parent and each redacted entry there; does each call end for the first time.
+hold; is the tail the expected one; is each id new; is each parent and each redacted entry there; does each call end for
+the first time.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -34,6 +35,7 @@ __all__ = [
     "admit",
     "check_fence",
     "invalid",
+    "jumps_of",
     "make_draft",
     "no_session",
     "renewed_lease",
@@ -73,7 +75,8 @@ class Draft:
     named: frozenset[str]  # ids outside the batch that it names: parents, and what it redacts
     calls: frozenset[str]  # ids of calls that the batch ends
 
-    updated: str  # the time of the last entry, so that texts sort as times do
+    created: str  # the time of the first entry, and of the last, as `sortable` texts
+    updated: str
 
     @property
     def ids(self) -> list[str]:
@@ -113,7 +116,8 @@ def make_draft(session_id: str, entries: Sequence[Entry]) -> Draft:
         inside.add(row.id)
         calls.update(row.results)
         rows.append(row)
-    return Draft(session_id, tuple(rows), bodies, frozenset(named), frozenset(calls), sortable(entries[-1].timestamp))
+    times = sortable(entries[0].timestamp), sortable(entries[-1].timestamp)
+    return Draft(session_id, tuple(rows), bodies, frozenset(named), frozenset(calls), *times)
 
 
 def _check_place(session_id: str, seq: int, entry: Entry) -> None:
@@ -174,6 +178,13 @@ def admit(draft: Draft, present: Present, expected_tail: str | None, lease: Leas
     if ended:
         raise Conflict(f"tool call {ended[0]!r} has a result already", tail=_id(tail))
     return new
+
+
+def jumps_of(draft: Draft, new: Sequence[Row], present: Present) -> list[tuple[int, int]]:
+    """The new rows that do not follow the entry before them: their seq, and their parent's (weft.store.tree)."""
+    seqs = {**present.seqs, **{row.id: row.seq for row in draft.rows}}
+    parents = [(row.seq, seqs[row.parent_id]) for row in new if row.parent_id is not None]
+    return [(seq, parent_seq) for seq, parent_seq in parents if parent_seq != seq - 1]
 
 
 def _check_tail(session_id: str, seq: int, tail: Tail | None, expected: str | None) -> None:

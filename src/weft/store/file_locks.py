@@ -19,11 +19,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Guard", "TurnLock", "refuse_network"]
+__all__ = ["Guard", "TurnLock", "network_kind"]
 
 # The bytes of a database that SQLite read-locks while a connection uses it (its file format, "shared" range).
 _SHARED_FIRST = 0x40000000 + 2
@@ -37,10 +38,10 @@ class TurnLock:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Wait for the turn, and hand it on at the end."""
+    def held(self, *, shared: bool = False) -> Iterator[None]:
+        """Wait for the turn, and hand it on at the end. Those who share it only wait for those who do not."""
         if sys.platform != "win32":
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            fcntl.flock(self._fd, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             try:
                 yield
             finally:
@@ -58,7 +59,7 @@ class Guard:
     Its descriptor must be the last thing to be closed: closing it drops SQLite's locks like any other does.
     """
 
-    _guards: dict[tuple[int, int], "Guard"] = {}
+    _guards: ClassVar[dict[tuple[int, int], "Guard"]] = {}
     _mutex = threading.Lock()
 
     def __init__(self, key: tuple[int, int], fd: int) -> None:
@@ -108,10 +109,10 @@ class Guard:
                 time.sleep(pause_ms / 1000)
 
 
-_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "glusterfs", "ncpfs", "davfs"}
+_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "glusterfs", "davfs", "sshfs"}
 
 
-def refuse_network(folder: Path, mounts: str | None = None) -> str | None:
+def network_kind(folder: Path, mounts: str | None = None) -> str | None:
     """The kind of network file system that holds this folder; None for a local one, or where nobody can tell."""
     if mounts is None:
         table = Path("/proc/self/mountinfo")

@@ -1,8 +1,8 @@
 """The tables of a PostgreSQL store, and how a schema gets from any version to the current one.
 
 What is stored stays: triggers refuse to change or delete entries, results and bodies. The one way around them is a
-transaction that first says, in the setting `weft.purge`, which session it removes. Everything else (`sessions`, `spend`,
-`leases`) is counted up or taken over, in the transaction of the append it belongs to.
+transaction that first says, in the setting `weft.purge`, which session it removes. Everything else (`sessions`,
+`spend`, `leases`) is counted up or taken over, in the transaction of the append it belongs to.
 
 Ids are looked up by `postgres_text.key`, because an index takes neither every character nor every length.
 """
@@ -10,9 +10,8 @@ Ids are looked up by `postgres_text.key`, because an index takes neither every c
 from collections.abc import Sequence
 from hashlib import sha256
 
-from asyncpg import Connection
-
 from weft.errors import ErrorCode, StoreError
+from weft.store.postgres_link import Connection, quoted
 
 __all__ = ["MIGRATIONS", "lock_number", "migrate"]
 
@@ -20,8 +19,8 @@ _FIRST = """
 CREATE TABLE IF NOT EXISTS sessions (
     session_id text COLLATE "C" PRIMARY KEY,
     title text,
-    created timestamptz NOT NULL,
-    updated timestamptz NOT NULL,
+    created text NOT NULL,
+    updated text COLLATE "C" NOT NULL,
     tail_id text NOT NULL,
     tail_seq bigint NOT NULL
 );
@@ -105,7 +104,7 @@ CREATE TABLE IF NOT EXISTS body_uses (
 );
 CREATE INDEX IF NOT EXISTS body_uses_by_body ON body_uses (sha256);
 
-CREATE OR REPLACE FUNCTION weft_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION weft_refuse() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF TG_OP = 'DELETE' AND coalesce(current_setting('weft.purge', true), '') <> '' THEN
         IF TG_TABLE_NAME = 'bodies' THEN
@@ -118,7 +117,7 @@ BEGIN
         USING ERRCODE = 'restrict_violation';
 END $$;
 
-CREATE OR REPLACE FUNCTION weft_no_gap() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION weft_no_gap() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     missing bigint;
 BEGIN
@@ -168,7 +167,7 @@ async def migrate(connection: Connection, schema: str, migrations: Sequence[str]
             if await _version(connection, schema, len(migrations)) >= number:
                 continue
             if number == 1:
-                await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
+                await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
                 await connection.execute(
                     "CREATE TABLE IF NOT EXISTS schema_version (version int PRIMARY KEY, reached timestamptz NOT NULL)"
                 )
@@ -197,7 +196,3 @@ async def _version(connection: Connection, schema: str, newest: int) -> int:
             code=ErrorCode.STORAGE_CORRUPT,
         )
     return version
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

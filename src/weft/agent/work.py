@@ -1,0 +1,83 @@
+"""`Work`: what the parts of one run share: its setup, its ledger, its status, and the way to those who watch."""
+
+from weft.agent.channel import Channel
+from weft.agent.events import EntryAppended, Event, StatusChanged, ToolChanged
+from weft.agent.ledger import Ledger
+from weft.agent.progress import Progress
+from weft.agent.setup import Setup
+from weft.agent.view import SessionView
+from weft.context import ContextInput
+from weft.deltas import Failed
+from weft.document_parts import ToolState
+from weft.entries import Entry
+from weft.errors import ErrorCode
+from weft.models.model import Model
+from weft.tables import AGENT, AgentStatus, advance
+
+__all__ = ["RunFailed", "Work"]
+
+
+class RunFailed(Exception):  # noqa: N818 - it never leaves this package
+    """The run cannot go on, and this is what its result will say."""
+
+    def __init__(self, code: ErrorCode, message: str, *, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.failed = Failed(code, message)
+        self.reason = reason or str(code)
+
+
+class Work:
+    """The shared state of one run."""
+
+    def __init__(self, setup: Setup, view: SessionView, run_id: str, model: Model, channel: Channel) -> None:
+        self.setup = setup
+        self.view = view
+        self.run_id = run_id
+        self.model = model
+        self.channel = channel
+        self.status = AgentStatus.IDLE
+        self.ledger: Ledger  # set when the lease is held
+        self.hints: tuple[str, ...] = ()
+        self.context_window: int | None = None
+        self.specs = setup.registry.build_model_tool_specs()
+
+    @property
+    def progress(self) -> Progress:
+        """What the entries amount to."""
+        return self.view.progress
+
+    @property
+    def context_input(self) -> ContextInput:
+        """What the context is made from, now."""
+        return ContextInput(
+            self.view.context,
+            system_prompt=self._system_prompt,
+            hints=self.hints,
+            tools=self.specs,
+            context_window=self.context_window,
+        )
+
+    @property
+    def _system_prompt(self) -> str | None:
+        output, instructions = self.setup.output, self.setup.instructions
+        if output is None or self.model.supports("output_schema"):
+            return instructions
+        return output.instructions if instructions is None else f"{instructions}\n\n{output.instructions}"
+
+    def move(self, event: str) -> None:
+        """Go where the table AGENT says; `InvalidStateTransition` where it says nothing."""
+        previous, self.status = self.status, advance(AGENT, self.status, event)
+        if self.status is not previous:
+            self.tell(StatusChanged(self.status, previous))
+
+    def tell(self, event: Event) -> None:
+        """Tell whoever watches."""
+        self.channel.put(event)
+
+    def tell_entry(self, entry: Entry) -> None:
+        """An entry is durable."""
+        self.channel.put(EntryAppended(entry))
+
+    def tell_tool(self, call_id: str, name: str, state: ToolState) -> None:
+        """A call is in another state."""
+        self.channel.put(ToolChanged(call_id, name, state))

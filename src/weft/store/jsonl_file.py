@@ -1,0 +1,167 @@
+"""One session as a file of lines, and how a torn end is told from a whole one.
+
+A line is the canonical JSON of an entry. An append of several entries is several lines of which all but the last end in
+a space: to a JSON reader it means nothing, and it says that the append goes on. So an append is whole when its last
+line is, and a crash in the middle of it leaves nothing half-written to be seen.
+
+Bytes after the last whole append are torn. They are not read, and the next append first puts them into a file of their
+own beside this one (``.torn-1``, ``.torn-2``, ...).
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from weft.store.admission import Row
+from weft.store.log import Log
+from weft.store.stored import peek
+
+__all__ = ["SessionFile", "sync_folder"]
+
+
+class SessionFile:
+    """The file, and the log that was read from it. Whoever calls holds the folder's lock."""
+
+    def __init__(self, path: Path, session_id: str, body_of: Callable[[str], bytes]) -> None:
+        self.path = path
+        self._new_log = partial(Log, session_id, body_of)
+        self.log = self._new_log()
+        self.torn = b""
+        self._waiting: list[bytes] = []
+        self._end = 0  # of the last whole append
+        self._inode: int | None = None
+        self._is_suspect = False  # a write failed, and what it left behind `_end` could not be cut off
+
+    def refresh(self) -> None:
+        """Read what others appended."""
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            self._forget()
+            return
+        if status.st_ino != self._inode or status.st_size < self._end:
+            self._forget()
+            self._inode = status.st_ino
+        if status.st_size > self._end + len(self.torn) and not self._is_suspect:
+            with self.path.open("rb") as file:
+                file.seek(self._end)
+                self._take(file.read())
+
+    def _forget(self) -> None:
+        self.log, self.torn, self._end, self._inode = self._new_log(), b"", 0, None
+
+    def _take(self, data: bytes) -> None:
+        appends, self.torn = split(data)
+        for lines in appends:
+            for line in lines:
+                self.log.add_text(line.rstrip(b" "))
+        self._end += len(data) - len(self.torn)
+
+    def add(self, rows: tuple[Row, ...]) -> None:
+        """An append that was admitted; `flush` writes it."""
+        for row in rows:
+            self.log.add(row)
+        self._waiting.append(b" \n".join(row.text for row in rows) + b"\n")
+
+    def flush(self) -> None:
+        """Everything that was added, on the disk; after an `OSError` none of it is there."""
+        data = b"".join(self._waiting)
+        self._waiting.clear()
+        is_new = not self.path.exists()
+        try:
+            self.put_torn_aside()
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                self._write(descriptor, data)
+                self._inode = os.fstat(descriptor).st_ino
+            finally:
+                os.close(descriptor)
+            if is_new:
+                sync_folder(self.path.parent)
+        except OSError:
+            self.log = self._new_log()
+            end, self._end = self._end, 0
+            if not self._is_suspect and self.path.exists():
+                self.refresh()
+            else:
+                self._end = end
+            raise
+        self._end += len(data)
+
+    def _write(self, descriptor: int, data: bytes) -> None:
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(descriptor, data[written:])
+            os.fsync(descriptor)
+        except OSError:
+            # Whatever was written goes again: a sync that failed once may later report a success that is none.
+            self._is_suspect = True
+            os.ftruncate(descriptor, self._end)
+            os.fsync(descriptor)
+            self._is_suspect = False
+            raise
+
+    def put_torn_aside(self) -> None:
+        """Move what follows the last whole append into a file of its own."""
+        if self._is_suspect:
+            self._cut()
+            self._is_suspect = False
+        if self.torn:
+            number = 1 + sum(1 for _ in self.path.parent.glob(f"{self.path.stem}.torn-*"))
+            write_file(self.path.with_name(f"{self.path.stem}.torn-{number}"), self.torn)
+            self._cut()
+            self.torn = b""
+
+    def _cut(self) -> None:
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.ftruncate(descriptor, self._end)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def split(data: bytes) -> tuple[list[list[bytes]], bytes]:
+    """The whole appends, each as its lines, and the torn rest."""
+    *lines, _ = data.split(b"\n")
+    appends: list[list[bytes]] = []
+    group: list[bytes] = []
+    whole = size = 0
+    for line in lines:
+        group.append(line)
+        size += len(line) + 1
+        if not line.endswith(b" "):
+            appends.append(group)
+            group = []
+            last, whole = whole, size
+    if appends and whole == len(data) and any(peek(line) is None for line in appends[-1]):
+        # After a loss of power the end of a file may be there in length and not in content.
+        appends.pop()
+        whole = last
+    return appends, data[whole:]
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """A file that is there whole or not at all, for its owner alone."""
+    part = path.with_name(f"{path.name}.part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        written = 0
+        while written < len(data):
+            written += os.write(descriptor, data[written:])
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    part.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

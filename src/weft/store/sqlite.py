@@ -1,0 +1,315 @@
+"""`SqliteStore`: all sessions in one file. The default.
+
+Appends of all tasks go to one thread, which commits whatever is waiting (weft.store.writer); a refused append is undone
+by its savepoint and disturbs nobody. Readers have connections of their own and never wait for the writer.
+
+After a failure of the disk nobody knows what reached it, and asking the system to sync again may get a false yes. So
+the writer starts anew: it opens the database again, moves everything out of the write-ahead log into the database and
+syncs that. Only then are appends taken again; until then each is refused.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+import apsw
+from msgspec.structs import replace
+
+from weft.edge import Edge
+from weft.entries import Entry, SessionHeader
+from weft.errors import StoreError
+from weft.store import sqlite_rows as rows
+from weft.store.admission import admit, make_draft, renewed_lease, taken_lease
+from weft.store.file_locks import Guard, TurnLock
+from weft.store.follow import Watch, follow
+from weft.store.session_store import EMPTY_HEADER, Finding, Hit, Lease, Page, Place, Tail, Totals, next_entries
+from weft.store.sqlite_check import inspect_session, inspect_store
+from weft.store.sqlite_open import Synchronous, check_library, connect, make_file, prepare, store_error
+from weft.store.stored import Entries
+from weft.store.writer import GroupWriter, Job
+
+__all__ = ["SqliteStore"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+READERS = 4
+
+
+class SqliteStore:
+    """A store in a SQLite file. `SqliteStore.open` makes one."""
+
+    poll_s = 0.05  # how often a follower looks for what other processes wrote
+
+    def __init__(
+        self,
+        path: Path,
+        edge: Edge,
+        *,
+        synchronous: Synchronous,
+        wait_s: float,
+        vfs: str | None,
+        group_limit: int,
+        guarded: bool,
+    ) -> None:
+        self.edge = edge
+        self.path = path
+        self._wait_s = wait_s
+        self._connect = partial(connect, path, synchronous=synchronous, busy_ms=int(wait_s * 1000), vfs=vfs)
+        self._watch = Watch()
+        self._index: rows.Index = []
+        self._is_suspect = False  # the disk failed, and nobody has made sure of the file since
+        self._must_clean = False  # a session was dropped: nothing of it may stay in the write-ahead log
+        self._is_closed = False
+        self._local = threading.local()
+        self._readers: list[apsw.Connection] = []
+        with _as_store_error(path):
+            check_library(apsw.sqlite_lib_version())
+            self._turn = TurnLock(_turn_path(path))
+            with self._turn.held():
+                make_file(path)
+                self._connection = self._connect()
+                prepare(self._connection)
+            self._guard = Guard.of(path) if guarded else None
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="weft-sqlite-reader")
+        self._writer = GroupWriter(self._commit, name="weft-sqlite-writer", limit=group_limit)
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path | str,
+        *,
+        edge: Edge | None = None,
+        synchronous: Synchronous = "FULL",
+        wait_s: float = 30.0,
+        vfs: str | None = None,
+        group_limit: int = 1024,
+        guarded: bool = True,
+    ) -> "SqliteStore":
+        """The store in this file, made if it is not there.
+
+        `synchronous="NORMAL"` gives up what was acknowledged at a loss of power. `wait_s` is how long an append waits
+        for other programs; `vfs` names a VFS of SQLite; `group_limit` is the most appends in one commit. Without
+        `guarded` a program that opens and closes the file by itself loses data (weft.store.file_locks).
+        """
+        return await asyncio.to_thread(
+            cls,
+            Path(path),
+            edge or Edge(),
+            synchronous=synchronous,
+            wait_s=wait_s,
+            vfs=vfs,
+            group_limit=group_limit,
+            guarded=guarded,
+        )
+
+    async def create_session(self, session_id: str | None = None, header: SessionHeader = EMPTY_HEADER) -> Entry:
+        (entry,) = next_entries(session_id or self.edge.new_id(), None, [header], self.edge)
+        await self.append(entry.session_id, [entry], None)
+        return entry
+
+    async def append(
+        self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
+    ) -> Tail:
+        draft = make_draft(session_id, entries)
+
+        def work() -> None:
+            known = rows.present(self._connection, draft, rows.find(self._connection, session_id))
+            new = admit(draft, known, expected_tail, lease)
+            if new:
+                rows.insert(self._connection, draft, new, known, self._index)
+
+        await self._writer.submit(work, self._wait_s)
+        self._watch.wake(session_id)
+        return Tail(draft.rows[-1].id, draft.rows[-1].seq)
+
+    async def load(self, session_id: str, *, head: str | None = None) -> Entries:
+        return await self._read(rows.load, session_id, head)
+
+    async def entries(self, session_id: str, after_seq: int = 0, limit: int | None = None) -> Entries:
+        return await self._read(rows.entries, session_id, after_seq, limit)
+
+    async def branch(self, session_id: str, entry_id: str) -> Place:
+        def work(connection: apsw.Connection) -> Place:
+            number, tail, _ = rows.must_find(connection, session_id)
+            rows.must_seq(connection, session_id, number, entry_id)
+            return Place(entry_id, tail)
+
+        return await self._read(work)
+
+    async def heads(self, session_id: str) -> tuple[str, ...]:
+        return await self._read(rows.heads, session_id)
+
+    async def tail_of(self, session_id: str) -> Tail:
+        return (await self._read(rows.must_find, session_id)).tail
+
+    async def sessions(self, limit: int = 50, cursor: str | None = None, query: str | None = None) -> Page:
+        return await self._read(rows.sessions, limit, cursor, query)
+
+    async def search(self, text: str, limit: int = 50) -> tuple[Hit, ...]:
+        return await self._read(rows.search, text, limit)
+
+    async def totals(self, session_id: str | None = None) -> Totals:
+        def work(connection: apsw.Connection) -> Totals:
+            number = None if session_id is None else rows.must_find(connection, session_id).number
+            return rows.totals(connection, number)
+
+        return await self._read(work)
+
+    def tail(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
+        async def read(after: int, limit: int) -> Entries:
+            return await self._read(partial(rows.entries, hide=True), session_id, after, limit)
+
+        return follow(self._watch, session_id, after, read, self.poll_s)
+
+    async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0) -> Lease:
+        def work() -> Lease:
+            held = rows.must_find(self._connection, session_id).held
+            lease = taken_lease(session_id, owner, self.edge.now(), ttl, held)
+            rows.hold(self._connection, lease)
+            return lease
+
+        return await self._writer.submit(work, self._wait_s)
+
+    async def renew_lease(self, lease: Lease, ttl: float = 30.0) -> Lease:
+        def work() -> Lease:
+            held = rows.must_find(self._connection, lease.session_id).held
+            renewed = renewed_lease(lease, self.edge.now(), ttl, held)
+            rows.hold(self._connection, renewed)
+            return renewed
+
+        return await self._writer.submit(work, self._wait_s)
+
+    async def release_lease(self, lease: Lease) -> None:
+        def work() -> None:
+            held = rows.must_find(self._connection, lease.session_id).held
+            if held is not None and (held.epoch, held.owner) == (lease.epoch, lease.owner):
+                rows.hold(self._connection, replace(held, owner=""))
+
+        await self._writer.submit(work, self._wait_s)
+
+    async def inspect(self, session_id: str | None = None, *, mend: bool = False) -> tuple[Finding, ...]:
+        del mend  # a transaction leaves nothing half-written
+        if session_id is None:
+            return await self._read(inspect_store)
+        return await self._read(inspect_session, session_id)
+
+    async def drop_session(self, session_id: str) -> None:
+        def work() -> None:
+            number = rows.must_find(self._connection, session_id).number
+            self._connection.pragma("secure_delete", "ON")
+            self._must_clean = True
+            rows.drop(self._connection, number)
+
+        await self._writer.submit(work, self._wait_s)
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._watch.close()
+        await self._writer.close()
+        await asyncio.to_thread(self._let_go)
+
+    def _let_go(self) -> None:
+        self._pool.shutdown()
+        if self._guard is not None:
+            self._guard.loosen()
+        for connection in (*self._readers, self._connection):
+            connection.close()
+        if self._guard is not None:
+            self._guard.release()
+        self._turn.close()
+
+    # -- readers
+
+    async def _read(self, work: Callable[Concatenate[apsw.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What `work` finds, in one view of the database."""
+
+        def run() -> T:
+            with _as_store_error(self.path):
+                connection = self._reader()
+                connection.execute("BEGIN")
+                try:
+                    return work(connection, *args, **kwargs)
+                finally:
+                    connection.execute("ROLLBACK")
+
+        if self._is_closed:
+            raise StoreError("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._pool, run)
+
+    def _reader(self) -> apsw.Connection:
+        connection: apsw.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = self._connect()
+            connection.pragma("query_only", "ON")
+            self._readers.append(connection)
+        return connection
+
+    # -- the writer's thread
+
+    def _commit(self, jobs: Sequence[Job]) -> None:
+        with _as_store_error(self.path), self._turn.held():
+            if self._is_suspect:
+                self._start_anew()
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                for job in jobs:
+                    self._do(job)
+                rows.write_index(self._connection, self._index)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._is_suspect = True
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._index.clear()
+            if self._must_clean:
+                self._clean()
+
+    def _do(self, job: Job) -> None:
+        indexed = len(self._index)
+        self._connection.execute("SAVEPOINT job")
+        job.run()
+        if job.error is not None:
+            self._connection.execute("ROLLBACK TO job")
+            del self._index[indexed:]
+        self._connection.execute("RELEASE job")
+
+    def _start_anew(self) -> None:
+        self._connection.close()
+        self._connection = self._connect()
+        self._empty_log()
+        self._is_suspect = False
+
+    def _empty_log(self) -> None:
+        """Everything out of the write-ahead log into the database, synced; or `apsw.Error`."""
+        is_busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
+        if is_busy:
+            raise apsw.BusyError("a reader keeps the write-ahead log from being emptied")
+
+    def _clean(self) -> None:
+        self._must_clean = False
+        self._connection.pragma("secure_delete", "OFF")
+        self._empty_log()
+
+
+def _turn_path(path: Path) -> Path:
+    return path.with_name(path.name + "-turn")
+
+
+@contextmanager
+def _as_store_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except apsw.Error as error:
+        raise store_error(path, error) from error
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror or error}", cause=error) from error
