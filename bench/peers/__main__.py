@@ -31,7 +31,8 @@ def main(chosen: set[str]) -> None:
         "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()},
         "versions": {peer.name: versions(peer.name, peer.packages) for peer in peers if peer.name in names},
     }
-    print(f"CPU microseconds per event of a stream of {EVENTS:,} events over loopback HTTP (times Weft's)\n")
+    print(f"CPU microseconds per event of a stream of {EVENTS:,} events over loopback HTTP (times Weft's)")
+    print("- is a format that the peer does not speak\n")
     result["streams"] = streams.measured(names)
     print(streams.table(result["streams"]), end="\n\n")
     print(*streams.verdicts(result["streams"]), sep="\n", end="\n\n")

@@ -55,14 +55,15 @@ def _result(name: str) -> Result:
 
 
 def table(results: list[Result]) -> str:
-    lines = [f"{'':32}" + "".join(f"{head:>20}" for _, head, _ in COLUMNS)]
+    lines = [f"{'':32}" + "".join(f"{head:>20}" for _, head, _ in COLUMNS) + "    synced"]
     for result in results:
         title = f"{result['peer']} {result.get('store', '')}"
         if "fault" in result:
             lines.append(f"{title:32} could not be run: {result['fault']}")
             continue
         cells = [_cell(result, field, shown) for field, _, shown in COLUMNS]
-        lines.append(f"{title:32}" + "".join(f"{cell:>20}" for cell in cells))
+        synced = "each message" if result["durable"] else "never"
+        lines.append(f"{title:32}" + "".join(f"{cell:>20}" for cell in cells) + f"    {synced}")
     return "\n".join(lines)
 
 

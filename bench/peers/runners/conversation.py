@@ -38,11 +38,16 @@ def conversation(turns: int) -> Iterator[Said]:
         yield Said("assistant", turn, f"In {city} it is cloudy with {turn % 30} degrees. " + "Take a light coat. " * 10)
 
 
-def measure(store: str, write: Callable[[Path, list[Said]], object], read: Callable[[Path], int], **more: Any) -> None:
-    """Time `write` and then `read`, which tells how many messages it found, and print the result."""
+def measure(
+    store: str, write: Callable[[Path, list[Said]], object], read: Callable[[Path], int], *, durable: bool
+) -> None:
+    """Time `write` and then `read`, which tells how many messages it found, and print the result.
+
+    `durable` says whether a message is synced to the disk when the call that stored it returns.
+    """
     folder, turns = Path(sys.argv[1]), int(sys.argv[2])
     said = list(conversation(turns))
-    result: dict[str, Any] = {"store": store, "turns": turns, **more}
+    result: dict[str, Any] = {"store": store, "turns": turns, "durable": durable}
     start, cpu = time.perf_counter(), time.process_time()
     write(folder, said)
     result |= _since(start, cpu, "write")

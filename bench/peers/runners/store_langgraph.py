@@ -48,4 +48,4 @@ def read(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    measure("SqliteSaver", write, read)
+    measure("SqliteSaver", write, read, durable=True)

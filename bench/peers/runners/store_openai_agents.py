@@ -39,4 +39,4 @@ def read(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    measure("SQLiteSession", write, read)
+    measure("SQLiteSession", write, read, durable=True)

@@ -49,4 +49,4 @@ def read(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    measure("SqliteStore", write, read)
+    measure("SqliteStore", write, read, durable=True)

@@ -121,7 +121,7 @@ class Answering:
         work, hooks = self._work, self._work.setup.hooks
         began = work.setup.edge.now()
         assembler = self._assembler = MessageAssembler(work.run_id, guarded=True)
-        failed = await self._read(assembler)
+        failed = await self._read(assembler, await self._request())
         if failed is None:
             message = self._finished(assembler.build_final_message())
             if hooks.after_model is not None:
@@ -134,10 +134,10 @@ class Answering:
         await work.ledger.append(self._failure(assembler, failed, duration_ms))
         return failed
 
-    async def _read(self, assembler: MessageAssembler) -> Failed | None:
+    async def _read(self, assembler: MessageAssembler, request: ModelRequest) -> Failed | None:
         channel = self._work.channel
         try:
-            stream = await self._stream()
+            stream = self._stream(request)
         except WeftError as error:  # the call cannot be put into words: no provider was asked
             return Failed(error.code, str(error))
         async with aclosing(stream):
@@ -147,9 +147,8 @@ class Answering:
                     await channel.put_delta(DeltaReceived(delta))
         return assembler.get_error()
 
-    async def _stream(self) -> GuardedStream:
+    def _stream(self, request: ModelRequest) -> GuardedStream:
         work, model = self._work, self._work.model
-        request = await self._request()
         metadata = RequestMetadata(
             session_id=work.view.session_id,
             run_id=work.run_id,

@@ -13,7 +13,10 @@ from weft.config import ToolSpec
 from weft.messages import Message
 from weft.parts import ToolCall, ToolResult
 
-__all__ = ["Hooks", "ModelRequest"]
+__all__ = ["Hooks", "ModelRequest", "Summarise"]
+
+# Gets the messages that will no longer be shown and gives the text that stands for them.
+Summarise = Callable[[tuple[Message, ...]], Awaitable[str]]
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True):

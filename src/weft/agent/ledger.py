@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from weft.agent.view import SessionView
+from weft.agent.view import SessionView, ToolStep
 from weft.entries import Entry, Fact
 from weft.errors import Conflict, StoreError
 from weft.store.session_store import Lease, SessionStore, next_entries
@@ -33,7 +33,7 @@ class Ledger:
         run_id: str,
         *,
         ttl_s: float,
-        told: Callable[[Entry], None],
+        told: Callable[[Entry, list[ToolStep]], None],
     ) -> None:
         self.store = store
         self.view = view
@@ -80,8 +80,7 @@ class Ledger:
                 self.failure = error
                 raise
             for entry in entries:
-                view.push(entry)
-                self._told(entry)
+                self._told(entry, view.push(entry))
             return tuple(entries)
 
     async def close(self) -> None:

@@ -5,10 +5,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from weft.agent.hooks import Hooks
+from weft.agent.hooks import Hooks, Summarise
 from weft.agent.output import OutputType
 from weft.agent.retry import RetryPolicy
-from weft.agent.summary import Summarise
 from weft.config import AgentConfig
 from weft.context import ContextManager
 from weft.edge import Edge

@@ -1,6 +1,5 @@
 """Compaction: older turns become one summary, written by a user's function or by a model, and one fact says so."""
 
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -13,14 +12,11 @@ from weft.context import ContextUpdateResult, summary_request
 from weft.deltas import Failed, Usage
 from weft.entries import StreamFailed
 from weft.errors import AgentError, ErrorCode
-from weft.messages import Message, ModelRef
+from weft.messages import ModelRef
 from weft.models.guard import guarded
 from weft.models.model import RequestMetadata
 
-__all__ = ["Summarise", "compact"]
-
-# Gets the messages that will no longer be shown and gives the text that stands for them.
-Summarise = Callable[[tuple[Message, ...]], Awaitable[str]]
+__all__ = ["compact"]
 
 
 class _Summary(NamedTuple):

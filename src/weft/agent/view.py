@@ -4,13 +4,26 @@ It is built once from the store and then grows with the session. The agent keeps
 last; the next run on one of them reads only what others have appended since, however long the session is.
 """
 
+from typing import NamedTuple
+
 from weft.agent.progress import Progress
 from weft.context import ContextFold
-from weft.entries import Entry
+from weft.document_parts import Completed, Errored, ToolState
+from weft.entries import Entry, ToolProgress, ToolStarted
 from weft.errors import Conflict, NotFound
+from weft.messages import Message
 from weft.store.session_store import SessionStore, Tail
+from weft.tool_state import ToolFold
 
-__all__ = ["SessionView", "ensure_session"]
+__all__ = ["SessionView", "ToolStep", "ensure_session"]
+
+
+class ToolStep(NamedTuple):
+    """A call that an entry brought into another state."""
+
+    tool_call_id: str
+    tool_name: str
+    state: ToolState
 
 
 class SessionView:
@@ -23,16 +36,35 @@ class SessionView:
         self.parent_id: str | None = None  # where the next entry goes on, if that is not the tail
         self.progress = Progress()
         self.context = ContextFold()
+        self._tools = ToolFold()
+        self._names: dict[str, str] = {}  # of the calls that are not over
 
-    def push(self, entry: Entry) -> None:
-        """Take the next entry of the branch, which is the session's last too."""
-        self._fold(entry)
+    def push(self, entry: Entry) -> list[ToolStep]:
+        """Take the next entry of the branch, which is the session's last too; gives what it did to tool calls."""
+        steps = self._fold(entry)
         self.tail, self.parent_id = Tail(entry.id, entry.seq), None
+        return steps
 
-    def _fold(self, entry: Entry) -> None:
+    def _fold(self, entry: Entry) -> list[ToolStep]:
         self.progress.push(entry)
         self.context.push(entry)
         self.head = entry.id
+        fact, tools = entry.fact, self._tools
+        if isinstance(fact, Message):
+            self._names.update((call.tool_call_id, call.tool_name) for call in fact.tool_calls)
+        call_ids = _calls_in(entry)
+        before = [tools.states.get(call_id) for call_id in call_ids]
+        tools.push(entry)
+        steps = [
+            ToolStep(call_id, self._names.get(call_id, ""), state)
+            for call_id, old in zip(call_ids, before, strict=True)
+            if (state := tools.states.get(call_id)) is not None and state is not old
+        ]
+        for step in steps:  # what is over is not kept: a session may have any number of calls
+            if isinstance(step.state, Completed | Errored):
+                del tools.states[step.tool_call_id]
+                self._names.pop(step.tool_call_id, None)
+        return steps
 
     async def refresh(self, store: SessionStore) -> bool:
         """Read what was appended since; False if that is not simply more of this branch."""
@@ -52,6 +84,16 @@ class SessionView:
         view.tail = tail
         view.parent_id = None if view.head == tail.entry_id else view.head
         return view
+
+
+def _calls_in(entry: Entry) -> list[str]:
+    match entry.fact:
+        case Message() as message:
+            return [one.tool_call_id for one in (*message.tool_calls, *message.tool_results)]
+        case ToolStarted() | ToolProgress() as fact:
+            return [fact.tool_call_id]
+        case _:
+            return []
 
 
 async def ensure_session(store: SessionStore, session_id: str) -> None:

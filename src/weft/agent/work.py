@@ -5,10 +5,9 @@ from weft.agent.events import EntryAppended, Event, StatusChanged, ToolChanged
 from weft.agent.ledger import Ledger
 from weft.agent.progress import Progress
 from weft.agent.setup import Setup
-from weft.agent.view import SessionView
+from weft.agent.view import SessionView, ToolStep
 from weft.context import ContextInput
 from weft.deltas import Failed
-from weft.document_parts import ToolState
 from weft.entries import Entry
 from weft.errors import ErrorCode
 from weft.models.model import Model
@@ -74,10 +73,9 @@ class Work:
         """Tell whoever watches."""
         self.channel.put(event)
 
-    def tell_entry(self, entry: Entry) -> None:
-        """An entry is durable."""
-        self.channel.put(EntryAppended(entry))
-
-    def tell_tool(self, call_id: str, name: str, state: ToolState) -> None:
-        """A call is in another state."""
-        self.channel.put(ToolChanged(call_id, name, state))
+    def tell_entry(self, entry: Entry, steps: list[ToolStep]) -> None:
+        """An entry is durable, and this is what it did to tool calls."""
+        if self.channel.is_open:
+            self.channel.put(EntryAppended(entry))
+            for step in steps:
+                self.channel.put(ToolChanged(step.tool_call_id, step.tool_name, step.state))

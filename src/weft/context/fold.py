@@ -18,6 +18,7 @@ from weft.entries import (
     BranchSummary,
     CompactionSummary,
     Entry,
+    Fact,
     ModelChange,
     Redaction,
     RunStarted,
@@ -99,9 +100,7 @@ class ContextFold:
         self._seqs[entry.id] = entry.seq
         if isinstance(entry.fact, Redaction):
             self._hide(entry.fact.entry_id)
-        elif isinstance(entry.fact, Message | BranchSummary | CompactionSummary | _Setting):
-            if self._is_repeat(entry):
-                return
+        elif _tells_something(entry.fact) and not self._is_repeat(entry):
             entry = _without_content(entry) if entry.id in self._hidden else entry
             self._entries.append(entry)
             self._add(entry)
@@ -141,8 +140,7 @@ class ContextFold:
             case CompactionSummary():
                 self._compact(entry, entry.fact)
             case RunStarted() | ModelChange():
-                if entry.fact.model is not None:
-                    self.model, self._is_declared = entry.fact.model, True
+                self.model, self._is_declared = entry.fact.model, True
             case SystemPromptOverride():
                 # A prompt of which only the placeholder is left instructs nobody: the agent's own holds again.
                 self.system_prompt = None if entry.fact.text == REDACTED else entry.fact.text
@@ -174,6 +172,12 @@ class ContextFold:
             item.reported = None  # it counted what is now summarised
         self.summary = summary_message(fact.summary)
         self._entries = _remaining(self._entries, first)
+
+
+def _tells_something(fact: Fact) -> bool:
+    if isinstance(fact, RunStarted):
+        return fact.model is not None
+    return isinstance(fact, Message | BranchSummary | CompactionSummary | _Setting)
 
 
 def _without_content(entry: Entry) -> Entry:

@@ -61,7 +61,7 @@ def lease_of(session_id: str, record: Any) -> Lease | None:
 
 
 async def look_up(connection: Connection, drafts: Sequence[Draft]) -> list[Present]:
-    """For each draft, of a session of its own, what is there. Its session must be locked."""
+    """For each draft what is there. The sessions must be locked."""
     names = [escaped(draft.session_id) for draft in drafts]
     sessions = {record["session_id"]: record for record in await connection.fetch(_SESSIONS, names)}
     known = [place for place, name in enumerate(names) if name in sessions]
@@ -144,7 +144,7 @@ SET {", ".join(f"{name} = spend.{name} + excluded.{name}" for name in SPEND)}
 
 
 async def insert(connection: Connection, admitted: Sequence[Admitted]) -> None:
-    """Store these appends, each of a session of its own, and all that is kept beside them."""
+    """Store these appends, which were admitted in this order, and all that is kept beside them."""
     rows = [(escaped(one.draft.session_id), row) for one in admitted for row in one.rows]
     bodies = {name: body for one in admitted for name, body in sorted(one.draft.bodies.items())}
     redactions = [(name, key(row.redacts), escaped(row.redacts)) for name, row in rows if row.redacts is not None]
@@ -152,7 +152,7 @@ async def insert(connection: Connection, admitted: Sequence[Admitted]) -> None:
         (_INSERT_BODIES, sorted(bodies.items())),  # in one order everywhere, so that two stores do not wait in a ring
         (_INSERT_USES, sorted({(name, body) for name, row in rows if row.is_cut for body in referenced(row.text)})),
         (_INSERT_ENTRIES, [_entry(name, row) for name, row in rows]),
-        (_INSERT_SESSIONS, map(_session, admitted)),
+        (_INSERT_SESSIONS, _sessions(admitted)),
         (_INSERT_WORDS, [_words(name, row) for name, row in rows if row.words]),
         (_INSERT_RESULTS, [(name, key(call), row.seq) for name, row in rows for call in row.results]),
         (_INSERT_JUMPS, [jump for one in admitted for jump in _jumps(one)]),
@@ -173,11 +173,15 @@ def _entry(name: str, row: Row) -> tuple[Any, ...]:
     return name, row.seq, key(row.id), parent, run, row.kind, row.timestamp, row.is_cut, row.text
 
 
-def _session(one: Admitted) -> tuple[Any, ...]:
-    draft, last = one.draft, one.rows[-1]
-    title = one.rows[0].title
-    shown = None if title is None else escaped(title)
-    return escaped(draft.session_id), shown, draft.created, draft.updated, escaped(last.id), last.seq
+def _sessions(admitted: Iterable[Admitted]) -> list[tuple[Any, ...]]:
+    """One line for each session: where it begins, if it does, and where it ends."""
+    lines: dict[str, tuple[Any, ...]] = {}
+    for one in admitted:
+        name, draft, last = escaped(one.draft.session_id), one.draft, one.rows[-1]
+        title = one.rows[0].title
+        begin = lines[name][:3] if name in lines else (name, None if title is None else escaped(title), draft.created)
+        lines[name] = (*begin, draft.updated, escaped(last.id), last.seq)
+    return list(lines.values())
 
 
 def _words(name: str, row: Row) -> tuple[Any, ...]:

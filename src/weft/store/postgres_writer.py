@@ -1,24 +1,23 @@
 """`GroupCommit`: one task that commits whatever waits, in one transaction, and tells each caller its own outcome.
 
-While one group is on its way the next one gathers. A group is done in rounds, each with one append per session, since
-an append must see what the one before it left. Locks on the sessions come first, in one order for all stores, and keep
-other stores out until the commit: what was looked up still holds when it is written.
+While one group is on its way the next one gathers. Locks on the sessions come first, in one order for all stores, and
+keep other stores out until the commit: what was looked up still holds when it is written.
 
-A refused append (`Conflict`, ...) writes nothing and leaves the others alone. The rows of a round are inserted together
-under a savepoint; if the database refuses them, each append of the round is tried under a savepoint of its own.
+A refused append (`Conflict`, ...) writes nothing and leaves the others alone. All others are inserted together under a
+savepoint; if the database refuses them, each append of the group is done again under a savepoint of its own.
 Nobody hears of anything before the commit, not even of a conflict: it may be one with an append of the same group.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import asyncpg  # type: ignore[import-untyped]
 
-from weft.errors import Conflict, StoreError
-from weft.store.admission import Draft, admit
-from weft.store.postgres_link import TROUBLE, Connection, Link, failure, is_lost, is_retried
+from weft.errors import StoreError
+from weft.store.admission import Draft, Present, Row, admit
+from weft.store.postgres_link import TROUBLE, Connection, Link, failure, is_retried
 from weft.store.postgres_rows import Admitted, insert, look_up
 from weft.store.postgres_schema import lock_number
 from weft.store.session_store import Lease, Tail
@@ -159,59 +158,72 @@ async def _write(connection: Connection, schema: str, group: list[Wish]) -> set[
     )
     if any(wish.draft.bodies for wish in group):
         await connection.execute("SELECT pg_advisory_xact_lock_shared($1)", lock_number(BODIES_LOCK, schema))
-    changed: set[str] = set()
-    rest = group
-    while rest:
-        by_session: dict[str, Wish] = {}
-        later = [wish for wish in rest if by_session.setdefault(wish.draft.session_id, wish) is not wish]
-        changed |= await _round(connection, list(by_session.values()))
-        rest = later
-    return changed
-
-
-async def _round(connection: Connection, wishes: list[Wish]) -> set[str]:
-    presents = await look_up(connection, [wish.draft for wish in wishes])
-    admitted: dict[Wish, Admitted] = {}
-    for wish, present in zip(wishes, presents, strict=True):
-        last = wish.draft.rows[-1]
-        wish.outcome = Tail(last.id, last.seq)
-        try:
-            rows = admit(wish.draft, present, wish.expected_tail, wish.lease)
-        except StoreError as error:
-            wish.outcome = error
-            continue
-        if rows:
-            admitted[wish] = Admitted(wish.draft, rows, present)
-    if admitted and not await _inserted(connection, list(admitted.values())):
-        for wish, one in list(admitted.items()):
-            refusal = await _refusal(connection, one)
-            if refusal is not None:
-                wish.outcome = refusal
-                del admitted[wish]
-    return {wish.draft.session_id for wish in admitted}
-
-
-async def _inserted(connection: Connection, admitted: list[Admitted]) -> bool:
-    """Whether the database took them all; if not, it holds none of them."""
+    presents = await look_up(connection, [wish.draft for wish in group])
+    admitted = _judged(group, presents)
     try:
-        async with connection.transaction():
-            await insert(connection, admitted)
+        await _insert(connection, admitted)
     except asyncpg.PostgresError as error:
         if is_retried(error):
             raise
-        return False
-    return True
+        admitted = [one for wish in group for one in await _alone(connection, wish)]
+    return {one.draft.session_id for one in admitted}
 
 
-async def _refusal(connection: Connection, admitted: Admitted) -> StoreError | None:
-    """Store one append, or say why the database does not take it."""
-    try:
+async def _insert(connection: Connection, admitted: list[Admitted]) -> None:
+    if admitted:
         async with connection.transaction():
-            await insert(connection, [admitted])
-    except asyncpg.UniqueViolationError as error:
-        return Conflict(f"the database holds it otherwise: {error}")
+            await insert(connection, admitted)
+
+
+async def _alone(connection: Connection, wish: Wish) -> list[Admitted]:
+    """Do one append by itself, after the database refused the group it was in."""
+    admitted = _judged([wish], await look_up(connection, [wish.draft]))
+    try:
+        await _insert(connection, admitted)
     except asyncpg.PostgresError as error:
-        if is_lost(error) or is_retried(error):
+        if is_retried(error):
             raise
-        return failure(error, "storing an append")
-    return None
+        wish.outcome = failure(error, "storing an append")
+        return []
+    return admitted
+
+
+def _judged(group: list[Wish], presents: list[Present]) -> list[Admitted]:
+    """The appends that may land, as if each saw what those before it leave; every wish gets its outcome."""
+    admitted: list[Admitted] = []
+    left: dict[str, _Left] = {}
+    for wish, present in zip(group, presents, strict=True):
+        session_id, last = wish.draft.session_id, wish.draft.rows[-1]
+        if session_id in left:
+            present = left[session_id].seen(wish.draft, present)
+        wish.outcome = Tail(last.id, last.seq)
+        try:
+            rows = admit(wish.draft, present, wish.expected_tail, wish.lease)
+        except StoreError as refusal:
+            wish.outcome = refusal
+            continue
+        if rows:
+            admitted.append(Admitted(wish.draft, rows, present))
+            left.setdefault(session_id, _Left()).rows.update({row.id: row for row in rows})
+    return admitted
+
+
+@dataclass
+class _Left:
+    """The rows that earlier appends of a group leave in a session, in order."""
+
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    def seen(self, draft: Draft, present: Present) -> Present:
+        """What is there, with these rows."""
+        last = next(reversed(self.rows.values()))
+        texts = {id: self.rows[id].text for id in draft.ids if id in self.rows}
+        seqs = {id: self.rows[id].seq for id in draft.named if id in self.rows}
+        ended = [call for row in self.rows.values() for call in row.results]
+        return replace(
+            present,
+            tail=Tail(last.id, last.seq),
+            texts={**present.texts, **texts},
+            seqs={**present.seqs, **seqs},
+            results={*present.results, *ended},
+        )
