@@ -11,14 +11,13 @@ Run it with `make bench` or `python bench/stream.py`. All numbers are microsecon
 import asyncio
 import multiprocessing
 import resource
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-sys.path.insert(0, str(__import__("pathlib").Path(__file__).parent))
 from _streams import CONTENTS, FORMATS, stream
 
 from weft.assembler import MessageAssembler
@@ -135,8 +134,8 @@ def main() -> None:
         for name in FORMATS:
             for content in CONTENTS:
                 pieces = chunks(stream(name, content, EVENTS))
-                a = cpu_per_event(lambda n=name, p=pieces: floor(n, p), EVENTS)
-                b = cpu_per_event(lambda n=name, p=pieces: weft_from_memory(n, p), EVENTS)
+                a = cpu_per_event(partial(floor, name, pieces), EVENTS)
+                b = cpu_per_event(partial(weft_from_memory, name, pieces), EVENTS)
                 c = cpu_per_event(over_http(port, name, content, EVENTS), EVENTS)
                 print(f"{name:10} {content:10} {a:10.2f} {b:11.2f} {c:9.2f} {b / a:6.2f} {c / a:6.2f}")
         print("\n(b) by length of the stream, text")
@@ -144,7 +143,7 @@ def main() -> None:
             costs = []
             for events in (500, 2000, 8000, 32000):
                 pieces = chunks(stream(name, "text", events))
-                costs.append(cpu_per_event(lambda n=name, p=pieces: weft_from_memory(n, p), events))
+                costs.append(cpu_per_event(partial(weft_from_memory, name, pieces), events))
             shown = "  ".join(f"{cost:.2f}" for cost in costs)
             print(f"{name:10} {shown}   largest / smallest: {max(costs) / min(costs):.2f}")
         print("\n200 streams of 2,000 events at once, chat text")

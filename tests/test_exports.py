@@ -15,7 +15,7 @@ import pytest
 import weft
 
 CORE = """
-    noun errors parts deltas messages config tables entries wire document_parts ids contract assembler
+    noun errors parts deltas messages config tables entries json_values wire document_parts ids contract assembler
     partial_json tool_state redaction repair history_rules schema edge
 """
 MODULES = [f"weft.{name}" for name in CORE.split()] + [

@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "weft"
 
 LAYERS = {
-    "nouns": "noun errors parts deltas messages config tables entries wire document_parts ids",
+    "nouns": "noun errors parts deltas messages config tables entries json_values wire document_parts ids",
     "machines": """contract assembler partial_json tool_state redaction repair history_rules context schema
                 decode encode""",
     "shells": "edge models tools store agent testing",

@@ -1,7 +1,5 @@
 """The table of framings, and telling them apart."""
 
-import time
-
 import pytest
 
 from tests.decode.framing_bytes import aws_message, read
@@ -9,7 +7,6 @@ from weft.decode.framing import (
     FRAMINGS,
     AwsEventStream,
     Frame,
-    Framing,
     FramingName,
     JsonArray,
     Lines,
@@ -66,22 +63,13 @@ def test_every_framing_has_a_name_and_takes_a_limit(name: FramingName, body: byt
         (JsonArray, b'[{"a": "', b'"}]'),
     ],
 )
-def test_the_work_is_linear_when_a_long_frame_comes_byte_by_byte(
+def test_a_long_frame_that_comes_byte_by_byte_is_one_frame(
     make: type[ServerSentEvents | Lines | JsonArray], before: bytes, after: bytes
 ) -> None:
-    def seconds(size: int) -> float:
-        body = before + b"x" * size + after
-        started = time.process_time()
-        assert len(read(make(), *(body[at : at + 1] for at in range(len(body))))) == 1
-        return time.process_time() - started
-
-    # Eight times the bytes: linear work takes 8 times as long, quadratic work 64 times.
-    assert seconds(160_000) < 30 * max(seconds(20_000) for _ in range(3))
+    body = before + b"x" * 20_000 + after
+    assert len(read(make(), *(body[at : at + 1] for at in range(len(body))))) == 1
 
 
-def test_the_work_is_linear_when_a_long_message_comes_byte_by_byte() -> None:
-    body = aws_message({}, bytes(200_000))
-    framing: Framing = AwsEventStream()
-    started = time.process_time()
-    assert len(read(framing, *(body[at : at + 1] for at in range(len(body))))) == 1
-    assert time.process_time() - started < 5  # copying what is held for each byte would move 20 GB
+def test_a_long_message_that_comes_byte_by_byte_is_one_frame() -> None:
+    body = aws_message({}, bytes(20_000))
+    assert len(read(AwsEventStream(), *(body[at : at + 1] for at in range(len(body))))) == 1

@@ -6,6 +6,7 @@ what the first one saw, because both see the facts and nothing else. It is a fol
 
 import hashlib
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -17,16 +18,18 @@ from weft.entries import (
     ApprovalRequired,
     CompactionSummary,
     Entry,
+    Fact,
     ModelChange,
     RunEnded,
     RunStarted,
+    RuntimeInit,
     StreamFailed,
     ToolStarted,
 )
 from weft.messages import Message, ModelRef
 from weft.parts import ToolCall, ToolResult
 
-__all__ = ["REPEATED", "OpenCall", "Progress", "added_usage"]
+__all__ = ["REPEATED", "OpenCall", "Progress", "Spent", "added_usage"]
 
 REPEATED = "weft.repeated"  # in the metadata of a result that stands for a call that was not run once more
 
@@ -47,6 +50,13 @@ class OpenCall(Struct, frozen=True, kw_only=True):
         return self.question is not None and (self.decision is None or self.decision.decision == "pause")
 
 
+class Spent(NamedTuple):
+    """Tokens, and dollars where anybody knows them."""
+
+    usage: Usage | None
+    cost_usd: float | None
+
+
 class Progress:
     """The state of one branch."""
 
@@ -55,6 +65,7 @@ class Progress:
         self.stint: str | None = None  # the id of its last `run_started`: who last worked on it
         self.ended: RunEnded | None = None  # how the last run ended
         self.model: ModelRef | None = None  # who answers
+        self.runtime: RuntimeInit | None = None  # what the runtime last said
         self.open_calls: dict[str, OpenCall] = {}
         self.call_ids: set[str] = set()
         self.last: Message | None = None  # of user or assistant
@@ -112,6 +123,8 @@ class Progress:
                 self._spent(fact.usage)
             case ModelChange():
                 self.model = fact.model
+            case RuntimeInit():
+                self.runtime = fact
             case RunEnded():
                 self.run_id, self.ended = None, fact
             case _:
@@ -167,6 +180,18 @@ class Progress:
     def repeats_of(self) -> int:
         """How often in a row the calls that are open now have been made before, with the same results each time."""
         return self.repeats if self._before is not None and self._before[0] == self.round else 0
+
+    def spent_with(self, facts: Iterable[Fact]) -> "Spent":
+        """What the run used, with facts that are about to be appended."""
+        usage, cost = self.usage, self.cost_usd
+        for fact in facts:
+            more = fact.usage if isinstance(fact, StreamFailed) else None
+            if isinstance(fact, Message) and fact.meta is not None:
+                more = fact.meta.usage
+            if more is not None:
+                usage = added_usage(usage, more)
+                cost = cost if more.cost is None else (cost or 0.0) + more.cost
+        return Spent(usage, cost)
 
     def _spent(self, usage: Usage | None, cost_usd: float | None = None) -> None:
         cost = cost_usd if usage is None or usage.cost is None else usage.cost

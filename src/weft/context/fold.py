@@ -6,14 +6,13 @@ on or was there when it was loaded.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Self
 
 from msgspec.structs import replace
 
-from weft.context.spoken import shortened, spoken
-from weft.context.tokens import message_tokens
+from weft.context.item import Item, branch_message, summary_message
+from weft.context.spoken import spoken
+from weft.context.window import Limits, Window
 from weft.entries import (
     BranchSummary,
     CompactionSummary,
@@ -26,43 +25,11 @@ from weft.entries import (
     ThinkingLevelChange,
 )
 from weft.messages import Message, ModelRef
-from weft.parts import Text
 from weft.redaction import REDACTED, redacted
 
-__all__ = ["ContextFold", "Item", "summary_message"]
+__all__ = ["ContextFold"]
 
-_SUMMARY = "Summary of the conversation up to here; the messages themselves are no longer shown:\n\n"
-_BRANCH = "Summary of another branch of this conversation, which was left:\n\n"
 _Setting = RunStarted | ModelChange | SystemPromptOverride | ThinkingLevelChange  # of each, the last one holds
-
-
-@dataclass(eq=False)
-class Item:
-    """One message in its place."""
-
-    entry_id: str
-    seq: int
-    message: Message
-    model: ModelRef | None  # that was to answer when it was said
-    reported: int | None = None  # the provider's count of everything up to and with this message
-    is_summary: bool = False
-
-    @cached_property
-    def tokens(self) -> int:
-        """The estimate for the whole message."""
-        return message_tokens(self.message)
-
-    @cached_property
-    def short(self) -> tuple[Message, int] | None:
-        """The message with its tool outputs cut, and its estimate; None if that saves nothing."""
-        message = shortened(self.message)
-        tokens = 0 if message is None else message_tokens(message)
-        return None if message is None or tokens >= self.tokens else (message, tokens)
-
-
-def summary_message(text: str) -> Message:
-    """A compaction's summary as it is told to a model."""
-    return Message("user", (Text(_SUMMARY + text, synthetic=True),))
 
 
 class ContextFold:
@@ -73,7 +40,6 @@ class ContextFold:
         self._answers: set[tuple[str, int, int | None]] = set()
         self._hidden: set[str] = set()
         self._entries: list[Entry] = []  # those that still matter, as everybody may see them
-        self.version = 0  # another one after every change that is not an item more
         self._clear()
 
     def _clear(self) -> None:
@@ -84,6 +50,7 @@ class ContextFold:
         self.thinking_level: str | None = None
         self.model: ModelRef | None = None
         self._is_declared = False
+        self._window: Window | None = None  # the last one asked for; none after a change that is not one item more
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Self:
@@ -105,6 +72,14 @@ class ContextFold:
             self._entries.append(entry)
             self._add(entry)
 
+    def window(self, limits: Limits) -> Window:
+        """What of the items fits into these limits. The same limits as before cost only what is new."""
+        if self._window is None or self._window.limits != limits:
+            self._window = Window(limits)
+        for index in range(len(self._window.items), len(self.items)):
+            self._window.add(self.items[index])
+        return self._window
+
     def _is_repeat(self, entry: Entry) -> bool:
         """Whether this answer is there already: a run's model call has one answer per attempt (D-7.10)."""
         fact = entry.fact
@@ -123,7 +98,6 @@ class ContextFold:
         if all(entry.id != entry_id for entry in seen):
             self._entries = seen
             return
-        self.version += 1
         self._clear()
         for entry in seen:
             entry = _without_content(entry) if entry.id == entry_id else entry
@@ -135,7 +109,7 @@ class ContextFold:
             case Message():
                 self._say(entry, entry.fact)
             case BranchSummary():
-                told = Message("user", (Text(_BRANCH + entry.fact.summary, synthetic=True),))
+                told = branch_message(entry.fact.summary)
                 self.items.append(Item(entry.id, entry.seq, told, self.model, is_summary=True))
             case CompactionSummary():
                 self._compact(entry, entry.fact)
@@ -165,7 +139,7 @@ class ContextFold:
     def _compact(self, entry: Entry, fact: CompactionSummary) -> None:
         # An id that is not on this branch keeps nothing: the summary tells all that came before it.
         first = self._seqs.get(fact.first_kept_entry_id, entry.seq)
-        self.version += 1
+        self._window = None
         self.instructions += [item.message for item in self.items if item.seq < first and item.message.role == "system"]
         self.items = [item for item in self.items if item.seq >= first]
         for item in self.items:

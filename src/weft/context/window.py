@@ -9,7 +9,7 @@ pass before the next time: every trim changes what a provider has cached. It goe
 
 1. tool outputs are cut, oldest first, except the recent ones;
 2. the recent ones too, except those that the model has not seen yet;
-3. whole exchanges are left out, oldest first; system messages and the first thing the user wanted stay;
+3. whole exchanges are left out, oldest first; system messages stay, and the first and the last thing the user said;
 4. the outputs that the model has not seen yet are cut.
 
 If the first step is not enough, it is time for a compaction (`is_pressed`), and the others are for those who cannot or
@@ -21,7 +21,8 @@ or all at once after a restart comes to the same messages.
 
 from typing import Literal, NamedTuple
 
-from weft.context.fold import Item
+from weft.context.item import Item
+from weft.context.tokens import message_tokens
 from weft.messages import Message, ModelRef
 from weft.noun import Noun
 from weft.parts import Text
@@ -70,7 +71,8 @@ class Window:
         self._cut_upto = 0  # items before it are as short as they get
         self._dropped = 0  # items before it are left out, but for those that stay
         self._staying: list[Message] = []
-        self._intent: int | None = None
+        self._intent: int | None = None  # the first thing the user said,
+        self._request: int | None = None  # and the last
 
     def tokens(self, model: ModelRef | None) -> int:
         """The best count of all that is shown, for this model."""
@@ -95,8 +97,9 @@ class Window:
         if item.reported is not None:
             self._corrections[item.model] = item.reported - self.estimated
         self._tie(len(self.items) - 1, item.message)
-        if self._intent is None and item.message.role == "user" and not item.is_summary:
-            self._intent = len(self.items) - 1
+        if item.message.role == "user" and not item.is_summary:
+            self._request = len(self.items) - 1
+            self._intent = self._request if self._intent is None else self._intent
         if self.exceeds(item.model):
             self._trim(item.model)
 
@@ -185,12 +188,14 @@ class Window:
             else:
                 self.notes.append(TrimNote(self.items[index].entry_id, "dropped", self._sizes[index]))
         self.estimated -= saved
+        if not self._dropped:
+            self.estimated += message_tokens(_left_out(end))
         self._dropped = end
         self._cut_upto = max(self._cut_upto, end)
 
     def _stays(self, index: int) -> bool:
         is_intent = index == self._intent and not self.limits.is_summarised
-        return is_intent or self.items[index].message.role == "system"
+        return is_intent or index == self._request or self.items[index].message.role == "system"
 
 
 def _left_out(count: int) -> Message:

@@ -33,6 +33,7 @@ __all__ = [
     "Present",
     "Row",
     "admit",
+    "check_drop",
     "check_fence",
     "invalid",
     "jumps_of",
@@ -98,7 +99,7 @@ def make_draft(session_id: str, entries: Sequence[Entry]) -> Draft:
     """The batch, ready to be stored; `StoreError` with code ``invalid_value`` for one that can never land."""
     if not entries:
         raise invalid("an append holds at least one entry")
-    if not session_id or len(quote(session_id, safe="")) > _ID_LIMIT:
+    if not session_id or len(quote(session_id, safe="", errors="replace")) > _ID_LIMIT:
         raise invalid(f"a session id has 1 to {_ID_LIMIT} bytes (escaped as in a URL), not {session_id[:20]!r}...")
     bodies: dict[str, bytes] = {}
     rows: list[Row] = []
@@ -206,6 +207,12 @@ def check_fence(session_id: str, lease: Lease | None, held: Lease | None) -> Non
     if held is None or (lease.epoch, lease.owner) != (held.epoch, held.owner):
         now = f"{held.owner!r} holds epoch {held.epoch}" if held is not None and held.owner else "nobody holds one"
         raise Conflict(f"the lease of {lease.owner!r} (epoch {lease.epoch}) is over: {now}")
+
+
+def check_drop(tail: Tail, expected: str | None) -> None:
+    """`Conflict` where a session that is to go has grown."""
+    if expected is not None and tail.entry_id != expected:
+        raise Conflict(f"the last entry is {tail.entry_id!r}, not {expected!r}", tail=tail.entry_id)
 
 
 def taken_lease(session_id: str, owner: str, now: datetime, ttl: float, held: Lease | None) -> Lease:

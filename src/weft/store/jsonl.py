@@ -20,7 +20,7 @@ import msgspec
 from weft import wire
 from weft.edge import Edge
 from weft.errors import ErrorCode, PartValidationError, StoreError
-from weft.store.admission import Draft, Row, no_session
+from weft.store.admission import Draft, Row, invalid, no_session
 from weft.store.blobs import digest, referenced
 from weft.store.file_locks import TurnLock
 from weft.store.jsonl_file import SessionFile, sync_folder, write_file
@@ -219,6 +219,8 @@ def _check_version(path: Path) -> None:
 def _as_store_error(path: Path) -> Iterator[None]:
     try:
         yield
+    except UnicodeEncodeError as error:  # an id with half a surrogate pair
+        raise invalid(f"not text: {error}", error) from error
     except OSError as error:
         where = error.filename or path
         raise StoreError(f"{where}: {os.strerror(error.errno or 0)}", cause=error) from error

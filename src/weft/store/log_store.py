@@ -174,9 +174,9 @@ class LogStore(ABC):
             await self.tail_of(session_id)
         return ()
 
-    async def drop_session(self, session_id: str) -> None:
+    async def drop_session(self, session_id: str, *, expected_tail: str | None = None) -> None:
         def work() -> None:
-            self._log(session_id)
+            check_drop(_tail(self._log(session_id)), expected_tail)
             self._drop(session_id)
 
         await self._write(work)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import asyncpg  # type: ignore[import-untyped]
 
-from weft.errors import StoreError
+from weft.errors import Conflict, StoreError
 from weft.store.admission import Draft, Present, Row, admit
 from weft.store.postgres_link import TROUBLE, Connection, Link, failure, is_retried
 from weft.store.postgres_rows import Admitted, insert, look_up
@@ -183,7 +183,9 @@ async def _alone(connection: Connection, wish: Wish) -> list[Admitted]:
     except asyncpg.PostgresError as error:
         if is_retried(error):
             raise
-        wish.outcome = failure(error, "storing an append")
+        is_taken = isinstance(error, asyncpg.UniqueViolationError)
+        refusal = f"the database refuses the append: {error}"
+        wish.outcome = Conflict(refusal) if is_taken else StoreError(refusal, cause=error)
         return []
     return admitted
 

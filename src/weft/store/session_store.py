@@ -241,8 +241,8 @@ class SessionStore(Protocol):
         """
         ...
 
-    async def drop_session(self, session_id: str) -> None:
-        """Remove a session for good. `weft.store.purge` is the way to call it."""
+    async def drop_session(self, session_id: str, *, expected_tail: str | None = None) -> None:
+        """Remove a session for good, if its tail is the expected one. `weft.store.purge` is the way to call it."""
         ...
 
     async def close(self) -> None:

@@ -24,7 +24,7 @@ from weft.edge import Edge
 from weft.entries import Entry, SessionHeader
 from weft.errors import StoreError
 from weft.store import sqlite_rows as rows
-from weft.store.admission import admit, make_draft, renewed_lease, taken_lease
+from weft.store.admission import admit, check_drop, invalid, make_draft, renewed_lease, taken_lease
 from weft.store.file_locks import Guard, TurnLock
 from weft.store.follow import Watch, follow
 from weft.store.session_store import EMPTY_HEADER, Finding, Hit, Lease, Page, Place, Tail, Totals, next_entries
@@ -199,9 +199,10 @@ class SqliteStore:
             return await self._read(inspect_store)
         return await self._read(inspect_session, session_id)
 
-    async def drop_session(self, session_id: str) -> None:
+    async def drop_session(self, session_id: str, *, expected_tail: str | None = None) -> None:
         def work() -> None:
-            number = rows.must_find(self._connection, session_id).number
+            number, tail, _ = rows.must_find(self._connection, session_id)
+            check_drop(tail, expected_tail)
             self._connection.pragma("secure_delete", "ON")
             self._must_clean = True
             rows.drop(self._connection, number)
@@ -311,5 +312,7 @@ def _as_store_error(path: Path) -> Iterator[None]:
         yield
     except apsw.Error as error:
         raise store_error(path, error) from error
+    except UnicodeEncodeError as error:  # an id with half a surrogate pair
+        raise invalid(f"not text: {error}", error) from error
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror or error}", cause=error) from error

@@ -23,13 +23,16 @@ _IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"),
 _HEAD_SHARE = 2 / 3  # of a cut text; errors and totals stand at the end, so that is kept too
 
 
-class ToolOutput(msgspec.Struct, frozen=True):
-    """What a tool returns when it has more to say than content."""
-
-    content: Any
+class _OutputDetails(msgspec.Struct, frozen=True, kw_only=True):
     title: str | None = None
     metadata: dict[str, Any] | None = None
     is_error: bool = False
+
+
+class ToolOutput(_OutputDetails, frozen=True):
+    """What a tool returns when it has more to say than content."""
+
+    content: Any
 
 
 def output_of(value: Any) -> ToolOutput:

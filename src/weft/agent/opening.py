@@ -1,0 +1,119 @@
+"""How a run begins: the session is there, its lease is held, its entries are read, and a `run_started` is durable.
+
+All of it comes before the first model call, so a second writer gets its `Conflict` before anything is paid for: by the
+lease while another run works, by the expected tail if it was quicker.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Protocol
+
+from weft.agent.answering import Answering
+from weft.agent.ledger import Ledger
+from weft.agent.progress import Progress
+from weft.agent.recovery import closing_facts
+from weft.agent.setup import ref_of
+from weft.agent.view import SessionView, ensure_session
+from weft.agent.work import Work
+from weft.entries import Fact, ModelChange, RunStarted, RuntimeInit
+from weft.errors import Conflict, StoreError
+from weft.messages import Message, ModelRef
+from weft.store.session_store import Lease, SessionStore
+
+__all__ = ["Views", "begin", "is_over", "opened_view"]
+
+
+class Views(Protocol):
+    """The views that an agent keeps."""
+
+    def take(self, session_id: str) -> SessionView | None:
+        """The session's view, which from now on belongs to the caller."""
+
+    def put(self, view: SessionView) -> None:
+        """Keep a view."""
+
+
+async def opened_view(
+    store: SessionStore, views: Views, session_id: str, *, owner: str, lease_s: float, create: bool, takeover: bool
+) -> tuple[SessionView, Lease]:
+    """The session as it is now, and the right to write to it."""
+    if create:
+        await ensure_session(store, session_id)
+    try:
+        lease = await store.acquire_lease(session_id, owner, lease_s)
+    except Conflict:
+        if not takeover:
+            raise
+        lease = await _taken_over(store, session_id, owner, lease_s)
+    try:
+        view = views.take(session_id)
+        if view is None or not await view.refresh(store):
+            view = await SessionView.load(store, session_id)
+    except BaseException:
+        await released(store, lease)
+        raise
+    return view, lease
+
+
+async def _taken_over(store: SessionStore, session_id: str, owner: str, lease_s: float) -> Lease:
+    """The lease of a run whose process is gone. It was held in the name of the run's last `run_started`; whoever takes
+    it in that name fences the old holder out, should it still live."""
+    view = await SessionView.load(store, session_id)
+    if view.progress.stint is None:
+        raise Conflict(f"session {session_id!r} is held by somebody who has not started a run")
+    await store.release_lease(await store.acquire_lease(session_id, view.progress.stint, lease_s))
+    return await store.acquire_lease(session_id, owner, lease_s)
+
+
+async def released(store: SessionStore, lease: Lease) -> None:
+    """The lease given back, also by a task that is being cancelled."""
+    with suppress(StoreError):
+        await asyncio.shield(store.release_lease(lease))
+
+
+def is_over(progress: Progress) -> bool:
+    """Whether there is nothing to go on with: the last run ended and left no question open."""
+    asked = progress.last is not None and progress.last.role == "user"
+    return progress.run_id is None and not progress.open_calls and not asked
+
+
+async def begin(
+    work: Work, store: SessionStore, lease: Lease, prompt: Message | None, *, head: str | None
+) -> Answering:
+    """Make the run's first facts durable; `Conflict` if another was quicker."""
+    setup = work.setup
+    if head is not None:
+        work.view = await SessionView.load(store, work.view.session_id, head)
+    info = await setup.info(work.model)
+    work.context_window = info.context_window
+    work.ledger = Ledger(store, work.view, lease, work.run_id, ttl_s=setup.lease_s, told=work.tell_entry)
+    model, previous = ref_of(info), work.progress.model
+    switched = previous is not None and previous != model
+    facts: list[Fact] = [_run_started(work, model)]
+    if switched:
+        facts.append(ModelChange(model, previous))
+    facts += await _runtime_facts(work)
+    before: list[tuple[str | None, list[Fact]]] = []
+    if prompt is not None:
+        before = [(work.progress.run_id, closing_facts(work.progress))]
+        facts.append(prompt)
+    await work.ledger.open(before, facts)
+    return Answering(work, switched_from=previous if switched else None)
+
+
+def _run_started(work: Work, model: ModelRef) -> RunStarted:
+    setup = work.setup
+    config = work.model.get_config()
+    return RunStarted(agent=setup.name, model=model, config=config, tools=tuple(spec.name for spec in work.specs))
+
+
+async def _runtime_facts(work: Work) -> list[Fact]:
+    runtime = work.setup.runtime
+    if runtime is None:
+        return []
+    if runtime.status == "closed":
+        await runtime.connect()
+    hints = runtime.get_hints()
+    work.hints = (hints,) if hints else ()
+    fact = RuntimeInit(runtime.name, await runtime.get_init_data())
+    return [] if fact == work.progress.runtime else [fact]
