@@ -45,7 +45,7 @@ cover: .venv/ready
 
 #: make bench    every measurement in bench/
 bench: .venv/ready
-	@set -e; for file in $(BENCHES); do echo "== $$file"; $(BIN)/python $$file; done
+	@set -e; for file in $(BENCHES:bench/%.py=%); do echo "== bench/$$file.py"; $(BIN)/python -m bench.$$file; done
 
 #: make bench-peers  Weft beside other libraries, each in an environment of its own in .venv-peers
 .PHONY: bench-peers

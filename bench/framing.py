@@ -6,8 +6,7 @@ The second part shows that the work is linear: eight times the bytes take eight 
 import time
 from collections.abc import Callable
 
-from _streams import stream
-
+from bench._streams import stream
 from weft.decode.framing import AwsEventStream, Framing, JsonArray, Lines, ServerSentEvents
 
 EVENTS = 8000

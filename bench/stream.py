@@ -5,7 +5,7 @@
 (c) Weft over HTTP: the same through `weft.model(...)` from a server in another process on 127.0.0.1.
 
 Then (b) for 500 to 32,000 events, which must stay flat, and 200 streams at once in one process.
-Run it with `make bench` or `python bench/stream.py`. All numbers are microseconds of this process's CPU per event.
+Run it with `make bench` or `python -m bench.stream`. All numbers are microseconds of this process's CPU per event.
 """
 
 import asyncio
@@ -18,8 +18,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from _streams import CONTENTS, FORMATS, stream
-
+from bench._streams import CONTENTS, FORMATS, stream
 from weft.assembler import MessageAssembler
 from weft.contract import Contract
 from weft.decode import decoder

@@ -1,7 +1,7 @@
 """Is a session whole? What `weft sessions fsck` asks of any store, and the mending that an append can do.
 
-`check` reads everything and changes nothing. `repair` puts aside what a crash left half-written and appends a result for
-each call that has none; nothing that is stored is ever rewritten.
+`check` reads everything and changes nothing. `repair` puts aside what a crash left half-written and appends a result
+for each call that has none; nothing that is stored is ever rewritten.
 """
 
 from collections.abc import Iterator

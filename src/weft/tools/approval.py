@@ -75,7 +75,9 @@ def by_definition(call: ToolCall, definition: ToolDefinition) -> bool | str:
     return declared(call.arguments) if callable(declared) else declared
 
 
-def by_tool(rules: Mapping[str, Literal["never", "always"]], otherwise: ApprovalPolicy = by_definition) -> ApprovalPolicy:
+def by_tool(
+    rules: Mapping[str, Literal["never", "always"]], otherwise: ApprovalPolicy = by_definition
+) -> ApprovalPolicy:
     """A rule for each tool that is named, and another policy for the rest."""
 
     def policy(call: ToolCall, definition: ToolDefinition) -> bool | str:

@@ -47,6 +47,9 @@ async def attempt(
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({work, stopping}, timeout=timeout_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        work.cancel()
+        raise
     finally:
         stopping.cancel()
         context.end()

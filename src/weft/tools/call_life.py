@@ -5,14 +5,13 @@ has its result takes no further step.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from weft.document_parts import Pending, Running, ToolState
-from weft.entries import ApprovalDecided, ApprovalRequired, Fact, ToolProgress, ToolStarted
+from weft.entries import ApprovalDecided, ApprovalRequired, ToolProgress, ToolStarted
 from weft.errors import ErrorCode, ToolError
 from weft.messages import tool_message
 from weft.parts import Span, ToolCall, ToolResult
@@ -25,69 +24,20 @@ from weft.tool_state import (
     running_to_completed,
     running_to_error,
 )
-from weft.tools.approval import Decision, counts_for, decided_fact, required_reason
+from weft.tools.approval import Decision, arguments_digest, counts_for, decided_fact, required_reason
 from weft.tools.attempt import Ending, attempt
 from weft.tools.call_history import CallHistory
 from weft.tools.definition import ToolDefinition
 from weft.tools.output import error_result, limited, output_of
+from weft.tools.round import Round
 from weft.tools.storable import storable_text
 from weft.tools.tool_context import ToolContext
 
-if TYPE_CHECKING:
-    from weft.tools.executor import ToolExecutor
+__all__ = ["CallLife"]
 
-__all__ = ["AfterTool", "BeforeTool", "CallLife", "Round", "WriteFailed"]
-
-BeforeTool = Callable[[ToolCall], Awaitable[ToolCall | ToolResult | None]]
-AfterTool = Callable[[ToolCall, ToolResult], Awaitable[ToolResult]]
-
+T = TypeVar("T")
 _MAX_ERROR_CHARS = 4_000  # of an exception's text: some carry a whole page
 _EVENTS = {ErrorCode.TOOL_TIMEOUT: "time_out", ErrorCode.TOOL_ABORTED: "abort", ErrorCode.TOOL_INTERRUPTED: "abort"}
-
-
-class WriteFailed(Exception):
-    """A fact could not be recorded; the round holds the cause."""
-
-
-class Round:
-    """What the calls of one `ToolExecutor.run` share."""
-
-    def __init__(
-        self,
-        rules: "ToolExecutor",
-        record: Callable[[Fact], Awaitable[None]],
-        run_id: str,
-        session_id: str,
-        on_change: Callable[[str, ToolState], None] | None,
-    ) -> None:
-        self.rules = rules
-        self.run_id = run_id
-        self.session_id = session_id
-        self.stop = asyncio.Event()
-        self.aborted = False
-        self.failure: BaseException | None = None
-        self._record = record
-        self._on_change = on_change
-
-    async def record(self, fact: Fact) -> None:
-        """Make the fact durable; the first one that fails is the last one that is tried."""
-        if self.failure is not None:
-            raise WriteFailed
-        try:
-            await self._record(fact)
-        except BaseException as error:
-            self.fail(error)
-            raise WriteFailed from error
-
-    def fail(self, error: BaseException) -> None:
-        """Stop the round; `error` is what its caller gets."""
-        self.failure = self.failure or error
-        self.stop.set()
-
-    def changed(self, tool_call_id: str, state: ToolState) -> None:
-        """Tell whoever watches."""
-        if self._on_change is not None:
-            self._on_change(tool_call_id, state)
 
 
 class CallLife:
@@ -99,7 +49,7 @@ class CallLife:
         self.call = call
         self.result: ToolResult | None = None
         self.definition: ToolDefinition | None = round.rules.registry.get(call.tool_name)
-        self.state: ToolState = create_pending(call.arguments, call.raw_args_text or "")
+        self.state: ToolState = create_pending(call.arguments, _raw(call))
         self._round = round
         self._rules = round.rules
         self._history = history
@@ -118,12 +68,21 @@ class CallLife:
         assert self.definition is not None
         if not await self._passes_hook():
             return None
-        try:
-            self._values = self.definition.read_arguments(self.call.arguments)
-        except ToolError as error:
-            return await self._fail(error.code, _bad_arguments(self.call, error))
-        await self._ask()
+        if await self._reads(""):
+            await self._ask()
         return None
+
+    async def _reads(self, preamble: str) -> bool:
+        """Whether the tool can take the arguments; if not, the model is told why."""
+        assert self.definition is not None
+        try:
+            arguments_digest(self.call.arguments)
+            self._values = self.definition.read_arguments(self.call.arguments)
+        except Exception as error:  # noqa: BLE001 - a definition may bring its own reader, which is anyone's code
+            text = f"the arguments of {self.call.tool_name!r} are not right: {_told(error)}"
+            await self._fail(ErrorCode.TOOL_BAD_ARGUMENTS, f"{preamble}{text}")
+            return False
+        return True
 
     def _refusal(self) -> tuple[ErrorCode, str] | None:
         name, definition = self.call.tool_name, self.definition
@@ -146,10 +105,13 @@ class CallLife:
     async def _passes_hook(self) -> bool:
         if self._rules.before is None:
             return True
-        try:
-            answer = await self._rules.before(self.call)
-        except Exception as error:  # noqa: BLE001 - a hook is anyone's code; the model is told
-            await self._fail(ErrorCode.TOOL_NOT_RUN, f"the hook before the tool failed: {_told(error)}")
+        hook = await self._round.unless_stopped(self._rules.before(self.call), seconds=self._rules.timeout_ms / 1000)
+        if self._round.stop.is_set() and hook is None:
+            await self._fail(ErrorCode.TOOL_ABORTED, "aborted before it started")
+            return False
+        answer = _hooked(hook)
+        if isinstance(answer, str):
+            await self._fail(ErrorCode.TOOL_NOT_RUN, f"the hook before the tool {answer}")
             return False
         match answer:
             case ToolCall():
@@ -203,17 +165,9 @@ class CallLife:
             return Decision("expire", reason="nobody decided in time")
         if self._rules.approver is None:
             return None
-        asking = asyncio.create_task(self._rules.approver.decide(request))
-        stopping = asyncio.create_task(self._round.stop.wait())
-        await asyncio.wait({asking, stopping}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if asking.done() and not asking.cancelled():
-            error = asking.exception()
-            return asking.result() if error is None else Decision("deny", reason=f"nobody could ask: {_told(error)}")
-        asking.cancel()
-        await asyncio.wait({asking}, timeout=self._rules.grace_ms / 1000)
-        if asking.done() and not asking.cancelled():
-            asking.exception()  # too late to matter
+        asking = await self._round.unless_stopped(self._rules.approver.decide(request), seconds=left)
+        if asking is not None:
+            return _answer(asking)
         if self._round.stop.is_set():
             await self._fail(ErrorCode.TOOL_ABORTED, "aborted while it waited for approval")
             return None
@@ -247,16 +201,10 @@ class CallLife:
         return False
 
     async def _takes(self, arguments: dict[str, Any]) -> bool:
-        """Run with what the human wrote instead, if the tool can."""
-        assert self.definition is not None
+        """Whether the call can run with what the human wrote instead."""
         self.call = msgspec.structs.replace(self.call, arguments=arguments)
         self._modified = True
-        try:
-            self._values = self.definition.read_arguments(arguments)
-        except ToolError as error:
-            await self._fail(error.code, f"a human changed the arguments: {_bad_arguments(self.call, error)}")
-            return False
-        return True
+        return await self._reads("a human changed the arguments, and now ")
 
     # -- running
 
@@ -380,12 +328,23 @@ class CallLife:
     async def _after_hook(self, result: ToolResult) -> ToolResult:
         if self._rules.after is None:
             return result
-        try:
-            changed = await self._rules.after(self.call, result)
-        except Exception as error:  # noqa: BLE001 - a hook is anyone's code; the model is told
-            text = f"the hook after the tool failed: {_told(error)}"
+        seconds = self._rules.timeout_ms / 1000
+        hook = await self._round.unless_stopped(self._rules.after(self.call, result), seconds=seconds, patient=True)
+        answer = _hooked(hook)
+        if isinstance(answer, str):  # the hook may have been there to hide something: without it nothing is shown
+            text = f"the hook after the tool {answer}"
             return error_result(self.call.tool_call_id, ErrorCode.TOOL_FAILED, text)
-        return msgspec.structs.replace(changed, tool_call_id=self.call.tool_call_id)
+        return msgspec.structs.replace(answer, tool_call_id=self.call.tool_call_id)
+
+
+def _hooked(hook: "asyncio.Task[T] | None") -> T | str:
+    """What the hook gave, or how it went wrong."""
+    if hook is None:
+        return "did not end in time"
+    if hook.cancelled():
+        return "cancelled itself"
+    error = hook.exception()
+    return hook.result() if error is None else f"failed: {_told(error)}"
 
 
 def _worth_another_try(ending: Ending, definition: ToolDefinition) -> bool:
@@ -405,5 +364,12 @@ def _told(error: BaseException) -> str:
     return storable_text(text if len(text) <= _MAX_ERROR_CHARS else f"{text[:_MAX_ERROR_CHARS]} [...]")
 
 
-def _bad_arguments(call: ToolCall, error: ToolError) -> str:
-    return f"the arguments of {call.tool_name!r} are not right: {error.message}. Mend them and call again."
+def _answer(asking: "asyncio.Task[Decision]") -> Decision:
+    if asking.cancelled():
+        return Decision("deny", reason="the approver was cancelled")
+    error = asking.exception()
+    return asking.result() if error is None else Decision("deny", reason=f"nobody could be asked: {_told(error)}")
+
+
+def _raw(call: ToolCall) -> str:
+    return msgspec.json.encode(call.arguments).decode() if call.raw_args_text is None else call.raw_args_text

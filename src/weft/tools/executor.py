@@ -22,13 +22,15 @@ from weft.errors import ErrorCode
 from weft.parts import ToolCall, ToolResult
 from weft.tools.approval import ApprovalPolicy, Approver, by_definition
 from weft.tools.call_history import CallHistory
-from weft.tools.call_life import AfterTool, BeforeTool, CallLife, Round, WriteFailed
+from weft.tools.call_life import CallLife
 from weft.tools.registry import ToolRegistry
+from weft.tools.round import AfterTool, BeforeTool, Round, Rules, WriteFailed
 
 __all__ = ["ToolExecutor", "ToolRound"]
 
 TIMEOUT_MS = 60_000  # for a tool that declares none
 _RECORDING_MS = 5_000  # how long results may take to be stored after a cancellation
+_GRACES = 3  # a tool, the hook after it and an approver may each use one up
 _NO_HISTORIES: Mapping[str, CallHistory] = {}
 _NONE_REFUSED: Mapping[str, tuple[ErrorCode, str]] = {}
 
@@ -61,19 +63,21 @@ class ToolExecutor:
         before: BeforeTool | None = None,
         after: AfterTool | None = None,
     ) -> None:
-        self.registry = registry
-        self.edge = edge or Edge()
-        self.agent = agent
-        self.runtime = runtime
-        self.max_parallel = max_parallel
-        self.timeout_ms = timeout_ms
-        self.grace_ms = grace_ms
-        self.retry_delay_ms = retry_delay_ms
-        self.approval = approval
-        self.approver = approver
-        self.approval_timeout_ms = approval_timeout_ms
-        self.before = before
-        self.after = after
+        self._rules = Rules(
+            registry=registry,
+            edge=edge or Edge(),
+            agent=agent,
+            runtime=runtime,
+            max_parallel=max_parallel,
+            timeout_ms=timeout_ms,
+            grace_ms=grace_ms,
+            retry_delay_ms=retry_delay_ms,
+            approval=approval,
+            approver=approver,
+            approval_timeout_ms=approval_timeout_ms,
+            before=before,
+            after=after,
+        )
 
     async def run(
         self,
@@ -88,7 +92,7 @@ class ToolExecutor:
         on_change: Callable[[str, ToolState], None] | None = None,
     ) -> ToolRound:
         """A result for every call, except those that wait for a human. Raises what `record` raised."""
-        round = Round(self, record, run_id, session_id, on_change)
+        round = Round(self._rules, record, run_id, session_id, on_change)
         lives = [
             CallLife(round, call, histories.get(call.tool_call_id, CallHistory()), refused.get(call.tool_call_id))
             for call in calls
@@ -99,7 +103,7 @@ class ToolExecutor:
             await asyncio.shield(work)
         except asyncio.CancelledError:
             round.stop.set()
-            await _settled(work, (self.grace_ms + _RECORDING_MS) / 1000)
+            await _settled(work, (_GRACES * self._rules.grace_ms + _RECORDING_MS) / 1000)
             raise
         return ToolRound(
             results=tuple(life.result for life in lives if life.result is not None),

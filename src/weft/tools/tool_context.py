@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.entries import ToolProgress
 from weft.errors import ErrorCode, ToolError
-from weft.tools.storable import storable_text
+from weft.tools.storable import storable_object, storable_text
 
 __all__ = ["ToolContext"]
 
@@ -73,6 +73,8 @@ class ToolContext:
         """Say how far the tool is; it is stored when this returns. `ToolError` once the call is over."""
         if self.cancelled:
             raise ToolError("the call is over", code=ErrorCode.TOOL_ABORTED)
+        if not storable_object(metadata):
+            raise ToolError("the metadata of progress is not JSON")
         if self._record is not None:
             title = None if title is None else storable_text(title)
             await self._record(

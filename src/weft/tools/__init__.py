@@ -1,0 +1,46 @@
+"""Tools: what an agent may do, how it is done, and who must be asked first.
+
+`@tool` makes a tool of a typed function, `ToolRegistry` holds them, `ToolExecutor` runs the calls of an answer and leaves a
+result for each. `LocalRuntime` with `file_tools` gives an agent a directory to work in.
+"""
+
+from weft.tools.approval import (
+    ApprovalPolicy,
+    Approver,
+    Decision,
+    always,
+    arguments_digest,
+    by_definition,
+    by_tool,
+    decided_fact,
+    never,
+)
+from weft.tools.call_history import CallFold, CallHistory
+from weft.tools.definition import Tool, ToolDefinition, tool
+from weft.tools.executor import ToolExecutor, ToolRound
+from weft.tools.output import ToolOutput, error_result
+from weft.tools.registry import ToolRegistry
+from weft.tools.tool_context import ToolContext
+
+__all__ = [
+    "ApprovalPolicy",
+    "Approver",
+    "CallFold",
+    "CallHistory",
+    "Decision",
+    "Tool",
+    "ToolContext",
+    "ToolDefinition",
+    "ToolExecutor",
+    "ToolOutput",
+    "ToolRegistry",
+    "ToolRound",
+    "always",
+    "arguments_digest",
+    "by_definition",
+    "by_tool",
+    "decided_fact",
+    "error_result",
+    "never",
+    "tool",
+]
