@@ -85,15 +85,15 @@ async def _tail(store: PostgresStore, session_id: str) -> Tail:
 # -- the killer
 
 
-def crash(cluster: Cluster, kills: int, seed: int, query: str = "") -> Report:
-    """Kill this many times; `query` goes to the writer's address."""
+def crash(cluster: Cluster, kills: int, seed: int, query: str = "", first: int = 0) -> Report:
+    """Kill this many times; `query` goes to the address, `first` is which of the three ways comes first."""
     report, chance = Report(), random.Random(seed)
     known: dict[tuple[str, int], str] = {}
     for number in range(kills):
         writer = _start_writer(f"{cluster.url}{query}")
         _wait_for_first(writer)
         time.sleep(chance.uniform(0, 0.4))
-        how = ("writer", "server", "both")[number % 3]
+        how = ("writer", "server", "both")[(first + number) % 3]
         if how != "writer":
             cluster.kill()
         if how == "server":
@@ -107,7 +107,7 @@ def crash(cluster: Cluster, kills: int, seed: int, query: str = "") -> Report:
             known[session_id, int(seq)] = digest
         report.kills += 1
         report.acknowledged = len(known)
-        asyncio.run(_verify(cluster.url, known, report))
+        asyncio.run(_verify(f"{cluster.url}{query}", known, report))
     return report
 
 

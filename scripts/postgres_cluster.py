@@ -22,6 +22,7 @@ max_connections = 50
 shared_buffers = 16MB
 unix_socket_directories = '{folder}'
 wal_writer_delay = 10s  # what was not synced at its commit is not synced by chance soon after
+wal_writer_flush_after = 1GB
 """
 
 

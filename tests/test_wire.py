@@ -456,3 +456,10 @@ def test_an_enum_within_free_json_is_its_value() -> None:
         "name": "n",
         "data": {"code": "timeout", "pair": [1, 2]},
     }
+
+
+def test_beside_kind_and_payload_a_part_has_no_key() -> None:
+    """000-3.2.1: there is no place to keep a third key, and dropping it would be a loss that nobody sees."""
+    with pytest.raises(PartValidationError) as caught:
+        load(Part, {"kind": "text", "payload": {"text": "a"}, "id": "p1"})
+    assert caught.value.path == "$.id"

@@ -11,10 +11,11 @@ import os
 import platform
 import sys
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any
 
 from bench.peers import stores, streams
-from bench.peers.environments import ROOT, versions
+from bench.peers.environments import ROOT, WEFT, versions
 from bench.stream import EVENTS
 
 RESULT = ROOT / "bench" / "results" / "peers.json"
@@ -28,9 +29,16 @@ def main(chosen: set[str]) -> None:
     names = chosen or known
     result: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()},
-        "versions": {peer.name: versions(peer.name, peer.packages) for peer in peers if peer.name in names},
+        "machine": {
+            "cores": os.cpu_count(),
+            "kind": f"{platform.system()} {platform.machine()}",
+            "python": platform.python_version(),
+        },
+        "versions": {WEFT: {package: version(package) for package in ("weft", "msgspec", "aiohttp", "apsw")}},
     }
+    for peer in peers:
+        if peer.name in names:
+            result["versions"].setdefault(peer.name, {}).update(versions(peer.name, peer.packages))
     print(f"CPU microseconds per event of a stream of {EVENTS:,} events over loopback HTTP (times Weft's)")
     print("- is a format that the peer does not speak\n")
     result["streams"] = streams.measured(names)

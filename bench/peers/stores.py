@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from bench.peers.environments import HOME, WEFT, CannotRun, run
 
 TURNS = 1000
+ROUNDS = 3  # of which the best counts: others may be using the disk
+ENOUGH_SECONDS = 20.0  # a store this slow needs no further rounds
 
 
 class StorePeer(NamedTuple):
@@ -41,17 +43,27 @@ def measured(names: set[str]) -> list[Result]:
 
 
 def _result(name: str) -> Result:
+    rounds: list[Result] = []
+    try:
+        while len(rounds) < ROUNDS and sum(result["write_seconds"] for result in rounds) < ENOUGH_SECONDS:
+            rounds.append(_round(name))
+    except CannotRun as fault:
+        return {"peer": name, "fault": str(fault)}
+    best = {field: min(result[field] for result in rounds) for field, _, _ in COLUMNS}
+    return {"peer": name, **rounds[0], **best, "rounds": len(rounds)}
+
+
+def _round(name: str) -> Result:
     # Beside the environments, not in the system's temporary folder, which may be memory and make fsync free.
     folder = HOME / f"store-of-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
         (line,) = run(name, "store", folder, TURNS)
-    except CannotRun as fault:
-        return {"peer": name, "fault": str(fault)}
     finally:
         shutil.rmtree(folder)
-    return {"peer": name, **json.loads(line)}
+    result: Result = json.loads(line)
+    return result
 
 
 def table(results: list[Result]) -> str:

@@ -42,25 +42,25 @@ def measured(names: set[str]) -> list[Result]:
     A fault of Weft is no result: it raises `CannotRun`.
     """
     with _server() as address:
-        results = _results(WEFT, 1, address)
+        results = _results(WEFT, address)
         if faults := [result["fault"] for result in results if "fault" in result]:
             raise CannotRun(f"Weft itself: {faults[0]}")
         weft = {(result["format"], result["content"]): result["microseconds"] for result in results}
         for peer in PEERS:
             if peer.name in names:
-                results += _results(peer.name, peer.target, address)
+                results += [{**result, "target": peer.target} for result in _results(peer.name, address)]
     for result in results:
         if "microseconds" in result:
             result["ratio"] = round(result["microseconds"] / weft[result["format"], result["content"]], 1)
     return results
 
 
-def _results(name: str, target: int, address: str) -> list[Result]:
+def _results(name: str, address: str) -> list[Result]:
     try:
         lines = run(name, "stream", address, EVENTS, ROUNDS)
     except CannotRun as fault:
         return [{"peer": name, "way": "", "fault": str(fault)}]
-    return [{"peer": name, "target": target, **_checked(json.loads(line))} for line in lines]
+    return [{"peer": name, **_checked(json.loads(line))} for line in lines]
 
 
 def _checked(line: Result) -> Result:

@@ -226,9 +226,11 @@ def test_half_a_character_anywhere_else_is_replaced() -> None:
     emitter.text("lone \ude00 half")
     emitter.open_call(0, "f", provider_id="c", executed_by="provider", continuation={"\ud83d": ["\ud83d", 1]})
     emitter.close_call(0, result=(Text("\ud83d"),))
+    emitter.fail(ErrorCode.OVERLOADED, "\ud83d")
     assert emitter.take() == [
         Start("m\ufffd", "r", provider="p"),
         TextDelta("lone \ufffd half"),
         ToolCallStart("c", "f", executed_by="provider", continuation={"\ufffd": ["\ufffd", 1]}),
         ToolCallEnd("c", result=(Text("\ufffd"),)),
+        Failed(ErrorCode.OVERLOADED, "\ufffd", retryable=True),
     ]

@@ -399,6 +399,8 @@ def test_arguments_over_the_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(openai_chat, "LIMIT", 10)
     failed = failure_of(call(0, "f", "12345", id="a"), call(0, None, "678901"), say("x"))
     assert failed.error_code is ErrorCode.STREAM_TOO_LARGE
+    legacy = chunk({"function_call": {"name": "f", "arguments": "12345678901"}})
+    assert failure_of(legacy).error_code is ErrorCode.STREAM_TOO_LARGE
 
 
 # -- thinking

@@ -1,5 +1,6 @@
 """The store under test, once for each kind."""
 
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -15,6 +16,17 @@ def postgres_schemas() -> Iterator[None]:
     """Those that tests made on the PostgreSQL server go when all tests are done."""
     yield
     postgres_server.drop_schemas()
+
+
+@pytest.fixture
+def fast_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one, for tests that open hundreds of stores and pull no plugs."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir():
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(params=KINDS)

@@ -57,7 +57,7 @@ async def _connect_once() -> None:
 
 
 async def _drop() -> None:
-    connection = await asyncpg.connect(SERVER, timeout=5)
+    connection = await asyncpg.connect(SERVER, timeout=5, server_settings={"synchronous_commit": "off"})
     names = await connection.fetch("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)", PREFIX)
     for record in names:  # one by one: each takes a lock for every table
         await connection.execute(f"DROP SCHEMA {record['nspname']} CASCADE")

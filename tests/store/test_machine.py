@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 from msgspec.structs import replace
 
-from tests.store.stores import KEPT, KINDS, counting_edge, opener
+from tests.store.stores import KEPT, KINDS, Open, counting_edge, opener
 from weft import wire
 from weft.entries import Custom, Entry, Fact, Redaction, SessionHeader, branch, heads
 from weft.errors import Conflict
@@ -30,8 +30,9 @@ FACTS: st.SearchStrategy[Fact] = st.one_of(
     st.sampled_from("abc").map(lambda call: assistant(ToolCall(call, "clock", {}))),
     st.sampled_from("abc").map(lambda call: tool_message(ToolResult(call, "noon"))),
     st.dictionaries(st.sampled_from(["$blob", "$$blob", "x"]), st.text(max_size=5)).map(lambda data: Custom("x", data)),
-    st.just(user("y" * 70_000)),
+    st.just(Custom("long", {})),  # becomes `LONG` where it is appended, so that failures stay readable
 )
+LONG = Custom("long", {"text": "y" * 70_000})
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -45,12 +46,15 @@ class StoreMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.folder = Path(tempfile.mkdtemp())
         self.edge = counting_edge()
-        self.open = opener(self.kind, self.folder, self.edge)
-        self.store: SessionStore = self.run(self.open())
+        self.open: Open = opener(self.kind, self.folder, self.edge)
+        self.store: SessionStore = self.run(self.opened())
         self.model: dict[str, list[Entry]] = {}
 
-    def run(self, work: Coroutine[Any, Any, T] | Any) -> T:
-        return self.loop.run_until_complete(work)  # type: ignore[no-any-return]
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+    async def opened(self) -> SessionStore:
+        return await self.open()
 
     def teardown(self) -> None:
         self.run(self.store.close())
@@ -60,10 +64,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize(target=sessions)
     def first_session(self) -> str:
-        return self.create()
+        return self.created()
 
     @rule(target=sessions)
     def create(self) -> str:
+        return self.created()
+
+    def created(self) -> str:
         header = self.run(self.store.create_session(f"s/{len(self.model)}", SessionHeader(title="T")))
         self.model[header.session_id] = [header]
         return header.session_id
@@ -85,6 +92,7 @@ class StoreMachine(RuleBasedStateMachine):
     def made(self, session_id: str, facts: list[Fact], parent: int = -1) -> tuple[Entry, ...]:
         known = self.model[session_id]
         tail = Tail(known[-1].id, known[-1].seq)
+        facts = [LONG if fact == Custom("long", {}) else fact for fact in facts]
         return next_entries(session_id, tail, facts, self.edge, parent_id=known[parent].id)
 
     @rule(session_id=sessions, facts=st.lists(FACTS, min_size=1, max_size=3))
@@ -149,13 +157,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(target=sessions)
     def create_after_a_drop(self) -> Any:
-        return self.create() if sum(map(bool, self.model.values())) < 2 else multiple()
+        return self.created() if sum(map(bool, self.model.values())) < 2 else multiple()
 
     @rule()
     def reopen(self) -> None:
         if self.kind in KEPT:
             self.run(self.store.close())
-            self.store = self.run(self.open())
+            self.store = self.run(self.opened())
 
     @invariant()
     def agrees_with_the_lists(self) -> None:
@@ -176,4 +184,5 @@ def _machine(kind: str) -> Any:
     return case
 
 
-TestMemory, TestJsonl, TestSqlite = map(_machine, KINDS)
+for _kind in KINDS:
+    globals()[f"Test{_kind.title()}"] = _machine(_kind)

@@ -4,7 +4,7 @@ Each is a coroutine function and may change what it is given by returning anothe
 hook raises ends the run as failed and reaches the caller.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from msgspec import Struct
@@ -35,5 +35,6 @@ class Hooks(Struct, frozen=True, kw_only=True):
 
     before_model: Callable[[ModelRequest], Awaitable[ModelRequest | None]] | None = None
     after_model: Callable[[Message], Awaitable[Message | None]] | None = None  # before the answer becomes a fact
-    before_tool: Callable[[ToolCall], Awaitable[ToolCall | ToolResult | None]] | None = None  # a result: it is not run
-    after_tool: Callable[[ToolCall, ToolResult], Awaitable[ToolResult]] | None = None
+    # what it gives as a result stands for the call, which is not run
+    before_tool: Callable[[ToolCall], Coroutine[Any, Any, ToolCall | ToolResult | None]] | None = None
+    after_tool: Callable[[ToolCall, ToolResult], Coroutine[Any, Any, ToolResult]] | None = None

@@ -9,7 +9,7 @@ first three every call has its result and a `run_ended` is durable before the ca
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from weft.agent.inbox import Inbox
 from weft.agent.progress import OpenCall
 from weft.agent.recovery import stopped_results
 from weft.agent.rounds import executor_for, run_round
+from weft.agent.view import SessionView
 from weft.agent.work import RunFailed, Work
 from weft.deltas import Failed
 from weft.entries import ApprovalRequired, Fact, RunEnded
@@ -50,14 +51,17 @@ class Ending(NamedTuple):
 class Loop:
     """One run, from its first model call to its end."""
 
-    def __init__(self, work: Work, answering: Answering, inbox: Inbox) -> None:
+    def __init__(self, work: Work, answering: Answering, inbox: Inbox, *, keep: Callable[[SessionView], None]) -> None:
+        """`keep` takes the session's view when the run is over and it is known to be right."""
         self._work = work
+        self._keep = keep
         self._answering = answering
         self._inbox = inbox
         self._executor = executor_for(work)
         self._output_retries = _OUTPUT_RETRIES
         self._task: asyncio.Task[Any] | None = None
         self._stop: Ending | None = None
+        self._has_cancelled = False
         self._is_ending = False
 
     def stop(self, ending: Ending) -> None:
@@ -65,7 +69,11 @@ class Loop:
         if self._stop is None and not self._is_ending:
             self._stop = ending
             if self._task is not None:
-                self._task.cancel()
+                self._has_cancelled = self._task.cancel()
+
+    def snapshot(self) -> Message | None:
+        """The answer so far, while the model speaks."""
+        return self._answering.snapshot()
 
     async def drive(self) -> RunResult:
         """Work until the end. Raises `StoreError`, what a user's code raised, and `CancelledError`; a model's failure
@@ -75,10 +83,9 @@ class Loop:
         cancelled_before = task.cancelling()
         timer = self._start_timer()
         error: BaseException | None = None
+        self._enter()
         try:
-            if self._stop is not None:
-                task.cancel()
-            ending = await self._turns()
+            ending = self._stop or await self._turns()
         except asyncio.CancelledError as cancelled:
             ending = self._stop or Ending("abort", "cancelled")
             error = cancelled
@@ -93,7 +100,7 @@ class Loop:
             if timer is not None:
                 timer.cancel()
         result = await self._finished(ending)
-        if self._stop is not None:  # the cancellation was our own way of interrupting the run
+        if self._has_cancelled:  # the cancellation was our own way of interrupting the run
             task.uncancel()
             error = None if isinstance(error, asyncio.CancelledError) else error
         failed_write = self._work.ledger.failure
@@ -115,7 +122,6 @@ class Loop:
 
     async def _turns(self) -> Ending:
         work = self._work
-        self._enter()
         while True:
             if work.progress.open_calls:
                 done = await run_round(work, self._executor)
@@ -196,6 +202,8 @@ class Loop:
             work.move("fail")
         else:
             work.move(ending.event)
+        if work.ledger.failure is None:
+            self._keep(work.view)
         result = result_of(work, ending, self._inbox.undelivered)
         work.tell(RunFinished(result))
         return result

@@ -1,4 +1,4 @@
-"""`Progress`: what a session's entries amount to for the loop: which run is open, which calls have no result, what next.
+"""`Progress`: what a session's entries amount to for the loop: which run is open, which calls have no result.
 
 The loop asks it at every turn and so does recovery after a crash: a run that goes on in another process sees exactly
 what the first one saw, because both see the facts and nothing else. It is a fold: entry by entry, in constant time.
@@ -62,6 +62,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.run_id: str | None = None  # of the run that started and has not ended
+        self.last_run_id: str | None = None  # of the run that started last
         self.stint: str | None = None  # the id of its last `run_started`: who last worked on it
         self.ended: RunEnded | None = None  # how the last run ended
         self.model: ModelRef | None = None  # who answers
@@ -106,7 +107,8 @@ class Progress:
             case RunStarted():
                 if entry.run_id != self.run_id:
                     self._forget_run()
-                self.run_id, self.stint, self.ended = entry.run_id, entry.id, None
+                self.run_id = self.last_run_id = entry.run_id
+                self.stint, self.ended = entry.id, None
                 self.model = fact.model or self.model
             case Message():
                 self._message(fact)

@@ -35,5 +35,5 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
             return None
         if failed.retry_after_ms is not None:
             return failed.retry_after_ms if failed.retry_after_ms <= self.max_retry_after_ms else None
-        pause = min(self.max_ms, self.base_ms * 2 ** min(attempt - 1, 30))
+        pause = min(self.max_ms, self.base_ms * (1 << min(attempt - 1, 30)))
         return round(pause * (1 - self.jitter * chance()))

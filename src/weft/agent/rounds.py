@@ -1,4 +1,4 @@
-"""The calls of one answer -> their results. The executor runs tools and asks humans; here is decided what may run at all.
+"""The calls of one answer -> their results. The executor runs tools and asks humans; what may run is decided here.
 
 Never run, and answered with an error that says why: a call of an answer that was cut off, one whose arguments are not
 JSON, and one that the model has made again and again with the same result (D-3.3.3, D-3.6).
@@ -7,6 +7,7 @@ JSON, and one that the model has made again and again with the same result (D-3.
 from collections.abc import Iterator
 
 from weft.agent.events import ApprovalRequested
+from weft.agent.live import LiveApprover
 from weft.agent.progress import REPEATED, OpenCall
 from weft.agent.work import RunFailed, Work
 from weft.entries import ApprovalRequired, Fact
@@ -53,12 +54,14 @@ async def run_round(work: Work, executor: ToolExecutor) -> ToolRound:
         await work.ledger.append(*map(tool_message, refused))
     calls = work.progress.open_calls
     if not calls:
-        return ToolRound((), (), False)
+        return ToolRound(results=(), waiting=(), aborted=False)
 
     async def record(fact: Fact) -> None:
         await work.ledger.append(fact)
         _move(work)
         if isinstance(fact, ApprovalRequired):
+            if isinstance(work.setup.approver, LiveApprover):
+                work.setup.approver.expect(fact.tool_call_id)
             work.tell(ApprovalRequested(fact))
 
     return await executor.run(

@@ -89,7 +89,8 @@ class SessionView:
 def _calls_in(entry: Entry) -> list[str]:
     match entry.fact:
         case Message() as message:
-            return [one.tool_call_id for one in (*message.tool_calls, *message.tool_results)]
+            calls = [call.tool_call_id for call in message.tool_calls]
+            return calls + [result.tool_call_id for result in message.tool_results]
         case ToolStarted() | ToolProgress() as fact:
             return [fact.tool_call_id]
         case _:

@@ -16,7 +16,7 @@ from weft.tables import AGENT, AgentStatus, advance
 __all__ = ["RunFailed", "Work"]
 
 
-class RunFailed(Exception):  # noqa: N818 - it never leaves this package
+class RunFailed(Exception):
     """The run cannot go on, and this is what its result will say."""
 
     def __init__(self, code: ErrorCode, message: str, *, reason: str | None = None) -> None:

@@ -23,6 +23,8 @@ class Command(NamedTuple):
 COMMANDS: Mapping[str, Command] = {
     "decode": Command("weft.cli.decode", "Show what recorded provider streams say."),
     "schema": Command("weft.cli.schema", "Print the JSON Schema of every noun."),
+    "sessions": Command("weft.cli.sessions", "List, search, move, check and purge stored sessions."),
+    "show": Command("weft.cli.show", "Show a stored session."),
 }
 
 FRONT_PAGE = """\
@@ -47,7 +49,7 @@ def run(words: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int
     except Exception as error:  # the rim: whatever is left is reported here, and fails the command
         if debug:
             raise
-        complain(sentence(error), "the same with --debug shows where it happened")
+        complain(sentence(error), hint(error))
         return 1
 
 
@@ -82,6 +84,12 @@ def sentence(error: Exception) -> str:
     """What went wrong, on one line. An error that is not ours, nor the system's, is named by its class too."""
     text = " ".join(str(error).split())
     return text if isinstance(error, WeftError | OSError) and text else f"{type(error).__name__}: {text}"
+
+
+def hint(error: Exception) -> str:
+    """What to do about it: the error's last note, if whoever raised it left one."""
+    notes = getattr(error, "__notes__", ())
+    return notes[-1] if notes else "the same with --debug shows where it happened"
 
 
 def complain(fault: str, hint: str) -> None:

@@ -6,7 +6,7 @@ on or was there when it was loaded.
 """
 
 from collections.abc import Iterable
-from typing import Self
+from typing import Self, assert_never
 
 from msgspec.structs import replace
 
@@ -17,7 +17,6 @@ from weft.entries import (
     BranchSummary,
     CompactionSummary,
     Entry,
-    Fact,
     ModelChange,
     Redaction,
     RunStarted,
@@ -30,6 +29,7 @@ from weft.redaction import REDACTED, redacted
 __all__ = ["ContextFold"]
 
 _Setting = RunStarted | ModelChange | SystemPromptOverride | ThinkingLevelChange  # of each, the last one holds
+_Told = Message | BranchSummary | CompactionSummary | _Setting
 
 
 class ContextFold:
@@ -67,10 +67,8 @@ class ContextFold:
         self._seqs[entry.id] = entry.seq
         if isinstance(entry.fact, Redaction):
             self._hide(entry.fact.entry_id)
-        elif _tells_something(entry.fact) and not self._is_repeat(entry):
-            entry = _without_content(entry) if entry.id in self._hidden else entry
-            self._entries.append(entry)
-            self._add(entry)
+        elif not self._is_repeat(entry):
+            self._take(_without_content(entry) if entry.id in self._hidden else entry)
 
     def window(self, limits: Limits) -> Window:
         """What of the items fits into these limits. The same limits as before cost only what is new."""
@@ -100,28 +98,32 @@ class ContextFold:
             return
         self._clear()
         for entry in seen:
-            entry = _without_content(entry) if entry.id == entry_id else entry
-            self._entries.append(entry)
-            self._add(entry)
+            self._take(_without_content(entry) if entry.id == entry_id else entry)
 
-    def _add(self, entry: Entry) -> None:
-        match entry.fact:
+    def _take(self, entry: Entry) -> None:
+        fact = entry.fact
+        if isinstance(fact, _Told) and not (isinstance(fact, RunStarted) and fact.model is None):
+            self._entries.append(entry)
+            self._add(entry, fact)
+
+    def _add(self, entry: Entry, fact: _Told) -> None:
+        match fact:
             case Message():
-                self._say(entry, entry.fact)
+                self._say(entry, fact)
             case BranchSummary():
-                told = branch_message(entry.fact.summary)
+                told = branch_message(fact.summary)
                 self.items.append(Item(entry.id, entry.seq, told, self.model, is_summary=True))
             case CompactionSummary():
-                self._compact(entry, entry.fact)
+                self._compact(entry, fact)
             case RunStarted() | ModelChange():
-                self.model, self._is_declared = entry.fact.model, True
+                self.model, self._is_declared = fact.model, True
             case SystemPromptOverride():
                 # A prompt of which only the placeholder is left instructs nobody: the agent's own holds again.
-                self.system_prompt = None if entry.fact.text == REDACTED else entry.fact.text
+                self.system_prompt = None if fact.text == REDACTED else fact.text
             case ThinkingLevelChange():
-                self.thinking_level = entry.fact.level
+                self.thinking_level = fact.level
             case _:
-                pass
+                assert_never(fact)
 
     def _say(self, entry: Entry, fact: Message) -> None:
         message = spoken(fact)
@@ -146,12 +148,6 @@ class ContextFold:
             item.reported = None  # it counted what is now summarised
         self.summary = summary_message(fact.summary)
         self._entries = _remaining(self._entries, first)
-
-
-def _tells_something(fact: Fact) -> bool:
-    if isinstance(fact, RunStarted):
-        return fact.model is not None
-    return isinstance(fact, Message | BranchSummary | CompactionSummary | _Setting)
 
 
 def _without_content(entry: Entry) -> Entry:

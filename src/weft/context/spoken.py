@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from weft.context.tokens import json_text
 from weft.messages import Message
-from weft.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolContent, ToolResult
+from weft.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolContent, ToolResult
 
 __all__ = ["OUTPUT_CHARS", "WHOLE_OUTPUT", "cut_text", "shortened", "spoken"]
 

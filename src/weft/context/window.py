@@ -7,10 +7,13 @@ reported plus an estimate for what came after, and cutting something makes it sm
 **Trimming** is done when an item takes the count over the budget, and then down to the low mark, so that many turns
 pass before the next time: every trim changes what a provider has cached. It goes as far as it must:
 
-1. tool outputs are cut, oldest first, except the recent ones;
-2. the recent ones too, except those that the model has not seen yet;
+1. tool outputs are cut, oldest first, except the recent ones and those that the model has not seen yet;
+2. the recent ones too;
 3. whole exchanges are left out, oldest first; system messages stay, and the first and the last thing the user said;
 4. the outputs that the model has not seen yet are cut.
+
+Calls and their results are cut off or kept together. The result of a call that a model has gone on without, if it comes
+at all, may find its call gone; `weft.repair` drops it.
 
 If the first step is not enough, it is time for a compaction (`is_pressed`), and the others are for those who cannot or
 will not have one.
@@ -70,7 +73,7 @@ class Window:
         self._open: set[str] = set()
         self._cut_upto = 0  # items before it are as short as they get
         self._dropped = 0  # items before it are left out, but for those that stay
-        self._staying: list[Message] = []
+        self._staying: list[int] = []
         self._intent: int | None = None  # the first thing the user said,
         self._request: int | None = None  # and the last
 
@@ -86,7 +89,8 @@ class Window:
         """What is shown of the items."""
         if not self._dropped:
             return self._shown
-        return [*self._staying, _left_out(self._dropped - len(self._staying)), *self._shown[self._dropped :]]
+        staying = [self._shown[index] for index in self._staying]
+        return [*staying, _left_out(self._dropped - len(staying)), *self._shown[self._dropped :]]
 
     def add(self, item: Item) -> None:
         """Take the next item, and trim if it is one too many."""
@@ -139,8 +143,7 @@ class Window:
     # -- trimming
 
     def _trim(self, model: ModelRef | None) -> None:
-        recent = self._recent()
-        self._shorten(model, recent)
+        self._shorten(model, min(self._recent(), self._asked))
         if not self._is_low(model):
             self.is_pressed = True
             self._shorten(model, self._asked)
@@ -182,14 +185,14 @@ class Window:
                     break
         if not saved:
             return
-        for index in range(self._dropped, end):
-            if self._stays(index):
-                self._staying.append(self._shown[index])
-            else:
-                self.notes.append(TrimNote(self.items[index].entry_id, "dropped", self._sizes[index]))
-        self.estimated -= saved
         if not self._dropped:
             self.estimated += message_tokens(_left_out(end))
+        places = [*self._staying, *range(self._dropped, end)]
+        self._staying = [index for index in places if self._stays(index)]
+        for index in places:
+            if not self._stays(index):
+                self.estimated -= self._sizes[index]
+                self.notes.append(TrimNote(self.items[index].entry_id, "dropped", self._sizes[index]))
         self._dropped = end
         self._cut_upto = max(self._cut_upto, end)
 

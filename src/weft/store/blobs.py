@@ -4,8 +4,8 @@ In: canonical JSON text. Out: the text with each long string replaced by ``{"$bl
 were cut out. `restore` gives back the very bytes.
 
 It works on the text and not on values, so that nothing is written anew: a string is cut out as it stands, escapes
-included. Where the data itself reads ``"$blob"`` it gets a second ``$`` (``"$$blob"`` a third, and so on), so no data
-can pass for a marker: inside a JSON string a quote has a backslash before it, and a marker has none.
+included. A key or string of the data itself that reads ``$blob`` gets a second ``$`` (``$$blob`` a third, and so on),
+so no data can pass for a marker.
 """
 
 import re
@@ -18,9 +18,9 @@ BLOB_LIMIT = 64 * 1024  # a string longer than this is a body, not a message
 ENTRY_LIMIT = 1024 * 1024  # an entry stays below this where strings can be cut out of it
 _SHORTER_LIMITS = (BLOB_LIMIT, 4 * 1024, 256)
 
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"(?!:)')  # a value; keys are never cut out
-_WORD = re.compile(rb'"(\$+blob)"')
-_ESCAPED_WORD = re.compile(rb'"\$(\$+blob)"')
+_STRING = re.compile(rb'"((?:[^"\\]++|\\.)*+)"(:?)')  # with what follows a key, which is never cut out
+_WORD = re.compile(rb'(?<!\\)"(\$+blob)"')  # a whole string: inside one, a quote has a backslash before it
+_ESCAPED_WORD = re.compile(rb'(?<!\\)"\$(\$+blob)"')
 _MARKER = re.compile(rb'\{"\$blob":"([0-9a-f]{64})"\}')
 
 
@@ -42,9 +42,9 @@ def cut(text: bytes) -> tuple[bytes, dict[str, bytes]]:
 
 def _cutter(limit: int, bodies: dict[str, bytes]) -> Callable[[re.Match[bytes]], bytes]:
     def replace(match: re.Match[bytes]) -> bytes:
-        if match.end() - match.start() - 2 <= limit:
+        body, colon = match.groups()
+        if colon or len(body) <= limit:
             return match[0]
-        body = match[0][1:-1]
         name = digest(body)
         bodies[name] = body
         return b'{"$blob":"%b"}' % name.encode()

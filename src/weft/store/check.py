@@ -14,7 +14,7 @@ from weft.parts import ToolResult
 from weft.repair import INTERRUPTED
 from weft.store.facts import results_of
 from weft.store.session_store import Fault, Finding, SessionStore, Tail, next_entries
-from weft.store.stored import Entries
+from weft.store.stored import Entries, peek
 
 __all__ = ["REPAIRED", "check", "repair"]
 
@@ -61,6 +61,8 @@ def _read(entries: Entries) -> Iterator[Finding]:
             entry = wire.decode(Entry, text)
         except PartValidationError as error:
             yield _finding(entries, seq, "bad_json", f"not an entry: {error}")
+            outside = peek(text)
+            ids.update([] if outside is None else [outside.id])
             last = seq
             continue
         for fault, message in _faults(entry, entries.session_id, last, ids):

@@ -50,13 +50,17 @@ class SessionFile:
 
     def _forget(self) -> None:
         self.log, self.torn, self._end, self._inode = self._new_log(), b"", 0, None
+        self._is_suspect = False
 
     def _take(self, data: bytes) -> None:
         appends, self.torn = split(data)
+        self._add_texts(appends)
+        self._end += len(data) - len(self.torn)
+
+    def _add_texts(self, appends: list[list[bytes]]) -> None:
         for lines in appends:
             for line in lines:
                 self.log.add_text(line.rstrip(b" "))
-        self._end += len(data) - len(self.torn)
 
     def add(self, rows: tuple[Row, ...]) -> None:
         """An append that was admitted; `flush` writes it."""
@@ -80,14 +84,17 @@ class SessionFile:
             if is_new:
                 sync_folder(self.path.parent)
         except OSError:
-            self.log = self._new_log()
-            end, self._end = self._end, 0
-            if not self._is_suspect and self.path.exists():
-                self.refresh()
-            else:
-                self._end = end
+            self._reread()
             raise
         self._end += len(data)
+
+    def _reread(self) -> None:
+        """The log as it was before the appends that failed."""
+        self.log = self._new_log()
+        if self._end:
+            with self.path.open("rb") as file:
+                appends, _ = split(file.read(self._end))
+            self._add_texts(appends)
 
     def _write(self, descriptor: int, data: bytes) -> None:
         try:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from weft.edge import Edge
 from weft.entries import Entry, SessionHeader
-from weft.store.admission import Draft, Row, admit, make_draft, no_session, renewed_lease, taken_lease
+from weft.store.admission import Draft, Row, admit, check_drop, make_draft, no_session, renewed_lease, taken_lease
 from weft.store.follow import Watch, follow
 from weft.store.log import Log, totals_of
 from weft.store.paging import page_of

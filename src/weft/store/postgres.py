@@ -18,7 +18,7 @@ from weft.edge import Edge
 from weft.entries import Entry, SessionHeader
 from weft.errors import ErrorCode, StoreError
 from weft.store import postgres_reader as reader
-from weft.store.admission import make_draft, renewed_lease, taken_lease
+from weft.store.admission import check_drop, make_draft, renewed_lease, taken_lease
 from weft.store.follow import Watch, follow
 from weft.store.postgres_link import TROUBLE, Connection, Link, failure
 from weft.store.postgres_news import News
@@ -139,11 +139,11 @@ class PostgresStore:
         del mend  # a transaction leaves nothing half-written
         return await self._view(lambda connection: reader.inspect(connection, session_id))
 
-    async def drop_session(self, session_id: str) -> None:
+    async def drop_session(self, session_id: str, *, expected_tail: str | None = None) -> None:
         async def work(connection: Connection) -> None:
             await self._lock(connection, session_id)
             await connection.execute("SELECT pg_advisory_xact_lock($1)", lock_number(BODIES_LOCK, self._link.schema))
-            await reader.find(connection, session_id)
+            check_drop(await reader.find(connection, session_id), expected_tail)
             name = escaped(session_id)
             await connection.execute("SELECT set_config('weft.purge', $1, true)", name)
             for table in _TABLES:

@@ -114,8 +114,10 @@ class Link:
         }
 
     async def _check(self, connection: Connection) -> None:
+        settings = ", ".join(f"current_setting('{setting}') AS {setting}" for setting in _WEAK)
+        found = await connection.fetchrow(f"SELECT {settings}")
         for setting, weak in _WEAK.items():
-            if await connection.fetchval(f"SHOW {setting}") == weak and f"{setting}={weak}" not in self._allow:
+            if found[setting] == weak and f"{setting}={weak}" not in self._allow:
                 raise StoreError(
                     f"the server has {setting}={weak} and may lose what it acknowledged; "
                     f"if that is wanted, allow {setting}={weak} by name",

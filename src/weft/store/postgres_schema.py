@@ -154,11 +154,13 @@ async def migrate(connection: Connection, schema: str, migrations: Sequence[str]
 
     Several programs may open a new store at once: a lock lets one do the work and the others find it done.
     """
-    server = int(await connection.fetchval("SHOW server_version_num"))
+    server, encoding = await connection.fetchrow(
+        "SELECT current_setting('server_version_num')::int, current_setting('server_encoding')"
+    )
     if server < _OLDEST_SERVER:
         raise StoreError(f"PostgreSQL 14 or newer is needed, and this is {server // 10000}")
-    if await connection.fetchval("SHOW server_encoding") != "UTF8":
-        raise StoreError("the database must be made with the encoding UTF8")
+    if encoding != "UTF8":
+        raise StoreError(f"the database must be made with the encoding UTF8, not {encoding}")
     if await _version(connection, schema, len(migrations)) == len(migrations):
         return
     for number, statements in enumerate(migrations, 1):

@@ -1,7 +1,7 @@
 """Tools: what an agent may do, how it is done, and who must be asked first.
 
-`@tool` makes a tool of a typed function, `ToolRegistry` holds them, `ToolExecutor` runs the calls of an answer and leaves a
-result for each. `LocalRuntime` with `file_tools` gives an agent a directory to work in.
+`@tool` makes a tool of a typed function, `ToolRegistry` holds them, `ToolExecutor` runs the calls of an answer and
+leaves a result for each. `LocalRuntime` with `file_tools` gives an agent a directory to work in.
 """
 
 from weft.tools.approval import (
@@ -18,8 +18,11 @@ from weft.tools.approval import (
 from weft.tools.call_history import CallFold, CallHistory
 from weft.tools.definition import Tool, ToolDefinition, tool
 from weft.tools.executor import ToolExecutor, ToolRound
+from weft.tools.files import file_tools
+from weft.tools.operations import Runtime
 from weft.tools.output import ToolOutput, error_result
 from weft.tools.registry import ToolRegistry
+from weft.tools.runtime import LocalRuntime
 from weft.tools.tool_context import ToolContext
 
 __all__ = [
@@ -28,6 +31,8 @@ __all__ = [
     "CallFold",
     "CallHistory",
     "Decision",
+    "LocalRuntime",
+    "Runtime",
     "Tool",
     "ToolContext",
     "ToolDefinition",
@@ -41,6 +46,7 @@ __all__ = [
     "by_tool",
     "decided_fact",
     "error_result",
+    "file_tools",
     "never",
     "tool",
 ]

@@ -59,12 +59,12 @@ class Approver(Protocol):
 # -- policies
 
 
-def never(call: ToolCall, definition: ToolDefinition) -> bool:  # noqa: ARG001 - a policy's signature
+def never(call: ToolCall, definition: ToolDefinition) -> bool:
     """Nobody is asked, whatever a tool declares."""
     return False
 
 
-def always(call: ToolCall, definition: ToolDefinition) -> bool:  # noqa: ARG001 - a policy's signature
+def always(call: ToolCall, definition: ToolDefinition) -> bool:
     """Every call is asked for."""
     return True
 

@@ -120,7 +120,7 @@ def _foreign_value(hint: Any, value: Any) -> Any:
     try:
         return hint.model_validate(value)
     except ValueError as error:
-        faults = getattr(error, "errors", lambda **_: [])(include_url=False)
+        faults: list[Any] = error.errors(include_url=False) if hasattr(error, "errors") else []
         texts = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults]
         raise ValueError("; ".join(texts) or str(error)) from None
 

@@ -1,0 +1,76 @@
+"""What every command on sessions has in common: which store, how it is opened, and what to hint at when it fails."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+
+from weft.errors import ErrorCode, StoreError
+from weft.store import SessionStore, open_store
+
+__all__ = ["JsonOption", "SessionArgument", "StoreOption", "print_json", "with_store"]
+
+T = TypeVar("T")
+
+_PLACES = "memory:, jsonl:DIR, sqlite:FILE, a path, or postgresql://USER@HOST/DATABASE"
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="WEFT_STORE",
+        metavar="URL",
+        help=f"The store: {_PLACES}. Without one, the SQLite file in the user's data folder.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+SessionArgument = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.")]
+
+_HINTS = {
+    ErrorCode.NOT_FOUND: "weft sessions list shows what there is",
+    ErrorCode.CONFLICT: "another program works on this session; try again when it is done",
+    ErrorCode.STORAGE_CORRUPT: "weft sessions fsck says what is damaged",
+    ErrorCode.INVALID_CONFIG: f"--store and WEFT_STORE take {_PLACES}",
+    ErrorCode.STORAGE_FAILED: "nothing half-done is left behind; it can be tried again",
+}
+
+
+def with_store(store: str | None, work: Callable[[SessionStore], Awaitable[T]], *, may_be_new: bool = False) -> T:
+    """What `work` gives, with the store open; a `StoreError` carries a hint as its note."""
+    try:
+        if store is not None and not may_be_new:
+            _check_there(store)
+        return asyncio.run(_opened(store, work))
+    except StoreError as error:
+        hint = _HINTS.get(error.code)
+        if hint is not None:
+            error.add_note(hint)
+        raise
+
+
+async def _opened(place: str | None, work: Callable[[SessionStore], Awaitable[T]]) -> T:
+    store = await open_store(place)
+    try:
+        return await work(store)
+    finally:
+        await store.close()
+
+
+def _check_there(place: str) -> None:
+    """Looking at a store does not make one: a mistyped path is an error."""
+    scheme, _, rest = place.partition(":")
+    if scheme in {"memory", "postgres", "postgresql"}:
+        return
+    path = Path(rest if scheme in {"jsonl", "sqlite"} else place)
+    if not path.exists():
+        raise StoreError(f"there is no store at {path}", code=ErrorCode.INVALID_CONFIG)
+
+
+def print_json(value: Any) -> None:
+    """One line of JSON."""
+    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.flush()

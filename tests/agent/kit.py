@@ -1,0 +1,161 @@
+"""What the tests of the agent share: counted time and ids, a few tools, ways to look at what a session came to."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+from weft import Entry, Message, MessageDelta, RunEnded, ToolCall, ToolResult, ToolStarted
+from weft.agent import Agent, RetryPolicy, Run
+from weft.edge import Edge
+from weft.models import ScriptedModel
+from weft.models.scripted import Answer
+from weft.repair import RULES, check_history, repair
+from weft.store import MemoryStore, SessionStore
+from weft.tools import ToolDefinition, tool
+
+SESSION = "s"
+FAST = RetryPolicy(base_ms=1, max_ms=1)
+
+
+def counting_edge() -> Edge:
+    """Time goes on by a millisecond each time somebody looks; ids are made of a counter."""
+    ticks, bits = count(), count(1)
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    return Edge(lambda: start + timedelta(milliseconds=next(ticks)), lambda: next(bits))
+
+
+@tool
+async def weather(city: str) -> str:
+    """Weather forecast for a city."""
+    return f"rain in {city}"
+
+
+@tool
+async def fail(why: str) -> str:
+    """Fails."""
+    raise RuntimeError(why)
+
+
+@tool(requires_approval=True)
+async def transfer(amount: int) -> str:
+    """Moves money."""
+    return f"moved {amount}"
+
+
+def call(id: str, name: str = "weather", **arguments: Any) -> ToolCall:
+    return ToolCall(id, name, arguments or {"city": "Paris"})
+
+
+class Waiting:
+    """A tool that starts, says so, and goes on when it is told to."""
+
+    def __init__(self, name: str = "wait") -> None:
+        self.started = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.runs = 0
+        self.was_cancelled = False
+
+        async def wait() -> str:
+            """Waits."""
+            self.runs += 1
+            self.started.set()
+            try:
+                await self.go_on.wait()
+            except asyncio.CancelledError:
+                self.was_cancelled = True
+                raise
+            return "went on"
+
+        self.tool = tool(name=name)(wait)
+
+
+class PausingModel(ScriptedModel):
+    """A scripted model that stops in the middle of an answer until it is told to go on."""
+
+    def __init__(self, answers: Sequence[Answer], *, after: int = 3, edge: Edge | None = None) -> None:
+        super().__init__(answers, edge=edge, piece=4)
+        self.reached = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self._after = after
+
+    async def _stamped(self, *given: Any) -> AsyncIterator[MessageDelta]:
+        number = 0
+        async for delta in super()._stamped(*given):
+            if number == self._after and not self.go_on.is_set():
+                self.reached.set()
+                await self.go_on.wait()
+            number += 1
+            yield delta
+
+
+def make(
+    answers: Sequence[Answer | Callable[[Sequence[Message]], Answer]] | ScriptedModel,
+    *tools: ToolDefinition,
+    store: SessionStore | None = None,
+    **options: Any,
+) -> tuple[Agent, SessionStore, ScriptedModel]:
+    """An agent with a scripted model and a store in memory, all with counted time."""
+    edge = options.pop("edge", None) or (counting_edge() if store is None else store.edge)
+    model = answers if isinstance(answers, ScriptedModel) else ScriptedModel(answers, edge=edge)
+    kept = store or MemoryStore(edge=edge)
+    options.setdefault("retry", FAST)
+    return Agent(model, tools=tools or (weather, fail, transfer), store=kept, edge=edge, **options), kept, model
+
+
+async def facts(store: SessionStore, session: str = SESSION) -> list[Any]:
+    return [entry.fact for entry in await store.load(session)]
+
+
+async def kinds(store: SessionStore, session: str = SESSION) -> list[str]:
+    """The kinds of the facts; messages by their role."""
+    return [fact.role if isinstance(fact, Message) else fact.kind for fact in await facts(store, session)]
+
+
+async def messages(store: SessionStore, session: str = SESSION) -> list[Message]:
+    return [fact for fact in await facts(store, session) if isinstance(fact, Message)]
+
+
+async def results(store: SessionStore, session: str = SESSION) -> dict[str, ToolResult]:
+    return {
+        result.tool_call_id: result for message in await messages(store, session) for result in message.tool_results
+    }
+
+
+async def ended(store: SessionStore, session: str = SESSION) -> RunEnded:
+    last = (await facts(store, session))[-1]
+    assert isinstance(last, RunEnded)
+    return last
+
+
+async def check_session(store: SessionStore, session: str = SESSION) -> Sequence[Entry]:
+    """Every call has one result, each provider accepts the history, and nothing had to be added for that."""
+    entries = await store.load(session)
+    said = [entry.fact for entry in entries if isinstance(entry.fact, Message)]
+    calls = Counter(one.tool_call_id for message in said for one in message.tool_calls if one.executed_by == "client")
+    answers = Counter(one.tool_call_id for message in said for one in message.tool_results)
+    assert calls == answers, f"calls {calls}, results {answers}"
+    assert max(calls.values(), default=1) == 1
+    for format, rules in RULES.items():
+        repaired = repair(said, rules)
+        assert check_history(repaired.messages, rules) == [], format
+        made_up = [note for note in repaired.notes if note.action == "added" and "result" in note.what]
+        assert made_up == []
+    return entries
+
+
+def starts(entries: Sequence[Entry]) -> Counter[str]:
+    return Counter(entry.fact.tool_call_id for entry in entries if isinstance(entry.fact, ToolStarted))
+
+
+async def within(work: Awaitable[Any], seconds: float = 5.0) -> Any:
+    """No test hangs."""
+    async with asyncio.timeout(seconds):
+        return await work
+
+
+async def collected(run: Run) -> list[Any]:
+    async with run:
+        return [event async for event in run]

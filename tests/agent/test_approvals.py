@@ -1,0 +1,152 @@
+"""Humans in the loop: asked before a call runs, by a live approver or in another process and another day."""
+
+import pytest
+
+from tests.agent.kit import SESSION, call, check_session, collected, facts, kinds, make, results, transfer, weather
+from tests.agent.kit import within
+from weft import AgentConfig, AgentStatus, ApprovalDecided, ApprovalRequired, Conflict, ErrorCode, NotFound, ToolsConfig
+from weft import ToolStarted, assistant
+from weft.agent import ApprovalRequested, LiveApprover, RunPaused, StatusChanged
+from weft.tools import Decision, always
+
+ASK = assistant("Moving it.", call("c1", "transfer", amount=5))
+
+
+class Says:
+    """An approver that has made up its mind."""
+
+    def __init__(self, decision: Decision) -> None:
+        self.decision = decision
+        self.asked: list[ApprovalRequired] = []
+
+    async def decide(self, request: ApprovalRequired) -> Decision:
+        self.asked.append(request)
+        return self.decision
+
+
+async def test_a_granted_call_runs() -> None:
+    approver = Says(Decision("approve", decided_by="ann"))
+    agent, store, _ = make([ASK, "Done."], approver=approver)
+    events = await collected(agent.stream("Go", session=SESSION))
+    assert events[-1].result.output == "Done."
+    assert (await results(store))["c1"].content == "moved 5"
+    assert [one.arguments for one in approver.asked] == [{"amount": 5}]
+    statuses = [event.status for event in events if isinstance(event, StatusChanged)]
+    assert statuses[2:4] == [AgentStatus.AWAITING_HUMAN, AgentStatus.TOOL_RUNNING]
+    decided = next(fact for fact in await facts(store) if isinstance(fact, ApprovalDecided))
+    assert (decided.decision, decided.decided_by) == ("approve", "ann")
+
+
+async def test_a_denied_call_gets_a_result_and_the_run_goes_on() -> None:
+    agent, store, _ = make([ASK, "All right."], approver=Says(Decision("deny", reason="too much")))
+    assert (await agent.run("Go", session=SESSION)).output == "All right."
+    result = (await results(store))["c1"]
+    assert (result.error_code, "too much" in str(result.content)) == (ErrorCode.TOOL_DENIED, True)
+    assert "tool_started" not in await kinds(store)
+
+
+async def test_modified_arguments_are_what_runs_and_both_versions_are_kept() -> None:
+    agent, store, _ = make([ASK, "Done."], approver=Says(Decision("modify_args", arguments={"amount": 1})))
+    await agent.run("Go", session=SESSION)
+    assert (await results(store))["c1"].content == "moved 1"
+    decided = next(fact for fact in await facts(store) if isinstance(fact, ApprovalDecided))
+    assert (decided.original_arguments, decided.arguments) == ({"amount": 5}, {"amount": 1})
+    started = next(fact for fact in await facts(store) if isinstance(fact, ToolStarted))
+    assert started.arguments == {"amount": 1}
+
+
+async def test_a_human_can_abort_the_run() -> None:
+    agent, store, _ = make([ASK], approver=Says(Decision("abort")))
+    result = await agent.run("Go", session=SESSION)
+    assert (result.status, result.reason) == (AgentStatus.ABORTED, "human")
+    await check_session(store)
+
+
+async def test_a_human_who_never_answers_does_not_hang_the_run() -> None:
+    agent, store, _ = make([ASK, "Never mind."], approver=LiveApprover(), approval_timeout_ms=30)
+    assert (await within(agent.run("Go", session=SESSION))).output == "Never mind."
+    assert (await results(store))["c1"].error_code is ErrorCode.TOOL_DENIED
+    await check_session(store)
+
+
+@pytest.mark.parametrize("granted", [True, False])
+async def test_whoever_watches_the_run_can_decide(granted: bool) -> None:
+    agent, store, _ = make([ASK, "Done."], approver=LiveApprover())
+    async with agent.stream("Go", session=SESSION) as run:
+        async for event in run:
+            if isinstance(event, ApprovalRequested):
+                decide = run.approve if granted else run.deny
+                decide(event.request.tool_call_id, reason="because")
+    assert run.result.output == "Done."
+    assert (await results(store))["c1"].is_error is not granted
+    with pytest.raises(NotFound):
+        run.approve("c1")
+
+
+# -- nobody is there
+
+
+async def test_a_run_without_an_approver_pauses_and_another_process_goes_on() -> None:
+    agent, store, _ = make([assistant(call("c1", "transfer", amount=5), call("c2")), "never"])
+    events = await collected(agent.stream("Go", session=SESSION))
+    result = events[-1].result
+    assert result.status is AgentStatus.AWAITING_HUMAN
+    assert [request.tool_call_id for request in result.approvals] == ["c1"]
+    assert RunPaused(result.approvals) in events
+    assert (await kinds(store))[-1] != "run_ended"
+
+    other, _, model = make(["Done."], store=store)  # another process, some other day
+    again = await other.resume(SESSION)
+    assert (again.status, again.run_id, model.calls) == (AgentStatus.AWAITING_HUMAN, result.run_id, [])
+    await other.approve(SESSION, "c1", decided_by="ann")
+    with pytest.raises(Conflict):
+        await other.deny(SESSION, "c1")
+    done = await other.resume(SESSION)
+    assert (done.output, done.run_id) == ("Done.", result.run_id)
+    found = await results(store)
+    assert (found["c1"].content, found["c2"].content) == ("moved 5", "rain in Paris")
+    assert [fact.tool_call_id for fact in await facts(store) if isinstance(fact, ToolStarted)].count("c2") == 1
+    await check_session(store)
+
+
+async def test_a_paused_call_can_be_denied() -> None:
+    agent, store, _ = make([ASK, "All right."])
+    await agent.run("Go", session=SESSION)
+    await agent.deny(SESSION, "c1", reason="no")
+    assert (await agent.resume(SESSION)).output == "All right."
+    assert (await results(store))["c1"].error_code is ErrorCode.TOOL_DENIED
+
+
+async def test_a_decision_is_bound_to_the_arguments_it_was_made_for() -> None:
+    from weft import ToolError
+    from weft.tools import arguments_digest
+
+    agent, _, _ = make([ASK, "Done."])
+    await agent.run("Go", session=SESSION)
+    with pytest.raises(ToolError):
+        await agent.approve(SESSION, "c1", arguments_digest=arguments_digest({"amount": 6}))
+    await agent.approve(SESSION, "c1", arguments_digest=arguments_digest({"amount": 5}))
+
+
+async def test_nobody_can_decide_what_was_not_asked() -> None:
+    agent, _, _ = make(["x"])
+    await agent.run("Go", session=SESSION)
+    with pytest.raises(NotFound):
+        await agent.approve(SESSION, "c1")
+
+
+async def test_a_new_prompt_to_a_paused_session_answers_the_open_call() -> None:
+    agent, store, _ = make([ASK, "Other things."])
+    await agent.run("Go", session=SESSION)
+    assert (await agent.run("Forget it", session=SESSION)).output == "Other things."
+    assert (await results(store))["c1"].error_code is ErrorCode.TOOL_NOT_RUN
+    assert (await kinds(store)).count("run_ended") == 2
+    await check_session(store)
+
+
+async def test_the_policy_can_come_from_the_configuration_or_from_a_function() -> None:
+    config = AgentConfig(tools=ToolsConfig(approval={"transfer": "never", "weather": "always"}))
+    agent, _, _ = make([assistant(call("c1", "transfer", amount=1), call("c2"))], transfer, weather, config=config)
+    assert [one.tool_name for one in (await agent.run("Go", session=SESSION)).approvals] == ["weather"]
+    agent, _, _ = make([assistant(call("c1"))], approval=always)
+    assert [one.tool_name for one in (await agent.run("Go", session=SESSION)).approvals] == ["weather"]

@@ -1,0 +1,295 @@
+"""The loop: what a run does with each kind of answer, and where it stops."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.agent.kit import (
+    SESSION,
+    Waiting,
+    call,
+    check_session,
+    collected,
+    counting_edge,
+    ended,
+    facts,
+    kinds,
+    make,
+    messages,
+    results,
+    weather,
+    within,
+)
+from weft import (
+    AgentConfig,
+    AgentError,
+    AgentStatus,
+    ErrorCode,
+    LoopConfig,
+    Message,
+    Meta,
+    RunStarted,
+    ToolCall,
+    ToolResult,
+    ToolsConfig,
+    Usage,
+    assistant,
+)
+from weft.agent import Agent, DeltaReceived, EntryAppended, RunFinished, Snapshot, StatusChanged, ToolChanged
+from weft.errors import PartValidationError
+from weft.models import ScriptedModel
+from weft.tables import AGENT
+
+
+async def test_an_answer_without_tools_completes_the_run() -> None:
+    agent, store, model = make(["It rains."], instructions="Be brief.")
+    result = await agent.run("Rain?", session=SESSION)
+    assert (result.output, result.status, result.reason) == ("It rains.", AgentStatus.COMPLETED, None)
+    assert await kinds(store) == ["session_header", "run_started", "user", "assistant", "run_ended"]
+    assert [message.role for message in model.calls[0].messages] == ["system", "user"]
+    assert [message.role for message in result.messages] == ["user", "assistant"]
+    await check_session(store)
+
+
+async def test_each_result_is_a_message_and_the_model_sees_them_in_call_order() -> None:
+    """000-7.3, 001-7.6"""
+    agent, store, model = make([assistant(call("c1"), call("c2", city="Rome")), "Rain."])
+    assert (await agent.run("Rain?", session=SESSION)).output == "Rain."
+    assert [part.content for part in (await results(store)).values()] == ["rain in Paris", "rain in Rome"]
+    told = [result for message in model.calls[1].messages for result in message.tool_results]
+    assert [result.tool_call_id for result in told] == ["c1", "c2"]
+    entries = await check_session(store)
+    run_ids = {entry.run_id for entry in entries[1:]}
+    assert len(run_ids) == 1
+
+
+async def test_a_second_turn_sees_the_first() -> None:
+    agent, store, model = make(["One.", "Two."])
+    await agent.run("First", session=SESSION)
+    await agent.run("Second", session=SESSION)
+    assert [message.text for message in model.calls[1].messages] == ["First", "One.", "Second"]
+    starts = [fact for fact in await facts(store) if isinstance(fact, RunStarted)]
+    assert len(starts) == 2
+    other, _, other_model = make(["Three."], store=store)
+    await other.run("Third", session=SESSION)
+    assert [message.text for message in other_model.calls[0].messages] == ["First", "One.", "Second", "Two.", "Third"]
+
+
+async def test_every_status_change_is_an_edge_of_the_table() -> None:
+    """004-agent-state.1"""
+    agent, _, _ = make([assistant("Looking.", call("c1")), "Rain."])
+    events = await collected(agent.stream("Rain?", session=SESSION))
+    changes = [event for event in events if isinstance(event, StatusChanged)]
+    assert [change.status for change in changes] == [
+        AgentStatus.PREPARING,
+        AgentStatus.MODEL_RUNNING,
+        AgentStatus.TOOL_RUNNING,
+        AgentStatus.MODEL_RUNNING,
+        AgentStatus.COMPLETED,
+    ]
+    for change in changes:
+        assert change.status in AGENT[change.previous].values()
+
+
+async def test_events_tell_deltas_facts_and_tools_in_order() -> None:
+    agent, store, _ = make([assistant("Looking.", call("c1")), "Rain."])
+    run = agent.stream("Rain?", session=SESSION)
+    events = await collected(run)
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].result is run.result
+    appended = [event.entry for event in events if isinstance(event, EntryAppended)]
+    assert appended == list(await store.load(SESSION))[1:]
+    assert [event.state.status for event in events if isinstance(event, ToolChanged)] == [
+        "pending",
+        "running",
+        "completed",
+    ]
+    text = "".join(getattr(event.delta.delta, "text_delta", "") for event in events if isinstance(event, DeltaReceived))
+    assert text == "Looking.Rain."
+
+
+async def test_snapshots_grow_and_come_only_when_asked_for() -> None:
+    from tests.agent.kit import PausingModel
+
+    model = PausingModel(["It rains in Paris."], after=3)
+    agent, _, _ = make(model)
+    seen = []
+    async with agent.stream("Rain?", session=SESSION, snapshots=True) as run:
+        async for event in run:
+            if isinstance(event, Snapshot):
+                seen.append(event.message.text)
+                model.go_on.set()
+    assert seen[0] == "It rains"
+    assert "It rains in Paris.".startswith(seen[-1])
+    assert not [event for event in await collected(make(["x"])[0].stream("Hi")) if isinstance(event, Snapshot)]
+
+
+@pytest.mark.parametrize("arguments", [{"city": "Pa"}, {}])
+async def test_calls_of_an_answer_cut_by_its_length_do_not_run(arguments: dict[str, Any]) -> None:
+    """D-3.6"""
+    ran: list[str] = []
+    cut = assistant("Let", ToolCall("c1", "weather", arguments), meta=Meta(finish_reason="length"))
+    agent, store, _ = make([cut, "Sorry."], hooks=_noting(ran))
+    assert (await agent.run("Rain?", session=SESSION)).output == "Sorry."
+    assert ran == []
+    result = (await results(store))["c1"]
+    assert (result.is_error, result.error_code) == (True, ErrorCode.TOOL_NOT_RUN)
+    await check_session(store)
+
+
+async def test_a_call_whose_arguments_are_not_json_does_not_run() -> None:
+    """D-3.3.3"""
+    ran: list[str] = []
+    bad = assistant(ToolCall("c1", "weather", {}, raw_args_text='{"city":'), call("c2"))
+    agent, store, _ = make([bad, "Sorry."], hooks=_noting(ran))
+    assert (await agent.run("Rain?", session=SESSION)).output == "Sorry."
+    assert ran == ["c2"]
+    assert (await results(store))["c1"].error_code is ErrorCode.TOOL_BAD_ARGUMENTS
+    await check_session(store)
+
+
+def _noting(ran: list[str]) -> Any:
+    from weft.agent import Hooks
+
+    async def note(one: ToolCall) -> None:
+        ran.append(one.tool_call_id)
+
+    return Hooks(before_tool=note)
+
+
+async def test_a_call_that_the_provider_executed_is_not_executed_again() -> None:
+    """D-3.10.1"""
+    searched = ToolCall("p1", "weather", {"city": "x"}, executed_by="provider", result=ToolResult("p1", "found"))
+    agent, store, _ = make([assistant(searched, "Found it.")])
+    assert (await agent.run("Find", session=SESSION)).output == "Found it."
+    assert "tool_started" not in await kinds(store)
+
+
+async def test_a_paused_answer_is_asked_for_again() -> None:
+    paused = assistant("Still", meta=Meta(finish_reason="pause"))
+    agent, _, model = make([paused, " here."])
+    assert (await agent.run("Go", session=SESSION)).output == " here."
+    assert len(model.calls) == 2
+
+
+@pytest.mark.parametrize("reason", ["refusal", "content_filter", "length"])
+async def test_an_answer_that_ended_otherwise_says_so(reason: Any) -> None:
+    agent, store, _ = make([assistant("No.", meta=Meta(finish_reason=reason))])
+    result = await agent.run("Go", session=SESSION)
+    assert (result.status, result.reason) == (AgentStatus.COMPLETED, reason)
+    assert (await ended(store)).reason == reason
+
+
+async def test_an_id_that_an_earlier_call_had_is_replaced() -> None:
+    """D-3.8"""
+    agent, store, _ = make([assistant(call("c1")), assistant(call("c1", city="Rome")), "Done."])
+    assert (await agent.run("Go", session=SESSION)).output == "Done."
+    await check_session(store)
+    second = (await messages(store))[3].tool_calls[0]
+    assert second.tool_call_id != "c1"
+    assert second.metadata == {"providerToolCallId": "c1"}
+
+
+# -- limits
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason", "calls"),
+    [
+        (LoopConfig(max_iterations=2), "max_iterations", 2),
+        (LoopConfig(max_tool_rounds=1), "max_tool_rounds", 2),
+        (LoopConfig(max_total_tokens=25), "max_total_tokens", 3),
+        (LoopConfig(max_cost_usd=0.25), "max_cost_usd", 3),
+    ],
+)
+async def test_a_run_ends_at_its_limit_with_every_call_answered(limits: LoopConfig, reason: str, calls: int) -> None:
+    def again(said: Sequence[Message]) -> Message:
+        return assistant(call(f"c{len(said)}", city=f"c{len(said)}"), meta=Meta(usage=Usage(8, 2, cost=0.1)))
+
+    agent, store, model = make([again] * 9, config=AgentConfig(loop=limits))
+    result = await agent.run("Go", session=SESSION)
+    assert (result.status, result.reason, len(model.calls)) == (AgentStatus.FAILED, reason, calls)
+    assert result.error is not None
+    assert result.error.error_code is ErrorCode.LIMIT_EXCEEDED
+    with pytest.raises(AgentError):
+        result.output
+    await check_session(store)
+    assert result.usage == Usage(8 * calls, 2 * calls, cost=pytest.approx(0.1 * calls))
+
+
+async def test_a_run_ends_when_its_time_is_over() -> None:
+    waiting = Waiting()
+    agent, store, _ = make(
+        [assistant(ToolCall("c1", "wait", {}))], waiting.tool, config=AgentConfig(loop=LoopConfig(timeout_ms=40))
+    )
+    result = await within(agent.run("Go", session=SESSION))
+    assert (result.status, result.reason) == (AgentStatus.FAILED, "timeout")
+    assert waiting.was_cancelled
+    await check_session(store)
+
+
+async def test_a_model_that_repeats_itself_is_told_and_then_stopped() -> None:
+    def again(said: Sequence[Message]) -> Message:
+        return assistant(call(f"c{len(said)}"))
+
+    agent, store, model = make([again] * 9, max_repeats=3)
+    result = await agent.run("Go", session=SESSION)
+    assert (result.status, result.reason) == (AgentStatus.FAILED, "repeated_call")
+    assert len(model.calls) == 5  # three times run, once told, once stopped
+    assert (await kinds(store)).count("tool_started") == 3
+    await check_session(store)
+
+
+async def test_a_repeat_with_another_result_is_progress() -> None:
+    from weft.tools import tool
+
+    seen: list[int] = []
+
+    @tool
+    async def poll() -> int:
+        """Looks again."""
+        seen.append(1)
+        return len(seen)
+
+    def again(said: Sequence[Message]) -> Message:
+        return assistant(ToolCall(f"c{len(said)}", "poll", {}))
+
+    agent, _, _ = make([*[again] * 6, "Ready."], poll, max_repeats=2)
+    assert (await agent.run("Go", session=SESSION)).output == "Ready."
+
+
+# -- what it is made of
+
+
+async def test_tools_can_be_switched_off() -> None:
+    agent, _, model = make(["x"], config=AgentConfig(tools=ToolsConfig(enabled={"fail": False, "transfer": False})))
+    await agent.run("Go", session=SESSION)
+    assert [spec.name for spec in model.calls[0].tool_specs] == ["weather"]
+
+
+def test_an_agent_without_a_model_is_refused() -> None:
+    with pytest.raises(PartValidationError) as caught:
+        Agent()
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_a_run_needs_a_prompt() -> None:
+    with pytest.raises(PartValidationError):
+        Agent(ScriptedModel([])).stream()
+
+
+def test_run_sync_keeps_its_session_in_memory() -> None:
+    agent = Agent(ScriptedModel(["Hello.", "Again."]), tools=[weather], edge=counting_edge())
+    assert agent.run_sync("Hi").output == "Hello."
+    assert agent.run_sync("Hi").output == "Again."
+
+
+async def test_a_session_can_be_branched() -> None:
+    agent, store, model = make(["One.", "Two.", "Other two."])
+    await agent.run("First", session=SESSION)
+    head = (await store.tail_of(SESSION)).entry_id
+    await agent.run("Second", session=SESSION)
+    await agent.run("Instead", session=SESSION, head=head)
+    assert [message.text for message in model.calls[2].messages] == ["First", "One.", "Instead"]
+    assert len(await store.heads(SESSION)) == 2

@@ -1,0 +1,159 @@
+"""Recovery: a session whose process died at any point goes on, and nothing runs twice that must not."""
+
+import asyncio
+
+import pytest
+
+from tests.agent.kit import SESSION, call, check_session, facts, kinds, make, results, weather
+from weft import AgentStatus, Conflict, ErrorCode, Fact, NotFound, RunStarted, ToolCall, ToolResult, ToolStarted
+from weft import assistant, tool_message, user
+from weft.messages import Meta
+from weft.store import MemoryStore, SessionStore, Tail, next_entries
+from weft.tools import ToolDefinition, tool
+
+RUNS: list[str] = []
+
+
+@tool(idempotent=True)
+async def look(city: str) -> str:
+    """May run again."""
+    RUNS.append(city)
+    return f"seen {city}"
+
+
+@tool
+async def pay(amount: int) -> str:
+    """May not."""
+    RUNS.append(str(amount))
+    return f"paid {amount}"
+
+
+async def left_behind(*left: Fact) -> SessionStore:
+    """A session as a crash left it."""
+    RUNS.clear()
+    agent, store, _ = make([])
+    del agent
+    header = await store.create_session(SESSION)
+    entries = next_entries(SESSION, Tail(header.id, 1), [RunStarted(), *left], store.edge, run_id="run-1")
+    await store.append(SESSION, entries, header.id)
+    return store
+
+
+META = Meta(model_call_index=0, attempt=1)
+LOOK = ToolCall("c1", "look", {"city": "Rome"})
+PAY = ToolCall("c1", "pay", {"amount": 7})
+
+
+@pytest.mark.parametrize(
+    ("left", "ran", "code"),
+    [
+        ((user("Go"),), [], None),
+        ((user("Go"), assistant(PAY, meta=META)), ["7"], None),
+        ((user("Go"), assistant(PAY, meta=META), ToolStarted("c1", "pay", {"amount": 7})), [], "tool_interrupted"),
+        (
+            (user("Go"), assistant(LOOK, meta=META), ToolStarted("c1", "look", {"city": "Rome"}, idempotent=True)),
+            ["Rome"],
+            None,
+        ),
+        (
+            (
+                user("Go"),
+                assistant(PAY, meta=META),
+                ToolStarted("c1", "pay", {"amount": 7}),
+                tool_message(ToolResult("c1", "paid 7")),
+            ),
+            [],
+            None,
+        ),
+    ],
+)
+async def test_a_run_goes_on_where_it_was_left(left: tuple[Fact, ...], ran: list[str], code: str | None) -> None:
+    """D-5.8, D-5.8.1, D-5.9"""
+    store = await left_behind(*left)
+    agent, _, model = make(["Done."], look, pay, store=store)
+    result = await agent.resume(SESSION)
+    assert (result.output, result.run_id) == ("Done.", "run-1")
+    assert ran == RUNS
+    assert len(model.calls) == 1
+    if code is not None:
+        assert (await results(store))["c1"].error_code == code
+    entries = await check_session(store)
+    assert {entry.run_id for entry in entries[1:]} == {"run-1"}
+    if len(left) > 1:
+        assert result.message is not None
+        assert result.message.meta is not None
+        assert result.message.meta.model_call_index == 1
+
+
+async def test_an_answer_that_was_stored_is_not_asked_for_again() -> None:
+    store = await left_behind(user("Go"), assistant("Done.", meta=META))
+    agent, _, model = make(["never"], store=store)
+    result = await agent.resume(SESSION)
+    assert (result.output, result.status, model.calls) == ("Done.", AgentStatus.COMPLETED, [])
+    assert (await kinds(store))[-1] == "run_ended"
+
+
+async def test_resuming_what_has_ended_gives_its_result_and_writes_nothing() -> None:
+    agent, store, model = make(["Done."])
+    first = await agent.run("Go", session=SESSION)
+    before = await store.tail_of(SESSION)
+    other, _, _ = make([], store=store)
+    again = await other.resume(SESSION)
+    assert (again.output, again.run_id, again.status) == ("Done.", first.run_id, first.status)
+    assert await store.tail_of(SESSION) == before
+    assert len(model.calls) == 1
+
+
+async def test_there_is_nothing_to_resume_in_a_session_that_is_not_there() -> None:
+    agent, _, _ = make([])
+    with pytest.raises(NotFound):
+        await agent.resume("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("left", "code"),
+    [
+        ((assistant(PAY, meta=META),), ErrorCode.TOOL_NOT_RUN),
+        ((assistant(PAY, meta=META), ToolStarted("c1", "pay", {"amount": 7})), ErrorCode.TOOL_INTERRUPTED),
+        ((assistant(LOOK, meta=META), ToolStarted("c1", "look", {}, idempotent=True)), ErrorCode.TOOL_INTERRUPTED),
+    ],
+)
+async def test_a_new_prompt_closes_what_was_left_and_runs_nothing(left: tuple[Fact, ...], code: ErrorCode) -> None:
+    store = await left_behind(user("Go"), *left)
+    agent, _, _ = make(["Fine."], look, pay, store=store)
+    assert (await agent.run("Something else", session=SESSION)).output == "Fine."
+    assert RUNS == []
+    assert (await results(store))["c1"].error_code is code
+    assert (await kinds(store)).count("run_ended") == 2
+    await check_session(store)
+
+
+async def test_a_failed_attempt_before_the_crash_counts() -> None:
+    from weft import Failed, StreamFailed
+
+    failed = StreamFailed(Failed(ErrorCode.OVERLOADED, "busy", retryable=True), model_call_index=0, attempt=1)
+    store = await left_behind(user("Go"), failed)
+    agent, _, _ = make(["Done."], store=store)
+    result = await agent.resume(SESSION)
+    assert result.message is not None
+    assert result.message.meta is not None
+    assert (result.message.meta.model_call_index, result.message.meta.attempt) == (0, 2)
+
+
+async def test_the_lease_of_a_process_that_died_can_be_taken_over() -> None:
+    from tests.agent.kit import PausingModel, within
+
+    model = PausingModel(["A long answer."], after=2)
+    agent, store, _ = make(model)
+    first = asyncio.create_task(agent.run("Go", session=SESSION))
+    await within(model.reached.wait())
+    other, _, _ = make(["Mine."], store=store)
+    with pytest.raises(Conflict):
+        await other.resume(SESSION)
+    assert (await other.resume(SESSION, takeover=True)).output == "Mine."
+    model.go_on.set()  # the old process was not dead after all: its next write is refused
+    with pytest.raises(Conflict):
+        await within(first)
+    entries = await check_session(store)
+    assert [fact.text for fact in await facts(store) if getattr(fact, "role", "") == "assistant"] == ["Mine."]
+    assert len(entries) == len(set(entry.seq for entry in entries))

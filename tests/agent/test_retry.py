@@ -1,0 +1,149 @@
+"""Failed model calls: what is kept of them, when they are made again, and by whom."""
+
+import pytest
+
+from tests.agent.kit import FAST, SESSION, call, check_session, collected, facts, kinds, make
+from weft import (
+    AgentStatus,
+    Delta,
+    ErrorCode,
+    Failed,
+    ModelChange,
+    ModelRef,
+    Start,
+    StreamFailed,
+    Text,
+    TextDelta,
+    ToolCallArgs,
+    ToolCallStart,
+    Usage,
+    assistant,
+)
+from weft.agent import ModelSwitched, Retrying, RetryPolicy, StatusChanged
+from weft.models import ScriptedModel
+
+BUSY = Failed(ErrorCode.OVERLOADED, "busy", retryable=True)
+CUT: list[Delta] = [
+    Start("scripted", "r1", provider="scripted"),
+    TextDelta("The transfer is "),
+    ToolCallStart("c1", "weather"),
+    ToolCallArgs("c1", '{"city":"Paris"}'),
+    Usage(10, 5, cost=0.5),
+    Failed(ErrorCode.STREAM_TRUNCATED, "cut", retryable=True),
+]
+
+
+def test_pauses_grow_up_to_a_limit_less_a_share_of_chance() -> None:
+    policy = RetryPolicy(max_retries=9, base_ms=100, max_ms=1000, jitter=0.5)
+    assert [policy.delay_ms(BUSY, attempt, lambda: 0.0) for attempt in range(1, 7)] == [100, 200, 400, 800, 1000, 1000]
+    assert policy.delay_ms(BUSY, 3, lambda: 1.0) == 200
+
+
+def test_a_provider_that_says_how_long_is_obeyed_within_reason() -> None:
+    policy = RetryPolicy(max_retry_after_ms=10_000)
+    asked = Failed(ErrorCode.RATE_LIMITED, retryable=True, retry_after_ms=7000)
+    assert policy.delay_ms(asked, 1, lambda: 1.0) == 7000
+    assert policy.delay_ms(Failed(ErrorCode.RATE_LIMITED, retryable=True, retry_after_ms=60_000), 1, float) is None
+
+
+def test_only_what_may_succeed_unchanged_is_tried_again() -> None:
+    denied = Failed(ErrorCode.AUTHENTICATION)
+    assert RetryPolicy().delay_ms(denied, 1, float) is None
+    assert RetryPolicy(codes=frozenset({ErrorCode.AUTHENTICATION})).delay_ms(denied, 1, float) == 500
+    assert RetryPolicy(codes=frozenset({ErrorCode.AUTHENTICATION})).delay_ms(BUSY, 1, float) is None
+    assert RetryPolicy(max_retries=2).delay_ms(BUSY, 3, float) is None
+
+
+async def test_a_failed_attempt_is_kept_with_its_cost_and_the_next_one_shares_its_index() -> None:
+    """D-7.10, D-3.5.3"""
+    agent, store, _ = make([CUT, BUSY, "Done."])
+    events = await collected(agent.stream("Go", session=SESSION))
+    first, second = (fact for fact in await facts(store) if isinstance(fact, StreamFailed))
+    assert first.parts[0] == Text("The transfer is ", time=first.parts[0].time)  # type: ignore[union-attr]
+    assert (first.usage, first.response_id, first.error.error_code) == (
+        Usage(10, 5, cost=0.5),
+        "r1",
+        ErrorCode.STREAM_TRUNCATED,
+    )
+    assert [(fact.model_call_index, fact.attempt) for fact in (first, second)] == [(0, 1), (0, 2)]
+    assert "tool_started" not in await kinds(store)
+    retries = [event for event in events if isinstance(event, Retrying)]
+    assert [(event.attempt, event.error.error_code) for event in retries] == [
+        (2, ErrorCode.STREAM_TRUNCATED),
+        (3, ErrorCode.OVERLOADED),
+    ]
+    result = events[-1].result
+    assert (result.output, result.message.meta.attempt, result.usage) == ("Done.", 3, Usage(10, 5, cost=0.5))
+    assert result.cost_usd == 0.5
+    statuses = [event.status for event in events if isinstance(event, StatusChanged)]
+    assert statuses.count(AgentStatus.PREPARING) == 3
+
+
+async def test_a_run_fails_with_the_error_of_its_last_attempt() -> None:
+    agent, store, model = make([BUSY] * 5)
+    result = await agent.run("Go", session=SESSION)
+    assert (result.status, result.error, len(model.calls)) == (
+        AgentStatus.FAILED,
+        Failed(ErrorCode.OVERLOADED, "busy"),
+        3,
+    )
+    agent, store, model = make(["Better."], store=store)
+    assert (await agent.run("Again", session=SESSION)).output == "Better."
+    await check_session(store)
+
+
+async def test_what_is_not_retryable_is_not_retried() -> None:
+    agent, _, model = make([Failed(ErrorCode.AUTHENTICATION, "no key"), "never"])
+    result = await agent.run("Go", session=SESSION)
+    assert (result.status, len(model.calls)) == (AgentStatus.FAILED, 1)
+
+
+async def test_a_fallback_model_takes_over_for_the_rest_of_the_run() -> None:
+    other = ScriptedModel([assistant(call("c1")), "Done."], model_id="other")
+    agent, store, model = make([BUSY] * 3 + ["back"], fallback_models=[other], retry=FAST)
+    events = await collected(agent.stream("Go", session=SESSION))
+    assert events[-1].result.output == "Done."
+    assert (len(model.calls), len(other.calls)) == (3, 2)
+    switched = [event for event in events if isinstance(event, ModelSwitched)]
+    assert [(event.model.model, event.reason) for event in switched] == [("other", "fallback")]
+    change = next(fact for fact in await facts(store) if isinstance(fact, ModelChange))
+    assert change == ModelChange(ModelRef("scripted", "other"), ModelRef("scripted", "scripted"))
+    assert events[-1].result.messages[1].meta.attempt == 4
+    assert (await agent.run("Again", session=SESSION)).output == "back"
+
+
+async def test_a_model_that_cannot_be_asked_fails_the_run_and_not_the_program() -> None:
+    class Odd(ScriptedModel):
+        def stream(self, *given: object, **more: object) -> object:  # type: ignore[override]
+            from weft import PartValidationError
+
+            raise PartValidationError("cannot be said", code=ErrorCode.INVALID_CONFIG)
+
+    agent, _, _ = make(Odd([]))
+    result = await agent.run("Go", session=SESSION)
+    assert result.error is not None
+    assert result.error.error_code is ErrorCode.INVALID_CONFIG
+
+
+async def test_a_model_that_breaks_the_contract_is_a_failure() -> None:
+    agent, store, _ = make([[TextDelta("no start")]])
+    result = await agent.run("Go", session=SESSION)
+    assert result.error is not None
+    assert result.error.error_code is ErrorCode.CONTRACT_VIOLATION
+    assert "stream_failed" in await kinds(store)
+
+
+@pytest.mark.parametrize("reason", ["before", "after"])
+async def test_what_a_hook_raises_reaches_the_caller(reason: str) -> None:
+    from weft.agent import Hooks
+
+    async def broken(_: object) -> None:
+        raise ValueError("mine")
+
+    hooks = Hooks(before_model=broken) if reason == "before" else Hooks(after_model=broken)
+    agent, store, _ = make(["x"], hooks=hooks)
+    with pytest.raises(ValueError, match="mine"):
+        await agent.run("Go", session=SESSION)
+    assert (await kinds(store))[-1] == "run_ended"
+    agent, store, _ = make(["Fine."], store=store)
+    assert (await agent.run("Go", session=SESSION)).output == "Fine."

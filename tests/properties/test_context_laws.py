@@ -1,0 +1,265 @@
+"""The laws of the context: what holds for every session, every budget and every way of taking the entries."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.properties.strategies import sessions
+from tests.session import chain
+from weft.config import ContextConfig, ModelConfig, ToolSpec
+from weft.context import ContextBuildResult, ContextFold, ContextInput, ContextManager
+from weft.context.item import summary_message
+from weft.deltas import Usage
+from weft.encode import encode
+from weft.entries import CompactionSummary, Entry, Fact, ModelChange, Redaction, RunStarted, SystemPromptOverride
+from weft.errors import AgentError
+from weft.messages import Message, Meta, ModelRef, assistant, tool_message, user
+from weft.parts import Text, Thinking, ToolCall, ToolResult
+from weft.redaction import visible
+from weft.repair import check_history, repair
+from weft.wire import decode
+from weft.wire import encode as stored
+
+FORMATS = {"anthropic-messages": "messages", "openai-chat": "messages", "openai-responses": "input"}
+TOOLS = (ToolSpec("read", {"type": "object", "properties": {"path": {"type": "string"}}}),)
+
+configs = st.builds(
+    ContextConfig,
+    max_tokens=st.none() | st.integers(1, 400) | st.integers(400, 20_000),
+    reserve_tokens=st.just(0),
+    keep_recent_tokens=st.none() | st.integers(0, 400),
+    compaction=st.booleans(),
+)
+
+
+def context_of(entries: Iterable[Entry], config: ContextConfig) -> ContextBuildResult:
+    return ContextManager(config).build_context(given_to(ContextFold.of(entries)))
+
+
+def given_to(fold: ContextFold) -> ContextInput:
+    return ContextInput(fold, system_prompt="Be brief.", tools=TOOLS)
+
+
+def sent(messages: tuple[Message, ...], format: str) -> dict[str, Any]:
+    return encode(format, messages, config=ModelConfig("m"), tools=TOOLS).body
+
+
+# -- long conversations with tools, of sizes that matter
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[Fact]:
+    """Turns of user, calls, results and answer, as a loop writes them; now and then with the provider's count."""
+    facts: list[Fact] = [RunStarted(model=ModelRef("p", "m"))]
+    sizes = st.sampled_from([1, 40, 400, 3_000, 9_000])
+    for turn in range(draw(st.integers(1, 8))):
+        facts.append(user(f"question {turn} " + "q" * draw(sizes)))
+        for call in range(draw(st.integers(0, 3))):
+            ids = [f"call{turn}x{call}x{number}" for number in range(draw(st.integers(1, 3)))]
+            facts.append(assistant(Thinking("hm"), *(ToolCall(one, "read", {"path": "a"}) for one in ids)))
+            results = [tool_message(ToolResult(one, f"output of {one} " + "o" * draw(sizes))) for one in ids]
+            facts += draw(st.permutations(results))
+        usage = draw(st.none() | st.integers(1, 5_000).map(lambda count: Usage(count, 10)))
+        facts.append(assistant(f"answer {turn} " + "a" * draw(sizes), meta=Meta(usage=usage)))
+    return facts
+
+
+def is_asking(entries: list[Entry]) -> bool:
+    """Whether a model would be asked now."""
+    fact = entries[-1].fact
+    return isinstance(fact, Message) and fact.role == "user"
+
+
+# -- laws
+
+
+@given(sessions(), configs)
+def test_every_prefix_of_every_session_gives_a_context_that_providers_accept(
+    session: list[Entry], config: ContextConfig
+) -> None:
+    for end in range(len(session) + 1):
+        context = context_of(session[:end], config)
+        assert check_history(repair(context.messages).messages) == []
+
+
+@given(sessions(), configs)
+def test_d_6_1_the_same_entries_give_the_same_bytes(session: list[Entry], config: ContextConfig) -> None:
+    """Taken one by one with a context built after each, at once, and read from a store."""
+    fold, manager = ContextFold(), ContextManager(config)
+    context = manager.build_context(given_to(fold))
+    for entry in session:
+        fold.push(entry)
+        manager.compute_context_updates(given_to(fold))
+        context = manager.build_context(given_to(fold))
+    loaded = context_of([decode(stored(entry), Entry) for entry in session], config)
+    at_once = context_of(session, config)
+    assert context == at_once
+    for format in FORMATS:
+        one, other, third = (json.dumps(sent(each.messages, format)) for each in (context, at_once, loaded))
+        assert one == other == third
+
+
+@given(conversations(), configs)
+def test_trimming_comes_to_the_same_step_by_step_and_at_once(facts: list[Fact], config: ContextConfig) -> None:
+    fold, manager = ContextFold(), ContextManager(config)
+    for place, entry in enumerate(entries := chain(*facts)):
+        fold.push(entry)
+        if place % 3 == 0:
+            manager.build_context(given_to(fold))
+    assert manager.build_context(given_to(fold)) == context_of(entries, config)
+
+
+@given(sessions(), configs)
+def test_a_redaction_counts_the_same_whether_heard_or_already_applied(
+    session: list[Entry], config: ContextConfig
+) -> None:
+    assert context_of(session, config) == context_of(visible(session), config)
+
+
+def marked(entry: Entry) -> Entry:
+    """The entry with its own id in every text of its message."""
+    if not isinstance(entry.fact, Message):
+        return entry
+    text = f"<{entry.id}>"
+    parts = [
+        ToolResult(part.tool_call_id, text)
+        if isinstance(part, ToolResult)
+        else ToolCall(part.tool_call_id, "t", {"a": text})
+        if isinstance(part, ToolCall)
+        else Text(text)
+        for part in entry.fact.parts
+    ]
+    return replace(entry, fact=replace(entry.fact, parts=tuple(parts), meta=None, extra=None))
+
+
+@given(sessions(), configs)
+def test_what_was_redacted_or_compacted_reaches_no_model(session: list[Entry], config: ContextConfig) -> None:
+    entries = [marked(entry) for entry in session]
+    seqs = {entry.id: entry.seq for entry in entries}
+    gone = {entry.fact.entry_id for entry in entries if isinstance(entry.fact, Redaction)}
+    for summary in entries:
+        if isinstance(summary.fact, CompactionSummary):
+            first = seqs[summary.fact.first_kept_entry_id]
+            gone |= {entry.id for entry in entries if entry.seq < min(first, summary.seq)}
+    told = repr(context_of(entries, config).messages)
+    assert [entry_id for entry_id in gone if f"<{entry_id}>" in told] == []
+
+
+@given(sessions())
+def test_a_session_that_grows_keeps_its_context_as_a_prefix(session: list[Entry]) -> None:
+    fold, manager = ContextFold(), ContextManager()
+    before: tuple[Message, ...] = ()
+    for entry in session:
+        fold.push(entry)
+        now = manager.build_context(given_to(fold)).messages
+        if not isinstance(entry.fact, Redaction | CompactionSummary | SystemPromptOverride):
+            assert now[: len(before)] == before
+        before = now
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@given(facts=conversations())
+def test_a_request_has_the_one_before_it_as_a_prefix(format: str, facts: list[Fact]) -> None:
+    fold, manager = ContextFold(), ContextManager()
+    before: list[Any] = []
+    for entry in chain(*facts):
+        fold.push(entry)
+        if is_asking([entry]):
+            now = sent(manager.build_context(given_to(fold)).messages, format)[FORMATS[format]]
+            assert now[: len(before)] == before
+            before = now
+
+
+@given(conversations(), configs)
+def test_a_trim_is_followed_by_turns_that_keep_the_prefix(facts: list[Fact], config: ContextConfig) -> None:
+    """The prefix changes only when the budget was reached, and then as much is cut as can be, down to the low mark."""
+    fold, manager = ContextFold(), ContextManager(config)
+    before = manager.build_context(given_to(fold))
+    for entry in chain(*facts):
+        fold.push(entry)
+        now = manager.build_context(given_to(fold))
+        if now.messages[: len(before.messages)] != before.messages:
+            assert now.budget is not None
+            assert len(now.notes) > len(before.notes)
+            fully_cut = len(fold.items) - sum(note.action == "dropped" for note in now.notes) <= 6
+            assert now.tokens <= now.budget * 3 // 4 or fully_cut
+        before = now
+
+
+@given(conversations(), configs)
+def test_d_6_3_trimming_keeps_calls_with_results_and_what_the_user_wanted(
+    facts: list[Fact], config: ContextConfig
+) -> None:
+    context = context_of(chain(*facts), config)
+    calls = [call.tool_call_id for message in context.messages for call in message.tool_calls]
+    results = [one.tool_call_id for message in context.messages for one in message.tool_results]
+    assert sorted(calls) == sorted(results)
+    assert [message.role for message in context.messages[:2]] == ["system", "user"]
+    assert context.messages[1] == chain(*facts)[1].fact
+    assert context.over_budget == (context.budget is not None and context.tokens > context.budget)
+
+
+@given(conversations())
+def test_tool_outputs_are_the_first_to_be_shortened(facts: list[Fact]) -> None:
+    for max_tokens in (2_000, 8_000, 16_000):
+        context = context_of(chain(*facts), ContextConfig(max_tokens=max_tokens, reserve_tokens=0))
+        dropped = {note.entry_id for note in context.notes if note.action == "dropped"}
+        shown = {message.id for message in context.messages}
+        if dropped:  # then every long output but those of the last round was cut
+            last = max(place for place, fact in enumerate(facts) if isinstance(fact, Message) and fact.role != "tool")
+            long = [
+                one for message in context.messages for one in message.tool_results if len(str(one.content)) > 2_000
+            ]
+            assert len(long) <= len(facts) - last
+        else:
+            assert all(entry.fact.id in shown for entry in chain(*facts) if isinstance(entry.fact, Message))
+
+
+# -- compaction
+
+
+def grown(entries: list[Entry], fact: Fact) -> Entry:
+    last = entries[-1]
+    return replace(last, id=f"x{last.seq}", seq=last.seq + 1, parent_id=last.id, fact=fact)
+
+
+@given(conversations(), st.integers(200, 4_000), st.sampled_from(["", "s", "s" * 400, "s" * 4_000]))
+def test_compactions_shrink_the_context_or_fail_and_tell_everything(
+    facts: list[Fact], max_tokens: int, summary: str
+) -> None:
+    """As a loop does it: before each question, at most one compaction at a time, until none is needed."""
+    manager = ContextManager(ContextConfig(max_tokens=max_tokens, reserve_tokens=0))
+    fold, entries = ContextFold(), [*chain(facts[0])]
+    for fact in facts[1:]:
+        entries.append(grown(entries, replace(fact, id=f"m{len(entries)}", timestamp=entries[0].timestamp)))
+        fold.push(entries[-1])
+        while is_asking(entries) and (update := manager.compute_context_updates(given_to(fold))).needs_compaction:
+            before = {item.entry_id: item for item in fold.items}
+            earlier = fold.summary
+            try:
+                compaction = manager.compaction(given_to(fold), update, summary)
+            except AgentError as error:
+                assert error.code == "compaction_failed"
+                return
+            entries.append(grown(entries, compaction))
+            fold.push(entries[-1])
+            after = {item.entry_id for item in fold.items}
+            assert after < set(before)
+            assert earlier is None or update.to_summarise[0] == earlier
+            assert fold.summary == summary_message(summary)
+            tied = [item.message for item in fold.items]
+            calls = {call.tool_call_id for message in tied for call in message.tool_calls}
+            assert calls == {one.tool_call_id for message in tied for one in message.tool_results}
+    assert manager.build_context(given_to(fold)) == context_of(entries, manager.config)
+
+
+@given(conversations())
+def test_a_change_of_model_changes_the_count_and_not_the_messages(facts: list[Fact]) -> None:
+    changed = [*facts, ModelChange(ModelRef("q", "other"))]
+    config = ContextConfig()
+    assert context_of(chain(*changed), config).messages == context_of(chain(*facts), config).messages

@@ -1,0 +1,219 @@
+"""The disk fails or is full, at every operation: a typed error, nothing half-written, and appends work again later."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.store.disks import FailingDisk
+from tests.store.stores import add, opener
+from weft.entries import Entry
+from weft.errors import StoreError
+from weft.messages import user
+from weft.store import SessionStore, Tail, next_entries
+from weft.store.jsonl import JsonlStore
+from weft.store.sqlite import SqliteStore
+
+ALL = frozenset({"read", "write", "truncate", "sync"})
+
+
+async def append_twice(store: SessionStore, header: Entry) -> tuple[list[Entry], list[Entry], int]:
+    """Two appends of two entries each: what was acknowledged, what was tried, and how many failed."""
+    acknowledged: list[Entry] = []
+    tried: list[Entry] = []
+    failed = 0
+    for number in range(2):
+        last = [header, *acknowledged][-1]
+        facts = [user(f"{number}"), user("x" * 5000)]
+        entries = next_entries(header.session_id, Tail(last.id, last.seq), facts, store.edge)
+        tried += entries
+        try:
+            await store.append(header.session_id, entries, last.id)
+            acknowledged += entries
+        except StoreError:
+            failed += 1
+            break  # whoever does not know the outcome asks first, or appends the same again
+    return acknowledged, tried, failed
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "until mended"])
+@pytest.mark.parametrize("error", [apsw.IOError, apsw.FullError])
+async def test_a_failure_at_any_operation_loses_nothing(
+    fast_path: Path, error: type[apsw.Error], lasting: bool
+) -> None:
+    name = f"failing {error.__name__} {lasting}"
+    disk = FailingDisk(name, error, ALL if error is apsw.IOError else frozenset({"write"}), lasting=lasting)
+    failures = 0
+    for place in range(200):
+        path = fast_path / f"{place}.db"
+        store = await SqliteStore.open(path, vfs=name)
+        header = await store.create_session("s")
+        disk.left = place
+        acknowledged, tried, failed = await append_twice(store, header)
+        if disk.lasting and failed:
+            with pytest.raises(StoreError) as refused:  # nothing is acknowledged until the disk is mended
+                await store.append("s", tried[len(acknowledged) :], [header, *acknowledged][-1].id)
+            assert refused.type is StoreError
+        is_done = disk.left is not None and not failed
+        disk.left = None
+        await check_whole(store, header, acknowledged, tried)
+        await store.close()
+        again = await SqliteStore.open(path)
+        assert (await again.load("s"))[: 1 + len(acknowledged)] == [header, *acknowledged]
+        assert await again.inspect() == ()
+        await again.close()
+        failures += failed
+        if is_done:
+            break
+    else:
+        raise AssertionError("every operation was a failure")
+    assert failures >= 4
+    assert set(disk.failures) >= ({"write", "sync"} if error is apsw.IOError else {"write"})
+    disk.unregister()
+
+
+async def check_whole(store: SessionStore, header: Entry, acknowledged: list[Entry], tried: list[Entry]) -> None:
+    """The disk is mended: acknowledged entries are there, others whole or not at all; the same again lands once."""
+    there = list(await store.load("s"))
+    assert there in ([header, *acknowledged], [header, *tried])
+    if len(tried) > len(acknowledged):
+        unsure = tried[len(acknowledged) :]
+        await store.append("s", unsure, ([header, *acknowledged])[-1].id)
+    assert await store.load("s") == [header, *tried]
+    await add(store, "s", user("on we go"))
+
+
+async def test_one_failure_is_everybodys_in_the_group_and_each_may_try_again(tmp_path: Path) -> None:
+    disk = FailingDisk("failing group", apsw.IOError, frozenset({"sync"}), lasting=False)
+    store = await SqliteStore.open(tmp_path / "a.db", vfs="failing group")
+    headers = [await store.create_session(f"s{number}") for number in range(16)]
+    batches = [next_entries(header.session_id, Tail(header.id, 1), [user("hi")], store.edge) for header in headers]
+
+    async def append_all() -> list[Tail | BaseException]:
+        appends = (store.append(batch[0].session_id, batch, batch[0].parent_id) for batch in batches)
+        return await asyncio.gather(*appends, return_exceptions=True)
+
+    disk.left = 0
+    outcomes = await append_all()
+    assert any(isinstance(outcome, StoreError) for outcome in outcomes)
+    assert all(isinstance(outcome, Tail) for outcome in await append_all())
+    for header, batch in zip(headers, batches, strict=True):
+        assert await store.load(header.session_id) == [header, *batch]
+    await store.close()
+    disk.unregister()
+
+
+@pytest.mark.parametrize("call", ["write", "fsync"])
+async def test_a_line_that_does_not_reach_the_disk_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """JSONL: the system's own calls fail, some bytes of the append being written already."""
+    store = await JsonlStore.open(tmp_path)
+    header = await store.create_session("s")
+    (entry,) = next_entries("s", Tail(header.id, 1), [user("hi")], store.edge)
+    before = (tmp_path / "s.jsonl").read_bytes()
+    real_write, real_fsync = os.write, os.fsync
+    failing = {"write": 2, "fsync": 1}
+
+    def write(descriptor: int, data: bytes) -> int:
+        failing["write"] -= 1
+        if call == "write" and failing["write"] == 0:
+            raise OSError(errno.ENOSPC, "no room")
+        return real_write(descriptor, data[:10] if call == "write" else data)
+
+    def fsync(descriptor: int) -> None:
+        failing["fsync"] -= 1
+        if call == "fsync" and failing["fsync"] == 0:
+            raise OSError(errno.EIO, "broken")
+        real_fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        patch.setattr(os, "fsync", fsync)
+        with pytest.raises(StoreError, match=r"s\.jsonl: (No space left|Input/output error)"):
+            await store.append("s", [entry], header.id)
+    assert (tmp_path / "s.jsonl").read_bytes() == before
+    assert await store.load("s") == [header]
+    await store.append("s", [entry], header.id)
+    assert await store.load("s") == [header, entry]
+    await store.close()
+
+
+async def test_bytes_that_could_not_be_taken_back_are_never_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JSONL: the sync fails, and then cutting the file fails too."""
+    store = await JsonlStore.open(tmp_path)
+    header = await store.create_session("s")
+    (entry,) = next_entries("s", Tail(header.id, 1), [user("hi")], store.edge)
+
+    def fail(*_: int) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        patch.setattr(os, "ftruncate", fail)
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                await store.append("s", [entry], header.id)
+    assert await store.load("s") == [header]
+    await store.append("s", [entry], header.id)
+    assert await store.load("s") == [header, entry]
+    await store.close()
+    again = await JsonlStore.open(tmp_path)
+    assert await again.load("s") == [header, entry]
+    await again.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for two megabytes."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command to make a small file system with")
+    if done.returncode:
+        pytest.skip(f"a small file system cannot be mounted: {done.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+async def test_a_full_disk_is_an_error_and_with_room_again_appends_work(small_disk: Path, kind: str) -> None:
+    store = await opener(kind, small_disk)()
+    header = await store.create_session("s")
+    acknowledged = [header]
+    filler = small_disk / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    failed = 0
+    for number in range(200):
+        facts = [user(f"{number} " + "y" * 20_000)]
+        last = acknowledged[-1]
+        entries = next_entries("s", Tail(last.id, last.seq), facts, store.edge)
+        try:
+            await store.append("s", entries, last.id)
+            acknowledged += entries
+        except StoreError as error:
+            failed += "full" in str(error) or "space" in str(error)
+            if failed == 3:
+                break
+    assert failed == 3
+    assert await store.load("s") == acknowledged
+    filler.unlink()
+    acknowledged += await add(store, "s", user("there is room"))
+    assert await store.load("s") == acknowledged
+    await store.close()
+    again = await opener(kind, small_disk)()
+    assert await again.load("s") == acknowledged
+    await again.close()

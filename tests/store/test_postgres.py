@@ -1,0 +1,379 @@
+"""What is PostgreSQL's own about its store: what the database refuses, groups, settings, versions, news, odd text."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg  # type: ignore[import-untyped]
+import pytest
+from msgspec.structs import replace
+
+from tests.session import SESSION, chain
+from tests.store.postgres_server import SERVER, address, schema_of
+from tests.store.stores import add, said
+from weft.entries import Custom, Redaction, SessionHeader
+from weft.errors import Conflict, ErrorCode, StoreError
+from weft.messages import Message, assistant, tool_message, user
+from weft.parts import Image, ToolCall, ToolResult
+from weft.store import Tail, next_entries, open_store
+from weft.store.postgres import PostgresStore
+from weft.store.postgres_link import Link
+from weft.store.postgres_news import News
+from weft.store.postgres_schema import MIGRATIONS, migrate
+from weft.store.postgres_text import escaped, key, lexemes, query_of, unescaped
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return address(str(tmp_path))
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    store = await PostgresStore.open(url)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def database(url: str) -> AsyncIterator[Any]:
+    """The server by itself, past the store, in its schema."""
+    connection = await asyncpg.connect(SERVER, server_settings={"search_path": schema_of(url)})
+    yield connection
+    await connection.close()
+
+
+# -- what the database itself refuses
+
+
+@pytest.mark.parametrize(
+    ("statement", "refusal"),
+    [
+        ("UPDATE entries SET kind = 'x' WHERE seq = 1", "neither changed nor deleted"),
+        ("DELETE FROM entries WHERE seq = 13", "neither changed nor deleted"),
+        ("TRUNCATE entries", "neither changed nor deleted"),
+        ("UPDATE results SET seq = 1", "neither changed nor deleted"),
+        ("DELETE FROM results", "neither changed nor deleted"),
+        ("UPDATE bodies SET body = 'x'", "neither changed nor deleted"),
+        ("DELETE FROM bodies", "neither changed nor deleted"),
+        ("SELECT set_config('weft.purge', 'other', false); DELETE FROM entries", "neither changed nor deleted"),
+        ("INSERT INTO entries VALUES ('s', 15, 'x', 'e12', NULL, 'custom', '', '{}', false)", "seq 14 is missing"),
+        ("INSERT INTO entries VALUES ('s', 13, 'x', 'e12', NULL, 'custom', '', '{}', false)", "entries_pkey"),
+        (
+            "INSERT INTO entries VALUES ('s', 14, 'e3', 'e12', NULL, 'custom', '', '{}', false)",
+            "entries_session_id_id_key",
+        ),
+        ("INSERT INTO entries VALUES ('s', 0, 'x', NULL, NULL, 'custom', '', '{}', false)", "seq_check"),
+        ("INSERT INTO results VALUES ('s', 'c1', 14)", "results_pkey"),
+    ],
+)
+async def test_the_database_refuses_by_itself(statement: str, refusal: str) -> None:
+    """D-5.3, D-5.4: whoever writes, and with whichever program."""
+    url = address("refusals")  # one for all of them: what is refused changes nothing
+    store = await PostgresStore.open(url)
+    database = await asyncpg.connect(SERVER, server_settings={"search_path": schema_of(url)})
+    await store.append("s", SESSION, None)
+    (header, picture) = chain(SessionHeader(), user(Image("image/png", data=b"x" * 100_000)))
+    await store.append("t", [replace(entry, session_id="t") for entry in (header, picture)], None)
+    assert await database.fetchval("SELECT count(*) FROM bodies") == 1
+    with pytest.raises(asyncpg.PostgresError, match=refusal):
+        await database.execute(statement)
+    assert await store.load("s") == SESSION
+    await database.close()
+    await store.close()
+
+
+async def test_a_body_is_kept_once_and_goes_with_its_last_session(store: PostgresStore, database: Any) -> None:
+    for name in ("s", "t"):
+        await store.create_session(name)
+        await add(store, name, user(Image("image/png", data=b"x" * 100_000)))
+    assert await database.fetchval("SELECT count(*) FROM bodies") == 1
+    await store.drop_session("s")
+    assert await database.fetchval("SELECT count(*) FROM bodies") == 1
+    await store.drop_session("t")
+    assert await database.fetchval("SELECT count(*) FROM bodies") == 0
+
+
+async def test_a_lost_or_changed_body_and_a_wrong_tail_are_found(store: PostgresStore, database: Any) -> None:
+    await store.create_session("s")
+    await add(store, "s", user(Image("image/png", data=b"x" * 100_000)), user("y" * 100_000))
+    assert await store.inspect("s") == ()
+    await database.execute("ALTER TABLE bodies DISABLE TRIGGER USER")
+    first, second = sorted(record[0] for record in await database.fetch("SELECT sha256 FROM bodies"))
+    await database.execute("UPDATE bodies SET body = 'z' WHERE sha256 = $1", first)
+    await database.execute("DELETE FROM bodies WHERE sha256 = $1", second)
+    await database.execute("UPDATE sessions SET tail_seq = 2")
+    found = [(finding.fault, finding.message.rpartition(" ")[2]) for finding in await store.inspect("s")]
+    assert found[1:] == [("damaged", "changed"), ("damaged", "lost")]
+    await database.execute("DELETE FROM sessions")
+    assert [finding.session_id for finding in await store.inspect()] == ["s"]
+
+
+# -- groups
+
+
+async def test_a_refused_append_does_not_poison_its_group(store: PostgresStore, database: Any) -> None:
+    """The database refuses one of them, by a row that only it knows: it fails alone, under its own savepoint."""
+    headers = [await store.create_session(f"s{number}") for number in range(10)]
+    ones = [(await add(store, header.session_id, user("one"), user("two")))[0] for header in headers]
+    await database.execute("INSERT INTO jumps VALUES ('s4', 4, 1)")
+
+    async def branch_off(number: int) -> Tail:
+        place = await store.branch(f"s{number}", ones[number].id)
+        (entry,) = next_entries(f"s{number}", place.tail, [user("b")], store.edge, parent_id=place.parent_id)
+        return await store.append(f"s{number}", [entry], place.tail.entry_id)
+
+    outcomes = await asyncio.gather(*map(branch_off, range(10)), return_exceptions=True)
+    assert [number for number, outcome in enumerate(outcomes) if not isinstance(outcome, Tail)] == [4]
+    assert isinstance(outcomes[4], Conflict)
+    assert len(await store.entries("s4")) == 3
+    assert [len(await store.entries(f"s{number}")) for number in (3, 5)] == [4, 4]
+
+
+async def test_appends_of_one_group_see_each_other(store: PostgresStore) -> None:
+    """Pipelined appends land in order; of two that want one place, the first has it and the other is told its tail."""
+    header = await store.create_session("s")
+    first = said(header, assistant(ToolCall("c", "clock", {})))
+    second = said(first[0], tool_message(ToolResult("c", "noon")))
+    rival = said(first[0], user("rival"))
+    twice = said(second[0], tool_message(ToolResult("c", "midnight")))
+    outcomes = await asyncio.gather(
+        store.append("s", first, header.id),
+        store.append("s", second, first[0].id),
+        store.append("s", rival, first[0].id),
+        store.append("s", second, first[0].id),
+        store.append("s", twice, second[0].id),
+        return_exceptions=True,
+    )
+    assert list(outcomes[:2]) == [Tail(first[0].id, 2), Tail(second[0].id, 3)]
+    assert outcomes[3] == outcomes[1]
+    assert [getattr(outcomes[place], "tail", None) for place in (2, 4)] == [second[0].id, second[0].id]
+    assert await store.load("s") == [header, *first, *second]
+
+
+async def test_two_stores_write_to_one_session_without_losing_anything(store: PostgresStore, url: str) -> None:
+    other = await PostgresStore.open(url)
+    await store.create_session("s")
+
+    async def write(mine: PostgresStore, name: str) -> None:
+        for number in range(20):
+            while True:
+                try:
+                    await add(mine, "s", user(f"{name}{number}"))
+                    break
+                except Conflict:
+                    pass
+
+    await asyncio.gather(write(store, "a"), write(other, "b"), write(store, "c"))
+    await other.close()
+    texts = [entry.fact.text or "" for entry in await store.load("s") if isinstance(entry.fact, Message)]
+    assert sorted(texts) == sorted(f"{name}{number}" for name in "abc" for number in range(20))
+    for name in "abc":
+        assert [text for text in texts if text[0] == name] == [f"{name}{number}" for number in range(20)]
+
+
+async def test_two_stores_create_one_session_once(store: PostgresStore, url: str) -> None:
+    other = await PostgresStore.open(url)
+    outcomes = await asyncio.gather(
+        *(each.create_session("s") for each in (store, other, store, other)), return_exceptions=True
+    )
+    assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 3
+    await other.close()
+
+
+async def test_a_caller_that_went_away_disturbs_nobody(store: PostgresStore) -> None:
+    header = await store.create_session("s")
+    gone = asyncio.create_task(store.append("s", said(header), header.id))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await store.create_session("t")
+    assert gone.cancelled() or await asyncio.wait({gone})
+    assert (await store.tail_of("s")).seq in (1, 2)
+
+
+async def test_leases_hold_between_stores(store: PostgresStore, url: str) -> None:
+    other = await PostgresStore.open(url)
+    header = await store.create_session("s")
+    mine = await store.acquire_lease("s", "mine", ttl=0.001)
+    await asyncio.sleep(0.01)
+    its = await other.acquire_lease("s", "other")
+    assert its.epoch == mine.epoch + 1
+    with pytest.raises(Conflict, match="is over"):
+        await store.append("s", said(header), header.id, lease=mine)
+    await other.append("s", said(header), header.id, lease=its)
+    await store.release_lease(mine)
+    await other.renew_lease(its)
+    await other.close()
+
+
+# -- opening
+
+
+async def test_a_server_that_may_lose_data_is_refused_unless_asked_for_by_name(url: str) -> None:
+    link = Link(url)
+    link.url = Link(f"{url}&synchronous_commit=off").url  # as a server has it that nobody asked
+    with pytest.raises(StoreError, match="synchronous_commit=off") as caught:
+        await link.connect()
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    allowed = await open_store(f"{url}&synchronous_commit=off")
+    await allowed.create_session("s")
+    await allowed.close()
+    safe = await PostgresStore.open(url)
+    assert len(await safe.load("s")) == 1
+    await safe.close()
+
+
+async def test_nobody_at_the_address_is_one_clear_error() -> None:
+    with pytest.raises(StoreError, match="PostgreSQL, connecting") as caught:
+        await PostgresStore.open("postgresql://nobody@127.0.0.1:1/none")
+    assert caught.value.retryable
+    with pytest.raises(StoreError, match="not a name for a schema"):
+        await PostgresStore.open("postgresql://127.0.0.1:1/none?schema=")
+
+
+async def test_a_missing_database_is_one_clear_error(url: str) -> None:
+    with pytest.raises(StoreError, match='"weft_no_such_database" does not exist'):
+        await PostgresStore.open(SERVER.rpartition("/")[0] + "/weft_no_such_database")
+
+
+async def test_a_newer_store_and_a_foreign_schema_are_refused(url: str, database: Any) -> None:
+    await (await PostgresStore.open(url)).close()
+    await database.execute("INSERT INTO schema_version VALUES (99, now())")
+    with pytest.raises(StoreError, match="version 99") as caught:
+        await PostgresStore.open(url)
+    assert caught.value.code is ErrorCode.STORAGE_CORRUPT
+    await database.execute("DROP TABLE schema_version")
+    with pytest.raises(StoreError, match="tables of another program"):
+        await PostgresStore.open(url)
+
+
+async def test_ten_stores_may_open_a_new_schema_at_once(url: str, database: Any) -> None:
+    stores = await asyncio.gather(*(PostgresStore.open(url) for _ in range(10)))
+    await stores[3].create_session("s")
+    assert [len(await store.load("s")) for store in stores] == [1] * 10
+    await asyncio.gather(*(store.close() for store in stores))
+    assert await database.fetchval("SELECT count(*) FROM schema_version") == len(MIGRATIONS)
+
+
+async def test_a_store_of_every_version_becomes_current(url: str, database: Any) -> None:
+    """With a step more than there is today: what was stored stays, a failing step leaves nothing."""
+    link = Link(url)
+    connection = await link.connect()
+    extra = "ALTER TABLE sessions ADD COLUMN IF NOT EXISTS colour text DEFAULT 'blue'"
+    for version in range(len(MIGRATIONS) + 1):
+        await database.execute(f"DROP SCHEMA IF EXISTS {link.schema} CASCADE")
+        await migrate(connection, link.schema, MIGRATIONS[:version] or MIGRATIONS)
+        store = await PostgresStore.open(url)
+        await store.append("s", SESSION, None)
+        with pytest.raises(asyncpg.PostgresError):
+            await migrate(connection, link.schema, [*MIGRATIONS, f"{extra}; SELECT 1/0"])
+        assert await database.fetchval("SELECT max(version) FROM schema_version") == len(MIGRATIONS)
+        for _ in range(2):
+            await migrate(connection, link.schema, [*MIGRATIONS, extra])
+        assert await database.fetchval("SELECT colour FROM sessions") == "blue"
+        assert await store.load("s") == SESSION
+        await store.close()
+    for statements in MIGRATIONS:  # each may run twice
+        await connection.execute(statements)
+    await connection.close(timeout=5)
+
+
+# -- following
+
+
+async def test_a_follower_is_told_and_does_not_wait_for_its_next_look(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PostgresStore, "poll_s", 60)
+    other = await PostgresStore.open(url)
+    await store.create_session("s")
+    follower = store.tail("s")
+    async with asyncio.timeout(10):
+        assert (await anext(follower)).seq == 1
+        for seq in range(2, 30):
+            await add(other, "s", user(str(seq)))
+            if seq % 3 == 0:
+                assert [(await anext(follower)).seq for _ in range(3 if seq > 3 else 2)][-1] == seq
+    await other.close()
+
+
+async def test_a_follower_that_is_never_told_looks_by_itself(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PostgresStore, "poll_s", 0.05)
+    monkeypatch.setattr(News, "tell", lambda self, session_ids: None)
+    other = await PostgresStore.open(url)
+    await store.create_session("s")
+    follower = store.tail("s", after=1)
+    waiting = asyncio.ensure_future(anext(follower))
+    await asyncio.sleep(0.02)
+    await add(other, "s", user("hi"), user("there"))
+    async with asyncio.timeout(5):
+        assert [(await waiting).seq, (await anext(follower)).seq] == [2, 3]
+    await other.close()
+
+
+async def test_followers_outlive_the_end_of_their_connections(
+    store: PostgresStore, database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PostgresStore, "poll_s", 0.05)
+    await store.create_session("s")
+    follower = store.tail("s")
+    assert (await anext(follower)).seq == 1
+    for seq in range(2, 5):
+        await database.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'weft' AND query LIKE $1",
+            "%" if seq == 3 else "%LISTEN%",
+        )
+        await add(store, "s", user("hi"))
+        async with asyncio.timeout(5):
+            assert (await anext(follower)).seq == seq
+
+
+# -- odd text
+
+
+ODD = ["", "a", "\0", "\\", "\\0", "\\\0", "\\\\0", "a\0b\\c", "é\0", "x" * 5000, "\\#" + "0" * 64, "\u2028"]
+
+
+def test_text_is_escaped_reversibly_and_keys_differ() -> None:
+    assert [unescaped(escaped(text)) for text in ODD] == ODD
+    assert not any("\0" in escaped(text) or "\0" in key(text) for text in ODD)
+    assert len({key(text) for text in ODD} | {key("\ud800"), key("\udc00"), key("x" * 5001)}) == len(ODD) + 3
+    assert all(len(key(text).encode()) <= 1000 for text in ODD)
+
+
+def test_a_query_names_each_word_once() -> None:
+    assert query_of([["b", "a"], ["a"]]) == "'a' & 'b'"
+    assert lexemes(["x" * 3000, "y"]) == ["x" * 200, "y"]
+
+
+async def test_odd_ids_titles_and_words_are_stored(store: PostgresStore) -> None:
+    odd = 'a\0b\\c"\u2028' + "i" * 3000
+    header = await store.create_session("s\0\\", SessionHeader(title="t\0\\"))
+    (entry,) = next_entries("s\0\\", Tail(header.id, 1), [Custom(odd, {odd: odd})], store.edge, run_id=odd)
+    await store.append("s\0\\", [entry], header.id)
+    await add(store, "s\0\\", assistant(ToolCall(odd, odd, {})), tool_message(ToolResult(odd, "long " + "w" * 5000)))
+    with pytest.raises(Conflict, match="has a result"):
+        await add(store, "s\0\\", tool_message(ToolResult(odd, "again")))
+    assert (await store.load("s\0\\"))[1] == entry
+    (info,) = (await store.sessions()).items
+    assert (info.id, info.title) == ("s\0\\", "t\0\\")
+    assert [hit.seq for hit in await store.search("w" * 5000)] == [4]
+    assert await store.search("w" * 4999) == ()
+    for missing in ("\ud800", "x" * 100_000):
+        with pytest.raises(StoreError, match="there is no session"):
+            await store.load(missing)
+
+
+async def test_long_ids_are_heads_and_can_be_redacted(store: PostgresStore) -> None:
+    header = await store.create_session("s")
+    long = Custom("x", {"secret": 1})
+    (entry,) = next_entries("s", Tail(header.id, 1), [long], store.edge)
+    entry = replace(entry, id="e" * 5000)
+    await store.append("s", [entry], header.id)
+    assert await store.heads("s") == (entry.id,)
+    assert await store.tail_of("s") == Tail(entry.id, 2)
+    await add(store, "s", Redaction(entry.id))
+    assert (await store.load("s"))[1].fact == Custom("x", {})

@@ -1,0 +1,104 @@
+"""Power fails under a SQLite store: what was acknowledged is there. At NORMAL it is not, or this test does not bite."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.store.disks import Operation, RecordingDisk, after_power_cut, reordering
+from tests.store.stores import add
+from weft.entries import Entry
+from weft.errors import StoreError
+from weft.messages import user
+from weft.store import Tail, next_entries
+from weft.store.sqlite import SqliteStore
+from weft.store.sqlite_open import Synchronous
+
+CUTS = 100
+WRITERS, APPENDS = 4, 60
+
+
+async def recorded(folder: Path, synchronous: Synchronous) -> tuple[list[Operation], dict[str, list[Entry]]]:
+    """Everything that reached the disk while some writers appended, and what they wrote."""
+    disk = RecordingDisk(f"recording {synchronous}")
+    store = await SqliteStore.open(folder / "a.db", vfs=f"recording {synchronous}", synchronous=synchronous)
+    written: dict[str, list[Entry]] = {}
+
+    async def write(session_id: str) -> None:
+        header = await store.create_session(session_id)
+        mine = written[session_id] = [header]
+        disk.operations.append(("acknowledged", session_id, 1))
+        tail = Tail(header.id, 1)
+        for number in range(APPENDS):
+            entries = next_entries(session_id, tail, [user(f"{number} " + "x" * 3000), user("y")], store.edge)
+            mine += entries
+            tail = await store.append(session_id, entries, tail.entry_id)
+            disk.operations.append(("acknowledged", session_id, tail.seq))
+
+    await asyncio.gather(*(write(f"s{number}") for number in range(WRITERS)))
+    operations = list(disk.operations)
+    await store.close()
+    disk.unregister()
+    return operations, written
+
+
+def write_files(folder: Path, files: dict[str, bytes]) -> None:
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+async def lost_after(cut: int, operations: list[Operation], written: dict[str, list[Entry]], folder: Path) -> int:
+    """How many acknowledged entries are not there after this cut; the store must be whole and go on in any case."""
+    seen = operations[:cut]
+    write_files(folder, after_power_cut(seen, reordering(cut)))
+    acknowledged = {name: seq for kind, name, *rest in seen if kind == "acknowledged" for seq in rest}
+    store = await SqliteStore.open(folder / "a.db")
+    there = {info.id: await store.load(info.id) for info in (await store.sessions()).items}
+    for session_id, entries in there.items():
+        assert entries == written[session_id][: len(entries)]
+        assert len(entries) % 2 == 1  # a header, and pairs that landed together
+        await add(store, session_id, user("on we go"))
+    await store.close()
+    return sum(max(0, seq - len(there.get(name, ()))) for name, seq in acknowledged.items())
+
+
+async def lost_in_cuts(folder: Path, synchronous: Synchronous, cuts: int) -> int:
+    """The number of cuts that lost something."""
+    operations, written = await recorded(folder, synchronous)
+    assert {operation[0] for operation in operations} >= {"write", "sync", "acknowledged"}
+    assert any(operation[:2] == ("sync", "a.db") for operation in operations[len(operations) // 2 :])  # checkpoints
+    chance = random.Random(7)
+    places = [chance.randrange(len(operations) // 20, len(operations)) for _ in range(cuts)]
+    lost = 0
+    for number, cut in enumerate(places):
+        try:
+            lost += await lost_after(cut, operations, written, folder / f"cut{number}") > 0
+        except StoreError:
+            assert synchronous == "NORMAL"
+            lost += 1
+    return lost
+
+
+async def test_power_cuts_lose_nothing_that_was_acknowledged(fast_path: Path) -> None:
+    assert await lost_in_cuts(fast_path, "FULL", CUTS) == 0
+
+
+async def test_the_same_cuts_lose_entries_where_commits_do_not_wait_for_the_disk(fast_path: Path) -> None:
+    """The negative control: it shows that the test above can fail."""
+    assert await lost_in_cuts(fast_path, "NORMAL", 20) > 5
+
+
+def test_a_disk_may_keep_later_writes_and_lose_earlier_ones() -> None:
+    operations: list[Operation] = [
+        ("write", "f", 0, b"aaaa"),
+        ("sync", "f"),
+        ("write", "f", 2, b"bb"),
+        ("write", "f", 6, b"cc"),
+        ("truncate", "g", 0),
+    ]
+    kept = iter([False, True, True])
+    assert after_power_cut(operations, lambda: next(kept)) == {"f": b"aaaa\0\0cc", "g": b""}
+    with pytest.raises(StopIteration):
+        next(kept)

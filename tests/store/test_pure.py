@@ -1,0 +1,131 @@
+"""The parts of the stores that are pure: bodies cut out of JSON, trees told by jumps, words, pages, errors of locks."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.session import SESSION
+from weft.entries import branch, heads
+from weft.store import blobs, search, tree
+from weft.store.file_locks import network_kind
+from weft.store.stored import Entries
+
+JSON = st.recursive(
+    st.none()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+    | st.sampled_from(
+        [
+            "$blob",
+            "$$blob",
+            '{"$blob":"' + "a" * 64 + '"}',
+            '"$blob"',
+            '\\"$blob',
+            "z" * 5000,
+            "z" * 5000 + '"$blob',
+            '"$blob' + "z" * 50,
+        ]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=5) | st.sampled_from(["$blob", "$$blob", "$blo"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_what_is_cut_is_restored_byte_for_byte(value: object) -> None:
+    text = msgspec.json.encode(value)
+    for limit in (16, 300, blobs.BLOB_LIMIT):
+        bodies: dict[str, bytes] = {}
+        stored = blobs._WORD.sub(rb'"$\1"', text)
+        stored = blobs._STRING.sub(blobs._cutter(limit, bodies), stored)
+        msgspec.json.decode(stored)
+        assert set(blobs.referenced(stored)) == set(bodies)
+        assert blobs.restore(stored, bodies.__getitem__) == text
+
+
+def test_long_strings_are_cut_once_and_keys_never() -> None:
+    long, key = "x" * (blobs.BLOB_LIMIT + 1), "k" * (blobs.BLOB_LIMIT + 1)
+    text = msgspec.json.encode({key: long, "again": [long, "x" * blobs.BLOB_LIMIT]})
+    stored, bodies = blobs.cut(text)
+    assert list(bodies.values()) == [long.encode()]
+    assert len(blobs.referenced(stored)) == 2
+    assert blobs.restore(stored, bodies.__getitem__) == text
+
+
+def test_an_entry_of_many_long_strings_stays_below_a_megabyte() -> None:
+    text = msgspec.json.encode([f"{number:05}" * 2000 for number in range(200)])
+    stored, bodies = blobs.cut(text)
+    assert len(text) > blobs.ENTRY_LIMIT > len(stored)
+    assert blobs.restore(stored, bodies.__getitem__) == text
+
+
+@given(st.lists(st.integers(0, 100), max_size=30))
+def test_a_tree_is_told_by_its_jumps(choices: list[int]) -> None:
+    parents = {1: 0, **{seq: choice % (seq - 1) + 1 for seq, choice in enumerate(choices, 2)}}
+    jumps = {seq: parent for seq, parent in parents.items() if seq > 1 and parent != seq - 1}
+    assert tree.heads(len(parents), jumps) == sorted(set(parents) - set(parents.values()))
+    for head in parents:
+        walked, here = [], head
+        while here:
+            walked.append(here)
+            here = parents[here]
+        assert [seq for seqs in tree.path(head, jumps) for seq in seqs] == walked[::-1]
+
+
+def test_the_tree_functions_of_entries_agree() -> None:
+    assert heads(SESSION) == (SESSION[-1].id,)
+    assert len(branch(SESSION, SESSION[-1].id)) == sum(map(len, tree.path(len(SESSION), {})))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Don't snow_fall 3.5%", ["don", "t", "snow", "fall", "3", "5"]),
+        ("STRASSE straße", ["strasse", "strasse"]),
+        ("今日は rain", ["今", "日", "は", "rain"]),
+        ("", []),
+    ],
+)
+def test_words_are_letters_and_digits_in_one_case(text: str, found: list[str]) -> None:
+    assert search.words(text) == found
+
+
+def test_a_snippet_is_the_text_around_the_first_word() -> None:
+    text = "a " * 100 + "needle\n\n  and" + " b" * 100
+    assert search.snippet(text, [["needle"]]) == "…" + "a " * 30 + "needle and" + " b" * 23 + "…"
+    assert search.snippet("short", []) == "short"
+
+
+def test_entries_are_a_sequence_like_any_other() -> None:
+    entries = Entries("s", [], [])
+    assert list(entries) == []
+    assert entries == []
+    assert entries != "s"
+    assert (entries == 5) is False
+    with pytest.raises(IndexError):
+        entries[0]
+    with pytest.raises(TypeError):
+        hash(entries)
+
+
+MOUNTS = """\
+1 0 0:1 / / rw - ext4 /dev/vda rw
+2 1 0:2 / /home/share rw shared:1 - nfs4 server:/x rw
+3 1 0:3 / /mnt/my\\040disk rw - fuse.sshfs host: rw
+4 2 0:4 / /home/share/local rw - xfs /dev/vdb rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [("/home", None), ("/home/share/x", "nfs4"), ("/mnt/my disk/y", "fuse.sshfs"), ("/home/share/local/z", None)],
+)
+def test_network_file_systems_are_known(folder: str, kind: str | None) -> None:
+    assert network_kind(Path(folder), MOUNTS) == kind

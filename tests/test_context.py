@@ -1,0 +1,648 @@
+"""What a model is told of a session, and when the session is summarised."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.session import chain
+from weft import (
+    AgentError,
+    BranchSummary,
+    CompactionSummary,
+    Continuation,
+    Custom,
+    Entry,
+    ErrorCode,
+    Fact,
+    Failed,
+    FileRef,
+    Image,
+    Message,
+    Meta,
+    ModelChange,
+    ModelRef,
+    Redaction,
+    RunEnded,
+    RunStarted,
+    SessionHeader,
+    StreamFailed,
+    SystemPromptOverride,
+    Text,
+    Thinking,
+    ThinkingLevelChange,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    Usage,
+    assistant,
+    system,
+    tool_message,
+    user,
+)
+from weft.config import ContextConfig
+from weft.context import (
+    ContextBuildResult,
+    ContextFold,
+    ContextInput,
+    ContextManager,
+    ContextUpdateResult,
+    TrimNote,
+    summary_request,
+)
+from weft.context.item import branch_message, summary_message
+from weft.context.summary import SUMMARY_INSTRUCTIONS, transcript
+from weft.context.tokens import FILE_TOKENS, IMAGE_TOKENS, message_tokens, text_tokens, tool_tokens
+from weft.repair import check_history, repair
+
+FIRST = ModelRef("p", "one")
+SECOND = ModelRef("p", "two")
+
+
+def said(*facts: Fact, **surroundings: Any) -> list[tuple[str, str]]:
+    """Role and text of all that is told."""
+    return [(message.role, message.text) for message in build(*facts, **surroundings).messages]
+
+
+def build(*facts: Fact, config: ContextConfig | None = None, **surroundings: Any) -> ContextBuildResult:
+    return ContextManager(config).build_context(ContextInput(ContextFold.of(chain(*facts)), **surroundings))
+
+
+def update(*facts: Fact, config: ContextConfig | None = None, **surroundings: Any) -> ContextUpdateResult:
+    return ContextManager(config).compute_context_updates(ContextInput(ContextFold.of(chain(*facts)), **surroundings))
+
+
+def calls(*ids: str, **details: Any) -> Message:
+    return assistant(*(ToolCall(one, "read", {}) for one in ids), **details)
+
+
+def result(call_id: str, content: Any = "ok", **details: Any) -> Message:
+    return tool_message(ToolResult(call_id, content, **details))
+
+
+def contents(context: ContextBuildResult) -> list[Any]:
+    return [one.content for message in context.messages for one in message.tool_results]
+
+
+# -- putting together
+
+
+def test_004_context_manager_1_the_system_prompt_and_the_runtimes_hints_come_first() -> None:
+    first, *_ = build(user("hi"), system_prompt="Be brief.", hints=("Root: /",)).messages
+    assert first == Message("system", (Text("Be brief."), Text("Root: /")))
+    assert said(user("hi")) == [("user", "hi")]
+
+
+def test_an_override_replaces_the_agents_prompt_until_it_is_taken_back() -> None:
+    override = SystemPromptOverride("Be long.")
+    assert said(override, system_prompt="Be brief.") == [("system", "Be long.")]
+    assert said(override, SystemPromptOverride(None), system_prompt="Be brief.") == [("system", "Be brief.")]
+
+
+def test_facts_that_are_not_said_to_a_model_are_not() -> None:
+    facts: list[Fact] = [
+        SessionHeader(title="t"),
+        RunStarted(),
+        StreamFailed(Failed(ErrorCode.OVERLOADED, "busy"), parts=(Text("half"),)),
+        Custom("x", {"a": "b"}),
+        RunEnded("failed"),
+    ]
+    assert build(*facts).messages == ()
+
+
+def test_a_session_says_which_model_is_to_answer_and_how_much_it_thinks() -> None:
+    context = build(RunStarted(model=FIRST), ModelChange(SECOND), RunStarted(), ThinkingLevelChange("high"))
+    assert (context.model, context.thinking_level) == (SECOND, "high")
+    assert build(user("hi"), assistant("yes", meta=Meta(model=FIRST))).model == FIRST
+
+
+def test_a_branch_that_was_left_is_told_where_its_summary_stands() -> None:
+    messages = build(user("a"), BranchSummary("It failed.", "e9"), user("b")).messages
+    assert messages[1] == branch_message("It failed.")
+
+
+# -- normalising
+
+
+def test_003_7_2_3_ignored_parts_do_not_reach_a_model() -> None:
+    inside = result("c", (Text("aside", ignored=True), Text("seen")))
+    messages = build(
+        user(Text("aside", ignored=True), "hi"),
+        assistant(Thinking("aside", ignored=True), "yes", ToolCall("c", "t", {})),
+        inside,
+        user(Text("aside", ignored=True)),
+    ).messages
+    assert len(messages) == 3
+    assert "aside" not in repr(messages)
+    assert messages[2].tool_results[0].content == (Text("seen"),)
+
+
+def test_a_message_that_needs_no_change_is_the_one_that_was_stored() -> None:
+    entries = chain(user("hi", Image("image/png", data=b"x")), calls("c"), result("c", (Text("a"),)))
+    context = ContextManager().build_context(ContextInput(ContextFold.of(entries)))
+    assert all(told is entry.fact for told, entry in zip(context.messages, entries, strict=True))
+
+
+def test_an_error_shown_as_a_message_and_a_message_without_content_are_left_out() -> None:
+    assert said(user("hi"), assistant("Overloaded", meta=Meta(is_api_error_message=True)), assistant()) == [
+        ("user", "hi")
+    ]
+
+
+def test_an_output_that_was_dropped_is_not_told() -> None:
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    continuation = Continuation("p", "m", {"block": "secret"})
+    context = build(calls("c"), result("c", "secret", compacted_at=when, continuation=continuation))
+    assert contents(context) == ["[this output was dropped from the conversation]"]
+    assert "secret" not in repr(context.messages)
+
+
+def test_the_whole_of_an_output_that_was_cut_is_for_people() -> None:
+    whole = FileRef("out.txt", data=b"all of it", metadata={"whole_output": True})
+    assert contents(build(calls("c"), result("c", (Text("a part"), FileRef("a.txt"), whole)))) == [
+        (Text("a part"), FileRef("a.txt"))
+    ]
+
+
+# -- repeats
+
+
+def test_an_entry_that_comes_twice_counts_once() -> None:
+    fold = ContextFold()
+    for entry in chain(user("hi"), assistant("yes")) * 2:
+        fold.push(entry)
+    assert len(fold.items) == 2
+
+
+@pytest.mark.parametrize(
+    ("second", "count"),
+    [
+        (Meta(model_call_index=0, attempt=1), 1),
+        (Meta(model_call_index=0, attempt=2), 2),
+        (Meta(model_call_index=1, attempt=1), 2),
+        (Meta(), 2),
+        (None, 2),
+    ],
+)
+def test_d_7_10_an_answer_to_the_same_attempt_is_a_repeat(second: Meta | None, count: int) -> None:
+    first = Meta(model_call_index=0, attempt=1)
+    assert len(build(assistant("yes", meta=first), assistant("yes", meta=second)).messages) == count
+
+
+def test_answers_outside_of_runs_are_no_repeats() -> None:
+    answer = assistant("yes", meta=Meta(model_call_index=0))
+    entries = [replace(entry, run_id=None) for entry in chain(answer, answer)]
+    assert len(ContextFold.of(entries).items) == 2
+    in_run = [replace(entry, fact=replace(entry.fact, run_id="r")) for entry in entries]
+    assert len(ContextFold.of(in_run).items) == 1
+
+
+# -- redactions
+
+
+def test_a_redacted_message_is_not_told_before_or_after_its_redaction_is_heard() -> None:
+    facts: list[Fact] = [user("secret"), assistant("yes"), Redaction("e0")]
+    assert said(*facts) == [("user", "[redacted]"), ("assistant", "yes")]
+    early = chain(*facts)
+    assert ContextFold.of([early[2], *early[:2]]).items[0].message.text == "[redacted]"
+    assert said(*facts[:2], Redaction("elsewhere")) == [("user", "secret"), ("assistant", "yes")]
+
+
+def test_a_redacted_override_instructs_nobody() -> None:
+    assert said(SystemPromptOverride("secret"), Redaction("e0"), system_prompt="Be brief.") == [("system", "Be brief.")]
+
+
+def test_a_redacted_summary_still_hides_what_it_summarised() -> None:
+    facts: list[Fact] = [user("old"), user("new"), CompactionSummary("secret", "e1"), Redaction("e2")]
+    assert build(*facts).messages[0] == summary_message("[redacted]")
+    assert "secret" not in repr(build(*facts).messages)
+    assert "old" not in repr(build(*facts).messages)
+
+
+def test_a_redaction_after_a_compaction_reaches_what_was_kept_and_changes_nothing_else() -> None:
+    facts: list[Fact] = [
+        RunStarted(model=FIRST),
+        SystemPromptOverride("Short."),
+        system("Be kind."),
+        user("old"),
+        SystemPromptOverride("Long."),
+        ModelChange(SECOND),
+        ThinkingLevelChange("low"),
+        user("secret"),
+        CompactionSummary("First.", "e7"),
+        assistant("new"),
+        CompactionSummary("Second.", "e7"),
+        user("more"),
+    ]
+    expected = [
+        ("system", "Long."),
+        ("system", "Be kind."),
+        ("user", summary_message("Second.").text),
+        ("user", "[redacted]"),
+        ("assistant", "new"),
+        ("user", "more"),
+    ]
+    context = build(*facts, Redaction("e7"))
+    assert [(message.role, message.text) for message in context.messages] == expected
+    assert (context.model, context.thinking_level) == (SECOND, "low")
+    assert build(*facts, Redaction("e3")).messages == build(*facts).messages
+
+
+# -- compactions that were made
+
+
+def test_what_a_compaction_summarised_is_not_told() -> None:
+    assert said(user("a"), assistant("b"), user("c"), CompactionSummary("A and b.", "e2"), assistant("d")) == [
+        ("user", summary_message("A and b.").text),
+        ("user", "c"),
+        ("assistant", "d"),
+    ]
+
+
+def test_the_first_kept_entry_may_be_any_entry() -> None:
+    facts: list[Fact] = [user("a"), RunStarted(), user("b"), CompactionSummary("A.", "e1")]
+    assert said(*facts)[1:] == [("user", "b")]
+
+
+def test_an_unknown_first_kept_entry_keeps_nothing() -> None:
+    assert said(user("a"), CompactionSummary("A.", "elsewhere"), user("b"))[1:] == [("user", "b")]
+
+
+def test_a_later_compaction_never_brings_back_what_an_earlier_one_let_go() -> None:
+    facts: list[Fact] = [user("a"), user("b"), CompactionSummary("A.", "e1"), user("c"), CompactionSummary("Z.", "e0")]
+    assert said(*facts) == [("user", summary_message("Z.").text), ("user", "b"), ("user", "c")]
+
+
+# -- counting
+
+
+def test_a_text_is_a_quarter_of_its_bytes() -> None:
+    assert [text_tokens(text) for text in ("", "a", "word", "words", "日本", "\ud800")] == [0, 1, 1, 2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("message", "tokens"),
+    [
+        (user("four"), 5),
+        (assistant(Thinking("four"), "four"), 6),
+        (user(Image("image/png", data=b"x" * 9_999)), 4 + IMAGE_TOKENS),
+        (user(FileRef("a.md")), 5),
+        (user(FileRef("a.md", data=b"x" * 80, mime_type="text/markdown")), 25),
+        (user(FileRef("a.md", data=b"x" * 80)), 5 + FILE_TOKENS),
+        (user(FileRef("a.md", url="https://example.com/")), 5 + FILE_TOKENS),
+        (assistant(ToolCall("c", "aa", {})), 9),
+        (assistant(ToolCall("c", "aa", {}, raw_args_text='{"abcd')), 10),
+        (assistant(ToolCall("c", "aa", {}, executed_by="provider", result=ToolResult("c", "four"))), 10),
+        (result("c", "four"), 9),
+        (result("c", {}), 9),
+        (result("c", (Text("four"), Text("five"))), 10),
+    ],
+)
+def test_every_kind_of_part_has_its_estimate(message: Message, tokens: int) -> None:
+    assert message_tokens(message) == tokens
+
+
+def test_tools_and_system_prompt_are_counted() -> None:
+    tools = (ToolSpec("four", {}, description="five"),)
+    assert tool_tokens(tools) == 4 + 3
+    assert build(user("four"), tools=tools, system_prompt="four").tokens == 5 + 5 + 7
+
+
+def test_the_providers_last_count_is_taken_and_what_follows_is_estimated() -> None:
+    answer = assistant("yes", meta=Meta(model=FIRST, usage=Usage(1_000, 50)))
+    assert build(user("hi"), answer).tokens == 1_050
+    assert build(user("hi"), answer, user("four")).tokens == 1_055
+
+
+def test_a_count_of_nothing_is_none() -> None:
+    assert build(user("four"), assistant("four", meta=Meta(usage=Usage(0, 0)))).tokens == 10
+
+
+def test_the_count_of_another_model_is_not_taken() -> None:
+    facts: list[Fact] = [
+        RunStarted(model=FIRST),
+        user("four"),
+        assistant("four", meta=Meta(model=ModelRef("p", "one-2026"), usage=Usage(1_000, 50))),
+    ]
+    assert build(*facts).tokens == 1_050
+    assert build(*facts, ModelChange(SECOND)).tokens == 10
+    assert build(*facts, ModelChange(SECOND), user("four"), ModelChange(FIRST)).tokens == 1_055
+
+
+def test_a_count_from_before_a_compaction_is_not_taken() -> None:
+    answer = assistant("four", meta=Meta(usage=Usage(1_000, 50)))
+    assert build(user("old"), answer, CompactionSummary("s", "e1")).tokens < 100
+
+
+# -- trimming
+
+LONG = "x" * 8_000  # 2,000 tokens
+
+
+def rounds(count: int, output: str = LONG, **meta: Any) -> list[Fact]:
+    facts: list[Fact] = [user("the first intent")]
+    for number in range(count):
+        facts += [calls(f"c{number}", meta=Meta(**meta)), result(f"c{number}", output)]
+    return facts
+
+
+def trimmed(max_tokens: int, **settings: Any) -> ContextConfig:
+    settings = {"reserve_tokens": 0, "keep_recent_tokens": max_tokens // 4, "compaction": False} | settings
+    return ContextConfig(max_tokens=max_tokens, **settings)
+
+
+def test_old_tool_outputs_are_cut_first_with_a_note_of_how_much() -> None:
+    context = build(*rounds(6), config=trimmed(10_000))
+    outputs = contents(context)
+    assert [len(output) < 2_000 for output in outputs] == [True, True, False, False, False, False]
+    assert "[... 7,000 of 8,000 characters were left out here to save room ...]" in outputs[0]
+    assert [note.entry_id for note in context.notes] == ["e2", "e4"]
+    assert context.notes[0] == TrimNote("e2", "shortened", 2_000 - text_tokens(outputs[0]))
+    assert context.tokens <= 10_000
+    assert not context.over_budget
+
+
+def test_trimming_goes_down_to_the_low_mark_so_that_the_next_turns_keep_their_prefix() -> None:
+    fold = ContextFold()
+    manager = ContextManager(trimmed(20_000))
+    before: tuple[Message, ...] = ()
+    changes = 0
+    for entry in chain(*rounds(100, "x" * 3_000)):
+        fold.push(entry)
+        now = manager.build_context(ContextInput(fold)).messages
+        changes += now[: len(before)] != before
+        before = now
+    assert 0 < changes <= 15
+
+
+def test_recent_outputs_are_cut_before_anything_is_left_out() -> None:
+    context = build(*rounds(4), config=trimmed(8_000, keep_recent_tokens=4_000))
+    assert [len(output) < 2_000 for output in contents(context)] == [True, True, False, False]
+    tight = build(*rounds(4), config=trimmed(4_000, keep_recent_tokens=4_000))
+    assert [len(output) < 2_000 for output in contents(tight)] == [True, True, True, False]
+    assert {note.action for note in tight.notes} == {"shortened"}
+
+
+def test_an_output_that_the_model_has_not_seen_is_cut_last() -> None:
+    context = build(*rounds(4), config=trimmed(1_000))
+    assert [len(output) < 2_000 for output in contents(context)] == [True]
+    assert [message.role for message in context.messages] == ["user", "user", "assistant", "tool"]
+
+
+def test_outputs_of_every_shape_are_cut() -> None:
+    signed = Continuation("p", "m", {"block": LONG})
+    image, file = Image("image/png", data=b"x"), FileRef("a.pdf", data=b"x")
+    facts: list[Fact] = [
+        user("go"),
+        calls("a", "b", "c", "d", "e"),
+        result("a", {"text": LONG}),
+        result("b", (Text(LONG), image, file), continuation=signed),
+        result("c", (image,)),
+        result("d", "short"),
+        result("e", (Text("short"),)),
+        assistant(LONG),
+    ]
+    a, b, c, d, e = contents(build(*facts, config=trimmed(4_000)))
+    assert a.startswith('{"text": "xxx')
+    assert "characters were left out" in b
+    assert b.endswith("[a picture was left out here to save room]\n[the file a.pdf was left out here to save room]")
+    assert c == "[a picture was left out here to save room]"
+    assert (d, e) == ("short", (Text("short"),))
+    assert signed.data["block"] not in repr(build(*facts, config=trimmed(4_000)).messages[3])
+
+
+def talk(count: int) -> list[Fact]:
+    facts: list[Fact] = [system("Be kind."), user("the first intent")]
+    for number in range(count):
+        facts += [assistant(f"answer {number} " + "y" * 400), user(f"question {number}")]
+    return facts
+
+
+def test_whole_exchanges_are_left_out_when_cutting_outputs_is_not_enough() -> None:
+    context = build(*talk(20), config=trimmed(1_000))
+    texts = [message.text for message in context.messages]
+    assert texts[:2] == ["Be kind.", "the first intent"]
+    assert texts[2] == "[23 earlier messages of this conversation were left out here to save room]"
+    assert texts[-1] == "question 19"
+    assert context.tokens <= 1_000
+    assert len(context.notes) == 23
+    assert {note.action for note in context.notes} == {"dropped"}
+    assert len(texts) == 42 - 23 + 1
+
+
+def test_the_last_request_stays_while_its_exchanges_are_left_out() -> None:
+    facts: list[Fact] = [*talk(3), user("the request"), *rounds(9, "z" * 1_000)[1:]]
+    texts = [message.text for message in build(*facts, config=trimmed(1_000)).messages]
+    assert texts[:2] == ["Be kind.", "the first intent"]
+    assert "the request" in texts
+
+
+def test_d_6_3_no_call_is_left_out_without_its_results_or_kept_without_them() -> None:
+    facts: list[Fact] = [user("go")]
+    for number in range(20):
+        ids = [f"c{number}a", f"c{number}b"]
+        facts += [calls(*ids), result(ids[1], "z" * 400), user(f"by the way {number}"), result(ids[0], "z" * 400)]
+    for budget in range(200, 4_000, 100):
+        messages = build(*facts, config=trimmed(budget)).messages
+        called = [call.tool_call_id for message in messages for call in message.tool_calls]
+        answered = [one.tool_call_id for message in messages for one in message.tool_results]
+        assert sorted(called) == sorted(answered)
+
+
+def test_a_call_that_waits_for_its_result_is_not_left_out() -> None:
+    facts: list[Fact] = [*talk(5), calls("c", "d"), result("c"), user("w" * 4_000)]
+    messages = build(*facts, config=trimmed(300)).messages
+    assert [message.role for message in messages] == ["system", "user", "user", "assistant", "tool", "user"]
+    assert build(*facts, config=trimmed(300)).over_budget
+
+
+def test_a_result_that_comes_late_stays_with_its_call() -> None:
+    facts: list[Fact] = [user("go"), calls("c"), assistant("so"), user("on"), result("c"), assistant("y" * 360)]
+    told = build(*facts, config=trimmed(100)).messages
+    assert [message.role for message in told] == ["user", "user", "user", "assistant"]
+    assert [message.text for message in told[:2]] == ["go", "on"]
+
+
+def test_a_result_that_comes_after_its_call_was_left_out_is_told_to_nobody() -> None:
+    facts: list[Fact] = [user("go"), calls("c"), assistant("y" * 400), user("on"), result("c"), assistant("yes")]
+    told = repair(build(*facts, config=trimmed(100)).messages).messages
+    assert "c" not in [one.tool_call_id for message in told for one in message.tool_results]
+    assert check_history(told) == []
+
+
+def test_a_result_without_a_call_ties_nothing() -> None:
+    facts: list[Fact] = [user("go"), result("nobody", "z" * 400), assistant("y" * 400), user("on"), assistant("yes")]
+    assert len(build(*facts, config=trimmed(100)).messages) == 4
+
+
+def test_what_cannot_be_made_to_fit_is_told_in_full_and_said_to_be_too_long() -> None:
+    context = build(user("w" * 4_000), config=trimmed(100))
+    assert context.over_budget
+    assert (len(context.messages), context.notes) == (1, ())
+
+
+def test_the_smaller_of_configuration_and_model_is_the_limit() -> None:
+    assert build(user("hi")).budget is None
+    assert build(user("hi"), context_window=200_000).budget == 200_000 - 16_384
+    assert build(user("hi"), context_window=1_000).budget == 750
+    config = ContextConfig(max_tokens=50_000, reserve_tokens=1_000)
+    assert build(user("hi"), context_window=200_000, config=config).budget == 49_000
+    assert build(user("hi"), context_window=10_000, config=config).budget == 9_000
+
+
+# -- when to compact
+
+COMPACT = trimmed(10_000, compaction=True)
+
+
+def test_004_context_manager_2_a_short_session_needs_no_compaction() -> None:
+    assert update(user("hi")) == ContextUpdateResult(False, 5, None)
+    assert not update(*rounds(6), config=COMPACT).needs_compaction  # cutting outputs is enough
+
+
+def test_d_6_4_a_session_over_its_budget_is_compacted_where_no_call_is_parted_from_its_result() -> None:
+    facts = rounds(25, "z" * 1_600)
+    found = update(*facts, config=COMPACT)
+    assert found.needs_compaction
+    assert found.error is None
+    kept = int((found.first_kept_entry_id or "")[1:])
+    first = facts[kept]
+    assert isinstance(first, Message)
+    assert first.role == "assistant"
+    assert [message.text for message in found.to_summarise[:1]] == ["the first intent"]
+    assert len(found.to_summarise) == kept
+
+
+def test_without_compaction_none_is_needed() -> None:
+    assert not update(*rounds(25, "z" * 1_600), config=trimmed(10_000)).needs_compaction
+    assert not update(*rounds(3), config=ContextConfig(compaction=False), overflow=True).needs_compaction
+
+
+def test_d_6_5_an_overflow_is_a_reason_for_a_compaction_whatever_we_counted() -> None:
+    found = update(*rounds(8), overflow=True)
+    assert found.needs_compaction
+    assert len(found.to_summarise) == 13  # a quarter of the tokens is kept: two rounds
+    assert all(len(message.tool_results[0].content) < 2_000 for message in found.to_summarise if message.role == "tool")
+    assert update(*rounds(3), config=trimmed(100_000, compaction=True), overflow=True).needs_compaction
+
+
+def test_system_messages_are_not_summarised() -> None:
+    found = update(*talk(3), overflow=True)
+    assert "system" not in {message.role for message in found.to_summarise}
+
+
+@pytest.mark.parametrize("facts", [[], [user("hi")], [system("Be kind."), user("hi")], [calls("a"), result("a", LONG)]])
+def test_an_overflow_with_nothing_to_summarise_is_a_failed_compaction(facts: list[Fact]) -> None:
+    found = update(*facts, overflow=True)
+    assert (found.needs_compaction, found.error) == (False, ErrorCode.COMPACTION_FAILED)
+
+
+def test_a_compaction_that_is_not_worth_a_model_call_is_not_wanted() -> None:
+    facts = [user("go"), assistant("yes"), calls("a"), result("a", "z" * 60_000)]
+    found = update(*facts, config=COMPACT)
+    assert (found.needs_compaction, found.error) == (False, None)
+    assert not build(*facts, config=COMPACT).over_budget
+    hopeless = update(user("go"), user("w" * 60_000), config=COMPACT)
+    assert (hopeless.needs_compaction, hopeless.error) == (False, ErrorCode.COMPACTION_FAILED)
+
+
+def test_what_is_to_be_summarised_fits_into_the_budget_too() -> None:
+    facts = talk(400)
+    found = update(*facts, config=COMPACT)
+    assert found.needs_compaction
+    assert sum(map(message_tokens, found.to_summarise)) <= 10_000
+    assert found.to_summarise[0].text == "the first intent"
+
+
+# -- compacting
+
+
+def compacted(entries: list[Entry], config: ContextConfig, summary: str, **surroundings: Any) -> list[Entry]:
+    manager, input = ContextManager(config), ContextInput(ContextFold.of(entries), **surroundings)
+    fact = manager.compaction(input, manager.compute_context_updates(input), summary)
+    number = len(entries)
+    entry = Entry(id=f"e{number}", session_id="s", seq=number + 1, timestamp=entries[-1].timestamp, fact=fact)
+    return [*entries, entry]
+
+
+def test_a_compaction_says_what_it_was_made_with_and_what_it_saved() -> None:
+    manager = ContextManager(COMPACT)
+    input = ContextInput(ContextFold.of(chain(*rounds(25, "z" * 1_600))))
+    found = manager.compute_context_updates(input)
+    fact = manager.compaction(input, found, "They read.", model=FIRST, usage=Usage(10, 5))
+    assert (fact.summary, fact.first_kept_entry_id) == ("They read.", found.first_kept_entry_id)
+    assert (fact.model, fact.usage, fact.tokens_before) == (FIRST, Usage(10, 5), found.tokens)
+    assert fact.tokens_after is not None
+    assert fact.tokens_after < found.tokens
+
+
+def test_the_context_after_a_compaction_is_the_size_that_was_said() -> None:
+    entries = compacted(chain(system("Be kind."), *rounds(25, "z" * 1_600)), COMPACT, "They read.")
+    fact = entries[-1].fact
+    assert isinstance(fact, CompactionSummary)
+    context = ContextManager(COMPACT).build_context(ContextInput(ContextFold.of(entries)))
+    assert context.tokens == fact.tokens_after
+    assert [message.text for message in context.messages[:2]] == ["Be kind.", summary_message("They read.").text]
+    assert not ContextManager(COMPACT).compute_context_updates(ContextInput(ContextFold.of(entries))).needs_compaction
+
+
+def test_a_second_compaction_summarises_the_first_summary_and_all_that_was_said_since() -> None:
+    once = compacted(chain(*rounds(25, "z" * 1_600)), COMPACT, "They read.")
+    kept = ContextFold.of(once).items
+    more = [
+        Entry(id=f"e{number}", session_id="s", seq=number + 1, timestamp=once[0].timestamp, fact=entry.fact)
+        for number, entry in enumerate(chain(*rounds(20, "z" * 1_600)), start=len(once))
+    ]
+    input = ContextInput(ContextFold.of([*once, *more]))
+    found = ContextManager(COMPACT).compute_context_updates(input)
+    assert found.to_summarise[0] == summary_message("They read.")
+    assert found.to_summarise[1 : len(kept) + 1] == tuple(item.message for item in kept)
+
+
+def test_the_first_intent_need_not_stay_when_a_summary_tells_it() -> None:
+    facts: list[Fact] = [user("old"), *talk(20), CompactionSummary("s", "e1")]
+    context = build(*facts, *talk(20), config=trimmed(1_000))
+    assert [message.text for message in context.messages[:2]] == [summary_message("s").text, "Be kind."]
+    assert "the first intent" not in [message.text for message in context.messages]
+
+
+@pytest.mark.parametrize("summary", ["", " \n", "s" * 40_000])
+def test_d_6_6_a_compaction_that_does_not_shrink_the_context_fails(summary: str) -> None:
+    with pytest.raises(AgentError) as caught:
+        compacted(chain(*rounds(25, "z" * 1_600)), COMPACT, summary)
+    assert caught.value.code is ErrorCode.COMPACTION_FAILED
+
+
+def test_a_compaction_of_another_session_fails() -> None:
+    manager = ContextManager(COMPACT)
+    found = manager.compute_context_updates(ContextInput(ContextFold.of(chain(*rounds(25, "z" * 1_600)))))
+    with pytest.raises(AgentError, match="not in the context"):
+        manager.compaction(ContextInput(ContextFold()), found, "They read.")
+
+
+# -- asking for a summary
+
+
+def test_a_summary_is_asked_for_with_the_conversation_as_text() -> None:
+    found = ContextUpdateResult(True, 9, 9, to_summarise=(user("hi"),))
+    prompt, question = summary_request(found)
+    assert prompt == system(SUMMARY_INSTRUCTIONS)
+    assert "<conversation>\nUser: hi\n</conversation>" in question.text
+
+
+def test_a_transcript_tells_who_said_what_and_what_came_of_it() -> None:
+    searched = ToolCall("s", "search", {"q": 1}, executed_by="provider", result=ToolResult("s", {"found": 2}))
+    messages = [
+        user("look", Image("image/png", data=b"x"), FileRef("a.txt")),
+        assistant(Thinking("hm"), "yes", ToolCall("c", "read", {"path": LONG}), searched),
+        result("c", "gone", is_error=True),
+        result("d", (Text("a"), Text("b"))),
+        result("e", LONG),
+    ]
+    lines = transcript(messages).split("\n\n")
+    assert lines[:4] == ["User: look", "User: [a picture]", "User: [the file a.txt]", "Assistant: yes"]
+    assert lines[4].startswith('Assistant: [call c] read {"path": "xxx')
+    assert lines[5] == 'Assistant: [call s] search {"q": 1}\n=> {"found": 2}'
+    assert lines[6:8] == ["Tool: [error of c] gone", "Tool: [result of d] a\nb"]
+    assert len("".join(lines)) < 3_000

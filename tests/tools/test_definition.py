@@ -1,0 +1,260 @@
+"""`@tool`: the schema and the check of arguments, both from one signature."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date
+from enum import Enum
+from typing import Annotated, Any, Literal, Optional
+
+import jsonschema
+import msgspec
+import pytest
+
+from weft import ErrorCode, ToolError, ToolSpec, WeftError
+from weft.tools import Tool, ToolContext, ToolDefinition, tool
+
+
+class Place(msgspec.Struct):
+    """Somewhere."""
+
+    name: str
+    height: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+@dataclass
+class Trip:
+    to: Place
+    via: list[str] = field(default_factory=list)
+
+
+class Unit(Enum):
+    METRIC = "metric"
+    IMPERIAL = "imperial"
+
+
+@tool
+async def weather(city: str, days: int = 1) -> str:
+    """Weather forecast for a city."""
+    return f"{city}: {days}"
+
+
+@tool(name="plan_trip", timeout_ms=5_000, idempotent=True, retries=2, strict=True)
+def plan(
+    trip: Trip,
+    ctx: ToolContext,
+    mode: Literal["car", "train"] = "train",
+    budget: Optional[float] = None,  # noqa: UP045 - the older spelling is meant
+    tags: dict[str, list[int]] = {},  # noqa: B006 - a default that is mutable is meant
+    unit: Unit = Unit.METRIC,
+    on: date | None = None,
+    note: Annotated[str, "Anything else."] = "",
+) -> str:
+    """Plan a trip,
+    from door to door.
+
+    This paragraph is for programmers.
+
+    Args:
+        trip: Where to go.
+        mode (str): How to travel:
+            by car or by train.
+        budget: Money, in euros.
+
+    Returns:
+        The plan: as text.
+    """
+    return f"{ctx.tool_name} {trip.to.name} {mode} {budget} {tags} {unit} {on} {note}"
+
+
+def test_the_schema_of_a_simple_function_is_plain() -> None:
+    """004-tool-spec.2"""
+    assert weather.spec == ToolSpec(
+        "weather",
+        {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer", "default": 1}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+        description="Weather forecast for a city.",
+    )
+
+
+def test_a_rich_signature_gives_a_valid_schema_with_descriptions_and_defaults() -> None:
+    schema = plan.parameter_schema
+    jsonschema.Draft202012Validator.check_schema(schema)
+    shapes = schema["properties"]
+    assert "ctx" not in shapes
+    assert schema["required"] == ["trip"]
+    assert shapes["trip"] == {"$ref": "#/$defs/Trip", "description": "Where to go."}
+    assert shapes["mode"]["enum"] == ["car", "train"]
+    assert shapes["mode"]["description"] == "How to travel: by car or by train."
+    assert shapes["mode"]["default"] == "train"
+    assert {one["type"] for one in shapes["budget"]["anyOf"]} == {"number", "null"}
+    assert shapes["budget"]["default"] is None
+    assert shapes["tags"]["additionalProperties"] == {"type": "array", "items": {"type": "integer"}}
+    assert shapes["tags"]["default"] == {}
+    assert shapes["unit"]["default"] == "metric"
+    assert shapes["note"] == {"type": "string", "description": "Anything else.", "default": ""}
+    assert schema["$defs"]["Place"]["properties"]["height"]["minimum"] == 0
+    assert "Arguments" not in schema["$defs"]
+    assert plan.description == "Plan a trip, from door to door."
+
+
+def test_the_schema_accepts_what_the_reader_accepts() -> None:
+    arguments = {"trip": {"to": {"name": "Rome"}, "via": ["Milan"]}, "mode": "car", "tags": {"a": [1]}, "unit": "metric"}
+    jsonschema.validate(arguments, plan.parameter_schema)
+    values = plan.read_arguments(arguments)
+    assert values == {
+        "trip": Trip(Place("Rome"), ["Milan"]),
+        "mode": "car",
+        "tags": {"a": [1]},
+        "unit": Unit.METRIC,
+    }
+
+
+def test_a_tool_is_still_a_function() -> None:
+    text = plan(Trip(Place("Rome")), ToolContext(tool_name="x"))
+    assert text == "x Rome train None {} Unit.METRIC None "
+    assert inspect.iscoroutinefunction(weather.function)
+
+
+async def test_an_async_tool_is_still_a_coroutine_function() -> None:
+    assert await weather("Paris", days=2) == "Paris: 2"
+
+
+def test_004_tool_definition_1_every_field_is_there() -> None:
+    assert (plan.name, plan.timeout_ms, plan.idempotent, plan.retries, plan.strict) == ("plan_trip", 5_000, True, 2, True)
+    assert (plan.requires_approval, plan.requires_runtime, plan.requires_agent, plan.sequential) == (False,) * 4
+    assert plan.spec.strict is True
+    assert isinstance(plan, Tool)
+    assert not plan.is_async
+    assert weather.is_async
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, ["missing required field `trip`"]),
+        ({"trip": {"to": {"name": 3}}}, ["str", "int", "$.trip.to.name"]),
+        ({"trip": {"to": {"name": "x", "height": -1}}}, ["$.trip.to.height", "0"]),
+        ({"trip": {"to": {"name": "x"}, "via": ["a", None]}}, ["$.trip.via[1]"]),
+        ({"trip": {"to": {"name": "x"}}, "mode": "boat"}, ["boat", "$.mode"]),
+        ({"trip": {"to": {"name": "x"}}, "tags": {"a": ["b"]}}, ["$.tags[...]"]),
+        ({"trip": {"to": {"name": "x"}}, "when": 1}, ["unknown field `when`", "known: trip, mode"]),
+        ({"trip": {"to": {"name": "x"}}, "ctx": {}}, ["unknown field `ctx`"]),
+    ],
+)
+def test_bad_arguments_are_refused_with_what_and_where(arguments: dict[str, Any], said: list[str]) -> None:
+    with pytest.raises(ToolError) as caught:
+        plan.read_arguments(arguments)
+    assert caught.value.code is ErrorCode.TOOL_BAD_ARGUMENTS
+    assert [one for one in said if one not in caught.value.message] == []
+
+
+def test_a_number_written_as_text_is_read_as_the_number_it_says() -> None:
+    assert weather.read_arguments({"city": "Paris", "days": "3"}) == {"city": "Paris", "days": 3}
+    assert weather.read_arguments({"city": "3"}) == {"city": "3"}
+    with pytest.raises(ToolError, match="days"):
+        weather.read_arguments({"city": "Paris", "days": "three"})
+
+
+def test_param_lines_describe_parameters_too() -> None:
+    @tool
+    def look(where: str, deep: bool = False) -> None:
+        """Look around.
+        :param where: The place
+            to look at.
+        :param bool deep: Under things too.
+        :returns: nothing
+        """
+
+    assert look.description == "Look around."
+    shapes = look.parameter_schema["properties"]
+    assert shapes["where"]["description"] == "The place to look at."
+    assert shapes["deep"]["description"] == "Under things too."
+
+
+def test_a_function_without_a_docstring_has_no_description() -> None:
+    @tool
+    def bare() -> None: ...
+
+    assert bare.spec == ToolSpec("bare", {"type": "object", "properties": {}, "required": [], "additionalProperties": False})
+
+
+def _untyped() -> Callable[..., Any]:
+    def f(x):  # type: ignore[no-untyped-def]
+        return x
+
+    return f
+
+
+def _varied(*names: str) -> None: ...
+
+
+def _positional(name: str, /) -> None: ...
+
+
+def _odd(thing: Callable[[], int]) -> None: ...
+
+
+def _generator() -> Any:
+    yield 1
+
+
+async def _async_generator() -> Any:
+    yield 1
+
+
+def _lost(x: "NoSuchType") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    "function", [_untyped(), _varied, _positional, _odd, _generator, _async_generator, _lost], ids=lambda f: f.__name__
+)
+def test_what_a_model_could_not_call_is_refused_when_it_is_defined(function: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="tool"):
+        tool(function)
+
+
+@pytest.mark.parametrize("wrong", [{"name": ""}, {"timeout_ms": 0}, {"retries": -1}, {"max_output_chars": 0}])
+def test_a_definition_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
+    good: dict[str, Any] = {"name": "x", "description": "", "parameter_schema": {}, "execute": lambda values, _: values}
+    ToolDefinition(**good)
+    with pytest.raises(WeftError) as caught:
+        ToolDefinition(**{**good, **wrong})
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_a_default_that_is_not_json_is_left_out_of_the_schema() -> None:
+    @tool
+    def f(x: Any = object()) -> None: ...  # noqa: B008 - a default that JSON cannot say is meant
+
+    assert f.parameter_schema["properties"]["x"] == {}
+    assert f.read_arguments({}) == {}
+
+
+def test_pydantic_models_are_parameters_where_pydantic_is_installed() -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    class Leg(pydantic.BaseModel):  # type: ignore[misc, name-defined]
+        km: int = pydantic.Field(gt=0)
+
+    class Route(pydantic.BaseModel):  # type: ignore[misc, name-defined]
+        name: str
+        legs: list[Leg] = []
+
+    def f(route: Any, other: Any = None) -> str:
+        return str(route.name)
+
+    f.__annotations__ = {"route": Route, "other": Leg | None, "return": str}
+    ride = tool(f)
+    jsonschema.Draft202012Validator.check_schema(ride.parameter_schema)
+    good = {"route": {"name": "a", "legs": [{"km": 3}]}}
+    jsonschema.validate(good, ride.parameter_schema)
+    assert ride.read_arguments(good)["route"].legs[0].km == 3
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"route": {"name": "a", "legs": [{"km": 0}]}}, ride.parameter_schema)
+    with pytest.raises(ToolError, match=r"legs\.0\.km: .*greater than 0.*`\$\.route`"):
+        ride.read_arguments({"route": {"name": "a", "legs": [{"km": 0}]}})

@@ -1,0 +1,54 @@
+"""`ToolRegistry`: names, and the order in which a model is told of tools."""
+
+import pytest
+
+from weft import ErrorCode, WeftError
+from weft.tools import ToolRegistry, tool
+
+
+@tool
+def b() -> str:
+    """B."""
+    return "b"
+
+
+@tool
+def a() -> str:
+    """A."""
+    return "a"
+
+
+def plain(x: int) -> int:
+    """A plain function."""
+    return x
+
+
+def test_tools_are_found_by_name_and_plain_functions_become_tools() -> None:
+    registry = ToolRegistry([b, a, plain])
+    assert registry.names == ("b", "a", "plain")
+    assert registry.get("a") is a
+    assert registry.get("nothing") is None
+    assert "plain" in registry
+    assert len(registry) == 3
+    assert [one.name for one in registry] == ["b", "a", "plain"]
+
+
+def test_a_name_is_taken_once() -> None:
+    registry = ToolRegistry([a])
+    with pytest.raises(WeftError, match="'a' already") as caught:
+        registry.add(tool(name="a")(plain))
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    assert registry.get("a") is a
+
+
+def test_specs_do_not_depend_on_the_order_of_adding() -> None:
+    specs = ToolRegistry([b, a, plain]).build_model_tool_specs()
+    assert specs == ToolRegistry([plain, a, b]).build_model_tool_specs()
+    assert [spec.name for spec in specs] == ["a", "b", "plain"]
+
+
+def test_an_order_puts_its_names_first() -> None:
+    registry = ToolRegistry([b, a, plain])
+    assert [spec.name for spec in registry.build_model_tool_specs(["plain"])] == ["plain", "a", "b"]
+    with pytest.raises(WeftError, match="'c'"):
+        registry.build_model_tool_specs(["c"])
