@@ -139,7 +139,7 @@ async def test_cancelling_the_task_aborts_the_run_and_is_not_swallowed(in_own_ta
             async for _ in run:
                 pass
 
-    task = asyncio.create_task(agent.run("Go", session=SESSION) if in_own_task else streamed())  # type: ignore[arg-type]
+    task = asyncio.create_task(agent.run("Go", session=SESSION) if in_own_task else streamed())
     await within(waiting.started.wait())
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

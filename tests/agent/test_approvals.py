@@ -2,10 +2,31 @@
 
 import pytest
 
-from tests.agent.kit import SESSION, call, check_session, collected, facts, kinds, make, results, transfer, weather
-from tests.agent.kit import within
-from weft import AgentConfig, AgentStatus, ApprovalDecided, ApprovalRequired, Conflict, ErrorCode, NotFound, ToolsConfig
-from weft import ToolStarted, assistant
+from tests.agent.kit import (
+    SESSION,
+    call,
+    check_session,
+    collected,
+    facts,
+    kinds,
+    make,
+    results,
+    transfer,
+    weather,
+    within,
+)
+from weft import (
+    AgentConfig,
+    AgentStatus,
+    ApprovalDecided,
+    ApprovalRequired,
+    Conflict,
+    ErrorCode,
+    NotFound,
+    ToolsConfig,
+    ToolStarted,
+    assistant,
+)
 from weft.agent import ApprovalRequested, LiveApprover, RunPaused, StatusChanged
 from weft.tools import Decision, always
 
@@ -32,7 +53,7 @@ async def test_a_granted_call_runs() -> None:
     assert (await results(store))["c1"].content == "moved 5"
     assert [one.arguments for one in approver.asked] == [{"amount": 5}]
     statuses = [event.status for event in events if isinstance(event, StatusChanged)]
-    assert statuses[2:4] == [AgentStatus.AWAITING_HUMAN, AgentStatus.TOOL_RUNNING]
+    assert statuses[3:5] == [AgentStatus.AWAITING_HUMAN, AgentStatus.TOOL_RUNNING]
     decided = next(fact for fact in await facts(store) if isinstance(fact, ApprovalDecided))
     assert (decided.decision, decided.decided_by) == ("approve", "ann")
 

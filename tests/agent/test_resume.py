@@ -4,12 +4,24 @@ import asyncio
 
 import pytest
 
-from tests.agent.kit import SESSION, call, check_session, facts, kinds, make, results, weather
-from weft import AgentStatus, Conflict, ErrorCode, Fact, NotFound, RunStarted, ToolCall, ToolResult, ToolStarted
-from weft import assistant, tool_message, user
+from tests.agent.kit import SESSION, check_session, facts, kinds, make, results
+from weft import (
+    AgentStatus,
+    Conflict,
+    ErrorCode,
+    Fact,
+    NotFound,
+    RunStarted,
+    ToolCall,
+    ToolResult,
+    ToolStarted,
+    assistant,
+    tool_message,
+    user,
+)
 from weft.messages import Meta
-from weft.store import MemoryStore, SessionStore, Tail, next_entries
-from weft.tools import ToolDefinition, tool
+from weft.store import SessionStore, Tail, next_entries
+from weft.tools import tool
 
 RUNS: list[str] = []
 
@@ -156,4 +168,4 @@ async def test_the_lease_of_a_process_that_died_can_be_taken_over() -> None:
         await within(first)
     entries = await check_session(store)
     assert [fact.text for fact in await facts(store) if getattr(fact, "role", "") == "assistant"] == ["Mine."]
-    assert len(entries) == len(set(entry.seq for entry in entries))
+    assert len(entries) == len({entry.seq for entry in entries})

@@ -96,7 +96,7 @@ def test_d_6_1_the_same_entries_give_the_same_bytes(session: list[Entry], config
         fold.push(entry)
         manager.compute_context_updates(given_to(fold))
         context = manager.build_context(given_to(fold))
-    loaded = context_of([decode(stored(entry), Entry) for entry in session], config)
+    loaded = context_of([decode(Entry, stored(entry)) for entry in session], config)
     at_once = context_of(session, config)
     assert context == at_once
     for format in FORMATS:
@@ -204,20 +204,18 @@ def test_d_6_3_trimming_keeps_calls_with_results_and_what_the_user_wanted(
     assert context.over_budget == (context.budget is not None and context.tokens > context.budget)
 
 
-@given(conversations())
-def test_tool_outputs_are_the_first_to_be_shortened(facts: list[Fact]) -> None:
-    for max_tokens in (2_000, 8_000, 16_000):
-        context = context_of(chain(*facts), ContextConfig(max_tokens=max_tokens, reserve_tokens=0))
-        dropped = {note.entry_id for note in context.notes if note.action == "dropped"}
-        shown = {message.id for message in context.messages}
-        if dropped:  # then every long output but those of the last round was cut
-            last = max(place for place, fact in enumerate(facts) if isinstance(fact, Message) and fact.role != "tool")
-            long = [
-                one for message in context.messages for one in message.tool_results if len(str(one.content)) > 2_000
-            ]
-            assert len(long) <= len(facts) - last
-        else:
-            assert all(entry.fact.id in shown for entry in chain(*facts) if isinstance(entry.fact, Message))
+@given(conversations(), st.integers(1_000, 16_000))
+def test_nothing_is_left_out_while_an_output_that_was_seen_can_be_shortened(facts: list[Fact], max_tokens: int) -> None:
+    fold, manager = ContextFold(), ContextManager(ContextConfig(max_tokens=max_tokens, reserve_tokens=0))
+    dropped = 0
+    for entry in chain(*facts):
+        fold.push(entry)
+        context = manager.build_context(given_to(fold))
+        before, dropped = dropped, sum(note.action == "dropped" for note in context.notes)
+        if dropped > before:
+            last = max(place for place, message in enumerate(context.messages) if message.role == "assistant")
+            seen = [one for message in context.messages[:last] for one in message.tool_results]
+            assert all(len(str(one.content)) <= 2_000 for one in seen)
 
 
 # -- compaction
@@ -234,7 +232,8 @@ def test_compactions_shrink_the_context_or_fail_and_tell_everything(
 ) -> None:
     """As a loop does it: before each question, at most one compaction at a time, until none is needed."""
     manager = ContextManager(ContextConfig(max_tokens=max_tokens, reserve_tokens=0))
-    fold, entries = ContextFold(), [*chain(facts[0])]
+    entries = chain(facts[0])
+    fold = ContextFold.of(entries)
     for fact in facts[1:]:
         entries.append(grown(entries, replace(fact, id=f"m{len(entries)}", timestamp=entries[0].timestamp)))
         fold.push(entries[-1])
@@ -243,8 +242,8 @@ def test_compactions_shrink_the_context_or_fail_and_tell_everything(
             earlier = fold.summary
             try:
                 compaction = manager.compaction(given_to(fold), update, summary)
-            except AgentError as error:
-                assert error.code == "compaction_failed"
+            except AgentError:
+                assert not summary or len(summary) == 4_000  # nothing, or more than is worth it
                 return
             entries.append(grown(entries, compaction))
             fold.push(entries[-1])

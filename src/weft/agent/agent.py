@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -41,14 +41,12 @@ from weft.tools import (
     ApprovalPolicy,
     Approver,
     Decision,
+    Runtime,
     ToolDefinition,
     ToolRegistry,
     by_definition,
     by_tool,
 )
-
-if TYPE_CHECKING:
-    from weft.tools import Runtime
 
 __all__ = ["Agent"]
 
@@ -67,7 +65,7 @@ class Agent:
         tools: Iterable[ToolDefinition | Callable[..., Any]] = (),
         instructions: str | None = None,
         store: SessionStore | str | Path | None = None,
-        runtime: "Runtime | None" = None,
+        runtime: Runtime | None = None,
         approver: Approver | None = None,
         approval: ApprovalPolicy | None = None,
         approval_timeout_ms: int | None = None,

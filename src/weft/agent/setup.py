@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from weft.agent.hooks import Hooks, Summarise
 from weft.agent.output import OutputType
@@ -15,10 +14,7 @@ from weft.edge import Edge
 from weft.messages import ModelRef
 from weft.models.model import Model
 from weft.models.prices import ModelInfo
-from weft.tools import ApprovalPolicy, Approver, ToolRegistry
-
-if TYPE_CHECKING:
-    from weft.tools import Runtime
+from weft.tools import ApprovalPolicy, Approver, Runtime, ToolRegistry
 
 __all__ = ["Setup", "ref_of"]
 
@@ -39,7 +35,7 @@ class Setup:
     approval: ApprovalPolicy
     approver: Approver | None
     approval_timeout_ms: int | None
-    runtime: "Runtime | None"
+    runtime: Runtime | None
     output: OutputType | None
     summarise: Summarise | None
     name: str | None

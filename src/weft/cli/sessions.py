@@ -66,7 +66,7 @@ def show(
         print_json({"session": dump(info), "heads": heads, "totals": dump(totals), "entries": list(map(dump, last))})
         return
     print(f"{show_as.safe(info.id)}  {show_as.safe(info.title or '')}".rstrip())
-    print(f"{info.entries} entries, {len(heads)} {'branch' if len(heads) == 1 else 'branches'}")
+    print(f"{_count(info.entries, 'entry', 'entries')}, {_count(len(heads), 'branch', 'branches')}")
     print(
         f"created {info.created.astimezone():%Y-%m-%d %H:%M}, last changed {info.updated.astimezone():%Y-%m-%d %H:%M}"
     )
@@ -210,7 +210,7 @@ def fsck(
             show_as.print_rows(show_as.FINDINGS, show_as.finding_rows(findings))
         for name in mended:
             _note(f"repaired {show_as.safe(name)}")
-        _note(f"{checked} {'session' if checked == 1 else 'sessions'} checked, {len(findings) or 'no'} findings")
+        _note(f"{_count(checked, 'session')} checked, {_count(len(findings), 'finding')}")
     raise typer.Exit(1 if findings else 0)
 
 
@@ -297,8 +297,11 @@ def _say_moved(moved: Imported, how: str, *, as_json: bool, file: str) -> None:
     if as_json:
         print_json({"sessions": moved.sessions, "entries": moved.entries, "file": file})
     else:
-        many = "session" if len(moved.sessions) == 1 else "sessions"
-        _note(f"{how} {moved.entries} entries of {len(moved.sessions)} {many}")
+        _note(f"{how} {_count(moved.entries, 'entry', 'entries')} of {_count(len(moved.sessions), 'session')}")
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number or 'no'} {one if number == 1 else many or f'{one}s'}"
 
 
 def _note(text: str) -> None:

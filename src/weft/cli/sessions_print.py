@@ -38,7 +38,7 @@ INFOS = (
     Column("session"),
     Column("title"),
     Column("entries", is_number=True),
-    Column("updated"),
+    Column("updated", is_extra=True),
     Column("tokens", is_number=True, is_extra=True),
     Column("cost", is_number=True, is_extra=True),
 )

@@ -33,7 +33,7 @@ SessionArgument = Annotated[str, typer.Argument(metavar="SESSION", help="The ses
 _HINTS = {
     ErrorCode.NOT_FOUND: "weft sessions list shows what there is",
     ErrorCode.CONFLICT: "another program works on this session; try again when it is done",
-    ErrorCode.STORAGE_CORRUPT: "weft sessions fsck says what is damaged",
+    ErrorCode.STORAGE_CORRUPT: "if this is the right store, weft sessions fsck says what is damaged",
     ErrorCode.INVALID_CONFIG: f"--store and WEFT_STORE take {_PLACES}",
     ErrorCode.STORAGE_FAILED: "nothing half-done is left behind; it can be tried again",
 }

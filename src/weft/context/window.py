@@ -66,7 +66,7 @@ class Window:
         self.notes: list[TrimNote] = []
         self._shown: list[Message] = []
         self._sizes: list[int] = []  # the estimates of what is shown
-        self._corrections: dict[ModelRef | None, int] = {}  # what a model's last report differed by
+        self._corrections: dict[str, int] = {}  # what a model's last report differed by
         self._reaches: list[int] = []  # the last item with a result of a call in this item or in one before it
         self._unanswered: dict[str, list[int]] = {}
         self._asked = 0  # the last answer of the model, and its calls that have no result yet
@@ -79,7 +79,7 @@ class Window:
 
     def tokens(self, model: ModelRef | None) -> int:
         """The best count of all that is shown, for this model."""
-        return max(0, self.estimated + self._corrections.get(model, 0))
+        return max(0, self.estimated + self._corrections.get(_name(model), 0))
 
     def exceeds(self, model: ModelRef | None) -> bool:
         """Whether it is over the budget in spite of all trimming."""
@@ -99,7 +99,7 @@ class Window:
         self._sizes.append(item.tokens)
         self.estimated += item.tokens
         if item.reported is not None:
-            self._corrections[item.model] = item.reported - self.estimated
+            self._corrections[_name(item.model)] = item.reported - self.estimated
         self._tie(len(self.items) - 1, item.message)
         if item.message.role == "user" and not item.is_summary:
             self._request = len(self.items) - 1
@@ -199,6 +199,10 @@ class Window:
     def _stays(self, index: int) -> bool:
         is_intent = index == self._intent and not self.limits.is_summarised
         return is_intent or index == self._request or self.items[index].message.role == "system"
+
+
+def _name(model: ModelRef | None) -> str:
+    return "" if model is None else f"{model.provider}:{model.model}"
 
 
 def _left_out(count: int) -> Message:

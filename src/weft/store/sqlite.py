@@ -29,7 +29,7 @@ from weft.store.file_locks import Guard, TurnLock
 from weft.store.follow import Watch, follow
 from weft.store.session_store import EMPTY_HEADER, Finding, Hit, Lease, Page, Place, Tail, Totals, next_entries
 from weft.store.sqlite_check import inspect_session, inspect_store
-from weft.store.sqlite_open import Synchronous, check_library, connect, make_file, prepare, store_error
+from weft.store.sqlite_open import Synchronous, check_library, connect, make_file, make_folder, prepare, store_error
 from weft.store.stored import Entries
 from weft.store.writer import GroupWriter, Job
 
@@ -70,6 +70,7 @@ class SqliteStore:
         self._readers: list[apsw.Connection] = []
         with _as_store_error(path):
             check_library(apsw.sqlite_lib_version())
+            make_folder(path)
             self._turn = TurnLock(_turn_path(path))
             with self._turn.held():
                 make_file(path)
@@ -124,7 +125,7 @@ class SqliteStore:
             if new:
                 rows.insert(self._connection, draft, new, known, self._index)
 
-        await self._writer.submit(work, self._wait_s)
+        await self._write(work)
         self._watch.wake(session_id)
         return Tail(draft.rows[-1].id, draft.rows[-1].seq)
 
@@ -174,7 +175,7 @@ class SqliteStore:
             rows.hold(self._connection, lease)
             return lease
 
-        return await self._writer.submit(work, self._wait_s)
+        return await self._write(work)
 
     async def renew_lease(self, lease: Lease, ttl: float = 30.0) -> Lease:
         def work() -> Lease:
@@ -183,7 +184,7 @@ class SqliteStore:
             rows.hold(self._connection, renewed)
             return renewed
 
-        return await self._writer.submit(work, self._wait_s)
+        return await self._write(work)
 
     async def release_lease(self, lease: Lease) -> None:
         def work() -> None:
@@ -191,7 +192,7 @@ class SqliteStore:
             if held is not None and (held.epoch, held.owner) == (lease.epoch, lease.owner):
                 rows.hold(self._connection, replace(held, owner=""))
 
-        await self._writer.submit(work, self._wait_s)
+        await self._write(work)
 
     async def inspect(self, session_id: str | None = None, *, mend: bool = False) -> tuple[Finding, ...]:
         del mend  # a transaction leaves nothing half-written
@@ -207,7 +208,7 @@ class SqliteStore:
             self._must_clean = True
             rows.drop(self._connection, number)
 
-        await self._writer.submit(work, self._wait_s)
+        await self._write(work)
 
     async def close(self) -> None:
         if self._is_closed:
@@ -254,6 +255,10 @@ class SqliteStore:
         return connection
 
     # -- the writer's thread
+
+    async def _write(self, work: Callable[[], T]) -> T:
+        """What `work` gives, committed. SQLite says by itself when it waited too long; the rest is for a disk that hangs."""
+        return await self._writer.submit(work, 2 * self._wait_s + 1)
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         with _as_store_error(self.path), self._turn.held():

@@ -14,7 +14,7 @@ from weft.errors import ErrorCode, StoreError
 from weft.store.file_locks import network_kind
 from weft.store.sqlite_schema import APPLICATION_ID, migrate
 
-__all__ = ["Synchronous", "check_library", "connect", "make_file", "prepare", "store_error"]
+__all__ = ["Synchronous", "check_library", "connect", "make_file", "make_folder", "prepare", "store_error"]
 
 # FULL waits for the disk at every commit. NORMAL loses acknowledged entries at a loss of power, and must be asked for.
 Synchronous = Literal["FULL", "NORMAL"]
@@ -53,25 +53,22 @@ def check_library(version: str) -> None:
         )
 
 
+def make_folder(path: Path) -> None:
+    """Make the file's folder, unless it is in a place where a store must not be; raises `OSError` too."""
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{path}: not a file")
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    kind = network_kind(path.parent.resolve())
+    if kind is not None:
+        raise StoreError(f"{path}: on a network file system ({kind}), where locks do not hold")
+
+
 def make_file(path: Path) -> None:
     """Make the file, for its owner alone; one that is there is not opened here (weft.store.file_locks says why)."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        kind = network_kind(path.parent.resolve())
-        if kind is not None:
-            raise StoreError(f"{path}: on a network file system ({kind}), where locks do not hold")
-        if path.exists():
-            if not path.is_file():
-                raise StoreError(f"{path}: not a file")
-            if path.stat().st_mode & 0o077:
-                path.chmod(0o600)
-        else:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        if not path.is_file():
-            raise StoreError(f"{path}: its folder is not a folder") from None  # else another process was faster
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror or error}", cause=error) from error
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    elif path.stat().st_mode & 0o077:
+        path.chmod(0o600)
 
 
 def connect(path: Path, *, synchronous: Synchronous, busy_ms: int, vfs: str | None) -> apsw.Connection:

@@ -1,0 +1,188 @@
+"""Cancellation at every await of a run: nothing acknowledged is lost, nothing runs twice, and the session goes on.
+
+The run's task is cancelled at its n-th suspension, for every n there is. Store, model and tools give way to other tasks
+as often as they can, so that there are many.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
+from typing import Any
+
+import pytest
+
+from tests.agent.kit import SESSION, check_session, make, starts
+from weft import ApprovalRequired, Entry, Message, MessageDelta, RunEnded, ToolCall, assistant
+from weft.agent import Agent
+from weft.edge import Edge
+from weft.models import ScriptedModel
+from weft.store import Lease, MemoryStore, Tail
+from weft.tools import Decision, ToolContext, tool
+
+
+class SlowStore(MemoryStore):
+    """Gives way before and after each write, and knows what it has acknowledged."""
+
+    def __init__(self, edge: Edge | None = None) -> None:
+        super().__init__(edge=edge)
+        self.acknowledged: list[str] = []
+
+    async def append(
+        self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
+    ) -> Tail:
+        await asyncio.sleep(0)
+        tail = await super().append(session_id, entries, expected_tail, lease=lease)
+        self.acknowledged += [entry.id for entry in entries]
+        await asyncio.sleep(0)
+        return tail
+
+    async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0) -> Lease:
+        await asyncio.sleep(0)
+        lease = await super().acquire_lease(session_id, owner, ttl)
+        await asyncio.sleep(0)
+        return lease
+
+    async def release_lease(self, lease: Lease) -> None:
+        await asyncio.sleep(0)
+        await super().release_lease(lease)
+
+
+class SlowModel(ScriptedModel):
+    async def _stamped(self, *given: Any) -> AsyncIterator[MessageDelta]:
+        async for delta in super()._stamped(*given):
+            await asyncio.sleep(0)
+            yield delta
+
+
+class SlowApprover:
+    async def decide(self, request: ApprovalRequired) -> Decision:
+        await asyncio.sleep(0)
+        return Decision("approve")
+
+
+class CancelledAt:
+    """A coroutine whose task is cancelled at its n-th suspension."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], place: int) -> None:
+        self._work = work
+        self._left = place
+        self.was_cancelled = False
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        inner = self._work.__await__()
+        sent: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                waiting = inner.send(sent) if error is None else inner.throw(error)
+            except StopIteration as stop:
+                return stop.value
+            self._left -= 1
+            if self._left == 0:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                self.was_cancelled = True
+            sent, error = None, None
+            try:
+                sent = yield waiting
+            except BaseException as thrown:  # noqa: BLE001 - passed on to the coroutine inside
+                error = thrown
+
+
+def scene() -> tuple[Agent, SlowStore, Counter[str]]:
+    ran: Counter[str] = Counter()
+
+    @tool
+    async def pay(amount: int, context: ToolContext) -> str:
+        """Moves money."""
+        ran[context.tool_call_id] += 1
+        await asyncio.sleep(0)
+        await context.progress("half")
+        await asyncio.sleep(0)
+        return f"paid {amount}"
+
+    @tool(requires_approval=True)
+    async def ask(amount: int, context: ToolContext) -> str:
+        """Moves much money."""
+        ran[context.tool_call_id] += 1
+        await asyncio.sleep(0)
+        return f"paid {amount}"
+
+    answers = [
+        assistant("Paying.", ToolCall("c1", "pay", {"amount": 1}), ToolCall("c2", "pay", {"amount": 2})),
+        assistant(ToolCall("c3", "ask", {"amount": 3})),
+        "Done.",
+    ]
+    store = SlowStore()
+    agent, _, _ = make(SlowModel(answers, piece=30), pay, ask, store=store, approver=SlowApprover())
+    return agent, store, ran
+
+
+async def cancelled_at(place: int, *, resumed: bool) -> bool:
+    """Whether the run was long enough to be cancelled there."""
+    agent, store, ran = scene()
+    work = CancelledAt(agent.run("Pay", session=SESSION), place)
+
+    async def drive() -> Any:
+        return await work
+
+    task = asyncio.create_task(drive())
+    try:
+        result = await asyncio.wait_for(asyncio.shield(task), 5)
+    except asyncio.CancelledError:
+        result = None
+    if not work.was_cancelled:
+        assert result.output == "Done."
+        return False
+    assert task.cancelled()
+    await go_on(agent, store, resumed=resumed)
+    entries = await check_session(store)
+    assert set(store.acknowledged) == {entry.id for entry in entries}
+    assert max(starts(entries).values(), default=0) <= 1
+    assert max(ran.values(), default=0) <= 1
+    assert set(ran) <= set(starts(entries))
+    runs = [entry.fact for entry in entries if isinstance(entry.fact, RunEnded)]
+    assert runs
+    assert isinstance(entries[-1].fact, RunEnded)
+    return True
+
+
+async def go_on(agent: Agent, store: SlowStore, *, resumed: bool) -> None:
+    other, _, _ = make(["Fine."], store=store)
+    try:
+        await store.tail_of(SESSION)
+    except Exception:  # noqa: BLE001 - cancelled before the session was there
+        resumed = False
+    if resumed:
+        await other.resume(SESSION)
+    said = await other.run("And now?", session=SESSION) if not resumed else None
+    if said is not None:
+        assert said.output == "Fine."
+    messages = [entry.fact for entry in await store.load(SESSION) if isinstance(entry.fact, Message)]
+    assert messages or resumed
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+async def test_a_run_cancelled_at_any_await_leaves_a_session_that_goes_on(resumed: bool) -> None:
+    place = 1
+    while await cancelled_at(place, resumed=resumed):
+        place += 1
+    assert place > 60
+
+
+async def test_a_second_cancellation_does_not_tear_the_end_of_a_run() -> None:
+    for place in range(5, 60, 3):
+        agent, store, ran = scene()
+        task = asyncio.create_task(agent.run("Pay", session=SESSION))
+        for _ in range(place):
+            await asyncio.sleep(0)
+        task.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 5)
+        entries = await check_session(store)
+        assert isinstance(entries[-1].fact, RunEnded)
+        assert max(ran.values(), default=0) <= 1

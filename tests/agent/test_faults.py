@@ -1,0 +1,63 @@
+"""The fault matrix of the models, end to end: no tool runs that must not (D-3.3.3, D-3.5, D-3.5.3, D-3.6)."""
+
+from typing import Any
+
+import pytest
+
+from tests.agent.kit import FAST, SESSION, check_session, starts
+from weft import AgentConfig, AgentStatus, LoopConfig
+from weft.agent import Agent
+from weft.models import Timeouts, model
+from weft.store import MemoryStore
+from weft.testing import Scenario, fault_server, scenarios
+from weft.tools import tool
+
+VENDORS = {"anthropic-messages": "anthropic", "openai-chat": "openai-chat", "openai-responses": "openai"}
+NO_RETRY = FAST.__class__(max_retries=0)
+
+
+@pytest.fixture(autouse=True)
+def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.mark.parametrize("scenario", scenarios(), ids=str)
+async def test_only_whole_calls_run(scenario: Scenario) -> None:
+    ran: list[dict[str, Any]] = []
+
+    @tool
+    async def look(city: str) -> str:
+        """Looks at a city."""
+        ran.append({"city": city})
+        return "seen"
+
+    @tool
+    async def see(city: str) -> str:
+        """Sees a city."""
+        ran.append({"city": city})
+        return "seen"
+
+    store = MemoryStore()
+    async with fault_server(scenario) as server:
+        asked = model(
+            f"{VENDORS[scenario.format]}:m",
+            api_key="sk-test-0123456789",
+            base_url=server.base_url,
+            timeouts=Timeouts(silence=0.3),
+        )
+        config = AgentConfig(loop=LoopConfig(max_iterations=1))  # the server says the same each time
+        agent = Agent(asked, tools=[look, see], store=store, retry=NO_RETRY, config=config)
+        result = await agent.run("Look", session=SESSION)
+        await asked.aclose()
+    expected = scenario.outcome
+    assert sorted(map(str, ran)) == sorted(map(str, expected.runnable))
+    entries = await check_session(store)
+    assert sum(starts(entries).values()) == len(expected.runnable)
+    if expected.end == "error":
+        assert result.error is not None
+        assert result.error.error_code in expected.codes
+        assert "stream_failed" in [entry.fact.kind for entry in entries]
+    elif expected.text is not None:
+        assert (result.status, result.output) == (AgentStatus.COMPLETED, expected.text)

@@ -1,0 +1,94 @@
+"""A user's own code around model calls and tools, and an agent inside another one."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from tests.agent.kit import SESSION, Waiting, call, check_session, make, messages, results, within
+from weft import AgentStatus, ErrorCode, Message, ToolCall, ToolResult, assistant, user
+from weft.agent import Hooks, ModelRequest
+from weft.models import ScriptedModel
+
+
+async def test_a_request_can_be_changed_before_it_is_made() -> None:
+    async def add(request: ModelRequest) -> ModelRequest:
+        return replace(request, messages=(*request.messages, user("(hurry)")), params={"temperature": 0.5})
+
+    agent, store, model = make(["x"], hooks=Hooks(before_model=add))
+    await agent.run("Go", session=SESSION)
+    assert [message.text for message in model.calls[0].messages] == ["Go", "(hurry)"]
+    assert model.calls[0].config.temperature == 0.5
+    assert [message.text for message in await messages(store)] == ["Go", "x"]
+
+
+async def test_an_answer_can_be_changed_before_it_becomes_a_fact() -> None:
+    async def shout(message: Message) -> Message:
+        return replace(message, parts=assistant(message.text.upper()).parts)
+
+    agent, store, _ = make(["quiet"], hooks=Hooks(after_model=shout))
+    assert (await agent.run("Go", session=SESSION)).output == "QUIET"
+    assert (await messages(store))[-1].text == "QUIET"
+
+
+async def test_tools_can_be_looked_at_replaced_and_their_results_changed() -> None:
+    async def before(one: ToolCall) -> ToolCall | ToolResult | None:
+        if one.tool_call_id == "c1":
+            return ToolResult("c1", "from a cache")
+        return replace(one, arguments={"city": "Rome"})
+
+    async def after(one: ToolCall, result: ToolResult) -> ToolResult:
+        return replace(result, content=f"<{result.content}>")
+
+    agent, store, _ = make([assistant(call("c1"), call("c2")), "x"], hooks=Hooks(before_tool=before, after_tool=after))
+    await agent.run("Go", session=SESSION)
+    contents = {key: result.content for key, result in (await results(store)).items()}
+    assert contents["c2"] == "<rain in Rome>"
+    assert "from a cache" in str(contents["c1"])
+    await check_session(store)
+
+
+# -- an agent as a tool
+
+
+async def test_an_agent_can_be_a_tool_of_another() -> None:
+    inner, inner_store, inner_model = make(["Forty-two."])
+    outer, store, _ = make(
+        [assistant(ToolCall("c1", "research", {"prompt": "What is it?"})), "It is 42."],
+        inner.as_tool("research", "Finds things out."),
+    )
+    assert (await outer.run("Go", session=SESSION)).output == "It is 42."
+    result = (await results(store))["c1"]
+    assert result.content == "Forty-two."
+    assert result.metadata is not None
+    assert inner_model.calls[0].messages[0].text == "What is it?"
+    assert [message.text for message in await messages(inner_store, result.metadata["sessionId"])] == [
+        "What is it?",
+        "Forty-two.",
+    ]
+
+
+async def test_an_inner_agent_that_fails_is_an_error_result() -> None:
+    inner, _, _ = make([])
+    tool = inner.as_tool("research", "Finds things out.")
+    outer, store, _ = make([assistant(ToolCall("c1", "research", {"prompt": "?"})), "Never mind."], tool)
+    assert (await outer.run("Go", session=SESSION)).output == "Never mind."
+    assert (await results(store))["c1"].error_code is ErrorCode.TOOL_FAILED
+
+
+async def test_stopping_the_outer_run_stops_the_inner_one() -> None:
+    waiting = Waiting()
+    inner, inner_store, _ = make(ScriptedModel([assistant(ToolCall("i1", "wait", {}))]), waiting.tool)
+    outer, store, _ = make(
+        [assistant(ToolCall("c1", "research", {"prompt": "?"}))], inner.as_tool("research", "Finds things out.")
+    )
+    task = asyncio.create_task(outer.run("Go", session=SESSION))
+    await within(waiting.started.wait())
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await within(task)
+    assert waiting.was_cancelled
+    await check_session(store)
+    (info,) = (await inner_store.sessions()).items
+    await check_session(inner_store, info.id)
+    assert (await outer.resume(SESSION)).status is AgentStatus.ABORTED

@@ -1,0 +1,104 @@
+"""Structured output: a value of a type, or an error that says why there is none."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.agent.kit import SESSION, make, messages
+from weft import AgentStatus, ErrorCode, Meta, PartValidationError, assistant
+from weft.agent.output import OutputType
+from weft.models import ScriptedModel
+
+
+class Place(msgspec.Struct):
+    city: str
+    people: int = 0
+
+
+class Tree(msgspec.Struct):
+    name: str
+    leaves: list["Tree"] = []
+
+
+@dataclass
+class Point:
+    x: int
+
+
+@pytest.mark.parametrize(
+    ("type", "text", "value"),
+    [
+        (Place, '{"city":"Paris","people":2}', Place("Paris", 2)),
+        (Point, '{"x":1}', Point(1)),
+        (list[int], '{"value":[1,2]}', [1, 2]),
+        (int | None, '{"value":null}', None),
+        (list[Place], '{"value":[{"city":"Rome"}]}', [Place("Rome")]),
+        (dict[str, int], '{"a":1}', {"a": 1}),
+        (Tree, '{"name":"a","leaves":[{"name":"b"}]}', Tree("a", [Tree("b")])),
+        (Place, '```json\n{"city":"Paris"}\n```', Place("Paris")),
+    ],
+)
+def test_a_type_has_a_schema_and_its_json_is_read(type: Any, text: str, value: Any) -> None:
+    output = OutputType(type)
+    assert output.schema["type"] == "object"
+    assert output.read(text) == value
+    assert "schema" in output.instructions.lower()
+
+
+@pytest.mark.parametrize("text", ["no json", '{"people":1}', '{"city":1}', "[]"])
+def test_what_does_not_fit_says_why(text: str) -> None:
+    with pytest.raises(PartValidationError):
+        OutputType(Place).read(text)
+    with pytest.raises(PartValidationError):
+        OutputType(list[int]).read(text)
+
+
+def test_a_type_without_json_is_refused() -> None:
+    with pytest.raises(PartValidationError) as caught:
+        OutputType(object())
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+async def test_the_output_is_a_value_of_the_type() -> None:
+    agent, _, model = make(['{"city":"Paris"}'], output_type=Place)
+    assert (await agent.run("Where?", session=SESSION)).output == Place("Paris")
+    assert model.calls[0].config.output_schema == OutputType(Place).schema
+    assert (await agent.resume(SESSION)).output == Place("Paris")
+
+
+async def test_an_answer_that_does_not_fit_is_asked_for_again_with_the_error() -> None:
+    agent, store, model = make(["Paris!", '{"city":7}', '{"city":"Paris"}'], output_type=Place)
+    assert (await agent.run("Where?", session=SESSION)).output == Place("Paris")
+    said = await messages(store)
+    assert "Expected `str`, got `int`" in said[4].text
+    assert said[4].parts[0].synthetic  # type: ignore[union-attr]
+    assert len(model.calls) == 3
+
+
+async def test_a_model_that_never_fits_fails_the_run() -> None:
+    agent, _, model = make(["Paris!"] * 9, output_type=Place)
+    result = await agent.run("Where?", session=SESSION)
+    assert (result.status, len(model.calls)) == (AgentStatus.FAILED, 3)
+    assert result.error is not None
+    assert result.error.error_code is ErrorCode.INVALID_VALUE
+
+
+async def test_a_refusal_is_not_asked_again() -> None:
+    agent, _, model = make([assistant("No.", meta=Meta(finish_reason="refusal"))], output_type=Place)
+    result = await agent.run("Where?", session=SESSION)
+    assert (result.status, result.reason, len(model.calls)) == (AgentStatus.FAILED, "refusal", 1)
+
+
+async def test_a_model_that_takes_no_schema_is_told_in_words() -> None:
+    class Plain(ScriptedModel):
+        def supports(self, feature: str) -> bool:
+            return feature != "output_schema"
+
+    model = Plain(['{"city":"Rome"}'])
+    agent, _, _ = make(model, output_type=Place, instructions="Be brief.")
+    assert (await agent.run("Where?", session=SESSION)).output == Place("Rome")
+    assert model.calls[0].config.output_schema is None
+    assert model.calls[0].messages[0].text.startswith("Be brief.")
+    assert '"city"' in model.calls[0].messages[0].text

@@ -1,0 +1,147 @@
+"""The disk comes first: what cannot be stored stops the run, a second writer is told before anything is paid for."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.agent.kit import SESSION, PausingModel, Waiting, call, check_session, kinds, make, messages, within
+from weft import Conflict, Entry, ErrorCode, StoreError, ToolCall, assistant
+from weft.agent import RunFinished
+from weft.store import Lease, MemoryStore, Tail
+from weft.tools import tool
+
+
+class Breaking(MemoryStore):
+    """A store whose disk is full from the n-th append on."""
+
+    def __init__(self, good: int, **given: Any) -> None:
+        super().__init__(**given)
+        self.good = good
+
+    async def append(
+        self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
+    ) -> Tail:
+        self.good -= 1
+        if self.good < 0:
+            raise StoreError("the disk is full")
+        return await super().append(session_id, entries, expected_tail, lease=lease)
+
+
+@pytest.mark.parametrize("good", range(8))
+async def test_a_failed_write_stops_the_run_at_once(good: int) -> None:
+    """D-5.7"""
+    ran: list[str] = []
+
+    @tool
+    async def note(city: str) -> str:
+        """Notes."""
+        ran.append(city)
+        return city
+
+    store = Breaking(good)
+    agent, _, model = make([assistant(ToolCall("c1", "note", {"city": "a"})), "Done."], note, store=store)
+    if good == 7:
+        assert (await agent.run("Go", session=SESSION)).output == "Done."
+        return
+    with pytest.raises(StoreError) as caught:
+        await within(agent.run("Go", session=SESSION))
+    assert caught.value.code is ErrorCode.STORAGE_FAILED
+    # 0: the header, 1: run_started and the prompt, 2: the answer, 3: tool_started, 4: its result, 5: an answer, 6: the end
+    assert len(model.calls) == {0: 0, 1: 0, 2: 1, 3: 1, 4: 1, 5: 2, 6: 2}[good]
+    assert len(ran) == (1 if good >= 4 else 0)
+    store.good = 100
+    if good >= 2:
+        again, _, _ = make(["Done.", "Done."], note, store=store)
+        assert (await again.resume(SESSION)).output == "Done."
+        assert len(ran) == (1 if good >= 3 else 0)
+        await check_session(store)
+
+
+async def test_a_failed_write_is_raised_where_the_events_are_read() -> None:
+    store = Breaking(2)
+    agent, _, _ = make(["Done."], store=store)
+    run = agent.stream("Go", session=SESSION)
+    events = []
+
+    async def read() -> None:
+        async with run:
+            async for event in run:
+                events.append(event)
+
+    with pytest.raises(StoreError):
+        await within(read())
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].result.status == "failed"
+
+
+# -- two at once
+
+
+async def test_of_two_runs_on_one_session_the_second_gets_a_conflict_before_it_costs() -> None:
+    model = PausingModel(["A long answer."])
+    agent, store, _ = make(model)
+    other, _, other_model = make(["never"], store=store)
+    async with agent.stream("First", session=SESSION) as run:
+        await within(model.reached.wait())
+        for second in (agent, other):
+            with pytest.raises(Conflict):
+                await within(second.run("Second", session=SESSION))
+        assert other_model.calls == []
+        model.go_on.set()
+        assert (await within(run.wait())).output == "A long answer."
+    assert [message.text for message in await messages(store)] == ["First", "A long answer."]
+    await check_session(store)
+    assert (await within(other.run("Third", session=SESSION))).message is not None
+
+
+async def test_of_many_runs_that_begin_together_one_proceeds() -> None:
+    edge_store = MemoryStore()
+    agents = [make(["Mine."], store=edge_store) for _ in range(8)]
+    outcomes = await asyncio.gather(
+        *(agent.run(f"by {at}", session=SESSION) for at, (agent, _, _) in enumerate(agents)), return_exceptions=True
+    )
+    assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 7
+    assert sum(len(model.calls) for _, _, model in agents) == 1
+    assert (await kinds(edge_store)).count("run_started") == 1
+
+
+async def test_a_foreign_append_during_a_run_is_noticed_before_the_next_model_call() -> None:
+    from weft import Custom
+    from weft.store import next_entries
+
+    waiting = Waiting()
+    agent, store, model = make([assistant(ToolCall("c1", "wait", {})), "never"], waiting.tool)
+    task = asyncio.create_task(agent.run("Go", session=SESSION))
+    await within(waiting.started.wait())
+    tail = await store.tail_of(SESSION)
+    await store.append(SESSION, next_entries(SESSION, tail, [Custom("other", {})], store.edge), tail.entry_id)
+    waiting.go_on.set()
+    with pytest.raises(Conflict):
+        await within(task)
+    assert len(model.calls) == 1
+
+
+async def test_a_lease_is_renewed_while_a_tool_runs() -> None:
+    store = MemoryStore()
+    waiting = Waiting()
+    agent, _, _ = make([assistant(ToolCall("c1", "wait", {})), "Done."], waiting.tool, store=store, lease_s=0.15)
+    other, _, _ = make(["never"], store=store)
+    task = asyncio.create_task(agent.run("Go", session=SESSION))
+    await within(waiting.started.wait())
+    await asyncio.sleep(0.4)
+    with pytest.raises(Conflict):
+        await other.run("Now?", session=SESSION)
+    waiting.go_on.set()
+    assert (await within(task)).output == "Done."
+
+
+async def test_the_lease_is_given_back_however_a_run_ends() -> None:
+    agent, store, _ = make(["x", assistant(call("c1", "transfer", amount=1))])
+    await agent.run("a", session=SESSION)
+    await store.release_lease(await store.acquire_lease(SESSION, "me"))
+    await agent.run("b", session=SESSION)
+    await store.release_lease(await store.acquire_lease(SESSION, "me"))
+    await agent.resume(SESSION)
+    await store.acquire_lease(SESSION, "me")

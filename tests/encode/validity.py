@@ -1,0 +1,38 @@
+"""What a provider would refuse of a request body: an independent judge of the encoders.
+
+In: a format and a body as it is sent. Out: `faults`, each with its place; empty for a body that is accepted. The rules
+are the providers' references and the refusals they are known to send; every recorded request that was accepted has no
+faults, so a rule that is too strict shows itself. Nothing of Weft is imported: the encoders cannot judge themselves.
+
+`model` is the model where the body does not name it, `provider` the vendor where several speak the format. Vendors of
+Chat Completions that take more than OpenAI does are in `LENIENT`; without a provider OpenAI's own demands hold.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.encode import validity_bedrock, validity_claude, validity_gemini, validity_openai, validity_small
+
+Json = dict[str, Any]
+
+_CHECKS: dict[str, Callable[[Json, str, str], Iterator[str]]] = {
+    "anthropic-messages": lambda body, model, provider: validity_claude.faults(body, model),
+    "bedrock-converse": lambda body, model, provider: validity_bedrock.converse_faults(body, model),
+    "bedrock-invoke": lambda body, model, provider: validity_bedrock.invoke_faults(body, model),
+    "cohere-v2": lambda body, model, provider: validity_small.cohere_faults(body),
+    "gemini-generate": lambda body, model, provider: validity_gemini.generate_faults(body, model),
+    "gemini-interactions": lambda body, model, provider: validity_gemini.interactions_faults(body),
+    "ollama-chat": lambda body, model, provider: validity_small.ollama_faults(body),
+    "openai-chat": lambda body, model, provider: validity_openai.chat_faults(body, provider),
+    "openai-responses": lambda body, model, provider: validity_openai.responses_faults(body),
+}
+
+
+def faults(format: str, body: Json, *, model: str = "", provider: str = "") -> list[str]:
+    """Everything for which the provider would refuse this body."""
+    try:
+        json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except (TypeError, ValueError) as error:  # lone surrogates are a ValueError
+        return [f"the body is no JSON: {error}"]
+    return list(_CHECKS[format](body, model or str(body.get("model", "")), provider))

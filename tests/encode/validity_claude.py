@@ -1,0 +1,237 @@
+"""What Anthropic's Messages API refuses, for `tests.encode.validity`.
+
+Sources: the API reference, the pages on extended and adaptive thinking, tool use, vision, PDF and prompt caching, and
+the API's own words where they are quoted.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from tests.encode.validity_rules import (
+    PICTURES,
+    Json,
+    is_blank,
+    missing,
+    not_base64,
+    not_fetchable,
+    not_matching,
+    twice,
+)
+
+_THOUGHTS = ("thinking", "redacted_thinking")
+_ROLES = ("user", "assistant", "system")
+_MOST_BREAKPOINTS = 4
+_OWN_CALLS = ("server_tool_use", "mcp_tool_use")
+
+
+def faults(body: Json, model: str) -> Iterator[str]:
+    yield from missing(body, ("max_tokens", "messages"), "$")
+    if ("model" in body) == ("anthropic_version" in body):
+        yield "$.model: either it or anthropic_version"
+    system = body.get("system", [])
+    for place, block in enumerate(system if isinstance(system, list) else [{"type": "text", "text": system}]):
+        if block.get("type") != "text" or is_blank(block.get("text")):
+            yield f"$.system[{place}] is no text"
+    messages = body.get("messages") or []
+    yield from _order(messages, model)
+    for place, message in enumerate(messages):
+        yield from _message(message, f"$.messages[{place}]")
+    yield from _pairs(messages)
+    yield from _tools(body)
+    yield from _thinking(body, messages)
+    if _breakpoints(body) > _MOST_BREAKPOINTS:
+        yield "a maximum of 4 blocks with cache_control may be provided"
+
+
+def _blocks(message: Json) -> list[Json]:
+    content = message.get("content")
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def _order(messages: list[Json], model: str) -> Iterator[str]:
+    if not messages:
+        yield "$.messages: at least one message is required"
+        return
+    roles = [message.get("role") for message in messages]
+    if roles[0] != "user":
+        yield "$.messages: the first message must use the user role"
+    for place, role in enumerate(roles):
+        if role not in _ROLES:
+            yield f"$.messages[{place}].role: {role!r}"
+        if role == "system" and not (place and roles[place - 1] == "user" and roles[place + 1 :][:1] != ["user"]):
+            yield f"$.messages[{place}]: a system message stands behind the user and before the assistant"
+    last = _blocks(messages[-1])[-1:]
+    if roles[-1] == "assistant":
+        is_paused = any(block.get("type") in _OWN_CALLS for block in _blocks(messages[-1]))
+        version = re.search(r"claude-\w+-(\d)-(\d)\b", model)
+        if version is not None and (version[1], version[2]) >= ("4", "6") and not is_paused:
+            yield "This model does not support assistant message prefill"
+        if last and last[0].get("type") == "text" and str(last[0].get("text")) != str(last[0].get("text")).rstrip():
+            yield "final assistant content cannot end with trailing whitespace"
+
+
+def _message(message: Json, at: str) -> Iterator[str]:
+    blocks = _blocks(message)
+    if not blocks:
+        yield f"{at}: all messages must have non-empty content"
+    for place, block in enumerate(blocks):
+        yield from _block(block, message.get("role"), f"{at}.content[{place}]")
+    if message.get("role") == "assistant" and blocks and blocks[-1].get("type") in _THOUGHTS:
+        yield f"{at}: the final block in an assistant message cannot be thinking"
+    results = [block.get("type") == "tool_result" for block in blocks]
+    if results != sorted(results, reverse=True):
+        yield f"{at}: tool results come first in the content"
+
+
+def _block(block: Json, role: Any, at: str) -> Iterator[str]:
+    match block.get("type"):
+        case "text":
+            if is_blank(block.get("text")):
+                yield f"{at}: text content blocks must contain non-whitespace text"
+        case "image":
+            yield from _source(block, at, PICTURES)
+        case "document":
+            yield from _source(block, at, frozenset(("application/pdf",)))
+            if "title" in block and is_blank(block["title"]):
+                yield f"{at}.title is blank"
+        case "thinking":
+            yield from missing(block, ("thinking", "signature"), at)
+        case "redacted_thinking":
+            yield from missing(block, ("data",), at)
+        case "tool_use" | "server_tool_use" | "mcp_tool_use":
+            yield from _call(block, at)
+        case "tool_result":
+            yield from _result(block, at)
+        case None:
+            yield f"{at}.type is missing"
+    if (block.get("type") in (*_THOUGHTS, "tool_use", *_OWN_CALLS)) and role != "assistant":
+        yield f"{at}: {block['type']} blocks are only permitted in assistant messages"
+    if block.get("type") in ("image", "document", "tool_result") and role != "user":
+        yield f"{at}: {block['type']} blocks are only permitted in user messages"
+    if block.get("type") in _THOUGHTS and "cache_control" in block:
+        yield f"{at}: thinking takes no cache_control"
+
+
+def _source(block: Json, at: str, inline: frozenset[str]) -> Iterator[str]:
+    source = block.get("source")
+    if not isinstance(source, dict):
+        yield f"{at}.source is missing"
+        return
+    match source.get("type"):
+        case "base64":
+            if source.get("media_type") not in inline:
+                yield f"{at}.source.media_type: {source.get('media_type')!r}"
+            yield from not_base64(source.get("data"), f"{at}.source.data")
+        case "url":
+            yield from not_fetchable(source.get("url"), f"{at}.source.url")
+        case "text":
+            if source.get("media_type") != "text/plain" or is_blank(source.get("data")):
+                yield f"{at}.source is no plain text"
+        case "content" | "file":
+            pass
+        case kind:
+            yield f"{at}.source.type: {kind!r}"
+
+
+def _call(block: Json, at: str) -> Iterator[str]:
+    yield from missing(block, ("id", "name", "input"), at)
+    yield from not_matching(r"[a-zA-Z0-9_-]+", block.get("id"), f"{at}.id")
+    yield from not_matching(r"[a-zA-Z0-9_-]{1,128}", block.get("name"), f"{at}.name")
+    if not isinstance(block.get("input"), dict):
+        yield f"{at}.input: Input should be a valid dictionary"
+
+
+def _result(block: Json, at: str) -> Iterator[str]:
+    yield from missing(block, ("tool_use_id",), at)
+    content = block.get("content", [])
+    if isinstance(content, str) and is_blank(content):
+        yield f"{at}.content is blank"
+    if isinstance(content, list):
+        for place, piece in enumerate(content):
+            yield from _block(piece, "user", f"{at}.content[{place}]")
+            if block.get("is_error") and piece.get("type") != "text":
+                yield f"{at}.content[{place}]: all content must be type text if is_error is true"
+
+
+def _ids(message: Json, kind: str, key: str) -> list[Any]:
+    return [block.get(key) for block in _blocks(message) if block.get("type") == kind]
+
+
+def _pairs(messages: list[Json]) -> Iterator[str]:
+    """Client calls are answered by the next message; the provider's own results follow in the same message or later."""
+    turns = [message for message in messages if message.get("role") != "system"]
+    uses = [use for message in turns for use in _ids(message, "tool_use", "id")]
+    yield from twice(uses, "tool_use ids must be unique")
+    for before, after in zip([{}, *turns], [*turns, {}], strict=True):
+        due = _ids(before, "tool_use", "id") if before.get("role") == "assistant" else []
+        answered = _ids(after, "tool_result", "tool_use_id") if after.get("role") == "user" else []
+        if sorted(map(str, due)) != sorted(map(str, answered)):
+            yield f"tool_use ids {due} are answered by {answered}"
+    named: list[Any] = []
+    answered = []
+    for message in turns:
+        for block in _blocks(message):
+            if block.get("type") in _OWN_CALLS:
+                named.append(block.get("id"))
+            elif str(block.get("type")).endswith("_tool_result"):
+                if block.get("tool_use_id") not in named:
+                    yield f"{block['type']} of {block.get('tool_use_id')!r} has no call before it"
+                answered.append(block.get("tool_use_id"))
+    yield from twice(named, "server_tool_use ids must be unique")
+    last = set(_ids(turns[-1], "server_tool_use", "id") + _ids(turns[-1], "mcp_tool_use", "id")) if turns else set()
+    waiting = bool(turns) and bool(_ids(turns[-1], "tool_result", "tool_use_id"))
+    open_calls = set(named) - set(answered) - last
+    if open_calls and not waiting:
+        yield f"server tool uses without a result: {sorted(map(str, open_calls))}"
+
+
+def _tools(body: Json) -> Iterator[str]:
+    tools = body.get("tools", [])
+    if "tools" in body and not tools:
+        yield "$.tools is empty"
+    yield from twice([tool["name"] for tool in tools if "name" in tool], "tools: Tool names must be unique")
+    if "tool_choice" in body and not tools and not body.get("mcp_servers"):
+        yield "$.tool_choice may only be specified while providing tools"
+
+
+def _thinking(body: Json, messages: list[Json]) -> Iterator[str]:
+    thinking = body.get("thinking") or {}
+    if thinking.get("type") == "enabled":
+        if not 1024 <= thinking.get("budget_tokens", 0) < body.get("max_tokens", 0):
+            yield "$.thinking.budget_tokens lies between 1024 and max_tokens"
+        if body.get("tool_choice", {}).get("type") in ("any", "tool"):
+            yield "Thinking may not be enabled when tool_choice forces tool use"
+        opening = turn_opening(messages)
+        if opening is not None and opening.get("type") not in _THOUGHTS:
+            yield f"Expected thinking or redacted_thinking, but found {opening.get('type')}"
+    is_off = thinking.get("type") == "disabled"
+    if is_off and messages and messages[-1].get("role") == "assistant":
+        if any(block.get("type") in _THOUGHTS for block in _blocks(messages[-1])):
+            yield "When thinking is disabled, an assistant message in the final position cannot contain thinking"
+
+
+def turn_opening(messages: list[Json]) -> Json | None:
+    """The first block of the answer that tool results at the end belong to; None if it ends otherwise.
+
+    "When thinking is enabled, a final assistant message must start with a thinking block (preceding the lastmost set
+    of tool_use and tool_result blocks)." Without interleaved thinking only the first of several calls has one.
+    """
+    opening: Json | None = None
+    for place in range(len(messages) - 1, -1, -1):
+        message = messages[place]
+        kinds = {block.get("type") for block in _blocks(message)}
+        if message.get("role") == "assistant" and place + 1 < len(messages):
+            opening = _blocks(message)[0]
+        elif message.get("role") != "user" or "tool_result" not in kinds:
+            return opening
+    return opening
+
+
+def _breakpoints(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(map(_breakpoints, value))
+    if isinstance(value, dict):
+        own = "cache_control" in value and "type" in value
+        return int(own) + sum(_breakpoints(inner) for key, inner in value.items() if key != "input")
+    return 0

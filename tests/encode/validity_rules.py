@@ -1,0 +1,68 @@
+"""Rules that several formats share, for `tests.encode.validity`."""
+
+import binascii
+import re
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+Json = dict[str, Any]
+
+NAME = r"[a-zA-Z0-9_-]{1,64}"  # of a tool, at OpenAI, Anthropic and Amazon alike
+PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+
+
+def is_blank(text: Any) -> bool:
+    """Whether this is no text, or text without a visible character."""
+    return not isinstance(text, str) or not text.strip()
+
+
+def missing(value: Any, keys: Sequence[str], at: str) -> Iterator[str]:
+    """The required keys that an object lacks, or that it is no object."""
+    if not isinstance(value, dict):
+        yield f"{at} is no object"
+        return
+    for key in keys:
+        if value.get(key) is None:
+            yield f"{at}.{key} is missing"
+
+
+def not_matching(pattern: str, text: Any, at: str) -> Iterator[str]:
+    """A fault unless the text matches from end to end."""
+    if not isinstance(text, str) or re.fullmatch(pattern, text) is None:
+        yield f"{at}: {text!r} does not match {pattern}"
+
+
+def not_base64(text: Any, at: str) -> Iterator[str]:
+    """A fault unless this is base64 of at least one byte. Recordings write long data shorter, with dots."""
+    if not isinstance(text, str) or not text:
+        yield f"{at} is no base64 text"
+        return
+    try:
+        b64decode(text, altchars="-_" if "-" in text or "_" in text else None, validate=True)
+    except binascii.Error:
+        yield f"{at} is no base64 text"
+
+
+def not_fetchable(url: Any, at: str, schemes: tuple[str, ...] = ("https://", "http://")) -> Iterator[str]:
+    """A fault unless the address has one of these schemes."""
+    if not isinstance(url, str) or not url.startswith(schemes):
+        yield f"{at}: {url!r} is no address that the provider can fetch"
+
+
+def not_an_address(url: Any, at: str, inline: frozenset[str] = PICTURES) -> Iterator[str]:
+    """A fault unless this is a data address of one of these types, or an address on the web."""
+    if isinstance(url, str) and url.startswith("data:"):
+        head, _, data = url.partition(",")
+        mime_type = head.removeprefix("data:").removesuffix(";base64")
+        if mime_type not in inline:
+            yield f"{at}: {mime_type!r} is not taken inline"
+        yield from not_base64(data, at)
+    else:
+        yield from not_fetchable(url, at)
+
+
+def twice(ids: Sequence[Any], at: str) -> Iterator[str]:
+    """Ids that stand there more than once."""
+    for one in sorted({str(one) for one in ids if ids.count(one) > 1}):
+        yield f"{at}: {one!r} twice"

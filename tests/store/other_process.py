@@ -1,0 +1,59 @@
+"""What the tests of several processes run in the other ones: ``python -m tests.store.other_process WHAT PATH ...``."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from weft.errors import Conflict
+from weft.messages import user
+from weft.store import Tail, next_entries, open_store
+from weft.store.sqlite import SqliteStore
+
+
+async def write(place: str, name: str, count: str) -> None:
+    """Append to a session of its own, and to "shared", where others do too; says how often another was faster."""
+    store = await open_store(place)
+    header = await store.create_session(name)
+    tail, conflicts = Tail(header.id, 1), 0
+    for number in range(int(count)):
+        tail = await store.append(name, next_entries(name, tail, [user(f"{number}")], store.edge), tail.entry_id)
+        while True:
+            shared = await store.tail_of("shared")
+            entries = next_entries("shared", shared, [user(f"{name}/{number}")], store.edge)
+            try:
+                await store.append("shared", entries, shared.entry_id)
+                break
+            except Conflict:
+                conflicts += 1
+    await store.close()
+    print(conflicts)
+
+
+async def open_and_close(path: str) -> None:
+    """Be a process that opens the database and, at the end, takes itself for the last one."""
+    store = await SqliteStore.open(path, guarded=False)
+    await store.sessions()
+    await store.close()
+
+
+async def lose_locks(path: str, guarded: str) -> None:
+    """Append, open and close the file by another way, let a process come and go, append; die. Says what was durable."""
+    store = await SqliteStore.open(path, guarded=guarded == "guarded")
+    header = await store.create_session("s")
+    tail = Tail(header.id, 1)
+    for number in range(20):
+        if number == 10:
+            Path(path).open("rb").close()  # noqa: ASYNC230 - the mistake that this is about
+            child = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "tests.store.other_process", "open_and_close", path
+            )
+            assert await child.wait() == 0
+        tail = await store.append("s", next_entries("s", tail, [user(f"{number}")], store.edge), tail.entry_id)
+    print(tail.seq, flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    what, *words = sys.argv[1:]
+    asyncio.run(globals()[what](*words))

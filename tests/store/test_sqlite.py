@@ -1,0 +1,280 @@
+"""What only the SQLite store has: a file, tables that refuse by themselves, versions."""
+
+import asyncio
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.session import SESSION
+from tests.store.stores import add
+from weft.errors import ErrorCode, NotFound, StoreError
+from weft.messages import user
+from weft.store import MemoryStore, default_path, open_store
+from weft.store.jsonl import JsonlStore
+from weft.store.sqlite import SqliteStore
+from weft.store.sqlite_open import check_library
+from weft.store.sqlite_schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
+
+
+async def filled(path: Path) -> None:
+    store = await SqliteStore.open(path)
+    await store.append("s", SESSION, None)
+    await add(store, "s", user("x" * 70_000))
+    await store.close()
+
+
+# -- the database refuses by itself
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE entry SET body = '{}' WHERE seq = 2",
+        "UPDATE entry SET seq = 99 WHERE seq = 2",
+        "DELETE FROM entry WHERE seq = 13",
+        "DELETE FROM entry",
+        "UPDATE result SET call_id = 'x'",
+        "DELETE FROM result",
+        "DELETE FROM jump",
+        "DELETE FROM redaction",
+        "UPDATE blob SET body = x'00'",
+        "DELETE FROM blob",
+        "DELETE FROM blob_use",
+        "REPLACE INTO entry SELECT number, session, seq, id, NULL, NULL, 'x', 'x', '{}', 0 FROM entry WHERE seq = 2",
+        "INSERT INTO entry (session, seq, id, kind, timestamp, body, is_cut) VALUES (1, 99, 'gap', 'x', 'x', '{}', 0)",
+        "INSERT INTO entry (session, seq, id, kind, timestamp, body, is_cut) VALUES (1, 3, 'again', 'x', 'x', '{}', 0)",
+        "INSERT INTO entry (session, seq, id, kind, timestamp, body, is_cut) VALUES (1, 15, 'e1', 'x', 'x', '{}', 0)",
+        "INSERT INTO entry (session, seq, id, kind, timestamp, body, is_cut) VALUES (1, 0, 'zero', 'x', 'x', '{}', 0)",
+        "INSERT INTO result VALUES (1, 'c1', 99)",
+    ],
+)
+async def test_d_5_3_the_database_refuses_what_no_program_may_do(tmp_path: Path, sql: str) -> None:
+    """D-5.3, D-5.4: also when somebody comes with another program."""
+    await filled(tmp_path / "a.db")
+    connection = apsw.Connection(str(tmp_path / "a.db"))
+    connection.execute("INSERT INTO jump VALUES (1, 5, 1); INSERT INTO redaction VALUES (1, 'e1')")
+    before = connection.execute("SELECT * FROM entry").fetchall()
+    with pytest.raises(apsw.ConstraintError):
+        connection.execute(sql)
+    assert connection.execute("SELECT * FROM entry").fetchall() == before
+    connection.close()
+
+
+# -- opening
+
+
+async def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        await filled(tmp_path / "new" / "a.db")
+        os.chmod(tmp_path / "new" / "a.db", 0o644)  # noqa: PTH101 - by path, as the store does
+        store = await SqliteStore.open(tmp_path / "new" / "a.db")
+        await add(store, "s", user("hi"))
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in list_of(tmp_path / "new")}
+        await store.close()
+    finally:
+        os.umask(old)
+    assert modes == {"a.db": 0o600, "a.db-wal": 0o600, "a.db-shm": 0o600, "a.db-turn": 0o600}
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+
+
+def list_of(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+async def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path) -> None:
+    text, database = tmp_path / "notes.txt", tmp_path / "other.db"
+    text.write_text("not a database, " * 100)
+    connection = apsw.Connection(str(database))
+    connection.execute("CREATE TABLE mine (x)")
+    connection.close()
+    for path, why in ((text, "not a SQLite database"), (database, "not a store of Weft"), (tmp_path, "not a file")):
+        before = path.read_bytes() if path.is_file() else b""
+        with pytest.raises(StoreError, match=why):
+            await SqliteStore.open(path)
+        assert not path.is_file() or path.read_bytes() == before
+    with pytest.raises(StoreError) as caught:
+        await SqliteStore.open(text)
+    assert caught.value.code is ErrorCode.STORAGE_CORRUPT
+
+
+async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    await filled(tmp_path / "a.db")
+    connection = apsw.Connection(str(tmp_path / "a.db"))
+    connection.execute("INSERT INTO schema_version VALUES (99)")
+    connection.close()
+    with pytest.raises(StoreError, match="schema version 99"):
+        await SqliteStore.open(tmp_path / "a.db")
+    jsonl = await JsonlStore.open(tmp_path / "j")
+    await jsonl.close()
+    (tmp_path / "j" / "weft-store.json").write_text('{"schemaVersion":99}')
+    with pytest.raises(StoreError, match="schema version 99"):
+        await JsonlStore.open(tmp_path / "j")
+    (tmp_path / "j" / "weft-store.json").write_text("?")
+    with pytest.raises(StoreError, match="not the version"):
+        await JsonlStore.open(tmp_path / "j")
+    with pytest.raises(StoreError, match="File exists"):
+        await JsonlStore.open(tmp_path / "a.db")
+
+
+@pytest.mark.parametrize("version", range(len(MIGRATIONS) + 1))
+async def test_a_store_of_every_past_version_opens(tmp_path: Path, version: int) -> None:
+    connection = apsw.Connection(str(tmp_path / "a.db"))
+    migrate(connection, MIGRATIONS[:version])
+    assert version_of(connection) == version
+    connection.close()
+    store = await SqliteStore.open(tmp_path / "a.db")
+    await store.append("s", SESSION, None)
+    assert await store.load("s") == SESSION
+    await store.close()
+
+
+def test_a_migration_happens_whole_and_once() -> None:
+    steps = [*MIGRATIONS, "CREATE TABLE later (x) STRICT; SELECT nonsense", "CREATE TABLE latest (x INT) STRICT"]
+    connection = apsw.Connection(":memory:")
+    with pytest.raises(apsw.SQLError):
+        migrate(connection, steps)
+    assert version_of(connection) == len(MIGRATIONS)
+    steps[-2] = "CREATE TABLE later (x INT) STRICT"
+    migrate(connection, steps)
+    migrate(connection, steps)
+    assert version_of(connection) == len(steps)
+    assert connection.pragma("application_id") == APPLICATION_ID
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "is_good"), [("3.40.1", False), ("3.51.2", False), ("3.51.3", True), ("4.0", True)]
+)
+def test_an_old_sqlite_library_is_refused(version: str, is_good: bool) -> None:
+    if is_good:
+        check_library(version)
+    else:
+        with pytest.raises(StoreError, match="can lose committed data"):
+            check_library(version)
+
+
+async def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.store.sqlite_open.network_kind", lambda _: "nfs4")
+    with pytest.raises(StoreError, match=r"network file system \(nfs4\)"):
+        await SqliteStore.open(tmp_path / "a.db")
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A folder that nobody may write to, root included, with a store of each kind in it."""
+    folder = tmp_path / "readonly"
+    folder.mkdir()
+    asyncio.run(filled(folder / "a.db"))
+    if os.geteuid() != 0:
+        folder.chmod(0o500)
+        yield folder
+        folder.chmod(0o700)
+        return
+    binds = (["mount", "--bind", str(folder), str(folder)], ["mount", "-o", "remount,ro,bind", str(folder)])
+    try:
+        done = [subprocess.run(command, capture_output=True, check=False).returncode for command in binds]
+    except FileNotFoundError:
+        pytest.skip("root may write anywhere, and there is no mount command")
+    if any(done):
+        pytest.skip("root may write anywhere, and nothing can be mounted read-only")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_read_only_folder_is_one_clear_error(read_only: Path) -> None:
+    async def open_all() -> None:
+        for path in ("a.db", "new.db", "below/new.db"):
+            with pytest.raises(StoreError, match=r"Read-only|Permission denied") as caught:
+                await SqliteStore.open(read_only / path)
+            assert caught.value.code is ErrorCode.STORAGE_FAILED
+        with pytest.raises(StoreError, match=r"Read-only|Permission denied"):
+            await JsonlStore.open(read_only / "sessions")
+
+    asyncio.run(open_all())
+
+
+async def test_a_file_that_another_program_has_locked_is_an_error_after_a_while(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "a.db", wait_s=0.2)
+    header = await store.create_session("s")
+    other = apsw.Connection(str(tmp_path / "a.db"))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError) as caught:
+        await add(store, "s", user("hi"))
+    assert caught.value.retryable
+    assert await store.load("s") == [header]
+    other.execute("ROLLBACK")
+    await add(store, "s", user("hi"))
+    other.close()
+    await store.close()
+
+
+async def test_a_caller_that_stops_waiting_before_its_turn_has_asked_for_nothing(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "a.db", wait_s=5)
+    await store.create_session("s")
+    other = apsw.Connection(str(tmp_path / "a.db"))
+    other.execute("BEGIN IMMEDIATE")
+    first = asyncio.create_task(add(store, "s", user("first")))
+    await asyncio.sleep(0.05)
+    second = asyncio.create_task(store.create_session("t"))
+    await asyncio.sleep(0.05)
+    second.cancel()
+    other.execute("ROLLBACK")
+    other.close()
+    await first
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    with pytest.raises(NotFound):
+        await store.load("t")
+    await store.close()
+
+
+async def test_damage_to_the_file_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    await filled(path)
+    connection = apsw.Connection(str(path))
+    connection.execute("DROP TRIGGER blob_never_changes; UPDATE blob SET body = x'00'")
+    connection.execute("UPDATE session SET tail_seq = 99")
+    connection.close()
+    store = await SqliteStore.open(path)
+    assert [finding.fault for finding in await store.inspect("s")] == ["damaged", "damaged"]
+    assert await store.inspect() == ()
+    await store.close()
+
+
+async def test_two_stores_of_one_process_share_a_file(tmp_path: Path) -> None:
+    one, two = await SqliteStore.open(tmp_path / "a.db"), await SqliteStore.open(tmp_path / "a.db")
+    await one.create_session("s")
+    await two.close()
+    await add(one, "s", user("still guarded"))
+    third = await SqliteStore.open(tmp_path / "a.db")
+    assert len(await third.load("s")) == 2
+    await one.close()
+    await third.close()
+    assert sorted(path.name for path in list_of(tmp_path)) == ["a.db", "a.db-turn"]
+
+
+# -- by name
+
+
+async def test_a_store_is_opened_by_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for where, kind in (
+        ("memory:", MemoryStore),
+        (f"jsonl:{tmp_path / 'j'}", JsonlStore),
+        (f"sqlite:{tmp_path / 'a.db'}", SqliteStore),
+        (str(tmp_path / "b.db"), SqliteStore),
+        (tmp_path / "c.db", SqliteStore),
+        (None, SqliteStore),
+    ):
+        store = await open_store(where)
+        assert type(store) is kind
+        await store.close()
+    assert default_path().is_file()
+    assert default_path().is_relative_to(tmp_path)

@@ -1,0 +1,366 @@
+"""`weft sessions` and `weft show` on real stores: as programs of their own, and in this process."""
+
+import asyncio
+import json
+import os
+import pty
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.session import SESSION
+from weft import wire
+from weft.cli.app import run
+from weft.entries import Redaction, SessionHeader
+from weft.messages import assistant, user
+from weft.parts import ToolCall
+from weft.store import SessionStore, next_entries, open_store
+
+EVIL = "\x1b[31mred\x1b[0m\n\u202etitle [bold]x[/]"
+Weft = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(params=["sqlite", "jsonl"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store with session "s", whole, and the newer session "t", which has an open call and a redaction."""
+    place = f"{request.param}:{tmp_path / 'store'}"
+    asyncio.run(with_store(place, fill))
+    return place
+
+
+async def with_store(place: str, work: Callable[[SessionStore], Any]) -> Any:
+    store = await open_store(place)
+    try:
+        return await work(store)
+    finally:
+        await store.close()
+
+
+async def fill(store: SessionStore) -> None:
+    await store.append("s", SESSION, None)
+    await store.create_session("t", SessionHeader(title=EVIL))
+    tail = await store.tail_of("t")
+    facts = [user("it rains cats and dogs"), user("the secret"), assistant(ToolCall("c", "clock", {}))]
+    entries = next_entries("t", tail, facts, store.edge)
+    await store.append("t", entries, tail.entry_id)
+    last = await store.tail_of("t")
+    await store.append("t", next_entries("t", last, [Redaction(entries[1].id)], store.edge), last.entry_id)
+
+
+def entries_of(place: str, session_id: str) -> list[bytes]:
+    async def read(store: SessionStore) -> list[bytes]:
+        return list((await store.entries(session_id)).texts)
+
+    texts: list[bytes] = asyncio.run(with_store(place, read))
+    return texts
+
+
+@pytest.fixture
+def weft(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, store: str) -> Weft:
+    """`weft(words...)` on the store, in this process: exit code, stdout, stderr."""
+    monkeypatch.setenv("WEFT_STORE", store)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        try:
+            code = run(words)
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def weft_process(*words: str, given: bytes | None = None, **variables: str) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [sys.executable, "-m", "weft.cli", *words],
+        input=given,
+        env=os.environ | variables,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+
+# -- list, show, search
+
+
+def test_list_gives_one_line_per_session_newest_first(weft: Weft) -> None:
+    code, out, err = weft("sessions", "list")
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert (code, err) == (0, "")
+    assert [row[0] for row in rows] == ["t", "s"]
+    assert rows[1][1:3] == ["Weather", "13"]
+    assert rows[1][4:] == ["27", "$0.2500"]
+
+
+def test_what_is_stored_does_not_steer_the_terminal(weft: Weft) -> None:
+    for words in (["sessions", "list"], ["sessions", "show", "t"], ["show", "t"]):
+        _, out, _ = weft(*words)
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+    assert "red [0m  title [bold]x[/]" in weft("sessions", "list")[1]
+
+
+def test_list_goes_page_by_page(weft: Weft) -> None:
+    code, out, err = weft("sessions", "list", "--limit", "1", "--json")
+    page = json.loads(out)
+    assert (code, [item["id"] for item in page["items"]], page["items"][0]["entries"]) == (0, ["t"], 5)
+    rest = json.loads(weft("sessions", "list", "--cursor", page["cursor"], "--json")[1])
+    assert ([item["id"] for item in rest["items"]], rest["cursor"]) == (["s"], None)
+    assert "there are more: --cursor '[" in weft("sessions", "list", "--limit", "1")[2]
+    assert weft("sessions", "list", "--query", "paris")[1:] == ("", "no more sessions\n")
+    assert json.loads(weft("sessions", "list", "--query", "cats", "--json")[1])["items"][0]["id"] == "t"
+    assert err == ""
+
+
+def test_search_tells_where_the_words_are(weft: Weft) -> None:
+    assert weft("sessions", "search", "DOGS", "cats") == (0, "t\t2\tit rains cats and dogs\n", "")
+    assert weft("sessions", "search", "secret") == (0, "", "nothing found\n")
+    code, out, _ = weft("sessions", "search", "rains", "--json", "--limit", "1")
+    first = json.loads(out)
+    assert (code, first["items"][0]["sessionId"], first["offset"]) == (0, "t", 1)
+    second = json.loads(weft("sessions", "search", "rains", "--json", "--limit", "1", "--offset", "1")[1])
+    assert (second["items"][0]["sessionId"], second["offset"]) == ("s", None)
+    assert "there are more: --offset 1" in weft("sessions", "search", "rains", "--limit", "1")[2]
+
+
+def test_show_tells_branches_spending_and_the_last_entries(weft: Weft) -> None:
+    code, out, err = weft("sessions", "show", "s", "--entries", "2")
+    assert (code, err) == (0, "")
+    assert out.startswith("s  Weather\n13 entries, 1 branch\n")
+    assert "anthropic/claude\t1\t20\t7\t$0.2500\n" in out
+    assert out.endswith("\tcompaction_summary\tThey talked about rain.\n")
+    shown = json.loads(weft("sessions", "show", "t", "--json")[1])
+    assert (shown["session"]["id"], len(shown["heads"]), len(shown["entries"])) == ("t", 1, 5)
+    assert "secret" not in json.dumps(shown)
+
+
+@pytest.mark.parametrize("view", ["ledger", "feed", "document"])
+def test_weft_show_gives_every_view_without_what_was_redacted(weft: Weft, view: str) -> None:
+    code, out, err = weft("show", "t", "--as", view)
+    assert (code, err) == (0, "")
+    assert (json.loads(out)["view"] if view == "ledger" else "rains") in out
+    assert "secret" not in out
+    assert "[redacted]" in out
+
+
+def test_weft_show_reads_like_a_conversation(weft: Weft) -> None:
+    code, out, _ = weft("show", "s")
+    assert code == 0
+    assert "-- user\nRain?\n[image image/png]\n[file notes.txt]\n-- assistant\n(thinking) Look.\nLooking.\n" in out
+    assert '[call weather {"city":"Paris"}]\n' in out
+    assert "[error] denied\n" in out
+    assert "-- failed: busy\n" in out
+    assert json.loads(weft("show", "s", "--json")[1]) == json.loads(weft("show", "s", "--as", "ledger")[1])
+    assert weft("show", "s", "--head", "e3")[1].endswith("[file notes.txt]\n")
+
+
+# -- export and import
+
+
+def test_export_and_import_lose_nothing(weft: Weft, store: str, tmp_path: Path) -> None:
+    file = tmp_path / "s.jsonl"
+    code, out, err = weft("sessions", "export", "s", "--output", str(file))
+    assert (code, out, err) == (0, "", "exported 13 entries of 1 session\n")
+    assert file.read_bytes().splitlines() == [wire.encode(entry) for entry in SESSION]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    for other in (f"sqlite:{tmp_path / 'new.db'}", f"jsonl:{tmp_path / 'new'}"):
+        for _ in range(2):  # the second time it is all there already
+            code, out, _ = weft("sessions", "import", str(file), "--store", other, "--json")
+            assert (code, json.loads(out)["entries"], json.loads(out)["sessions"]) == (0, 13, ["s"])
+        assert entries_of(other, "s") == entries_of(store, "s")
+
+
+def test_export_does_not_replace_a_file_unasked(weft: Weft, tmp_path: Path) -> None:
+    file = tmp_path / "s.jsonl"
+    file.write_text("mine")
+    code, _, err = weft("sessions", "export", "s", "-o", str(file))
+    assert (code, file.read_text()) == (2, "mine")
+    assert "--force replaces it" in err
+    code, out, _ = weft("sessions", "export", "--all", "-o", str(file), "--force", "--json")
+    assert (code, sorted(json.loads(out)["sessions"]), json.loads(out)["entries"]) == (0, ["s", "t"], 18)
+    assert "the secret" not in file.read_text(encoding="utf-8")
+
+
+def test_a_failed_export_leaves_no_file(weft: Weft, tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    code, _, err = weft("sessions", "export", "s", "no", "-o", str(tmp_path / "out.jsonl"))
+    assert (code, err.splitlines()[0]) == (1, "weft: there is no session 'no'")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_pipe_moves_a_store(store: str, tmp_path: Path) -> None:
+    exported = weft_process("sessions", "export", "--all", "--store", store)
+    assert (exported.returncode, exported.stderr) == (0, b"")
+    other = f"sqlite:{tmp_path / 'other.db'}"
+    imported = weft_process("sessions", "import", given=exported.stdout, WEFT_STORE=other)
+    assert (imported.returncode, imported.stderr) == (0, b"imported 18 entries of 2 sessions\n")
+    assert entries_of(other, "s") == entries_of(store, "s")
+
+
+def test_a_bad_line_is_named_and_nothing_is_stored(weft: Weft, tmp_path: Path) -> None:
+    file = tmp_path / "bad.jsonl"
+    file.write_bytes(wire.encode(SESSION[0]) + b"\n\n{torn")
+    other = f"sqlite:{tmp_path / 'other.db'}"
+    code, out, err = weft("sessions", "import", str(file), "--store", other)
+    assert (code, out) == (1, "")
+    assert re.fullmatch(r"weft: line 3 is not an entry: .*\nhint: nothing was stored: .*\n", err)
+    assert json.loads(weft("sessions", "list", "--store", other, "--json")[1])["items"] == []
+    code, _, err = weft("sessions", "import", str(tmp_path / "none.jsonl"))
+    assert (code, "No such file" in err) == (1, True)
+
+
+# -- checking and purging
+
+
+def test_fsck_finds_and_repairs_by_appending(weft: Weft, store: str) -> None:
+    assert weft("sessions", "fsck", "s") == (0, "", "1 session checked, no findings\n")
+    code, out, err = weft("sessions", "fsck")
+    assert (code, out) == (1, "t\t4\tdangling_call\tcall 'c' has no result\t--repair\n")
+    assert err == "2 sessions checked, 1 finding\n"
+    before = entries_of(store, "t")
+    code, out, err = weft("sessions", "fsck", "--repair")
+    assert (code, out, err) == (0, "", "repaired t\n2 sessions checked, no findings\n")
+    after = entries_of(store, "t")
+    assert (after[:5], len(after)) == (before, 6)
+    code, out, _ = weft("sessions", "fsck", "--json")
+    assert (code, json.loads(out)) == (0, {"sessions": 2, "repaired": [], "findings": []})
+
+
+def test_fsck_puts_torn_bytes_aside(weft: Weft, store: str, tmp_path: Path) -> None:
+    if not store.startswith("jsonl:"):
+        pytest.skip("a database leaves nothing torn")
+    file = tmp_path / "store" / "s.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole + b'{"id":"half')
+    code, out, _ = weft("sessions", "fsck", "s", "--json")
+    assert (code, [finding["fault"] for finding in json.loads(out)["findings"]]) == (1, ["torn"])
+    assert weft("sessions", "fsck", "s", "--repair")[0] == 0
+    assert file.read_bytes() == whole
+    assert [path.read_bytes() for path in file.parent.glob("s.torn-*")] == [b'{"id":"half']
+
+
+def test_purge_asks_first_and_says_what_it_does(store: str) -> None:
+    answers = [(b"n\n", 1, "nothing was removed"), (b"y\n", 0, "takes its place")]
+    for answer, code, said in answers:
+        done = on_terminal(["sessions", "purge", "t", "--store", store], answer)
+        assert done[0] == code
+        assert "is written anew, without what was redacted, under a new id" in " ".join(done[1].split())
+        assert said in done[1]
+    listed = json.loads(weft_process("sessions", "list", "--store", store, "--json").stdout)
+    assert sorted(item["id"] for item in listed["items"])[-1] == "s"
+    folder = Path(store.partition(":")[2])
+    files = [folder] if folder.is_file() else [path for path in folder.rglob("*") if path.is_file()]
+    assert not any(b"the secret" in path.read_bytes() for path in files)
+
+
+def test_purge_where_nobody_can_be_asked_wants_yes(store: str) -> None:
+    done = weft_process("sessions", "purge", "t", "--store", store, given=b"")
+    assert (done.returncode, b"--yes answers beforehand" in done.stderr) == (2, True)
+    done = weft_process("sessions", "purge", "t", "--everything", "--yes", "--json", "--store", store, given=b"")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"purged": "t", "session": None})
+    assert weft_process("show", "t", "--store", store).returncode == 1
+
+
+# -- errors
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "fault"),
+    [
+        (["sessions", "show", "no"], 1, "there is no session 'no'"),
+        (["show", "s", "--head", "no"], 1, "there is no entry 'no'"),
+        (["show", "no"], 1, "there is no session 'no'"),
+        (["sessions", "fsck", "no"], 1, "there is no session 'no'"),
+        (["sessions", "purge", "no", "--yes"], 1, "there is no session 'no'"),
+        (["sessions", "list", "--cursor", "x"], 1, "is not a cursor"),
+        (["sessions", "list", "--store", "no/such.db"], 1, "there is no store at no/such.db"),
+        (["sessions", "list", "--store", "jsonl:no"], 1, "there is no store at no"),
+        (["sessions", "list", "--store", "postgresql://nobody@127.0.0.1:1/no"], 1, "PostgreSQL, connecting"),
+        (["sessions", "list", "--store", __file__], 1, "not a SQLite database"),
+        (["sessions", "list", "--limit", "0"], 2, "0 is not in the range"),
+        (["sessions", "export"], 2, "Usage"),
+        (["sessions", "export", "s", "--all"], 2, "name sessions, or give --all"),
+        (["sessions", "wipe"], 2, "No such command"),
+        (["show", "s", "--as", "pdf"], 2, "pdf"),
+    ],
+)
+def test_an_error_is_one_sentence_and_a_hint(weft: Weft, words: list[str], code: int, fault: str) -> None:
+    got, out, err = weft(*words)
+    assert (got, fault in out + err) == (code, True)
+    assert "Traceback" not in err
+    if code == 1:
+        assert [line.partition(": ")[0] for line in err.splitlines()] == ["weft", "hint"]
+        assert not Path("no").exists()
+
+
+def test_debug_shows_where_it_happened(store: str) -> None:
+    done = weft_process("--debug", "sessions", "show", "no", "--store", store)
+    assert (done.returncode, b"Traceback" in done.stderr) == (1, True)
+
+
+def test_without_a_place_the_store_is_in_the_users_data_folder(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
+    environment = {name: value for name, value in os.environ.items() if name != "WEFT_STORE"} | home
+    done = subprocess.run(
+        [sys.executable, "-m", "weft.cli", "sessions", "list"], env=environment, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"no sessions\n")
+    assert [path.name for path in tmp_path.rglob("sessions.db")] == ["sessions.db"]
+
+
+# -- terminals
+
+
+def on_terminal(words: list[str], typed: bytes = b"", columns: int = 100) -> tuple[int, str]:
+    """The exit code, and everything that `weft` shows on a terminal of this width."""
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weft.cli", *words],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=os.environ | {"COLUMNS": str(columns), "TERM": "xterm-256color"},
+    )
+    os.close(terminal)
+    os.write(controller, typed)
+    shown = b"".join(chunks(controller))
+    os.close(controller)
+    return process.wait(30), shown.decode()
+
+
+def chunks(controller: int) -> Iterator[bytes]:
+    while True:
+        try:
+            chunk = os.read(controller, 65536)
+        except OSError:  # how Linux says that the other side is gone
+            return
+        if not chunk:
+            return
+        yield chunk
+
+
+@pytest.mark.parametrize("columns", [30, 79, 160])
+def test_a_terminal_of_any_width_gets_a_table(store: str, columns: int) -> None:
+    code, shown = on_terminal(["sessions", "list", "--store", store], columns=columns)
+    assert code == 0
+    assert "\x1b[1m" in shown  # the head is bold
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert "\x1b" not in plain
+    assert max(len(line) for line in plain.splitlines()) <= columns
+    assert "Weather" in plain
+    assert ("cost" in plain) == (columns >= 80)
+
+
+def test_no_color_is_heeded(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    _, shown = on_terminal(["sessions", "fsck", "--store", store])
+    assert not re.search(r"\x1b\[(3|4)\d", shown)
+    assert "dangling_call" in shown

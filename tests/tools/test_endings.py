@@ -1,0 +1,329 @@
+"""How tools end when they should not go on: time-outs, aborts and cancellation, also against their will."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.session import chain
+from tests.tools.rounds import Bench, Log, call
+from weft import ErrorCode, assistant
+from weft.document_parts import Errored
+from weft.entries import ApprovalRequired, ToolProgress, ToolStarted
+from weft.tool_state import fold_tools
+from weft.tools import Decision, ToolContext, tool
+
+
+@tool
+async def sleep(ctx: ToolContext) -> None:
+    """Sleep, and wake when told to."""
+    await asyncio.sleep(30)
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add."""
+    await asyncio.sleep(0)
+    return a + b
+
+
+class Deaf:
+    """Tools that do not end when told to, until the test lets them."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.late: list[str] = []
+
+    def tools(self, **options: Any) -> Iterator[Any]:
+        @tool(name="deaf_task", **options)
+        async def deaf_task(ctx: ToolContext) -> str:
+            while not self.free.is_set():
+                try:
+                    await asyncio.sleep(0.005)
+                except asyncio.CancelledError:
+                    pass
+            try:
+                await ctx.progress("still here")
+            except Exception as error:  # noqa: BLE001 - noted for the test
+                self.late.append(str(error))
+            return "too late"
+
+        @tool(name="deaf_thread", **options)
+        def deaf_thread(ctx: ToolContext) -> str:
+            self.free.wait(10)
+            try:
+                ctx.report("still here")
+            except Exception as error:  # noqa: BLE001 - noted for the test
+                self.late.append(str(error))
+            return "too late"
+
+        yield from (deaf_task, deaf_thread)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_003_7_1_8_a_tool_that_runs_too_long_times_out(declared: bool) -> None:
+    options = {"timeout_ms": 20} if declared else {}
+    bench = Bench(tool(name="slow", **options)(sleep.function), timeout_ms=60_000 if declared else 20)
+    result = await bench.one("slow")
+    assert result.error_code is ErrorCode.TOOL_TIMEOUT
+    assert result.content == "timed out after 20 ms"
+    assert isinstance(bench.log.states[-1][1], Errored)
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["task", "thread"])
+async def test_a_tool_that_ignores_being_told_to_stop_times_out_too(place: int) -> None:
+    deaf = Deaf()
+    bench = Bench(list(deaf.tools(timeout_ms=20))[place], grace_ms=20)
+    began = time.monotonic()
+    result = await bench.one("deaf_task" if place == 0 else "deaf_thread")
+    assert time.monotonic() - began < 1
+    assert result.error_code is ErrorCode.TOOL_TIMEOUT
+    assert "left running" in str(result.content)
+    facts = list(bench.log.facts)
+    deaf.free.set()
+    for _ in range(100):
+        await asyncio.sleep(0.005)
+        if deaf.late:
+            break
+    assert deaf.late == ["the call is over"]
+    assert bench.log.facts == facts  # what it says afterwards is not recorded
+
+
+async def test_a_thread_is_told_by_its_context() -> None:
+    noticed = threading.Event()
+
+    @tool(timeout_ms=20)
+    def loop(ctx: ToolContext) -> None:
+        while not ctx.cancelled:
+            time.sleep(0.002)
+        noticed.set()
+
+    result = await Bench(loop, grace_ms=2_000).one("loop")
+    assert result.error_code is ErrorCode.TOOL_TIMEOUT
+    assert "left running" not in str(result.content)
+    assert noticed.is_set()
+
+
+async def test_a_value_that_comes_after_the_time_limit_is_still_a_time_out() -> None:
+    @tool(timeout_ms=10)
+    async def slow() -> str:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            return "a value"
+        return ""
+
+    assert (await Bench(slow).one("slow")).error_code is ErrorCode.TOOL_TIMEOUT
+
+
+@pytest.mark.parametrize(("idempotent", "starts"), [(True, 3), (False, 1)])
+async def test_a_time_out_is_tried_again_only_for_an_idempotent_tool(idempotent: bool, starts: int) -> None:
+    slow = tool(name="slow", timeout_ms=5, retries=2, idempotent=idempotent)(sleep.function)
+    bench = Bench(slow)
+    assert (await bench.one("slow")).error_code is ErrorCode.TOOL_TIMEOUT
+    assert len(bench.log.of(ToolStarted)) == starts
+
+
+async def test_a_tool_that_cancels_itself_has_failed_and_the_run_goes_on() -> None:
+    @tool
+    async def give_up() -> None:
+        raise asyncio.CancelledError
+
+    round = await Bench(give_up, add).run(call("give_up", "c1"), call("add", "c2", a=1, b=1))
+    assert [result.error_code for result in round.results] == [ErrorCode.TOOL_FAILED, None]
+
+
+async def test_an_abort_ends_what_runs_and_answers_every_call() -> None:
+    abort = asyncio.Event()
+
+    @tool
+    async def abort_now() -> str:
+        abort.set()
+        await asyncio.sleep(30)
+        return ""
+
+    bench = Bench(sleep, abort_now, add, max_parallel=2)
+    calls = [call("sleep", "c1"), call("abort_now", "c2"), call("add", "c3", a=1, b=1)]
+    round = await bench.run(*calls, abort=abort)
+    assert round.aborted
+    assert [result.error_code for result in round.results] == [ErrorCode.TOOL_ABORTED] * 3
+    assert [fact.tool_call_id for fact in bench.log.of(ToolStarted)] == ["c1", "c2"]
+    assert round.results[2].content == "aborted before it started"
+
+
+async def test_an_abort_before_the_start_runs_nothing() -> None:
+    abort = asyncio.Event()
+    abort.set()
+    bench = Bench(add)
+    await asyncio.sleep(0)
+    round = await bench.run(call("add", a=1, b=1), abort=abort)
+    assert round.aborted
+    assert len(round.results) == 1
+
+
+async def test_a_tool_that_finishes_its_work_when_stopped_has_done_it() -> None:
+    @tool
+    async def careful() -> str:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            return "the transfer went through"
+        return ""
+
+    abort = asyncio.Event()
+    bench = Bench(careful)
+    running = asyncio.create_task(bench.run(call("careful"), abort=abort))
+    await asyncio.sleep(0.01)
+    abort.set()
+    assert (await running).results[0].content == "the transfer went through"
+
+
+async def test_an_abort_during_the_pause_before_a_retry_ends_it() -> None:
+    @tool(retries=1)
+    async def fail() -> None:
+        raise OSError("busy")
+
+    abort = asyncio.Event()
+    bench = Bench(fail, retry_delay_ms=60_000)
+    running = asyncio.create_task(bench.run(call("fail"), abort=abort))
+    await asyncio.sleep(0.01)
+    abort.set()
+    [result] = (await asyncio.wait_for(running, 2)).results
+    assert result.error_code is ErrorCode.TOOL_ABORTED
+
+
+async def test_a_hook_that_hangs_does_not_hold_up_an_abort() -> None:
+    async def hang(*_: Any) -> Any:
+        await asyncio.sleep(30)
+
+    for options in ({"before": hang}, {"after": hang}):
+        abort = asyncio.Event()
+        bench = Bench(add, **options)
+        running = asyncio.create_task(bench.run(call("add", a=1, b=1), abort=abort))
+        await asyncio.sleep(0.01)
+        abort.set()
+        [result] = (await asyncio.wait_for(running, 2)).results
+        assert result.is_error
+
+
+# -- cancellation at every await
+
+
+@tool(requires_approval=True)
+async def careful_work(ctx: ToolContext) -> str:
+    """Work that says how far it is."""
+    await ctx.progress("half")
+    await asyncio.sleep(0)
+    return "done"
+
+
+@tool(retries=1)
+async def flaky(ctx: ToolContext) -> str:
+    """Fails once."""
+    await asyncio.sleep(0)
+    if ctx.attempt == 1:
+        raise OSError("busy")
+    return "ok"
+
+
+@tool
+def in_a_thread() -> str:
+    """A plain function."""
+    return "threaded"
+
+
+class Yes:
+    async def decide(self, request: ApprovalRequired) -> Decision:
+        await asyncio.sleep(0)
+        return Decision("approve")
+
+
+CALLS = (
+    call("careful_work", "c1"),
+    call("add", "c2", a=1, b=1),
+    call("flaky", "c3"),
+    call("in_a_thread", "c4"),
+    call("nothing", "c5"),
+    call("add", "c6", a="x", b=1),
+)
+TOOLS = (careful_work, add, flaky, in_a_thread)
+
+
+def check_every_call_is_answered_once(log: Log) -> None:
+    assert sorted(result.tool_call_id for result in log.results) == [one.tool_call_id for one in CALLS]
+    for result in log.results:
+        started = [fact for fact in log.of(ToolStarted) if fact.tool_call_id == result.tool_call_id]
+        assert started or result.is_error
+        after = log.facts[next(n for n, fact in enumerate(log.facts) if getattr(fact, "tool_results", ()) == (result,)) :]
+        assert not [one for one in after if isinstance(one, ToolStarted | ToolProgress) and one.tool_call_id == result.tool_call_id]
+    states = fold_tools(chain(assistant(*CALLS), *log.facts))
+    assert {state.status for state in states.values()} <= {"completed", "error"}
+    last = {tool_call_id: state.status for tool_call_id, state in log.states}
+    assert last == {tool_call_id: state.status for tool_call_id, state in states.items()}
+
+
+async def steps_of_a_whole_run() -> int:
+    """How many turns of the event loop the scripted run takes."""
+    bench = Bench(*TOOLS, approver=Yes())
+    running = asyncio.create_task(bench.run(*CALLS))
+    steps = 0
+    while not running.done():
+        await asyncio.sleep(0)
+        steps += 1
+    check_every_call_is_answered_once(bench.log)
+    assert [result.is_error for result in running.result().results] == [False, False, False, False, True, True]
+    return min(steps, 200)  # a thread and a pause make the event loop turn idly
+
+
+async def test_cancelled_at_any_moment_every_call_has_exactly_one_result() -> None:
+    cancelled = 0
+    for step in range(1, await steps_of_a_whole_run() + 1):
+        for times in (1, 2):
+            bench = Bench(*TOOLS, approver=Yes())
+            running = asyncio.create_task(bench.run(*CALLS))
+            for _ in range(step):
+                await asyncio.sleep(0)
+            for _ in range(times):  # the second comes while the first is being dealt with
+                running.cancel()
+                await asyncio.sleep(0)
+            try:
+                await running
+            except asyncio.CancelledError:
+                cancelled += 1
+            check_every_call_is_answered_once(bench.log)
+    assert cancelled > 20
+
+
+async def test_a_cancelled_run_is_cancelled_for_its_caller_also_under_a_time_limit() -> None:
+    bench = Bench(sleep)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await bench.run(call("sleep"))
+    assert [result.error_code for result in bench.log.results] == [ErrorCode.TOOL_ABORTED]
+
+
+async def test_a_store_that_hangs_does_not_hold_a_cancelled_run_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.tools.executor._RECORDING_MS", 20)
+
+    class Hanging(Log):
+        async def record(self, fact: Any) -> None:
+            await asyncio.sleep(30)
+
+    bench = Bench(add, log=Hanging(), grace_ms=10)
+    running = asyncio.create_task(bench.run(call("add", a=1, b=1)))
+    await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 2)
+
+
+async def test_a_store_that_fails_during_a_cancellation_does_not_hide_it() -> None:
+    bench = Bench(sleep, log=Log(fails=lambda fact: fact.kind == "message"))
+    running = asyncio.create_task(bench.run(call("sleep")))
+    await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running

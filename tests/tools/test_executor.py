@@ -1,0 +1,485 @@
+"""`ToolExecutor`: checked, recorded, run, answered. How runs end badly is in test_endings.py."""
+
+import asyncio
+import contextvars
+import threading
+from typing import Any
+
+import pytest
+
+from tests.tools.rounds import Bench, Log, call
+from weft import ErrorCode, ToolCall, ToolError, ToolResult
+from weft.document_parts import Completed, Errored, Running
+from weft.entries import ToolProgress, ToolStarted
+from weft.messages import Message
+from weft.tools import CallHistory, ToolContext, ToolDefinition, ToolOutput, tool
+
+seen = contextvars.ContextVar("seen", default="nothing")
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@tool
+def thread_name() -> str:
+    """Where it runs."""
+    return f"{threading.current_thread().name} {threading.current_thread().daemon} {seen.get()}"
+
+
+async def test_a_call_is_started_run_and_answered() -> None:
+    bench = Bench(add)
+    result = await bench.one("add", a=1, b=2)
+    assert result.content == "3"
+    assert not result.is_error
+    assert bench.log.kinds == ["tool_started", "message"]
+    assert bench.log.facts[0] == ToolStarted("c1", "add", {"a": 1, "b": 2}, attempt=1)
+    assert [type(state) for _, state in bench.log.states] == [Running, Completed]
+    assert result.time is not None
+    assert result.time.start is not None
+    assert result.time.end is not None
+    assert result.time.start < result.time.end
+
+
+async def test_a_plain_function_runs_in_a_thread_with_the_callers_context() -> None:
+    seen.set("the caller's")
+    result = await Bench(thread_name).one("thread_name")
+    assert result.content == "weft-tool-thread_name True the caller's"
+
+
+async def test_an_unknown_tool_gets_a_result_that_names_the_known_ones() -> None:
+    bench = Bench(add)
+    result = await bench.one("subtract", a=1)
+    assert result.error_code is ErrorCode.TOOL_NOT_FOUND
+    assert "'subtract'" in str(result.content)
+    assert "add" in str(result.content)
+    assert bench.log.kinds == ["message"]
+    assert isinstance(bench.log.states[-1][1], Errored)
+
+
+async def test_bad_arguments_are_told_and_nothing_runs() -> None:
+    """D-3.3.3"""
+    ran = []
+
+    @tool
+    def touch(x: int) -> None:
+        ran.append(x)
+
+    bench = Bench(touch)
+    result = await bench.one("touch", x="one")
+    assert result.error_code is ErrorCode.TOOL_BAD_ARGUMENTS
+    assert "$.x" in str(result.content)
+    assert "`int`" in str(result.content)
+    assert ran == []
+    assert bench.log.kinds == ["message"]
+
+
+async def test_arguments_of_a_definition_by_hand_are_checked_by_its_schema() -> None:
+    async def execute(values: dict[str, Any], ctx: ToolContext) -> str:
+        return f"{values['x']} {ctx.tool_call_id}"
+
+    schema = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
+    bench = Bench(ToolDefinition(name="echo", description="", parameter_schema=schema, execute=execute))
+    assert (await bench.run(call("echo", x="hi"))).results[0].content == "hi c1"
+    bad = (await bench.run(call("echo", "c2", x=1))).results[0]
+    assert bad.error_code is ErrorCode.TOOL_BAD_ARGUMENTS
+    assert "expected string, got integer - at `$.x`" in str(bad.content)
+
+
+async def test_a_reader_that_breaks_is_a_refusal_too() -> None:
+    def read(arguments: dict[str, Any]) -> dict[str, Any]:
+        raise KeyError("gone")
+
+    definition = ToolDefinition(name="x", description="", parameter_schema={}, read=read, execute=lambda v, c: "ran")
+    result = await Bench(definition).one("x")
+    assert result.error_code is ErrorCode.TOOL_BAD_ARGUMENTS
+    assert "KeyError" in str(result.content)
+
+
+async def test_an_exception_is_told_with_its_type_and_tool_errors_in_their_own_words() -> None:
+    @tool
+    async def divide(a: int, b: int) -> float:
+        return a / b
+
+    @tool
+    def refuse() -> None:
+        raise ToolError("not on Sundays")
+
+    @tool
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    bench = Bench(divide, refuse, leave)
+    round = await bench.run(call("divide", "c1", a=1, b=0), call("refuse", "c2"), call("leave", "c3"))
+    assert [result.error_code for result in round.results] == [ErrorCode.TOOL_FAILED] * 3
+    assert [result.content for result in round.results] == [
+        "ZeroDivisionError: division by zero",
+        "not on Sundays",
+        "SystemExit: 3",
+    ]
+
+
+async def test_a_very_long_exception_is_cut() -> None:
+    @tool
+    def shout() -> None:
+        raise ValueError("x" * 100_000)
+
+    assert len(str((await Bench(shout).one("shout")).content)) < 5_000
+
+
+# -- several calls
+
+
+async def test_calls_run_at_the_same_time_and_results_stand_in_the_order_of_the_calls() -> None:
+    both = asyncio.Barrier(2)
+
+    @tool
+    async def meet(name: str, naps: int) -> str:
+        await asyncio.wait_for(both.wait(), 2)  # passes only if the other call runs too
+        for _ in range(naps):
+            await asyncio.sleep(0)
+        return name
+
+    bench = Bench(meet)
+    round = await bench.run(call("meet", "c1", name="slow", naps=20), call("meet", "c2", name="fast", naps=0))
+    assert [result.content for result in round.results] == ["slow", "fast"]
+    assert [result.content for result in bench.log.results] == ["fast", "slow"]  # recorded as they came
+
+
+@pytest.mark.parametrize(("limit", "most"), [(1, 1), (2, 2), (None, 5)])
+async def test_max_parallel_limits_how_many_run_at_once(limit: int | None, most: int) -> None:
+    running, peak = 0, 0
+
+    @tool
+    async def work() -> None:
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    await Bench(work, max_parallel=limit).run(*(call("work", f"c{n}") for n in range(5)))
+    assert peak == most
+
+
+async def test_a_sequential_tool_runs_alone_and_in_its_place() -> None:
+    events: list[str] = []
+
+    async def work(name: str) -> None:
+        events.append(f"+{name}")
+        await asyncio.sleep(0.005)
+        events.append(f"-{name}")
+
+    free, alone = tool(name="free")(work), tool(name="alone", sequential=True)(work)
+    calls = [call(kind, name, name=name) for kind, name in [("free", "a"), ("free", "b"), ("alone", "c"), ("free", "d")]]
+    await Bench(free, alone).run(*calls)
+    assert events[:2] == ["+a", "+b"]
+    assert events[4:] == ["+c", "-c", "+d", "-d"]
+
+
+async def test_003_7_1_9_a_failing_call_loses_no_siblings_result() -> None:
+    @tool
+    async def fail() -> None:
+        raise RuntimeError("boom")
+
+    bench = Bench(add, fail, thread_name)
+    round = await bench.run(
+        call("add", "c1", a=1, b=1), call("fail", "c2"), call("thread_name", "c3"), call("add", "c4", a="x", b=1)
+    )
+    assert [result.tool_call_id for result in round.results] == ["c1", "c2", "c3", "c4"]
+    assert [result.is_error for result in round.results] == [False, True, False, True]
+    assert round.waiting == ()
+    assert not round.aborted
+
+
+async def test_nothing_to_do_is_an_empty_round() -> None:
+    assert (await Bench().run()).results == ()
+
+
+# -- write-ahead
+
+
+async def test_the_start_is_recorded_before_the_tool_runs_and_the_result_before_it_is_seen() -> None:
+    order: list[str] = []
+
+    @tool
+    async def act() -> str:
+        order.append("ran")
+        return "ok"
+
+    class Slow(Log):
+        async def record(self, fact: Any) -> None:
+            order.append(f"recording {fact.kind}")
+            await asyncio.sleep(0.01)
+            await super().record(fact)
+            order.append(f"recorded {fact.kind}")
+
+        def on_change(self, tool_call_id: str, state: Any) -> None:
+            order.append(f"seen {state.status}")
+
+    await Bench(act, log=Slow()).one("act")
+    assert order == [
+        "recording tool_started",
+        "recorded tool_started",
+        "seen running",
+        "ran",
+        "recording message",
+        "recorded message",
+        "seen completed",
+    ]
+
+
+async def test_d_5_7_a_start_that_cannot_be_recorded_means_that_nothing_runs() -> None:
+    ran: list[str] = []
+
+    @tool
+    async def act(name: str) -> None:
+        ran.append(name)
+
+    log = Log(fails=lambda fact: isinstance(fact, ToolStarted))
+    with pytest.raises(OSError, match="disk full"):
+        await Bench(act, log=log, max_parallel=1).run(call("act", "c1", name="a"), call("act", "c2", name="b"))
+    assert ran == []
+    assert log.facts == []
+    working = Bench(act)
+    await working.run(call("act", name="a"))
+    assert ran == ["a"]  # the control: with a record that works it runs
+
+
+async def test_a_result_that_cannot_be_recorded_ends_the_siblings_and_is_raised() -> None:
+    ended = asyncio.Event()
+
+    @tool
+    async def quick() -> None: ...
+
+    @tool
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            ended.set()
+
+    log = Log(fails=lambda fact: isinstance(fact, Message))
+    with pytest.raises(OSError, match="disk full"):
+        await Bench(quick, slow, log=log).run(call("quick", "c1"), call("slow", "c2"))
+    assert ended.is_set()
+    assert log.results == []
+
+
+async def test_progress_that_cannot_be_recorded_stops_the_run_even_if_the_tool_hides_it() -> None:
+    @tool
+    async def stubborn(ctx: ToolContext) -> str:
+        try:
+            await ctx.progress("half")
+        except Exception:  # noqa: BLE001 - what a careless tool does
+            pass
+        return "done"
+
+    log = Log(fails=lambda fact: isinstance(fact, ToolProgress))
+    with pytest.raises(OSError, match="disk full"):
+        await Bench(stubborn, log=log).run(call("stubborn"))
+    assert log.kinds == ["tool_started"]
+
+
+# -- what a tool is given
+
+
+async def test_004_tool_definition_2_agent_and_runtime_are_given_where_declared() -> None:
+    @tool(requires_agent=True, requires_runtime=True)
+    async def both(ctx: ToolContext) -> str:
+        return f"{ctx.agent} {ctx.runtime} {ctx.run_id} {ctx.session_id} {ctx.tool_call_id} {ctx.tool_name} {ctx.attempt}"
+
+    @tool
+    async def neither(any_name: ToolContext) -> Any:
+        return any_name.runtime
+
+    bench = Bench(both, neither, agent="an agent", runtime="a runtime")
+    round = await bench.run(call("both", "c1"), call("neither", "c2"))
+    assert round.results[0].content == "an agent a runtime r s c1 both 1"
+    assert round.results[1].is_error
+    assert "requires_runtime" in str(round.results[1].content)
+    without = Bench(both)
+    assert (await without.one("both")).error_code is ErrorCode.TOOL_NOT_RUN
+    assert without.log.kinds == ["message"]
+
+
+async def test_progress_is_a_fact_and_changes_the_state() -> None:
+    @tool
+    async def dig(ctx: ToolContext) -> str:
+        await ctx.progress("half", title="Digging", percent=50)
+        await ctx.progress("more", depth=3)
+        return "done"
+
+    @tool
+    def dig_in_a_thread(ctx: ToolContext) -> str:
+        ctx.report("half", title="Digging", percent=50)
+        ctx.report("more", depth=3)
+        return "done"
+
+    for one in (dig, dig_in_a_thread):
+        bench = Bench(one)
+        await bench.one(one.name)
+        assert bench.log.of(ToolProgress) == [
+            ToolProgress("c1", "half", title="Digging", metadata={"percent": 50}),
+            ToolProgress("c1", "more", metadata={"depth": 3}),
+        ]
+        final = bench.log.states[-1][1]
+        assert isinstance(final, Completed)
+        assert final.title == "Digging"
+        assert final.metadata == {"percent": 50, "depth": 3}
+
+
+async def test_progress_that_is_not_json_is_the_tools_fault_and_not_the_stores() -> None:
+    @tool
+    async def odd(ctx: ToolContext) -> None:
+        await ctx.progress("half", thing=object())
+
+    @tool
+    async def waits_for_itself(ctx: ToolContext) -> None:
+        ctx.report("half")
+
+    bench = Bench(odd, waits_for_itself)
+    round = await bench.run(call("odd", "c1"), call("waits_for_itself", "c2"))
+    assert "not JSON" in str(round.results[0].content)
+    assert "awaits ctx.progress" in str(round.results[1].content)
+
+
+# -- retries
+
+
+class Flaky:
+    def __init__(self, failures: int, error: Exception | None = None) -> None:
+        self.left, self.error, self.attempts = failures, error or OSError("busy"), list[int]()
+
+    def tool(self, **options: Any) -> ToolDefinition:
+        @tool(name="flaky", **options)
+        async def flaky(ctx: ToolContext) -> str:
+            self.attempts.append(ctx.attempt)
+            if self.left:
+                self.left -= 1
+                raise self.error
+            return "ok"
+
+        return flaky
+
+
+async def test_a_failure_is_tried_again_where_declared_and_each_start_is_recorded() -> None:
+    flaky = Flaky(2)
+    bench = Bench(flaky.tool(retries=2))
+    assert (await bench.one("flaky")).content == "ok"
+    assert [started.attempt for started in bench.log.of(ToolStarted)] == flaky.attempts == [1, 2, 3]
+    assert [type(state) for _, state in bench.log.states] == [Running, Completed]
+
+
+async def test_without_retries_or_after_the_last_the_failure_is_the_result() -> None:
+    for retries in (0, 1):
+        flaky = Flaky(5)
+        result = await Bench(flaky.tool(retries=retries)).one("flaky")
+        assert result.error_code is ErrorCode.TOOL_FAILED
+        assert len(flaky.attempts) == retries + 1
+
+
+@pytest.mark.parametrize(("retryable", "attempts"), [(False, 1), (True, 2)])
+async def test_what_a_tool_tells_on_purpose_is_tried_again_only_if_it_says_so(retryable: bool, attempts: int) -> None:
+    flaky = Flaky(1, ToolError("no", retryable=retryable))
+    await Bench(flaky.tool(retries=3)).one("flaky")
+    assert len(flaky.attempts) == attempts
+
+
+# -- what earlier runs left
+
+
+async def test_d_5_9_a_call_with_a_stored_result_is_not_run_again() -> None:
+    bench = Bench(add)
+    round = await bench.run(call("add", a=1, b=1), histories={"c1": CallHistory(starts=1, finished=True)})
+    assert round.results == ()
+    assert bench.log.facts == []
+
+
+async def test_d_5_8_1_a_call_that_was_started_is_not_run_again_unless_idempotent() -> None:
+    again = tool(name="again", idempotent=True)(lambda: "ran")
+    bench = Bench(add, again)
+    histories = {"c1": CallHistory(starts=1), "c2": CallHistory(starts=2, idempotent=True)}
+    round = await bench.run(call("add", "c1", a=1, b=1), call("again", "c2"), histories=histories)
+    assert [result.error_code for result in round.results] == [ErrorCode.TOOL_INTERRUPTED, None]
+    assert [(fact.tool_call_id, fact.attempt) for fact in bench.log.of(ToolStarted)] == [("c2", 3)]
+
+
+async def test_a_refused_call_gets_its_error_and_its_siblings_run() -> None:
+    bench = Bench(add)
+    refused = {"c1": (ErrorCode.TOOL_NOT_RUN, "the answer was cut off")}
+    round = await bench.run(call("add", "c1", a=1, b=1), call("add", "c2", a=1, b=1), refused=refused)
+    assert [(result.content, result.error_code) for result in round.results] == [
+        ("the answer was cut off", ErrorCode.TOOL_NOT_RUN),
+        ("2", None),
+    ]
+
+
+async def test_d_3_10_1_a_call_that_the_provider_executed_is_left_alone() -> None:
+    bench = Bench(add)
+    round = await bench.run(ToolCall("c1", "add", {"a": 1, "b": 1}, executed_by="provider"))
+    assert round.results == ()
+    assert bench.log.facts == []
+
+
+# -- hooks
+
+
+async def test_a_hook_before_may_change_arguments_answer_itself_or_let_pass() -> None:
+    async def before(one: ToolCall) -> ToolCall | ToolResult | None:
+        match one.tool_call_id:
+            case "c1":
+                return call("add", "c1", a=10, b=10)
+            case "c2":
+                return ToolResult("whatever", "from a cache")
+            case "c3":
+                raise RuntimeError("hook broke")
+            case _:
+                return None
+
+    bench = Bench(add, before=before)
+    round = await bench.run(*(call("add", f"c{n}", a=1, b=1) for n in range(1, 5)))
+    assert [result.content for result in round.results] == [
+        "20",
+        "from a cache",
+        "the hook before the tool failed: RuntimeError: hook broke",
+        "2",
+    ]
+    assert [result.tool_call_id for result in round.results] == ["c1", "c2", "c3", "c4"]
+    assert bench.log.of(ToolStarted)[0].arguments == {"a": 10, "b": 10}
+
+
+async def test_a_hook_after_may_change_the_result_and_nothing_is_shown_if_it_fails() -> None:
+    async def after(one: ToolCall, result: ToolResult) -> ToolResult:
+        if one.tool_call_id == "c2":
+            raise RuntimeError("hook broke")
+        return ToolResult("whatever", f"<{result.content}>")
+
+    bench = Bench(add, after=after)
+    round = await bench.run(call("add", "c1", a=1, b=1), call("add", "c2", a=1, b=1))
+    assert [result.content for result in round.results] == ["<2>", "the hook after the tool failed: RuntimeError: hook broke"]
+    assert round.results[1].error_code is ErrorCode.TOOL_FAILED
+
+
+async def test_an_output_may_carry_a_title_metadata_and_be_an_error() -> None:
+    @tool
+    async def report() -> ToolOutput:
+        return ToolOutput("half done", title="Report", metadata={"n": 1}, is_error=True)
+
+    bench = Bench(report)
+    result = await bench.one("report")
+    assert (result.content, result.title, result.metadata, result.is_error) == ("half done", "Report", {"n": 1}, True)
+    assert isinstance(bench.log.states[-1][1], Errored)
+
+
+async def test_a_fault_of_whoever_watches_is_raised_and_does_not_hang_the_others() -> None:
+    def broken(tool_call_id: str, state: Any) -> None:
+        raise LookupError("no such widget")
+
+    bench = Bench(add)
+    with pytest.raises(LookupError, match="widget"):
+        await bench.executor.run(
+            [call("add", a=1, b=1)], record=bench.log.record, run_id="r", session_id="s", on_change=broken
+        )
