@@ -50,21 +50,31 @@ class Cluster:
         self.url = f"postgresql://weft@127.0.0.1:{self.port}/postgres"
 
     def __enter__(self) -> "Cluster":
+        try:
+            self._make()
+            self.start()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def _make(self) -> None:
         if self._user is not None:
             shutil.chown(self._folder, self._user)
         # --no-sync spares the syncs of making the cluster only; the server itself syncs every commit.
         self._run("initdb", "--no-sync", "--auth=trust", "--username=weft", "--encoding=UTF8", "--locale=C")
         with (self._data / "postgresql.conf").open("a", encoding="utf-8") as settings:
             settings.write(_SETTINGS.format(folder=self._folder))
-        self.start()
-        return self
+
+    def _remove(self) -> None:
+        if (self._data / "postmaster.pid").exists():
+            self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if (self._data / "postmaster.pid").exists():
-            self.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove()
 
     def start(self) -> None:
         """Start it, with recovery after a kill; returns when it takes connections."""

@@ -572,9 +572,10 @@ def test_a_compaction_says_what_it_was_made_with_and_what_it_saved() -> None:
     found = manager.compute_context_updates(input)
     fact = manager.compaction(input, found, "They read.", model=FIRST, usage=Usage(10, 5))
     assert (fact.summary, fact.first_kept_entry_id) == ("They read.", found.first_kept_entry_id)
-    assert (fact.model, fact.usage, fact.tokens_before) == (FIRST, Usage(10, 5), found.tokens)
+    assert (fact.model, fact.usage) == (FIRST, Usage(10, 5))
+    assert fact.tokens_before == sum(item.tokens for item in input.fold.items)
     assert fact.tokens_after is not None
-    assert fact.tokens_after < found.tokens
+    assert fact.tokens_after < found.tokens < fact.tokens_before
 
 
 def test_the_context_after_a_compaction_is_the_size_that_was_said() -> None:
@@ -612,6 +613,15 @@ def test_d_6_6_a_compaction_that_does_not_shrink_the_context_fails(summary: str)
     with pytest.raises(AgentError) as caught:
         compacted(chain(*rounds(25, "z" * 1_600)), COMPACT, summary)
     assert caught.value.code is ErrorCode.COMPACTION_FAILED
+
+
+def test_after_an_overflow_it_is_what_was_refused_that_must_become_smaller() -> None:
+    entries = chain(*talk(40))  # trimmed to 750 tokens
+    config = trimmed(1_000, compaction=True)
+    assert len(compacted(entries, config, "s" * 400, overflow=True)) == len(entries) + 1
+    assert len(compacted(entries, config, "s" * 4_000)) == len(entries) + 1
+    with pytest.raises(AgentError, match="tokens more"):
+        compacted(entries, config, "s" * 4_000, overflow=True)
 
 
 def test_a_compaction_of_another_session_fails() -> None:

@@ -5,7 +5,8 @@ These demands are every provider's, so they are no matter of rules:
 - a call that the client executes has exactly one result, directly behind the call's message, in the order of the calls;
 - ids of calls are unique, and a result belongs to a call before it;
 - a call whose arguments never arrived whole is not sent: a model must not be told that it asked for half of it;
-- a message says something; reasoning is not enough, it must lead to text or a call of the same message.
+- a message says something; reasoning is not enough, it must lead to text or a call of the same message;
+- there is a message; where the assistant may not have the last word, one that is not a system message.
 
 What providers disagree on is a field of `HistoryRules`. Its defaults are the strictest demand of each kind, so that a
 history which satisfies them is fit for all. Roles are ours: where a format sends tool results as the user's, or system
@@ -35,8 +36,14 @@ class HistoryRules(Noun, frozen=True, kw_only=True):
     allows_empty_text: bool = False  # text may be empty or whitespace, beside something that is not
     allows_signed_empty_text: bool = False  # empty text of the assistant may stand to carry continuation data
     call_id_pattern: str | None = r"[a-zA-Z0-9]{9}"  # a call's id matches it from end to end
+    tool_name_pattern: str | None = r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}"  # and so does the name of the tool
 
     def __post_init__(self) -> None:
+        if not self.accepts_name("_a-0"):
+            raise PartValidationError(
+                f"tool_name_pattern {self.tool_name_pattern!r} refuses '_a-0', a name such as `repair` makes",
+                code=ErrorCode.INVALID_CONFIG,
+            )
         if not self.accepts_id("0a1b2c3d4"):
             raise PartValidationError(
                 f"call_id_pattern {self.call_id_pattern!r} refuses nine hexadecimal digits, such as `repair` makes",
@@ -47,8 +54,17 @@ class HistoryRules(Noun, frozen=True, kw_only=True):
         """Whether a call may have this id."""
         return self.call_id_pattern is None or re.fullmatch(self.call_id_pattern, call_id) is not None
 
+    def accepts_name(self, tool_name: str) -> bool:
+        """Whether a call of the client may name its tool so."""
+        return self.tool_name_pattern is None or re.fullmatch(self.tool_name_pattern, tool_name) is not None
+
 
 STRICTEST = HistoryRules()
+
+# "Invalid 'messages[9].tool_calls[0].function.name': string does not match pattern": models make names up, and other
+# providers allow more. Gemini takes dots and colons, too, but a digit may not come first.
+_PLAIN_NAME = r"[a-zA-Z0-9_-]{1,64}"
+_GEMINI_NAME = r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}"
 
 # Sources of the rows: the refusals that providers send, quoted where they are short.
 _ANTHROPIC = HistoryRules(
@@ -56,6 +72,7 @@ _ANTHROPIC = HistoryRules(
     # "This model does not support assistant message prefill": all models since Claude 4.6. Older ones take it, and
     # all want the answer back that ended with pause_turn.
     call_id_pattern=r"[a-zA-Z0-9_-]+",
+    tool_name_pattern=r"[a-zA-Z0-9_-]{1,128}",
     allows_paused_last=True,
     allows_user_after_tool=True,
 )
@@ -66,6 +83,7 @@ RULES: dict[str, HistoryRules] = {
         # "A conversation must start with a user message", "... must alternate between user and assistant roles".
         # The API takes . and : in ids as well; Claude behind it does not.
         call_id_pattern=r"[a-zA-Z0-9_-]{1,64}",
+        tool_name_pattern=_PLAIN_NAME,
         allows_user_after_tool=True,
     ),
     "gemini-generate": HistoryRules(
@@ -73,6 +91,7 @@ RULES: dict[str, HistoryRules] = {
         # "Requests ending with a model turn are not supported". "Model input cannot be empty", but empty text may
         # bring a thought signature that has to go back. Calls are told apart by their order; ids are free.
         call_id_pattern=None,
+        tool_name_pattern=_GEMINI_NAME,
         allows_user_after_tool=True,
         allows_signed_empty_text=True,
     ),
@@ -80,6 +99,7 @@ RULES: dict[str, HistoryRules] = {
         # The same models, but a flat list of steps: neighbours of one role do not exist there.
         merge_same_role=False,
         call_id_pattern=None,
+        tool_name_pattern=_GEMINI_NAME,
         allows_user_after_tool=True,
         allows_signed_empty_text=True,
     ),
@@ -88,6 +108,7 @@ RULES: dict[str, HistoryRules] = {
         merge_same_role=False,
         starts_with_user=False,
         call_id_pattern=r"(?s).{1,40}",
+        tool_name_pattern=_PLAIN_NAME,
         allows_assistant_last=True,
         allows_user_after_tool=True,
         allows_empty_text=True,
@@ -97,6 +118,7 @@ RULES: dict[str, HistoryRules] = {
         # 'tool'", "Expected last role User or Tool". Neighbours of one role are joined by the server itself.
         merge_same_role=False,
         starts_with_user=False,
+        tool_name_pattern=_PLAIN_NAME,
         allows_empty_text=True,
     ),
     "openai-responses": HistoryRules(
@@ -104,21 +126,25 @@ RULES: dict[str, HistoryRules] = {
         merge_same_role=False,
         starts_with_user=False,
         call_id_pattern=r"(?s).{1,64}",
+        tool_name_pattern=_PLAIN_NAME,
         allows_assistant_last=True,
         allows_user_after_tool=True,
         allows_empty_text=True,
     ),
     "cohere-v2": HistoryRules(
+        # "message must be at least 1 token long or tool results must be specified", "message must not be empty in a
+        # turn". Which names of tools it takes is not documented.
         merge_same_role=False,
         starts_with_user=False,
         call_id_pattern=None,
-        allows_assistant_last=True,
+        tool_name_pattern=_PLAIN_NAME,
         allows_user_after_tool=True,
     ),
     "ollama-chat": HistoryRules(
         merge_same_role=False,
         starts_with_user=False,
         call_id_pattern=None,
+        tool_name_pattern=r"(?s).+",
         allows_assistant_last=True,
         allows_user_after_tool=True,
         allows_empty_text=True,
@@ -149,6 +175,8 @@ def _wrong_calls(messages: Sequence[Message], rules: HistoryRules) -> Iterator[s
             if not rules.accepts_id(call_id):
                 yield f"messages[{index}]: {call_id!r} is not allowed as the id of a call"
         for call in message.tool_calls:
+            if call.executed_by == "client" and not rules.accepts_name(call.tool_name):
+                yield f"messages[{index}]: {call.tool_name!r} is not allowed as the name of a tool"
             if call.tool_call_id in seen:
                 yield f"messages[{index}]: an earlier call has the id {call.tool_call_id!r} too"
             if message.meta and call.tool_call_id in (message.meta.open_calls or ()):
@@ -185,6 +213,8 @@ def _wrong_order(messages: Sequence[Message], rules: HistoryRules) -> Iterator[s
     spoken = [message for message in messages if message.role != "system"]
     if rules.starts_with_user and [message.role for message in spoken[:1]] != ["user"]:
         yield "the history does not start with the user"
+    elif not spoken and not (messages and rules.allows_assistant_last):
+        yield "nobody has spoken"
     if spoken and spoken[-1].role == "assistant" and not rules.allows_assistant_last:
         meta, calls = spoken[-1].meta, spoken[-1].tool_calls
         paused = meta is not None and meta.finish_reason == "pause" and "provider" in [one.executed_by for one in calls]

@@ -12,6 +12,7 @@ keeps its prefix, and prompt caches hit.
 """
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
@@ -87,6 +88,7 @@ def repair(messages: Sequence[Message], rules: HistoryRules = STRICTEST) -> Repa
 class _Call:
     part: ToolCall
     sent_id: str
+    sent_name: str
     unfinished: bool  # its arguments never arrived whole
     result: ToolResult | None = None
     source: int = -1  # the message that held the result
@@ -97,10 +99,10 @@ class _Call:
 
     @property
     def sent_part(self) -> ToolCall:
-        if self.part.tool_call_id == self.sent_id:
+        if (self.part.tool_call_id, self.part.tool_name) == (self.sent_id, self.sent_name):
             return self.part
         result = None if self.part.result is None else replace(self.part.result, tool_call_id=self.sent_id)
-        return replace(self.part, tool_call_id=self.sent_id, result=result)
+        return replace(self.part, tool_call_id=self.sent_id, tool_name=self.sent_name, result=result)
 
     @property
     def sent_result(self) -> ToolResult:
@@ -134,8 +136,12 @@ def _matched(messages: Sequence[Message], rules: HistoryRules, notes: list[Repai
     for index, message in enumerate(messages):
         unfinished = (message.meta and message.meta.open_calls) or ()
         for part in message.tool_calls:
-            call = _Call(part, part.tool_call_id, part.tool_call_id in unfinished)
+            call = _Call(part, part.tool_call_id, part.tool_name, part.tool_call_id in unfinished)
             if not call.unfinished:
+                if call.awaits_result and not rules.accepts_name(part.tool_name):
+                    call.sent_name = _made_name(part.tool_name, rules)
+                    what = f"the tool {part.tool_name!r} of a call to {call.sent_name!r}"
+                    notes.append(RepairNote(index, "renamed", what, "a name of this form is refused"))
                 call.sent_id = _sendable_id(part, rules, sent_ids)
                 if call.sent_id != part.tool_call_id:
                     why = (
@@ -163,6 +169,12 @@ def _matched(messages: Sequence[Message], rules: HistoryRules, notes: list[Repai
 def _made_id(original: str, attempt: int) -> str:
     """Nine letters and digits, which is Mistral's demand and fits everyone else's too."""
     return hashlib.sha256(f"{attempt} {original}".encode("utf-8", "surrogatepass")).hexdigest()[:9]
+
+
+def _made_name(original: str, rules: HistoryRules) -> str:
+    """The letters and digits of a name, which is what every provider takes."""
+    name = re.sub(r"[^a-zA-Z0-9_-]", "_", original)[:60] or "unnamed"
+    return name if rules.accepts_name(name) else f"_{name}"
 
 
 def _sendable_id(call: ToolCall, rules: HistoryRules, sent_ids: set[str]) -> str:
@@ -338,8 +350,8 @@ def _framed(turns: list[_Turn], rules: HistoryRules, notes: list[RepairNote]) ->
         framed.append((index, message))
     spoken = [message for _, message in framed if message.role != "system"]
     end = turns[-1][0] if turns else 0
-    if not spoken and rules.starts_with_user:
-        add(end, "user", OPENING, "a conversation starts with the user")
+    if not spoken and (rules.starts_with_user or not framed or not rules.allows_assistant_last):
+        add(end, "user", OPENING, "nobody has spoken")
     elif spoken and spoken[-1].role == "assistant" and not _may_be_last(spoken[-1], rules):
         add(end, "user", CLOSING, "a conversation does not end with the assistant")
     return framed

@@ -48,7 +48,7 @@ async def test_a_failed_write_stops_the_run_at_once(good: int) -> None:
     with pytest.raises(StoreError) as caught:
         await within(agent.run("Go", session=SESSION))
     assert caught.value.code is ErrorCode.STORAGE_FAILED
-    # 0: the header, 1: run_started and the prompt, 2: the answer, 3: tool_started, 4: its result, 5: an answer, 6: the end
+    # 0: the header, 1: run_started and the prompt, 2: an answer, 3: a start, 4: its result, 5: an answer, 6: the end
     assert len(model.calls) == {0: 0, 1: 0, 2: 1, 3: 1, 4: 1, 5: 2, 6: 2}[good]
     assert len(ran) == (1 if good >= 4 else 0)
     store.good = 100

@@ -25,7 +25,7 @@ _CHECKS: dict[str, Callable[[Json, str, str], Iterator[str]]] = {
     "gemini-interactions": lambda body, model, provider: validity_gemini.interactions_faults(body),
     "ollama-chat": lambda body, model, provider: validity_small.ollama_faults(body),
     "openai-chat": lambda body, model, provider: validity_openai.chat_faults(body, provider),
-    "openai-responses": lambda body, model, provider: validity_openai.responses_faults(body),
+    "openai-responses": lambda body, model, provider: validity_openai.responses_faults(body, provider),
 }
 
 

@@ -33,7 +33,7 @@ def faults(body: Json, model: str) -> Iterator[str]:
     for place, block in enumerate(system if isinstance(system, list) else [{"type": "text", "text": system}]):
         if block.get("type") != "text" or is_blank(block.get("text")):
             yield f"$.system[{place}] is no text"
-    messages = body.get("messages") or []
+    messages = _joined(body.get("messages") or [])
     yield from _order(messages, model)
     for place, message in enumerate(messages):
         yield from _message(message, f"$.messages[{place}]")
@@ -47,6 +47,17 @@ def faults(body: Json, model: str) -> Iterator[str]:
 def _blocks(message: Json) -> list[Json]:
     content = message.get("content")
     return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def _joined(messages: list[Json]) -> list[Json]:
+    """Neighbours of one role are one turn to the API."""
+    joined: list[Json] = []
+    for message in messages:
+        if joined and joined[-1].get("role") == message.get("role"):
+            joined[-1] = {**message, "content": [*_blocks(joined[-1]), *_blocks(message)]}
+        else:
+            joined.append(message)
+    return joined
 
 
 def _order(messages: list[Json], model: str) -> Iterator[str]:

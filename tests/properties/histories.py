@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
+from tests.properties.answers import LEFT
 from weft.messages import Message, Meta, Role
 from weft.parts import Continuation, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
@@ -117,3 +118,60 @@ def damaged(draw: st.DrawFn) -> list[Message]:
 
 
 histories = damaged() | st.lists(messages(), max_size=8)
+
+# -- what encoders meet beyond what repair looks at: media of every kind, names of tools, answers of every provider
+
+_odd_media = [
+    *_media,
+    Image("image/bmp", data=b"BM"),
+    Image("image/png", data=b""),
+    Image("image/*", url="http://example.com/y"),
+    Image("image/jpeg", url="file:///tmp/z.jpg"),
+    Image("image/png", url="data:image/png;base64,iVBORw0KGgo="),
+    Image("image/png", url="data:image/png;base64,?"),
+    FileRef("c.pdf", mime_type="application/pdf", data=b"%PDF"),
+    FileRef("c.pdf", mime_type="application/pdf", url="https://example.com/c.pdf"),
+    FileRef("d.txt", mime_type="text/plain", data=b"words"),
+    FileRef("d.txt", mime_type="text/plain", data=b""),
+    FileRef("", mime_type="application/x-thing", data=b"\0"),
+    FileRef("e.wav", mime_type="audio/wav", data=b"RIFF"),
+    FileRef("f.mp4", mime_type="video/mp4", data=b"...."),
+    FileRef("f.mp4", mime_type="video/mp4", url="s3://bucket/f.mp4"),
+    FileRef("g.svg", mime_type="image/svg+xml", data=b"<svg/>"),
+]
+_odd_names = ["", "read file", "mcp.read", "1st", "n" * 200, "läs"]
+_odd_arguments: list[dict[str, Any]] = [{}, {"n": 2**70}, {"": None}, {"s": "ü \x00"}]
+
+
+@st.composite
+def _odd_calls(draw: st.DrawFn) -> ToolCall:
+    arguments, raw = draw(st.sampled_from(_odd_arguments)), draw(st.sampled_from([None, None, "", "[1]", '{"a']))
+    return ToolCall(
+        draw(call_ids), draw(st.sampled_from(_odd_names)), {} if raw is not None else arguments, raw_args_text=raw
+    )
+
+
+@st.composite
+def _left_parts(draw: st.DrawFn) -> Part:
+    make = draw(st.sampled_from(LEFT[draw(st.sampled_from(sorted(LEFT)))]))
+    return make(draw(call_ids))
+
+
+_media_content = st.lists(st.sampled_from([*_odd_media, Text("ok"), Text(" ")]), max_size=3).map(tuple)
+_odd_results = st.builds(ToolResult, call_ids, st.sampled_from([*_contents, " ", {}]) | _media_content, is_error=st.booleans())
+_odd_parts: dict[Role, st.SearchStrategy[Any]] = {
+    "system": _parts["system"],
+    "user": st.sampled_from([*_texts, *_odd_media]),
+    "assistant": _left_parts() | _left_parts() | _odd_calls() | _parts["assistant"],
+    "tool": _odd_results,
+}
+
+
+@st.composite
+def odd_messages(draw: st.DrawFn) -> Message:
+    role = draw(st.sampled_from([*get_args(Role), "user", "assistant", "assistant", "tool"]))
+    parts = _once_each(draw(st.lists(_odd_parts[role], max_size=4)))
+    return Message(role, parts, meta=draw(st.none() | metas) if role == "assistant" else None)
+
+
+encodable_histories = st.lists(odd_messages() | odd_messages() | messages(), max_size=8) | damaged()

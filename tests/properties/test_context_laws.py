@@ -213,8 +213,8 @@ def test_nothing_is_left_out_while_an_output_that_was_seen_can_be_shortened(fact
         context = manager.build_context(given_to(fold))
         before, dropped = dropped, sum(note.action == "dropped" for note in context.notes)
         if dropped > before:
-            last = max(place for place, message in enumerate(context.messages) if message.role == "assistant")
-            seen = [one for message in context.messages[:last] for one in message.tool_results]
+            answers = [place for place, message in enumerate(context.messages) if message.role == "assistant"]
+            seen = [one for message in context.messages[: max(answers, default=0)] for one in message.tool_results]
             assert all(len(str(one.content)) <= 2_000 for one in seen)
 
 
@@ -226,7 +226,7 @@ def grown(entries: list[Entry], fact: Fact) -> Entry:
     return replace(last, id=f"x{last.seq}", seq=last.seq + 1, parent_id=last.id, fact=fact)
 
 
-@given(conversations(), st.integers(200, 4_000), st.sampled_from(["", "s", "s" * 400, "s" * 4_000]))
+@given(conversations(), st.integers(200, 4_000), st.sampled_from(["", "s", "s" * 40, "s" * 4_000]))
 def test_compactions_shrink_the_context_or_fail_and_tell_everything(
     facts: list[Fact], max_tokens: int, summary: str
 ) -> None:
@@ -243,12 +243,16 @@ def test_compactions_shrink_the_context_or_fail_and_tell_everything(
             try:
                 compaction = manager.compaction(given_to(fold), update, summary)
             except AgentError:
-                assert not summary or len(summary) == 4_000  # nothing, or more than is worth it
+                assert len(summary) in (0, 4_000)  # nothing, or more than what it stands for
                 return
+            assert (compaction.tokens_after or 0) < (compaction.tokens_before or 0)
             entries.append(grown(entries, compaction))
             fold.push(entries[-1])
             after = {item.entry_id for item in fold.items}
             assert after < set(before)
+            gone = {item.message.id for item in before.values() if item.entry_id not in after}
+            told = {message.id for message in update.to_summarise}
+            assert gone <= told or any("were left out here" in message.text for message in update.to_summarise)
             assert earlier is None or update.to_summarise[0] == earlier
             assert fold.summary == summary_message(summary)
             tied = [item.message for item in fold.items]

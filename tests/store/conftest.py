@@ -30,15 +30,15 @@ def fast_path(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(params=KINDS)
-def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+def open_store(request: pytest.FixtureRequest, fast_path: Path) -> Open:
     """How to open one and the same store, of every kind."""
-    return opener(request.param, tmp_path)
+    return opener(request.param, fast_path)
 
 
 @pytest.fixture(params=KEPT)
-def open_kept(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+def open_kept(request: pytest.FixtureRequest, fast_path: Path) -> Open:
     """The same for the kinds that outlive their process."""
-    return opener(request.param, tmp_path)
+    return opener(request.param, fast_path)
 
 
 @pytest.fixture

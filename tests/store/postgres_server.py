@@ -18,17 +18,20 @@ SERVER = os.environ.get("WEFT_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5
 PREFIX = f"weft_test_{os.getpid()}_"  # two runs at once must not drop each other's
 
 
-def address(name: str) -> str:
-    """The address of a store of this name, for this run only; without a server the test is skipped."""
+def address(name: str, query: str = "&synchronous_commit=off") -> str:
+    """The address of a store of this name, for this run only; without a server the test is skipped.
+
+    Commits do not wait for the disk, which most tests have no use for; those that pull plugs have a server of their own.
+    """
     fault = _fault()
     if fault is not None:
         pytest.skip(f"no PostgreSQL server at {SERVER} ({fault}); WEFT_TEST_POSTGRES names one")
     schema = PREFIX + sha256(name.encode()).hexdigest()[:16]
-    return f"{SERVER}{'&' if '?' in SERVER else '?'}schema={schema}"
+    return f"{SERVER}{'&' if '?' in SERVER else '?'}schema={schema}{query}"
 
 
 def schema_of(url: str) -> str:
-    return url.rpartition("schema=")[2]
+    return url.rpartition("schema=")[2].partition("&")[0]
 
 
 def drop_schemas() -> None:

@@ -22,6 +22,7 @@ from weft.store.postgres_link import Link
 from weft.store.postgres_news import News
 from weft.store.postgres_schema import MIGRATIONS, migrate
 from weft.store.postgres_text import escaped, key, lexemes, query_of, unescaped
+from weft.store.purge import purge
 
 
 @pytest.fixture
@@ -93,6 +94,26 @@ async def test_a_body_is_kept_once_and_goes_with_its_last_session(store: Postgre
     assert await database.fetchval("SELECT count(*) FROM bodies") == 1
     await store.drop_session("t")
     assert await database.fetchval("SELECT count(*) FROM bodies") == 0
+
+
+async def test_nothing_of_a_purged_session_stays_in_any_table(store: PostgresStore, url: str, database: Any) -> None:
+    await store.create_session("s", SessionHeader(title="zebra"))
+    secret, _ = await add(store, "s", user("quagga " + "q" * 70_000), user("okapi"))
+    await add(store, "s", Redaction(secret.id))
+
+    async def places(word: str) -> list[str]:
+        found = []
+        for record in await database.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", schema_of(url)):
+            table = record["tablename"]
+            rows = await database.fetch(f"SELECT * FROM {table}")
+            found += [table] * any(word in str(value) for row in rows for value in row.values())
+        return found
+
+    assert "bodies" in await places("q" * 70_000)
+    new_id = await purge(store, "s")
+    assert (await places("quagga"), await places("q" * 70_000)) == ([], [])
+    assert new_id is not None
+    assert sorted(await places("okapi")) == ["entries", "words"]
 
 
 async def test_a_lost_or_changed_body_and_a_wrong_tail_are_found(store: PostgresStore, database: Any) -> None:
@@ -210,7 +231,8 @@ async def test_leases_hold_between_stores(store: PostgresStore, url: str) -> Non
 # -- opening
 
 
-async def test_a_server_that_may_lose_data_is_refused_unless_asked_for_by_name(url: str) -> None:
+async def test_a_server_that_may_lose_data_is_refused_unless_asked_for_by_name(tmp_path: Path) -> None:
+    url = address(str(tmp_path), query="")
     link = Link(url)
     link.url = Link(f"{url}&synchronous_commit=off").url  # as a server has it that nobody asked
     with pytest.raises(StoreError, match="synchronous_commit=off") as caught:
@@ -315,7 +337,7 @@ async def test_a_follower_that_is_never_told_looks_by_itself(
 
 
 async def test_followers_outlive_the_end_of_their_connections(
-    store: PostgresStore, database: Any, monkeypatch: pytest.MonkeyPatch
+    store: PostgresStore, url: str, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PostgresStore, "poll_s", 0.05)
     await store.create_session("s")
@@ -323,7 +345,8 @@ async def test_followers_outlive_the_end_of_their_connections(
     assert (await anext(follower)).seq == 1
     for seq in range(2, 5):
         await database.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'weft' AND query LIKE $1",
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND query LIKE $2",
+            f"weft/{schema_of(url)}",
             "%" if seq == 3 else "%LISTEN%",
         )
         await add(store, "s", user("hi"))

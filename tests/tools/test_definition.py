@@ -103,7 +103,12 @@ def test_a_rich_signature_gives_a_valid_schema_with_descriptions_and_defaults() 
 
 
 def test_the_schema_accepts_what_the_reader_accepts() -> None:
-    arguments = {"trip": {"to": {"name": "Rome"}, "via": ["Milan"]}, "mode": "car", "tags": {"a": [1]}, "unit": "metric"}
+    arguments = {
+        "trip": {"to": {"name": "Rome"}, "via": ["Milan"]},
+        "mode": "car",
+        "tags": {"a": [1]},
+        "unit": "metric",
+    }
     jsonschema.validate(arguments, plan.parameter_schema)
     values = plan.read_arguments(arguments)
     assert values == {
@@ -125,7 +130,13 @@ async def test_an_async_tool_is_still_a_coroutine_function() -> None:
 
 
 def test_004_tool_definition_1_every_field_is_there() -> None:
-    assert (plan.name, plan.timeout_ms, plan.idempotent, plan.retries, plan.strict) == ("plan_trip", 5_000, True, 2, True)
+    assert (plan.name, plan.timeout_ms, plan.idempotent, plan.retries, plan.strict) == (
+        "plan_trip",
+        5_000,
+        True,
+        2,
+        True,
+    )
     assert (plan.requires_approval, plan.requires_runtime, plan.requires_agent, plan.sequential) == (False,) * 4
     assert plan.spec.strict is True
     assert isinstance(plan, Tool)
@@ -180,7 +191,9 @@ def test_a_function_without_a_docstring_has_no_description() -> None:
     @tool
     def bare() -> None: ...
 
-    assert bare.spec == ToolSpec("bare", {"type": "object", "properties": {}, "required": [], "additionalProperties": False})
+    assert bare.spec == ToolSpec(
+        "bare", {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+    )
 
 
 def _untyped() -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from tests.tools.rounds import Bench, Log, call
 from weft import ErrorCode, assistant
 from weft.document_parts import Errored
 from weft.entries import ApprovalRequired, ToolProgress, ToolStarted
+from weft.tables import TOOL, ToolStatus
 from weft.tool_state import fold_tools
 from weft.tools import Decision, ToolContext, tool
 
@@ -257,10 +258,21 @@ def check_every_call_is_answered_once(log: Log) -> None:
     for result in log.results:
         started = [fact for fact in log.of(ToolStarted) if fact.tool_call_id == result.tool_call_id]
         assert started or result.is_error
-        after = log.facts[next(n for n, fact in enumerate(log.facts) if getattr(fact, "tool_results", ()) == (result,)) :]
-        assert not [one for one in after if isinstance(one, ToolStarted | ToolProgress) and one.tool_call_id == result.tool_call_id]
+        after = log.facts[
+            next(n for n, fact in enumerate(log.facts) if getattr(fact, "tool_results", ()) == (result,)) :
+        ]
+        assert not [
+            one
+            for one in after
+            if isinstance(one, ToolStarted | ToolProgress) and one.tool_call_id == result.tool_call_id
+        ]
     states = fold_tools(chain(assistant(*CALLS), *log.facts))
     assert {state.status for state in states.values()} <= {"completed", "error"}
+    for one in CALLS:
+        here = ToolStatus.PENDING
+        for status in [state.status for tool_call_id, state in log.states if tool_call_id == one.tool_call_id]:
+            assert status in TOOL[here].values()
+            here = ToolStatus(status)
     last = {tool_call_id: state.status for tool_call_id, state in log.states}
     assert last == {tool_call_id: state.status for tool_call_id, state in states.items()}
 

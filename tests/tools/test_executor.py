@@ -173,7 +173,9 @@ async def test_a_sequential_tool_runs_alone_and_in_its_place() -> None:
         events.append(f"-{name}")
 
     free, alone = tool(name="free")(work), tool(name="alone", sequential=True)(work)
-    calls = [call(kind, name, name=name) for kind, name in [("free", "a"), ("free", "b"), ("alone", "c"), ("free", "d")]]
+    calls = [
+        call(kind, name, name=name) for kind, name in [("free", "a"), ("free", "b"), ("alone", "c"), ("free", "d")]
+    ]
     await Bench(free, alone).run(*calls)
     assert events[:2] == ["+a", "+b"]
     assert events[4:] == ["+c", "-c", "+d", "-d"]
@@ -289,7 +291,9 @@ async def test_progress_that_cannot_be_recorded_stops_the_run_even_if_the_tool_h
 async def test_004_tool_definition_2_agent_and_runtime_are_given_where_declared() -> None:
     @tool(requires_agent=True, requires_runtime=True)
     async def both(ctx: ToolContext) -> str:
-        return f"{ctx.agent} {ctx.runtime} {ctx.run_id} {ctx.session_id} {ctx.tool_call_id} {ctx.tool_name} {ctx.attempt}"
+        return (
+            f"{ctx.agent} {ctx.runtime} {ctx.run_id} {ctx.session_id} {ctx.tool_call_id} {ctx.tool_name} {ctx.attempt}"
+        )
 
     @tool
     async def neither(any_name: ToolContext) -> Any:
@@ -459,7 +463,10 @@ async def test_a_hook_after_may_change_the_result_and_nothing_is_shown_if_it_fai
 
     bench = Bench(add, after=after)
     round = await bench.run(call("add", "c1", a=1, b=1), call("add", "c2", a=1, b=1))
-    assert [result.content for result in round.results] == ["<2>", "the hook after the tool failed: RuntimeError: hook broke"]
+    assert [result.content for result in round.results] == [
+        "<2>",
+        "the hook after the tool failed: RuntimeError: hook broke",
+    ]
     assert round.results[1].error_code is ErrorCode.TOOL_FAILED
 
 

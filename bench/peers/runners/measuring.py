@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 CONTENTS = ("text", "arguments")
 WARM_UP = 200  # events
-ENOUGH_SECONDS = 4.0  # of CPU for one case: a slow peer needs no further rounds to be told from a fast one
+ENOUGH_SECONDS = 2.5  # of CPU for one case: a slow peer needs no further rounds to be told from a fast one
 PROMPT = "go"
 
 Stream = Callable[[], Awaitable[int]]

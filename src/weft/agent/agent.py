@@ -201,7 +201,6 @@ class Agent:
             store,
             kept,
             run.session_id,
-            owner=self._edge.new_id(),
             lease_s=setup.lease_s,
             create=prompt is not None,
             takeover=takeover,

@@ -9,17 +9,18 @@ own tail, or it could not write down that it was stopped.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from msgspec.structs import replace
-
+from weft.agent.shielding import begun
 from weft.agent.view import SessionView, ToolStep
 from weft.entries import Entry, Fact
 from weft.errors import Conflict, StoreError
-from weft.store.session_store import Lease, SessionStore, next_entries
+from weft.store.session_store import Lease, SessionStore, Tail, next_entries
 
-__all__ = ["Ledger"]
+__all__ = ["Batch", "Ledger"]
+
+Batch = tuple[str | None, Sequence[Fact]]  # facts of one run, or of none
 
 
 class Ledger:
@@ -47,33 +48,25 @@ class Ledger:
 
     async def append(self, *facts: Fact) -> tuple[Entry, ...]:
         """The facts, durable, as entries; raises `StoreError`, and from then on always."""
-        return await _to_its_end(self._write([(self.run_id, facts)]))
+        return await asyncio.shield(begun(self._write([(self.run_id, facts)])))
 
-    async def open(self, before: Sequence[tuple[str | None, Sequence[Fact]]], facts: Sequence[Fact]) -> None:
-        """Begin a stint of the run with these facts, after those by which recovery ends an earlier run.
-
-        All land together. The first of the run's own is its `run_started`, and its entry has the id by which the lease
-        is held: whoever finds a run whose process died can name the lease and take it over.
-        """
-        await _to_its_end(self._write([*before, (self.run_id, facts)], owner_id=self.lease.owner))
+    async def open(self, before: Sequence[Batch], facts: Sequence[Fact]) -> None:
+        """Begin a stint of the run with these facts, after those that end an earlier run. All land together."""
+        await asyncio.shield(begun(self._write([*before, (self.run_id, facts)])))
         self._keeper = asyncio.create_task(self._keep_lease())
 
-    async def _write(
-        self, batches: Sequence[tuple[str | None, Sequence[Fact]]], owner_id: str | None = None
-    ) -> tuple[Entry, ...]:
+    async def _write(self, batches: Sequence[Batch]) -> tuple[Entry, ...]:
         async with self._lock:
             if self.failure is not None:
                 raise self.failure
-            view, edge = self.view, self.store.edge
+            view = self.view
             entries: list[Entry] = []
             tail, parent = view.tail, view.parent_id
             for run_id, facts in batches:
-                made = list(next_entries(view.session_id, tail, facts, edge, parent_id=parent, run_id=run_id))
-                if owner_id is not None and run_id == self.run_id:
-                    made = _with_first_id(made, owner_id)
+                made = next_entries(view.session_id, tail, facts, self.store.edge, parent_id=parent, run_id=run_id)
                 entries += made
                 if made:
-                    tail, parent = replace(tail, entry_id=made[-1].id, seq=made[-1].seq), None
+                    tail, parent = Tail(made[-1].id, made[-1].seq), None
             try:
                 await self.store.append(view.session_id, entries, view.tail.entry_id, lease=self.lease)
             except StoreError as error:
@@ -101,22 +94,3 @@ class Ledger:
                 return
             except StoreError:  # the next round may have more luck, and the fence decides in the end
                 pass
-
-
-def _with_first_id(entries: list[Entry], entry_id: str) -> list[Entry]:
-    first, *rest = entries
-    if rest:
-        rest[0] = replace(rest[0], parent_id=entry_id)
-    return [replace(first, id=entry_id), *rest]
-
-
-async def _to_its_end(work: Coroutine[None, None, tuple[Entry, ...]]) -> tuple[Entry, ...]:
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(_seen)
-    return await asyncio.shield(task)
-
-
-def _seen(task: "asyncio.Future[tuple[Entry, ...]]") -> None:
-    """A failure that nobody waits for any more is kept in the ledger and is not lost."""
-    if not task.cancelled():
-        task.exception()

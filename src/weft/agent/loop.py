@@ -9,7 +9,7 @@ first three every call has its result and a `run_ended` is durable before the ca
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from weft.agent.inbox import Inbox
 from weft.agent.progress import OpenCall
 from weft.agent.recovery import stopped_results
 from weft.agent.rounds import executor_for, run_round
+from weft.agent.shielding import begun, carried_out
 from weft.agent.view import SessionView
 from weft.agent.work import RunFailed, Work
 from weft.deltas import Failed
@@ -30,7 +31,6 @@ from weft.tables import AgentStatus
 
 __all__ = ["Ending", "Loop", "result_of"]
 
-_CLEANUP_S = 10.0  # for writing down how a run ended when its task is being cancelled
 _OUTPUT_RETRIES = 2
 _ENDED: dict[str, Literal["completed", "failed", "aborted"]] = {
     "complete": "completed",
@@ -193,9 +193,9 @@ class Loop:
         """The run's last facts, durable; then its result. Cancelling does not stop this, only a store that hangs."""
         work = self._work
         with suppress(StoreError):  # it is in the ledger, and the caller gets it
-            await _to_its_end(self._end(ending))
+            await carried_out(begun(self._end(ending)))
         with suppress(StoreError):
-            await _to_its_end(work.ledger.close())
+            await carried_out(begun(work.ledger.close()))
         if ending.event == "pause":
             work.tell(RunPaused(work.progress.waiting))
         elif work.ledger.failure is not None:
@@ -254,18 +254,3 @@ def _failed_by(error: Exception) -> Failed:
     if isinstance(error, WeftError):
         return Failed(error.code, error.message)
     return Failed(ErrorCode.INVALID_VALUE, f"{type(error).__name__}: {error}")
-
-
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Wait for `work` although this task is being cancelled, but not for ever. The cancellation is not lost: the task
-    still counts it (`Task.cancelling`)."""
-    inner = asyncio.ensure_future(work)
-    clock = asyncio.get_running_loop().time
-    deadline = clock() + _CLEANUP_S
-    while not inner.done() and clock() < deadline:
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait({inner}, timeout=deadline - clock())
-    if not inner.done():
-        inner.cancel()
-        raise StoreError(f"the store did not answer within {_CLEANUP_S} s")
-    inner.result()

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from weft.agent.answering import Answering
-from weft.agent.ledger import Ledger
+from weft.agent.ledger import Batch, Ledger
 from weft.agent.progress import Progress
 from weft.agent.recovery import closing_facts
 from weft.agent.setup import ref_of
@@ -34,35 +34,42 @@ class Views(Protocol):
 
 
 async def opened_view(
-    store: SessionStore, views: Views, session_id: str, *, owner: str, lease_s: float, create: bool, takeover: bool
+    store: SessionStore, views: Views, session_id: str, *, lease_s: float, create: bool, takeover: bool
 ) -> tuple[SessionView, Lease]:
-    """The session as it is now, and the right to write to it."""
+    """The session as it is now, and the right to write to it.
+
+    The lease is held in the name of the last `run_started` before it. While a run works, the next one has another name
+    and gets a `Conflict`. Of two that begin at the same moment, both with one name, the second fences the first out
+    before it has done anything. And who finds a run whose process died knows in which name to take its lease over.
+    """
     if create:
         await ensure_session(store, session_id)
+    view = await _current(store, views.take(session_id), session_id)
+    if takeover:
+        await _take_over(store, view, lease_s)
+    lease = await store.acquire_lease(session_id, _name(view.progress.stint), lease_s)
     try:
-        lease = await store.acquire_lease(session_id, owner, lease_s)
-    except Conflict:
-        if not takeover:
-            raise
-        lease = await _taken_over(store, session_id, owner, lease_s)
-    try:
-        view = views.take(session_id)
-        if view is None or not await view.refresh(store):
-            view = await SessionView.load(store, session_id)
+        return await _current(store, view, session_id), lease
     except BaseException:
         await released(store, lease)
         raise
-    return view, lease
 
 
-async def _taken_over(store: SessionStore, session_id: str, owner: str, lease_s: float) -> Lease:
-    """The lease of a run whose process is gone. It was held in the name of the run's last `run_started`; whoever takes
-    it in that name fences the old holder out, should it still live."""
-    view = await SessionView.load(store, session_id)
-    if view.progress.stint is None:
-        raise Conflict(f"session {session_id!r} is held by somebody who has not started a run")
-    await store.release_lease(await store.acquire_lease(session_id, view.progress.stint, lease_s))
-    return await store.acquire_lease(session_id, owner, lease_s)
+async def _current(store: SessionStore, view: SessionView | None, session_id: str) -> SessionView:
+    if view is not None and await view.refresh(store):
+        return view
+    return await SessionView.load(store, session_id)
+
+
+async def _take_over(store: SessionStore, view: SessionView, lease_s: float) -> None:
+    """End the lease of the run that was started last. Should its process still live, it can write no more."""
+    with suppress(Conflict):  # another than that run holds it
+        lease = await store.acquire_lease(view.session_id, _name(view.progress.stint_before), lease_s)
+        await store.release_lease(lease)
+
+
+def _name(stint: str | None) -> str:
+    return "the first run" if stint is None else f"the run after {stint}"
 
 
 async def released(store: SessionStore, lease: Lease) -> None:
@@ -93,7 +100,7 @@ async def begin(
     if switched:
         facts.append(ModelChange(model, previous))
     facts += await _runtime_facts(work)
-    before: list[tuple[str | None, list[Fact]]] = []
+    before: list[Batch] = []
     if prompt is not None:
         before = [(work.progress.run_id, closing_facts(work.progress))]
         facts.append(prompt)

@@ -63,7 +63,8 @@ class Progress:
     def __init__(self) -> None:
         self.run_id: str | None = None  # of the run that started and has not ended
         self.last_run_id: str | None = None  # of the run that started last
-        self.stint: str | None = None  # the id of its last `run_started`: who last worked on it
+        self.stint: str | None = None  # the id of the last `run_started`
+        self.stint_before: str | None = None  # and of the one before it
         self.ended: RunEnded | None = None  # how the last run ended
         self.model: ModelRef | None = None  # who answers
         self.runtime: RuntimeInit | None = None  # what the runtime last said
@@ -108,7 +109,7 @@ class Progress:
                 if entry.run_id != self.run_id:
                     self._forget_run()
                 self.run_id = self.last_run_id = entry.run_id
-                self.stint, self.ended = entry.id, None
+                self.stint_before, self.stint, self.ended = self.stint, entry.id, None
                 self.model = fact.model or self.model
             case Message():
                 self._message(fact)

@@ -9,6 +9,7 @@ Entering begins the run, and raises `Conflict` if another works on the session. 
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -17,9 +18,10 @@ from weft.agent.events import Event, RunResult
 from weft.agent.inbox import Inbox
 from weft.agent.live import LiveApprover
 from weft.agent.loop import Ending, Loop
+from weft.agent.shielding import begun, carried_out
 from weft.agent.work import Work
 from weft.config import AgentState
-from weft.errors import AgentError, ErrorCode
+from weft.errors import AgentError, ErrorCode, WeftError
 from weft.messages import Message, user
 from weft.models.model import Model
 from weft.parts import ContentPart
@@ -57,22 +59,35 @@ class Run:
     async def complete(self) -> RunResult:
         """Begin and work to the end in the task of the caller; nobody watches."""
         self.channel.leave()
-        return await self._drive(await self._begin(self))
+        return await self._drive(await self._opened())
 
     async def __aenter__(self) -> "Run":
-        begun = await self._begin(self)
-        self._task = asyncio.create_task(self._drive(begun))
+        self._task = asyncio.create_task(self._drive(await self._opened()))
         return self
 
-    async def _drive(self, begun: Loop | RunResult) -> RunResult:
+    async def _opened(self) -> Loop | RunResult:
+        """The run, begun. Opening is not cancelled half-way: a lease must not be left behind, nor a run that nobody
+        ends; it is carried out, and then the run is ended as aborted."""
+        opening = begun(self._begin(self))
         try:
-            if isinstance(begun, Loop):
-                self.loop = begun
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            with suppress(WeftError):
+                loop = await carried_out(opening)
+                if isinstance(loop, Loop):
+                    loop.stop(Ending("abort", "cancelled"))
+                    await loop.drive()
+            raise
+
+    async def _drive(self, opened: Loop | RunResult) -> RunResult:
+        try:
+            if isinstance(opened, Loop):
+                self.loop = opened
                 if self._stop is not None:
-                    begun.stop(self._stop)
-                self._result = await begun.drive()
+                    opened.stop(self._stop)
+                self._result = await opened.drive()
             else:
-                self._result = begun
+                self._result = opened
             return self._result
         finally:
             self.channel.end()

@@ -14,6 +14,7 @@ from weft.edge import Edge
 from weft.messages import ModelRef
 from weft.models.model import Model
 from weft.models.prices import ModelInfo
+from weft.models.provider import ProviderModel
 from weft.tools import ApprovalPolicy, Approver, Runtime, ToolRegistry
 
 __all__ = ["Setup", "ref_of"]
@@ -46,10 +47,12 @@ class Setup:
     infos: dict[int, tuple[Model, ModelInfo]] = field(default_factory=dict)
 
     async def info(self, model: Model) -> ModelInfo:
-        """What is known about a model. Asked in a thread, once: reading the table of prices takes a while."""
+        """What is known about a model, asked once. A provider's model reads a table of prices: that takes a while."""
         known = self.infos.get(id(model))
         if known is None:
-            known = self.infos[id(model)] = (model, await asyncio.to_thread(model.model_info))
+            is_slow = isinstance(model, ProviderModel)
+            info = await asyncio.to_thread(model.model_info) if is_slow else model.model_info()
+            known = self.infos[id(model)] = (model, info)
         return known[1]
 
 

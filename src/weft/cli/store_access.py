@@ -42,8 +42,8 @@ _HINTS = {
 def with_store(store: str | None, work: Callable[[SessionStore], Awaitable[T]], *, may_be_new: bool = False) -> T:
     """What `work` gives, with the store open; a `StoreError` carries a hint as its note."""
     try:
-        if store is not None and not may_be_new:
-            _check_there(store)
+        if store is not None:
+            _check_place(store, may_be_new=may_be_new)
         return asyncio.run(_opened(store, work))
     except StoreError as error:
         hint = _HINTS.get(error.code)
@@ -60,14 +60,26 @@ async def _opened(place: str | None, work: Callable[[SessionStore], Awaitable[T]
         await store.close()
 
 
-def _check_there(place: str) -> None:
-    """Looking at a store does not make one: a mistyped path is an error."""
+def _check_place(place: str, *, may_be_new: bool) -> None:
+    """A mistyped path is an error: looking at a store makes none, and leaves other programs' files alone."""
     scheme, _, rest = place.partition(":")
     if scheme in {"memory", "postgres", "postgresql"}:
         return
     path = Path(rest if scheme in {"jsonl", "sqlite"} else place)
     if not path.exists():
+        if may_be_new:
+            return
         raise StoreError(f"there is no store at {path}", code=ErrorCode.INVALID_CONFIG)
+    if scheme != "jsonl" and not _may_be_sqlite(path):
+        raise StoreError(f"{path} is not a SQLite database", code=ErrorCode.INVALID_CONFIG)
+
+
+def _may_be_sqlite(path: Path) -> bool:
+    """By its first bytes. This process has not opened it yet, so that closing it here costs no lock."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(16) in {b"", b"SQLite format 3\0"}
 
 
 def print_json(value: Any) -> None:

@@ -144,18 +144,22 @@ class ContextManager:
         after = Window(self._limits(input, summary_message(summary), instructions))
         for item in kept:
             after.add(Item(item.entry_id, item.seq, item.message, None, is_summary=item.is_summary))
-        saved = window.estimated - after.estimated
-        if saved <= 0:
-            what = f"with the summary the context has {-saved} tokens more than the {window.estimated} before"
-            raise AgentError(f"the compaction failed: {what}", code=ErrorCode.COMPACTION_FAILED)
-        before = window.tokens(fold.model)
+        # The whole sessions are compared, so that every compaction brings nearer a session that needs none. After an
+        # overflow it is what was refused that must become smaller too.
+        excess = after.untrimmed - window.untrimmed
+        if input.overflow:
+            excess = max(excess, after.estimated - window.estimated)
+        if excess >= 0:
+            why = f"with the summary the context has {excess} tokens more"
+            raise AgentError(f"the compaction failed: {why}", code=ErrorCode.COMPACTION_FAILED)
+        before = window.tokens(fold.model) + window.untrimmed - window.estimated
         return CompactionSummary(
             summary,
-            window.items[places[0]].entry_id,
+            kept[0].entry_id,
             model=model,
             usage=usage,
             tokens_before=before,
-            tokens_after=max(0, before - saved),
+            tokens_after=max(0, before - window.untrimmed + after.estimated),
         )
 
     def _window(self, input: ContextInput) -> Window:
@@ -165,13 +169,15 @@ class ContextManager:
         if input.tools is not self._tools[0]:
             self._tools = (input.tools, tool_tokens(input.tools))
         overhead = sum(map(message_tokens, _head(input, summary))) + self._tools[1] + instructions
-        keep_recent = KEEP_RECENT_TOKENS if self.config.keep_recent_tokens is None else self.config.keep_recent_tokens
+        keep_recent = self.config.keep_recent_tokens
         sizes = [size for size in (self.config.max_tokens, input.context_window) if size is not None]
         if not sizes:
+            keep_recent = KEEP_RECENT_TOKENS if keep_recent is None else keep_recent
             return Limits(None, keep_recent, overhead, summary is not None)
         size, reserve = min(sizes), self.config.reserve_tokens
         budget = max(1, size - (min(RESERVE_TOKENS, size // 4) if reserve is None else reserve))
-        return Limits(budget, min(keep_recent, budget // 2), overhead, summary is not None)
+        keep_recent = min(KEEP_RECENT_TOKENS, budget // 4) if keep_recent is None else min(keep_recent, budget // 2)
+        return Limits(budget, keep_recent, overhead, summary is not None)
 
 
 def _head(input: ContextInput, summary: Message | None) -> list[Message]:

@@ -61,7 +61,7 @@ class Window:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.items: list[Item] = []
-        self.estimated = limits.overhead
+        self.estimated = self.untrimmed = limits.overhead
         self.is_pressed = False
         self.notes: list[TrimNote] = []
         self._shown: list[Message] = []
@@ -98,6 +98,7 @@ class Window:
         self._shown.append(item.message)
         self._sizes.append(item.tokens)
         self.estimated += item.tokens
+        self.untrimmed += item.tokens
         if item.reported is not None:
             self._corrections[_name(item.model)] = item.reported - self.estimated
         self._tie(len(self.items) - 1, item.message)

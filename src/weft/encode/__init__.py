@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, Protocol, cast
 
 from weft.config import ModelConfig, ToolSpec
+from weft.encode.media import with_inline_data
 from weft.encode.openai_chat_accents import accent_of
 from weft.encode.request import Encoded, Loss, Losses, LossReport, Request
 from weft.errors import ErrorCode, PartValidationError
@@ -62,7 +63,8 @@ def encode(
     for note in repaired.notes:
         if note.action == "dropped":
             losses.add(f"history[{note.index}]", note.what, note.why)
-    request = Request(messages=repaired.messages, config=config, tools=tuple(tools), provider=provider)
+    inlined = tuple(with_inline_data(message) for message in repaired.messages)
+    request = Request(messages=inlined, config=config, tools=tuple(tools), provider=provider)
     body = module.encode(request, losses)
     return Encoded(body, LossReport(tuple(losses.found)))
 

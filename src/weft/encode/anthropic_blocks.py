@@ -4,16 +4,18 @@ from base64 import b64encode
 from typing import Any, assert_never
 
 from weft.encode.body_values import json_text
+from weft.encode.media import has_content, media_type, named
 from weft.encode.request import Losses
 from weft.messages import Message
 from weft.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
-__all__ = ["DOCUMENT", "FORMAT", "INVALID_JSON", "Blocks"]
+__all__ = ["DOCUMENT", "FORMAT", "INVALID_JSON", "THOUGHTS", "Blocks"]
 
 Json = dict[str, Any]
 
 FORMAT = "anthropic-messages"  # whose settings stand under this key in a tool's `extra`
 DOCUMENT = "document"  # the path of a file that has no name
+THOUGHTS = frozenset(("thinking", "redacted_thinking"))
 INVALID_JSON = "INVALID_JSON"  # the key that Anthropic proposes for arguments that do not parse
 _OWN_KEYS = frozenset(("block", "callId", "container", "data", "result", "resultOf", "signature", "type"))  # not fields
 
@@ -42,7 +44,7 @@ class Blocks:
             where = f"messages[{index}].parts[{number}]"
             match part:
                 case Text() | Image() | FileRef():
-                    blocks += self._content(part, where)
+                    blocks += self.content(part, where)
                 case Thinking():
                     blocks += self._thinking(part, where, placed)
                 case ToolCall():
@@ -51,6 +53,9 @@ class Blocks:
                     blocks.append(self._result(part, where))
                 case _:
                     assert_never(part)
+        if message.role == "assistant" and blocks and blocks[-1]["type"] in THOUGHTS:
+            self._losses.add(f"messages[{index}]", "thinking", "what it led to is left out")
+            return _without_last_thoughts(blocks)
         return blocks
 
     def _own_data(self, part: Part) -> Json:
@@ -59,7 +64,8 @@ class Blocks:
 
     # -- content
 
-    def _content(self, part: Text | Image | FileRef, where: str) -> list[Json]:
+    def content(self, part: Text | Image | FileRef, where: str) -> list[Json]:
+        """The block that says a piece of content; none for text that is not for models, or blank."""
         if isinstance(part, Text) and part.ignored:
             return []
         data = self._losses.continuation(where, part.continuation)
@@ -68,47 +74,23 @@ class Blocks:
         match part:
             case Text():
                 block = {"type": "text", "text": part.text} if part.text.strip() else None  # blank text is refused
-            case Image():
-                block = self._image(part.mime_type, part.data, part.url, where)
-            case FileRef():
-                block = self._file(part, where)
+            case Image() | FileRef():
+                block = _media(part)
+                if block is None:
+                    why = "only images (JPEG, PNG, GIF, WebP), PDF and text are taken, inline or from the web"
+                    return [{"type": "text", "text": named(part, where, why, self._losses)}]
             case _:
                 assert_never(part)
         return [] if block is None else [{**block, **_fields(data)}]
-
-    def _image(self, mime_type: str, data: bytes | None, url: str | None, where: str) -> Json | None:
-        if data is None:
-            return {"type": "image", "source": {"type": "url", "url": url}}
-        if mime_type not in _IMAGES:
-            self._losses.add(where, f"an image of type {mime_type}", "only JPEG, PNG, GIF and WebP are taken")
-            return None
-        return {"type": "image", "source": _base64(mime_type, data)}
-
-    def _file(self, part: FileRef, where: str) -> Json | None:
-        mime_type, data = part.mime_type or "application/octet-stream", part.data
-        if mime_type.startswith("image/") and (data is not None or part.url is not None):
-            return self._image(mime_type, data, part.url, where)
-        if data is None and part.url is None:
-            self._losses.add(where, f"the file {part.path}", "its content does not travel with the message")
-            return None
-        source: Json
-        if data is None:
-            source = {"type": "url", "url": part.url}
-        elif mime_type == "application/pdf":
-            source = _base64(mime_type, data)
-        elif mime_type.startswith(_TEXTS):
-            source = {"type": "text", "media_type": "text/plain", "data": data.decode("utf-8", "replace")}
-        else:
-            self._losses.add(where, f"the file {part.path}", f"{mime_type} is no image, PDF or text")
-            return None
-        return {"type": "document", "source": source, **({} if part.path == DOCUMENT else {"title": part.path})}
 
     # -- what the model thought
 
     def _thinking(self, part: Thinking, where: str, placed: dict[str, Json]) -> list[Json]:
         if part.ignored:
             return []
-        data = self._losses.continuation(where, part.continuation)
+        data = self._losses.thinking(where, part)
+        if data is None:
+            return []
         if "block" in data:
             return [dict(data["block"])]
         if "resultOf" in data:
@@ -117,8 +99,7 @@ class Blocks:
             return [{"type": "redacted_thinking", "data": data["data"]}]
         if "signature" in data:
             return [{"type": "thinking", "thinking": part.text, "signature": data["signature"], **_fields(data)}]
-        if part.text and (part.continuation is None or data):
-            self._losses.add(where, "thinking", "it has no signature")
+        self._losses.add(where, "thinking", "it has no signature")
         return []
 
     # -- tools
@@ -164,17 +145,51 @@ class Blocks:
             content = [
                 piece
                 for number, item in enumerate(part.content)
-                for piece in self._content(item, f"{where}.content[{number}]")
+                for piece in self.content(item, f"{where}.content[{number}]")
             ]
         elif isinstance(part.content, dict):
             content = json_text(part.content)
         else:
             content = part.content
-        if content:
+        if content if isinstance(content, list) else content.strip():
             block["content"] = content
-        if part.is_error:
+        # "all content must be type text if is_error is true"
+        if part.is_error and all(one["type"] == "text" for one in content if isinstance(content, list)):
             block["is_error"] = True
+        elif part.is_error:
+            self._losses.add(where, "that the tool failed", "a result that holds an image cannot say so")
         return {**block, **_fields(data)}
+
+
+def _media(part: Image | FileRef) -> Json | None:
+    """The block of a picture or a document; None where there is none for it."""
+    kind, data = media_type(part), part.data
+    is_reachable = data is None and (part.url or "").startswith(("https://", "http://"))
+    if not has_content(part) or (data is None and not is_reachable):
+        return None
+    if isinstance(part, Image) or kind.startswith("image/"):
+        if data is None:
+            return {"type": "image", "source": {"type": "url", "url": part.url}}
+        return {"type": "image", "source": _base64(kind, data)} if kind in _IMAGES else None
+    source: Json
+    if data is None:
+        source = {"type": "url", "url": part.url}
+    elif kind == "application/pdf":
+        source = _base64(kind, data)
+    elif kind.startswith(_TEXTS) and data.strip():
+        source = {"type": "text", "media_type": "text/plain", "data": data.decode("utf-8", "replace")}
+    else:
+        return None
+    title = {} if part.path == DOCUMENT or not part.path.strip() else {"title": part.path}
+    return {"type": "document", "source": source, **title}
+
+
+def _without_last_thoughts(blocks: list[Json]) -> list[Json]:
+    """ "The final block in an assistant message cannot be thinking": it must lead to something."""
+    end = len(blocks)
+    while end and blocks[end - 1]["type"] in THOUGHTS:
+        end -= 1
+    return blocks[:end]
 
 
 def _fields(data: Json) -> Json:

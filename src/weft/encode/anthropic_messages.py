@@ -17,19 +17,20 @@ What is decided here:
 from typing import Any
 
 from weft.config import ModelConfig, SpecificTool, ToolSpec
-from weft.encode.anthropic_blocks import FORMAT, Blocks
-from weft.encode.anthropic_models import Claude, claude, thinking_wish
+from weft.encode.anthropic_blocks import FORMAT, THOUGHTS, Blocks
+from weft.encode.anthropic_models import Claude, Turn, began_without_thinking, claude, thinking_wish
 from weft.encode.anthropic_read import read_request
 from weft.encode.body_values import with_extra
 from weft.encode.request import Losses, Request
 from weft.messages import Message
+from weft.repair import CLOSING
 
 __all__ = ["encode", "read_request"]
 
 Json = dict[str, Any]
 
 _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
-_UNCACHEABLE = frozenset(("thinking", "redacted_thinking", "fallback"))
+_UNCACHEABLE = THOUGHTS | {"fallback"}
 
 
 def encode(request: Request, losses: Losses) -> Json:
@@ -76,7 +77,19 @@ def _turns(messages: tuple[Message, ...], leading: int, blocks: Blocks, model: C
             turns[-1]["content"] += content
         else:
             turns.append({"role": role, "content": content})
+    if turns and turns[-1]["role"] == "assistant" and _was_paused(messages[-1]) and not _goes_on(turns[-1]):
+        turns.append({"role": "user", "content": [{"type": "text", "text": CLOSING}]})
     return turns
+
+
+def _was_paused(message: Message) -> bool:
+    return message.meta is not None and message.meta.finish_reason == "pause"
+
+
+def _goes_on(turn: Json) -> bool:
+    """Whether an answer still ends in the provider's own tools, so that the provider goes on with it by itself."""
+    kind: str = turn["content"][-1]["type"]
+    return kind in ("server_tool_use", "mcp_tool_use") or kind.endswith("_tool_result")
 
 
 def _told_by_user(content: list[Json], where: str, losses: Losses) -> list[Json]:
@@ -147,6 +160,9 @@ def _add_settings(body: Json, config: ModelConfig, model: Claude, losses: Losses
     if thinking is not None and thinking["type"] != "disabled" and is_forced:
         losses.add("config.thinking", "how much to think", "a tool call is demanded, which excludes thinking")
         thinking = None
+    if thinking is not None and thinking["type"] == "enabled" and began_without_thinking(_outline(body["messages"])):
+        losses.add("config.thinking", "how much to think", "the answer that is going on began without thinking")
+        thinking = None
     if thinking is not None:
         body["thinking"] = thinking
     _add_sampling(body, config, model, losses)
@@ -162,6 +178,14 @@ def _add_settings(body: Json, config: ModelConfig, model: Claude, losses: Losses
         body["output_config"] = output
     if config.seed is not None:
         losses.add("config.seed", "the seed", "the API has none")
+
+
+def _outline(messages: list[Json]) -> list[Turn]:
+    kinds = [[block["type"] for block in message["content"]] for message in messages]
+    return [
+        Turn(message["role"] == "assistant", "tool_result" in kind, kind[0] in THOUGHTS)
+        for message, kind in zip(messages, kinds, strict=True)
+    ]
 
 
 def _add_sampling(body: Json, config: ModelConfig, model: Claude, losses: Losses) -> None:

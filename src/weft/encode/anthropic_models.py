@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from weft.config import ThinkingConfig
 
-__all__ = ["Claude", "ThinkingWish", "claude", "thinking_wish"]
+__all__ = ["Claude", "ThinkingWish", "Turn", "began_without_thinking", "claude", "thinking_wish"]
 
 Effort = Literal["low", "medium", "high", "max"]
 
@@ -124,6 +124,30 @@ def thinking_wish(wanted: ThinkingConfig | None, model: Claude, max_tokens: int)
     if not model.takes_budget:
         thinking["display"] = "summarized"  # these models send no thinking text unless they are asked for it
     return ThinkingWish(thinking, effort, "" if budget is None else "this model takes no budget, only an effort")
+
+
+class Turn(NamedTuple):
+    """What there is to know of a message to say whether a model may think on."""
+
+    is_answer: bool
+    has_results: bool
+    starts_with_thinking: bool
+
+
+def began_without_thinking(turns: list[Turn]) -> bool:
+    """Whether the answer that the last tool results belong to began without thinking.
+
+    "When thinking is enabled, a final assistant message must start with a thinking block (preceding the lastmost set of
+    tool_use and tool_result blocks)": such an answer (another model began it, or this one did before it was told to
+    think) is to be ended as it began. Adaptive thinking knows no such demand.
+    """
+    opening = None
+    for turn in reversed(turns):
+        if turn.is_answer:
+            opening = turn
+        elif not turn.has_results:
+            break
+    return opening is not None and turns[-1].has_results and not opening.starts_with_thinking
 
 
 def _budgeted(budget: int, effort: Effort | None, max_tokens: int) -> ThinkingWish:

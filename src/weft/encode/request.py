@@ -10,7 +10,7 @@ from typing import Any
 from weft.config import ModelConfig, ToolSpec
 from weft.messages import Message
 from weft.noun import Noun
-from weft.parts import Continuation
+from weft.parts import Continuation, Thinking
 
 __all__ = ["Encoded", "Loss", "LossReport", "Losses", "Request"]
 
@@ -64,3 +64,16 @@ class Losses:
             self.add(where, "continuation data", f"it belongs to {continuation.provider}")
             return {}
         return continuation.data
+
+    def thinking(self, where: str, part: Thinking) -> dict[str, Any] | None:
+        """The continuation data of thinking that may go back; None, with a loss noted, where it is not this provider's.
+
+        Reasoning in the words of another model is told to nobody: it would be read as this model's own.
+        """
+        if part.continuation is None:
+            self.add(where, "thinking", "nothing says which provider it came from")
+            return None
+        if part.continuation.provider != self.provider:
+            self.add(where, "thinking", f"it belongs to {part.continuation.provider}")
+            return None
+        return part.continuation.data

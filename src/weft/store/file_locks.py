@@ -6,8 +6,9 @@ two thousand). The kernel hands an `flock` on in order.
 The guard. SQLite's locks are POSIX locks: they belong to the process, and closing any descriptor of the file drops them
 all. Should anything in this process open and close the database by itself, another process that closes the
 database then takes itself for the last one and unlinks the write-ahead log under us; everything written from then on
-is gone, without an error. A read lock of an open file description on the same bytes is not dropped that way and forbids
-the others to take themselves for the last. Linux has these locks; elsewhere there is no guard.
+is gone, without an error. (Current SQLite looks for others first; the other process may have an older one.) A read lock
+of an open file description on the same bytes is not dropped that way and forbids the others to take themselves for the
+last. Linux has these locks; elsewhere there is no guard.
 """
 
 import errno
@@ -35,7 +36,7 @@ class TurnLock:
     """An `flock` on a file of its own."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     @contextmanager
     def held(self, *, shared: bool = False) -> Iterator[None]:
@@ -75,7 +76,7 @@ class Guard:
         with cls._mutex:
             guard = cls._guards.get(key)
             if guard is None:
-                guard = cls._guards[key] = cls(key, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                guard = cls._guards[key] = cls(key, os.open(path, os.O_RDONLY))
                 guard._lock(shared=True)
             guard._users += 1
             return guard

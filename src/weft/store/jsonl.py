@@ -104,7 +104,7 @@ class JsonlStore(LogStore):
         for self._job in jobs:
             try:
                 with _as_store_error(self.folder):
-                    self._job.run()
+                    self._job.run(OSError)
             except StoreError as error:
                 self._job.error = error
 

@@ -9,6 +9,7 @@ own beside this one (``.torn-1``, ``.torn-2``, ...).
 """
 
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -75,7 +76,7 @@ class SessionFile:
         is_new = not self.path.exists()
         try:
             self.put_torn_aside()
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
             try:
                 self._write(descriptor, data)
                 self._inode = os.fstat(descriptor).st_ino
@@ -122,7 +123,7 @@ class SessionFile:
             self.torn = b""
 
     def _cut(self) -> None:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(self.path, os.O_RDWR)
         try:
             os.ftruncate(descriptor, self._end)
             os.fsync(descriptor)
@@ -153,7 +154,7 @@ def split(data: bytes) -> tuple[list[list[bytes]], bytes]:
 def write_file(path: Path, data: bytes) -> None:
     """A file that is there whole or not at all, for its owner alone."""
     part = path.with_name(f"{path.name}.part")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         written = 0
         while written < len(data):
@@ -166,8 +167,10 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    """Make the names in a folder durable, where the system lets one."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -20,8 +20,11 @@ __all__ = ["TROUBLE", "Connection", "Link", "failure", "is_lost", "is_retried", 
 T = TypeVar("T")
 Record = Any  # asyncpg's rows: values by name and by place
 
-TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)  # all that a server can do to us
+# What a server can do to us. asyncpg says InternalClientError where it is asked between a server's farewell and the end
+# of the connection.
+TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 _LOST = (
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.exceptions.OperatorInterventionError,  # it shuts down, or is not up yet
     asyncpg.InterfaceError,  # among them: the connection is closed
@@ -110,7 +113,7 @@ class Link:
         return {
             "timeout": _CONNECT_S,
             "command_timeout": _COMMAND_S,
-            "server_settings": {"search_path": quoted(self.schema), "application_name": "weft"},
+            "server_settings": {"search_path": quoted(self.schema), "application_name": f"weft/{self.schema}"[:63]},
         }
 
     async def _check(self, connection: Connection) -> None:
@@ -136,6 +139,8 @@ class Link:
                 async with self._acquired() as connection:
                     return await work(connection)
             except TROUBLE as error:
+                if is_lost(error) and self._pool is not None:
+                    await self._pool.expire_connections()  # where one is dead the others are
                 if tries == 0 or not is_retried(error):
                     raise failure(error, doing) from error
 

@@ -12,7 +12,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -29,7 +29,8 @@ from weft.store.file_locks import Guard, TurnLock
 from weft.store.follow import Watch, follow
 from weft.store.session_store import EMPTY_HEADER, Finding, Hit, Lease, Page, Place, Tail, Totals, next_entries
 from weft.store.sqlite_check import inspect_session, inspect_store
-from weft.store.sqlite_open import Synchronous, check_library, connect, make_file, make_folder, prepare, store_error
+from weft.store.sqlite_open import Synchronous, check_library, connect, make_file, make_folder, store_error
+from weft.store.sqlite_schema import migrate
 from weft.store.stored import Entries
 from weft.store.writer import GroupWriter, Job
 
@@ -68,15 +69,18 @@ class SqliteStore:
         self._is_closed = False
         self._local = threading.local()
         self._readers: list[apsw.Connection] = []
-        with _as_store_error(path):
+        with _as_store_error(path), ExitStack() as undo:
             check_library(apsw.sqlite_lib_version())
             make_folder(path)
             self._turn = TurnLock(_turn_path(path))
+            undo.callback(self._turn.close)
             with self._turn.held():
                 make_file(path)
                 self._connection = self._connect()
-                prepare(self._connection)
+                undo.callback(self._connection.close)
+                migrate(self._connection)
             self._guard = Guard.of(path) if guarded else None
+            undo.pop_all()
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="weft-sqlite-reader")
         self._writer = GroupWriter(self._commit, name="weft-sqlite-writer", limit=group_limit)
 
@@ -257,7 +261,7 @@ class SqliteStore:
     # -- the writer's thread
 
     async def _write(self, work: Callable[[], T]) -> T:
-        """What `work` gives, committed. SQLite says by itself when it waited too long; the rest is for a disk that hangs."""
+        """What `work` gives, committed. SQLite itself says when it waited too long; beyond that the disk hangs."""
         return await self._writer.submit(work, 2 * self._wait_s + 1)
 
     def _commit(self, jobs: Sequence[Job]) -> None:
@@ -283,7 +287,7 @@ class SqliteStore:
     def _do(self, job: Job) -> None:
         indexed = len(self._index)
         self._connection.execute("SAVEPOINT job")
-        job.run()
+        job.run(apsw.Error)
         if job.error is not None:
             self._connection.execute("ROLLBACK TO job")
             del self._index[indexed:]

@@ -12,9 +12,9 @@ import apsw
 
 from weft.errors import ErrorCode, StoreError
 from weft.store.file_locks import network_kind
-from weft.store.sqlite_schema import APPLICATION_ID, migrate
+from weft.store.sqlite_schema import APPLICATION_ID
 
-__all__ = ["Synchronous", "check_library", "connect", "make_file", "make_folder", "prepare", "store_error"]
+__all__ = ["Synchronous", "check_library", "connect", "make_file", "make_folder", "store_error"]
 
 # FULL waits for the disk at every commit. NORMAL loses acknowledged entries at a loss of power, and must be asked for.
 Synchronous = Literal["FULL", "NORMAL"]
@@ -66,7 +66,7 @@ def make_folder(path: Path) -> None:
 def make_file(path: Path) -> None:
     """Make the file, for its owner alone; one that is there is not opened here (weft.store.file_locks says why)."""
     if not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     elif path.stat().st_mode & 0o077:
         path.chmod(0o600)
 
@@ -87,11 +87,6 @@ def connect(path: Path, *, synchronous: Synchronous, busy_ms: int, vfs: str | No
         connection.close()
         raise
     return connection
-
-
-def prepare(connection: apsw.Connection) -> None:
-    """Bring the tables up to date."""
-    migrate(connection)
 
 
 def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:

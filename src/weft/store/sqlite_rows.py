@@ -120,8 +120,10 @@ def insert(connection: apsw.Connection, draft: Draft, rows: tuple[Row, ...], kno
     except apsw.ConstraintError as error:  # the database has the last word, should what was looked up not hold
         raise Conflict(f"the database refuses the append: {error}") from error
     for name, body in draft.bodies.items():
-        connection.execute("INSERT INTO blob VALUES (?, ?) ON CONFLICT DO NOTHING", (name, body))
-        connection.execute("INSERT INTO blob_use VALUES (?, ?) ON CONFLICT DO NOTHING", (number, name))
+        if not select(connection, "SELECT 1 FROM blob WHERE name = ?", name):
+            connection.execute("INSERT INTO blob VALUES (?, ?)", (name, body))
+        if not select(connection, "SELECT 1 FROM blob_use WHERE name = ? AND session = ?", name, number):
+            connection.execute("INSERT INTO blob_use VALUES (?, ?)", (number, name))
 
 
 def _keep_session(connection: apsw.Connection, draft: Draft, rows: tuple[Row, ...], *, is_new: bool) -> int:
@@ -173,7 +175,9 @@ def _add_spend(connection: apsw.Connection, number: int, spent: ModelSpend) -> N
 
 
 def _redact(connection: apsw.Connection, number: int, entry_id: str, index: Index) -> None:
-    connection.execute("INSERT INTO redaction VALUES (?, ?) ON CONFLICT DO NOTHING", (number, entry_id))
+    if entry_id in hidden(connection, number):
+        return
+    connection.execute("INSERT INTO redaction VALUES (?, ?)", (number, entry_id))
     ((place, seq),) = select(connection, "SELECT number, seq FROM entry WHERE session = ? AND id = ?", number, entry_id)
     index.append((place, None))
     if seq == 1:
@@ -279,8 +283,9 @@ def sessions(connection: apsw.Connection, limit: int, cursor: str | None, query:
         values += read_cursor(cursor)
     if query is not None:
         found = "SELECT entry.session FROM search JOIN entry ON entry.number = search.rowid WHERE search MATCH ?"
-        wheres.append(f"number IN ({found})" if _asked(query) else "FALSE")
-        values += [_asked(query)] if _asked(query) else []
+        asked = _asked(query)
+        wheres.append("FALSE" if asked is None else f"number IN ({found})")
+        values += [] if asked is None else [asked]
     rows = select(
         connection,
         "SELECT number, id, title, created, updated, tail_id, tail_seq FROM session "

@@ -84,20 +84,37 @@ WHEN NEW.seq > 1 AND NOT EXISTS (SELECT 1 FROM entry WHERE session = NEW.session
 BEGIN SELECT RAISE (ABORT, 'a gap in seq'); END;
 """
 
-_KEPT = ("entry", "jump", "result", "redaction", "blob", "blob_use")
+# Tables whose rows stay, and what tells two rows of one apart.
+_KEPT = {
+    "entry": ("number", "session, seq", "session, id"),
+    "jump": ("session, seq",),
+    "result": ("session, call_id",),
+    "redaction": ("session, entry_id",),
+    "blob": ("name",),
+    "blob_use": ("name, session",),
+}
 
 
 def _keeping(table: str) -> str:
-    """Triggers that refuse to change rows at all, and to remove them outside a purge."""
-    by_session = "blob" not in table
-    key = "WHERE session = OLD.session" if by_session else ""
+    """Triggers that refuse to change or replace rows at all, and to remove them outside a purge."""
+    key = "" if table == "blob" else "WHERE session = OLD.session"
+    known = " OR ".join(
+        f"EXISTS (SELECT 1 FROM {table} WHERE ({columns}) = ({_of_new(columns)}))" for columns in _KEPT[table]
+    )
     return f"""
+CREATE TRIGGER {table}_never_comes_again BEFORE INSERT ON {table}  -- a REPLACE removes rows unasked
+WHEN {known}
+BEGIN SELECT RAISE (ABORT, '{table} has this row already'); END;
 CREATE TRIGGER {table}_never_changes BEFORE UPDATE ON {table}
 BEGIN SELECT RAISE (ABORT, '{table} is append-only'); END;
 CREATE TRIGGER {table}_never_goes BEFORE DELETE ON {table}
 WHEN NOT EXISTS (SELECT 1 FROM purging {key})
 BEGIN SELECT RAISE (ABORT, '{table} is append-only'); END;
 """
+
+
+def _of_new(columns: str) -> str:
+    return ", ".join(f"NEW.{column}" for column in columns.split(", "))
 
 
 # The step to each version from the one before. A step is never edited once released; changes are new steps.

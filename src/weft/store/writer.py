@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
 from weft.errors import StoreError
+from weft.store.admission import invalid
 
 __all__ = ["GroupWriter", "Job"]
 
@@ -30,11 +31,15 @@ class Job:
         self.value: Any = None
         self.error: BaseException | None = None
 
-    def run(self) -> None:
-        """Do the work; a refusal is this job's own outcome."""
+    def run(self, everybodys: type[Exception]) -> None:
+        """Do the work. What it raises is this job's own outcome, unless it is a failure of the disk: that is everybody's."""
         try:
             self.value = self.work()
-        except StoreError as error:
+        except everybodys:
+            raise
+        except UnicodeEncodeError as error:  # an id with half a surrogate pair
+            self.error = invalid(f"not text: {error}", error)
+        except Exception as error:  # noqa: BLE001 - it reaches the caller whose work it is
             self.error = error
 
     def deliver(self) -> None:

@@ -133,6 +133,8 @@ async def _work(round: Round, lives: list[CallLife], abort: asyncio.Event | None
     try:
         await _guarded(round, _prepare(lives))
         for group in _groups(lives):
+            if round.failure is not None:
+                break
             await asyncio.gather(*(_guarded(round, life.run(slots)) for life in group))
             if any(life.result is None for life in group):
                 break

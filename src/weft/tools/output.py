@@ -13,7 +13,7 @@ import msgspec
 
 from weft.errors import ErrorCode
 from weft.parts import ContentPart, FileRef, Image, Span, Text, ToolContent, ToolResult
-from weft.tools.storable import json_text, storable_object, storable_text
+from weft.tools.storable import json_text, printed, storable_object, storable_text
 
 __all__ = ["WHOLE_OUTPUT", "ToolOutput", "error_result", "image_type", "limited", "output_of"]
 
@@ -39,7 +39,7 @@ def output_of(value: Any) -> ToolOutput:
     """The value as an output whose content is `ToolContent` that can be stored."""
     if not isinstance(value, ToolOutput):
         return ToolOutput(_content(value))
-    metadata = value.metadata if value.metadata is None or storable_object(value.metadata) else None
+    metadata = None if value.metadata is None else storable_object(value.metadata)
     title = None if value.title is None else storable_text(value.title)
     return ToolOutput(_content(value.content), title=title, metadata=metadata, is_error=value.is_error)
 
@@ -78,8 +78,8 @@ def _content(value: Any) -> ToolContent:
         case PurePath():
             return storable_text(str(value))
     plain = _plain(value)
-    if isinstance(plain, dict) and storable_object(plain):
-        return plain
+    if isinstance(plain, dict) and (stored := storable_object(plain)) is not None:
+        return stored
     return storable_text(plain) if isinstance(plain, str) else json_text(plain)
 
 
@@ -97,7 +97,7 @@ def _foreign(value: Any) -> Any:
         return dict(value)
     if isinstance(value, Sequence):
         return list(value)
-    return str(value)
+    return printed(value)
 
 
 def _part(value: Any) -> ContentPart:

@@ -89,6 +89,9 @@ class Round:
 
         `patient`: what has begun gets the grace period before it is cancelled.
         """
+        if self.stop.is_set() and not patient:
+            work.close()
+            return None
         task = asyncio.create_task(work)
         stopping = asyncio.create_task(self.stop.wait())
         grace = self.rules.grace_ms / 1000

@@ -13,7 +13,7 @@ from weft import wire
 from weft.entries import ToolProgress
 from weft.errors import PartValidationError
 
-__all__ = ["json_text", "storable_object", "storable_text"]
+__all__ = ["json_text", "printed", "storable_object", "storable_text"]
 
 
 def storable_text(text: str) -> str:
@@ -23,13 +23,14 @@ def storable_text(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def storable_object(value: Any) -> bool:
-    """Whether the ledger takes this object as it is."""
+def storable_object(value: dict[str, Any]) -> dict[str, Any] | None:
+    """The object as it comes back from the ledger, or None where the ledger does not take it."""
     try:
         wire.encode(ToolProgress("", "", metadata=value))
-    except (PartValidationError, RecursionError):
-        return False
-    return True
+        stored: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    except (PartValidationError, TypeError, ValueError, RecursionError):
+        return None
+    return stored
 
 
 def json_text(value: Any) -> str:
@@ -37,11 +38,19 @@ def json_text(value: Any) -> str:
     try:
         return storable_text(json.dumps(value, ensure_ascii=False, default=_plain))
     except (TypeError, ValueError, RecursionError):  # odd keys, circles, bombs
-        return storable_text(repr(value))
+        return printed(value)
+
+
+def printed(value: Any) -> str:
+    """The value as Python prints it, or its type's name where it cannot be printed."""
+    try:
+        return storable_text(str(value))
+    except Exception:  # noqa: BLE001 - printing runs the value's own code
+        return f"<{type(value).__name__}>"
 
 
 def _plain(value: Any) -> Any:
     try:
         return msgspec.to_builtins(value)
     except (TypeError, ValueError):
-        return str(value)
+        return printed(value)

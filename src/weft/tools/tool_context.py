@@ -73,7 +73,7 @@ class ToolContext:
         """Say how far the tool is; it is stored when this returns. `ToolError` once the call is over."""
         if self.cancelled:
             raise ToolError("the call is over", code=ErrorCode.TOOL_ABORTED)
-        if not storable_object(metadata):
+        if storable_object(metadata) is None:
             raise ToolError("the metadata of progress is not JSON")
         if self._record is not None:
             title = None if title is None else storable_text(title)

@@ -1,0 +1,108 @@
+"""What the context of one more turn costs, as the session grows: it should not depend on how much came before.
+
+First a session of 1,000 turns with tools is pushed entry by entry and its context built for every model call, without
+and with compactions; the time of a call is printed for each tenth of the session, the one with compactions beside the
+number of messages, since a list of messages takes as long as it is. Then one turn is measured in sessions of 1,000 and
+of 10,000 entries that were compacted: what was summarised must cost nothing. It only measures.
+"""
+
+import time
+from datetime import UTC, datetime
+from statistics import median
+
+from weft import Entry, Message, Meta, RunStarted, ToolCall, ToolResult, ToolSpec, assistant, tool_message, user
+from weft.config import ContextConfig
+from weft.context import ContextFold, ContextInput, ContextManager
+from weft.entries import Fact
+from weft.messages import ModelRef, stamped
+
+TURNS = 1_000
+PARTS = 10
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TOOLS = tuple(ToolSpec(f"tool_{n}", {"type": "object", "properties": {"path": {"type": "string"}}}) for n in range(8))
+OUTPUT = "a line of output of some tool\n" * 30
+
+
+class Session:
+    """A session in the making and its context."""
+
+    def __init__(self, config: ContextConfig) -> None:
+        self.fold = ContextFold()
+        self.manager = ContextManager(config)
+        self.input = ContextInput(self.fold, system_prompt="Be brief. " * 100, tools=TOOLS)
+        self.size = 0
+        self.compactions = 0
+        self.add(RunStarted(model=ModelRef("p", "m")))
+
+    def add(self, fact: Fact) -> None:
+        """Append a fact."""
+        self.size += 1
+        if isinstance(fact, Message):
+            fact = stamped(fact, id=f"m{self.size}", timestamp=NOW, run_id="run")
+        self.fold.push(Entry(id=f"e{self.size}", session_id="s", seq=self.size, timestamp=NOW, fact=fact))
+
+    def ask(self) -> int:
+        """What the loop does before it asks a model; gives the number of messages."""
+        update = self.manager.compute_context_updates(self.input)
+        if update.needs_compaction:
+            self.compactions += 1
+            self.add(self.manager.compaction(self.input, update, "They read some files."))
+        return len(self.manager.build_context(self.input).messages)
+
+    def turn(self) -> int:
+        """A user's question, two calls in one answer, their results, and an answer: five messages, two model calls."""
+        number = self.size
+        self.add(user("What is in these files?"))
+        self.ask()
+        self.add(assistant(*(ToolCall(f"call{number}{n}", "tool_0", {"path": "a.txt"}) for n in "ab"), meta=Meta()))
+        for n in "ab":
+            self.add(tool_message(ToolResult(f"call{number}{n}", OUTPUT)))
+        messages = self.ask()
+        self.add(assistant("Lines of output.", meta=Meta()))
+        return messages
+
+
+def times(session: Session, turns: int) -> list[tuple[float, int]]:
+    """For each turn, its microseconds and the messages of its last context."""
+    taken = []
+    for _ in range(turns):
+        begin = time.process_time_ns()
+        messages = session.turn()
+        taken.append(((time.process_time_ns() - begin) / 1_000, messages))
+    return taken
+
+
+def growing() -> None:
+    whole = times(Session(ContextConfig()), TURNS)
+    compacting = Session(ContextConfig(max_tokens=60_000))
+    compacted = times(compacting, TURNS)
+    trimmed = times(Session(ContextConfig(max_tokens=60_000, compaction=False)), TURNS)
+    print(f"{'turns':>11} | {'no limit':>10} {'messages':>9} | {'trimmed':>10} | {'compacted':>10} {'messages':>9}")
+    step = TURNS // PARTS
+    for start in range(0, TURNS, step):
+        row = [rows[start : start + step] for rows in (whole, trimmed, compacted)]
+        micros = [median(micro for micro, _ in rows) for rows in row]
+        sizes = [rows[-1][1] for rows in row]
+        print(
+            f"{start:5,}-{start + step:5,} | {micros[0]:7.0f} us {sizes[0]:9,} | {micros[1]:7.0f} us | "
+            f"{micros[2]:7.0f} us {sizes[2]:9,}"
+        )
+    print(f"({compacting.compactions} compactions; the slowest turn with one took {max(compacted)[0]:,.0f} us)")
+
+
+def compacted_sizes() -> None:
+    for entries in (1_000, 10_000):
+        session = Session(ContextConfig(max_tokens=60_000))
+        while session.size < entries:
+            session.turn()
+        taken = median(micro for micro, _ in times(session, 50))
+        print(f"{entries:7,} entries before: {taken:6.0f} us for a turn of five entries and two contexts")
+
+
+def main() -> None:
+    growing()
+    compacted_sizes()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""What a SQLite store costs, as ratios within one run.
+
+(a) Group commit: 64 tasks that append one entry at a time, against the same with one commit per entry.
+    Target: at least 10 times as fast.
+(b) Size: appending to a store that holds 1,000 entries, and to ever larger ones (to 1,000,000 with --million).
+    Target: flat.
+(c) Opening a session of 100,000 entries, against decoding its bytes with msgspec. Target: at most 2 times.
+
+Run it with `make bench` or `python bench/store.py [--million]`.
+"""
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from weft.deltas import Usage
+from weft.entries import Entry, Fact
+from weft.messages import Meta, ModelRef, assistant, tool_message, user
+from weft.parts import Text, ToolCall, ToolResult
+from weft.store import Tail, next_entries
+from weft.store.sqlite import SqliteStore
+
+TASKS = 64
+META = Meta(model=ModelRef("anthropic", "claude"), usage=Usage(1200, 80, cache_read_tokens=900), cost_usd=0.0042)
+
+
+def turn(number: int) -> list[Fact]:
+    """Four messages, as an agent that calls one tool writes them."""
+    return [
+        user(f"What is the weather in town number {number}? Please look it up and tell me in one sentence."),
+        assistant(Text("I will look."), ToolCall(f"call_{number}", "weather", {"city": f"Town {number}"}), meta=META),
+        tool_message(ToolResult(f"call_{number}", f"Town {number}: 17 degrees, light rain, wind from the west.")),
+        assistant("It is 17 degrees with light rain.", meta=META),
+    ]
+
+
+async def append_one_by_one(store: SqliteStore, name: str, each: int) -> float:
+    """Seconds per entry when 64 tasks append to sessions of their own, one entry at a time."""
+    prepared: list[tuple[Entry, ...]] = []
+    for task in range(TASKS):
+        header = await store.create_session(f"{name}-{task}")
+        facts = [fact for number in range(-(-each // 4)) for fact in turn(number)][:each]
+        prepared.append((header, *next_entries(header.session_id, Tail(header.id, 1), facts, store.edge)))
+
+    async def write(entries: tuple[Entry, ...]) -> None:
+        for before, entry in pairwise(entries):
+            await store.append(entry.session_id, [entry], before.id)
+
+    start = time.perf_counter()
+    await asyncio.gather(*map(write, prepared))
+    return (time.perf_counter() - start) / (TASKS * each)
+
+
+async def group_commit(folder: Path) -> None:
+    grouped = await SqliteStore.open(folder / "grouped.db")
+    single = await SqliteStore.open(folder / "single.db", group_limit=1)
+    rounds = [
+        (await append_one_by_one(grouped, f"r{n}", 40), await append_one_by_one(single, f"r{n}", 4)) for n in range(3)
+    ]
+    await grouped.close()
+    await single.close()
+    together, alone = median(first for first, _ in rounds), median(second for _, second in rounds)
+    print(f"(a) 64 tasks, group commit      {together * 1e6:8.0f} us per entry, {1 / together:6.0f} entries/s")
+    print(f"    64 tasks, commit per entry  {alone * 1e6:8.0f} us per entry, {1 / alone:6.0f} entries/s")
+    print(f"    ratio {alone / together:.1f} (target: 10 or more)")
+
+
+async def fill(store: SqliteStore, name: str, entries: int) -> None:
+    """A session of this many entries, appended in large pieces."""
+    header = await store.create_session(name)
+    tail = Tail(header.id, 1)
+    while tail.seq < entries:
+        size = min(250, -(-(entries - tail.seq) // 4))
+        facts = [fact for number in range(size) for fact in turn(tail.seq + number * 4)][: entries - tail.seq]
+        tail = await store.append(name, next_entries(name, tail, facts, store.edge), tail.entry_id)
+
+
+async def sizes(folder: Path, steps: list[int]) -> None:
+    store = await SqliteStore.open(folder / "sizes.db")
+    held, first = 0, 0.0
+    for step in steps:
+        for number in range(held // 1000, step // 1000):  # sessions of a thousand entries each
+            await fill(store, f"filler-{number}", 1000)
+        held = step
+        cost = median([await append_one_by_one(store, f"at-{step}-{round}", 20) for round in range(3)])
+        first = first or cost
+        print(f"(b) {step:9,} entries there    {cost * 1e6:8.0f} us per entry, ratio {cost / first:.2f} (target: flat)")
+    await store.close()
+
+
+def best(work: Callable[[], object], rounds: int = 5) -> float:
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+async def opening(folder: Path, entries: int) -> None:
+    store = await SqliteStore.open(folder / "opening.db")
+    await fill(store, "long", entries)
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        loaded = await store.load("long")
+        times.append(time.perf_counter() - start)
+    texts = loaded.texts
+    decode = best(lambda: deque(map(msgspec.json.decode, texts), maxlen=0))
+    start = time.perf_counter()
+    last = loaded[-1]
+    touch = time.perf_counter() - start
+    assert last.seq == len(loaded) == entries
+    print(
+        f"(c) {entries:,} entries ({sum(map(len, texts)) / 1e6:.0f} MB): opened in {min(times) * 1e3:.0f} ms, ", end=""
+    )
+    print(f"msgspec decodes them in {decode * 1e3:.0f} ms; ratio {min(times) / decode:.2f} (target: 2 or less)")
+    print(f"    an entry is read when it is looked at: {touch * 1e6:.0f} us for the last one")
+    await store.close()
+
+
+async def main() -> None:
+    steps = [1000, 10_000, 50_000] + ([100_000, 1_000_000] if "--million" in sys.argv else [])
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        await group_commit(folder)
+        await sizes(folder, steps)
+        await opening(folder, 100_000)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

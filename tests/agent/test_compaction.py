@@ -1,0 +1,117 @@
+"""A context that grows too large: one summary, one fact, and the run goes on (D-6.4, D-6.5, D-6.6)."""
+
+import pytest
+
+from tests.agent.kit import SESSION, check_session, collected, facts, kinds, make
+from weft import (
+    AgentConfig,
+    AgentStatus,
+    CompactionSummary,
+    ContextConfig,
+    ErrorCode,
+    Failed,
+    Message,
+    Meta,
+    Usage,
+    assistant,
+)
+from weft.agent import Compacted
+
+LONG = "It was a long day in a long year, and much was said and done. " * 12
+OVERFLOW = Failed(ErrorCode.CONTEXT_OVERFLOW, "the prompt is too long")
+SMALL = AgentConfig(context=ContextConfig(keep_recent_tokens=60))
+
+
+def story(tokens: int) -> Message:
+    return assistant(LONG, meta=Meta(usage=Usage(tokens, 200)))
+
+
+async def test_an_overflow_is_compacted_once_and_asked_again() -> None:
+    agent, store, model = make([story(300), story(600), OVERFLOW, "They told stories.", "Tuesday."], config=SMALL)
+    await agent.run("Tell me a story", session=SESSION)
+    await agent.run("Another", session=SESSION)
+    events = await collected(agent.stream("Which day was it?", session=SESSION))
+    assert events[-1].result.output == "Tuesday."
+    (compacted,) = [event for event in events if isinstance(event, Compacted)]
+    assert compacted.tokens_after < compacted.tokens_before
+    summary = next(fact for fact in await facts(store) if isinstance(fact, CompactionSummary))
+    assert summary.summary == "They told stories."
+    last = model.calls[-1].messages
+    assert any("They told stories." in message.text for message in last)
+    assert sum(len(message.text) for message in last) < len(LONG) * 2
+    meta = events[-1].result.message.meta
+    assert (meta.model_call_index, meta.attempt) == (0, 2)
+    await check_session(store)
+
+
+async def test_a_second_overflow_ends_the_run() -> None:
+    agent, store, _ = make([story(300), story(600), OVERFLOW, "Stories.", OVERFLOW, "never"], config=SMALL)
+    for prompt in ("One", "Two"):
+        await agent.run(prompt, session=SESSION)
+    result = await agent.run("Three", session=SESSION)
+    assert result.status is AgentStatus.FAILED
+    assert result.error is not None
+    assert result.error.error_code is ErrorCode.CONTEXT_OVERFLOW
+    assert (await kinds(store)).count("compaction_summary") == 1
+
+
+async def test_an_overflow_ends_the_run_where_compaction_is_off() -> None:
+    config = AgentConfig(context=ContextConfig(compaction=False))
+    agent, store, model = make([story(300), OVERFLOW, "never"], config=config)
+    await agent.run("One", session=SESSION)
+    result = await agent.run("Two", session=SESSION)
+    assert result.error is not None
+    assert result.error.error_code is ErrorCode.CONTEXT_OVERFLOW
+    assert len(model.calls) == 2
+    assert "compaction_summary" not in await kinds(store)
+
+
+async def test_a_users_function_can_write_the_summary() -> None:
+    told: list[int] = []
+
+    async def summarise(messages: tuple[Message, ...]) -> str:
+        told.append(len(messages))
+        return "Stories."
+
+    agent, store, model = make([story(300), story(600), OVERFLOW, "Tuesday."], config=SMALL, summarise=summarise)
+    for prompt in ("One", "Two", "Three"):
+        result = await agent.run(prompt, session=SESSION)
+    assert result.output == "Tuesday."
+    assert told
+    assert len(model.calls) == 4
+
+
+async def test_a_context_near_its_budget_is_compacted_before_the_call() -> None:
+    config = AgentConfig(context=ContextConfig(max_tokens=1000, reserve_tokens=200, keep_recent_tokens=50))
+    agent, store, model = make([story(300), story(650), "They told stories.", "Tuesday."], config=config)
+    for prompt in ("One", "Two", "Three"):
+        result = await agent.run(prompt, session=SESSION)
+    assert result.output == "Tuesday."
+    assert "compaction_summary" in await kinds(store)
+    assert "stream_failed" not in await kinds(store)
+    assert model.calls[2].tool_specs == ()  # the call for the summary
+
+
+async def test_a_summary_that_does_not_come_stops_only_a_run_that_needs_it() -> None:
+    busy = Failed(ErrorCode.OVERLOADED, "busy", retryable=True)
+    config = AgentConfig(context=ContextConfig(max_tokens=1000, reserve_tokens=200, keep_recent_tokens=50))
+    agent, store, _ = make([story(300), story(650), busy, "Tuesday."], config=config)
+    for prompt in ("One", "Two", "Three"):
+        result = await agent.run(prompt, session=SESSION)
+    assert result.output == "Tuesday."
+    assert "stream_failed" in await kinds(store)
+    agent, store, _ = make([story(300), story(600), OVERFLOW, busy], config=SMALL)
+    for prompt in ("One", "Two", "Three"):
+        result = await agent.run(prompt, session=SESSION)
+    assert result.error is not None
+    assert result.error.error_code is ErrorCode.COMPACTION_FAILED
+
+
+@pytest.mark.parametrize("summary", [LONG * 9, " "])
+async def test_a_summary_that_does_not_shrink_the_context_fails_the_run(summary: str) -> None:
+    agent, store, _ = make([story(300), story(600), OVERFLOW, summary, "never"], config=SMALL)
+    for prompt in ("One", "Two", "Three"):
+        result = await agent.run(prompt, session=SESSION)
+    assert result.error is not None
+    assert result.error.error_code is ErrorCode.COMPACTION_FAILED
+    await check_session(store)

@@ -1,0 +1,71 @@
+"""The golden traces: ten stored sessions that every version of the loop must tell again, byte for byte."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts.make_golden import GOLDEN, trace
+from tests.agent.kit import FAST, SESSION, check_session, make
+from tests.agent.scenes import SCENES
+from weft import Entry, Message, wire
+from weft.agent import Agent
+from weft.agent.replay import replayed_model, replayed_tools
+from weft.store import MemoryStore, open_store
+from weft.store.transfer import export_session, import_lines
+
+# In these nothing is stopped from outside and nobody is asked: the model's answers decide everything.
+FREE = ["no_tool", "one_tool", "several_tools_in_sequence", "several_tools_in_parallel", "a_tool_fails"]
+
+
+def lines(name: str) -> list[bytes]:
+    return (GOLDEN / f"{name}.jsonl").read_bytes().splitlines(keepends=True)
+
+
+def test_every_scene_has_its_trace_and_no_other_is_there() -> None:
+    assert sorted(path.stem for path in GOLDEN.iterdir()) == sorted(SCENES)
+    assert len(SCENES) == 10
+
+
+@pytest.mark.parametrize("name", SCENES)
+async def test_a_scene_is_told_again_byte_for_byte(name: str) -> None:
+    assert (await trace(SCENES[name])).splitlines(keepends=True) == lines(name)
+
+
+@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("kind", ["memory:", "jsonl:", "sqlite:"])
+async def test_a_trace_survives_every_store_and_the_session_goes_on(name: str, kind: str, tmp_path: Path) -> None:
+    store = await open_store(kind if kind == "memory:" else f"{kind}{tmp_path / 'sessions'}")
+    try:
+        await import_lines(store, lines(name))
+        assert [line async for line in export_session(store, SESSION)] == lines(name)
+        await check_session(store)
+        agent, _, model = make(["Next."], store=store)
+        assert (await agent.run("And then?", session=SESSION)).output == "Next."
+        assert model.calls[0].messages[-1].text == "And then?"
+        await check_session(store)
+    finally:
+        await store.close()
+
+
+def spoken(entries: list[Entry]) -> list[tuple[object, ...]]:
+    said = [entry.fact for entry in entries if isinstance(entry.fact, Message)]
+    return [
+        (
+            message.role,
+            message.text,
+            message.tool_calls,
+            [(one.tool_call_id, one.content) for one in message.tool_results],
+        )
+        for message in said
+    ]
+
+
+@pytest.mark.parametrize("name", FREE)
+async def test_a_stored_session_is_a_script_for_the_next_test(name: str) -> None:
+    entries = [wire.decode(Entry, line) for line in lines(name)]
+    store = MemoryStore()
+    agent = Agent(replayed_model(entries), tools=replayed_tools(entries), store=store, retry=FAST)
+    for entry in entries:
+        if isinstance(entry.fact, Message) and entry.fact.role == "user":
+            await agent.run(entry.fact.text, session=SESSION)
+    assert spoken(list(await store.load(SESSION))) == spoken(entries)

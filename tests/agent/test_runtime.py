@@ -1,0 +1,37 @@
+"""An agent with a runtime: connected once, told in a fact, its hints in the system prompt."""
+
+from pathlib import Path
+
+from tests.agent.kit import SESSION, check_session, facts, kinds, make, results
+from weft import AgentStatus, RuntimeInit, ToolCall, assistant
+from weft.tools import LocalRuntime, file_tools, never
+
+
+async def test_the_runtime_is_told_once_and_its_tools_work(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    read = assistant(ToolCall("c1", "read_file", {"path": "a.txt"}))
+    runtime = LocalRuntime(tmp_path)
+    agent, store, model = make([read, "It says hello.", "Bye."], *file_tools(), runtime=runtime, instructions="Help.")
+    assert (await agent.run("What does it say?", session=SESSION)).output == "It says hello."
+    assert "hello" in str((await results(store))["c1"].content)
+    await agent.run("Thanks", session=SESSION)
+    assert (await kinds(store)).count("runtime_init") == 1
+    fact = next(fact for fact in await facts(store) if isinstance(fact, RuntimeInit))
+    assert fact.runtime == runtime.name
+    assert model.calls[0].messages[0].text.startswith("Help.")
+    assert runtime.get_hints() in model.calls[0].messages[0].text
+    await agent.close()
+    assert runtime.status == "closed"
+
+
+async def test_writing_waits_for_a_human_unless_the_policy_says_otherwise(tmp_path: Path) -> None:
+    write = assistant(ToolCall("c1", "write_file", {"path": "b.txt", "content": "x"}))
+    agent, store, _ = make([write, "Written."], *file_tools(), runtime=LocalRuntime(tmp_path))
+    assert (await agent.run("Write", session=SESSION)).status is AgentStatus.AWAITING_HUMAN
+    assert not (tmp_path / "b.txt").exists()
+    await agent.close()
+    agent, store, _ = make([write, "Written."], *file_tools(), runtime=LocalRuntime(tmp_path), approval=never)
+    assert (await agent.run("Write", session=SESSION)).output == "Written."
+    assert (tmp_path / "b.txt").read_text() == "x"
+    await check_session(store)
+    await agent.close()

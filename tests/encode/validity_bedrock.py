@@ -1,0 +1,202 @@
+"""What Bedrock's Converse and InvokeModel refuse, for `tests.encode.validity`.
+
+Sources: the API reference of Converse (Message, ContentBlock, ToolUseBlock, DocumentBlock, ToolConfiguration), and the
+service's own words where they are quoted. What a model behind it refuses is added for Claude.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.encode import validity_claude
+from tests.encode.validity_openai import chat_faults
+from tests.encode.validity_rules import NAME, Json, is_blank, missing, not_base64, not_matching, twice
+
+_BLOCKS = (
+    *("text", "image", "document", "video", "audio", "toolUse", "toolResult", "guardContent", "cachePoint"),
+    *("reasoningContent", "citationsContent", "searchResult"),
+)
+_IN_RESULTS = ("text", "json", "image", "document", "video", "searchResult")
+_FORMATS = {
+    "image": "png|jpeg|gif|webp",
+    "document": "pdf|csv|doc|docx|xls|xlsx|html|txt|md",
+    "video": "(video/)?(mkv|mov|mp4|webm|flv|mpeg|mpg|wmv|three_gp)",
+    "audio": "mp3|opus|wav|aac|flac|mp4|ogg|mkv|mka|x-aac|m4a|mpeg|mpga|pcm|webm",
+}
+_DOCUMENT_NAME = r"[A-Za-z0-9()\[\]-]+( [A-Za-z0-9()\[\]-]+)*"  # no two spaces in a row
+_MOST_POINTS = 4
+
+
+def invoke_faults(body: Json, model: str) -> Iterator[str]:
+    if "anthropic_version" in body:
+        yield from validity_claude.faults(body, model)
+    elif "inputText" in body:
+        if is_blank(body["inputText"]):
+            yield "$.inputText is blank"
+    elif "schemaVersion" in body or "nova" in model:
+        yield from converse_faults(body, model)
+    else:
+        yield from chat_faults({"model": model, **body}, "bedrock")
+
+
+def converse_faults(body: Json, model: str) -> Iterator[str]:
+    for place, block in enumerate(body.get("system", [])):
+        if "text" in block and is_blank(block["text"]):
+            yield f"$.system[{place}].text is blank"
+    messages = body.get("messages") or []
+    if "titan" not in model:  # it takes what is said twice
+        yield from _order([message.get("role") for message in messages])
+    names: list[Any] = []
+    for place, message in enumerate(messages):
+        yield from _message(message, f"$.messages[{place}]", model, names)
+    yield from twice(names, "Duplicate document names")
+    yield from _pairs(messages)
+    yield from _tool_config(body, messages)
+    yield from _thinking(body, messages)
+    if _points(body) > _MOST_POINTS:
+        yield "too many cache points"
+
+
+def _order(roles: list[Any]) -> Iterator[str]:
+    if roles[:1] != ["user"]:
+        yield "A conversation must start with a user message"
+    if any(before == after for before, after in zip(roles, roles[1:], strict=False)):
+        yield "A conversation must alternate between user and assistant roles"
+    if roles[-1:] == ["assistant"]:
+        yield "A conversation must end with a user message"
+
+
+def _message(message: Json, at: str, model: str, names: list[Any]) -> Iterator[str]:
+    blocks = message.get("content") or []
+    if not isinstance(blocks, list) or not blocks:
+        yield f"{at}: the content field is empty"
+        return
+    for place, block in enumerate(blocks):
+        if "text" in block and block["text"] and place and "document" in blocks[place - 1]:
+            continue  # recorded: behind a document a newline is taken
+        yield from _block(block, message.get("role"), f"{at}.content[{place}]", model, _BLOCKS, names)
+    kinds = [next(iter(block)) for block in blocks]
+    if "document" in kinds and "text" not in kinds and "toolResult" not in kinds:
+        yield f"{at}: a text block must be included when using documents"
+    if kinds[0] == "cachePoint":
+        yield f"{at}: a cache point stands behind content"
+    for before, after in zip(kinds, kinds[1:], strict=False):
+        if after == "cachePoint" and before in ("document", "video", "cachePoint"):
+            yield f"{at}: a cache point stands directly behind a {before}"
+    if message.get("role") == "assistant" and kinds[-1] == "reasoningContent":
+        yield f"{at}: the final block cannot be thinking"
+
+
+def _block(
+    block: Json, role: Any, at: str, model: str, allowed: tuple[str, ...], names: list[Any]
+) -> Iterator[str]:
+    if len(block) != 1 or next(iter(block)) not in allowed:
+        yield f"{at}: exactly one of {allowed}, got {list(block)}"
+        return
+    [(kind, value)] = block.items()
+    at = f"{at}.{kind}"
+    match kind:
+        case "text":
+            if is_blank(value):
+                yield f"{at}: the text field in the ContentBlock object is blank"
+        case "json":
+            yield from missing(value, (), at)
+        case "image" | "document" | "video" | "audio":
+            yield from _media(kind, value, at, names)
+        case "toolUse":
+            yield from missing(value, ("toolUseId", "name", "input"), at)
+            yield from not_matching(r"[a-zA-Z0-9_.:-]{1,64}", value.get("toolUseId"), f"{at}.toolUseId")
+            yield from not_matching(NAME, value.get("name"), f"{at}.name")
+            yield from missing(value.get("input"), (), f"{at}.input")
+        case "toolResult":
+            yield from missing(value, ("toolUseId", "content"), at)
+            if not value.get("content"):
+                yield f"{at}.content is empty"
+            for place, piece in enumerate(value.get("content") or []):
+                yield from _block(piece, role, f"{at}.content[{place}]", model, _IN_RESULTS, names)
+        case "reasoningContent":
+            yield from _reasoning(value, at, model)
+    if kind in ("toolUse", "reasoningContent") and role != "assistant":
+        yield f"{at} is the assistant's"
+    if kind in ("image", "document", "video", "audio", "guardContent") and role != "user":
+        yield f"{at} is the user's"
+
+
+def _media(kind: str, value: Json, at: str, names: list[Any]) -> Iterator[str]:
+    yield from not_matching(_FORMATS[kind], value.get("format", "txt" if kind == "document" else None), f"{at}.format")
+    source = value.get("source") or {}
+    if "bytes" in source:
+        yield from not_base64(source["bytes"], f"{at}.source.bytes")
+    elif "s3Location" in source:
+        yield from not_matching(r"s3://.+", source["s3Location"].get("uri"), f"{at}.source")
+    elif "text" not in source and "content" not in source:
+        yield f"{at}.source is missing"
+    if kind == "document":
+        yield from not_matching(_DOCUMENT_NAME, value.get("name"), f"{at}.name")
+        names.append(value.get("name"))
+
+
+def _reasoning(value: Json, at: str, model: str) -> Iterator[str]:
+    if "redactedContent" in value:
+        yield from not_base64(value["redactedContent"], at)
+        return
+    yield from missing(value.get("reasoningText"), ("text",), at)
+    if "anthropic" in model and not (value.get("reasoningText") or {}).get("signature"):
+        yield f"{at}: thinking has no signature"
+
+
+def _ids(message: Json, kind: str) -> list[Any]:
+    own = [block[kind] for block in message.get("content") or [] if kind in block]
+    return [one.get("toolUseId") for one in own if one.get("type") != "server_tool_use"]
+
+
+def _pairs(messages: list[Json]) -> Iterator[str]:
+    own = {
+        block["toolUse"].get("toolUseId")
+        for message in messages
+        for block in message.get("content") or []
+        if block.get("toolUse", {}).get("type") == "server_tool_use"
+    }
+    yield from twice([one for message in messages for one in _ids(message, "toolUse")], "toolUseId")
+    for before, after in zip([{}, *messages], [*messages, {}], strict=True):
+        due = _ids(before, "toolUse")
+        answered = [one for one in _ids(after, "toolResult") if one not in own]
+        if sorted(map(str, due)) != sorted(map(str, answered)):
+            yield f"toolUse {due} is answered by {answered}"
+
+
+def _tool_config(body: Json, messages: list[Json]) -> Iterator[str]:
+    config = body.get("toolConfig")
+    kinds = {next(iter(block)) for message in messages for block in message.get("content") or []}
+    if kinds & {"toolUse", "toolResult"} and not config:
+        yield "The toolConfig field must be defined when using toolUse and toolResult content blocks"
+    if config is not None and not config.get("tools"):
+        yield "$.toolConfig.tools is empty"
+    for place, tool in enumerate((config or {}).get("tools") or []):
+        spec = tool.get("toolSpec")
+        if spec is not None:
+            yield from not_matching(NAME, spec.get("name"), f"$.toolConfig.tools[{place}].name")
+            yield from missing(spec, ("inputSchema",), f"$.toolConfig.tools[{place}]")
+
+
+def _thinking(body: Json, messages: list[Json]) -> Iterator[str]:
+    """Claude's demand on a turn that is still going on; see `validity_claude.turn_opening`."""
+    if (body.get("additionalModelRequestFields", {}).get("thinking") or {}).get("type") != "enabled":
+        return
+    opening: Json | None = None
+    for message in reversed(messages):
+        kinds = {next(iter(block)) for block in message["content"]}
+        if message["role"] == "assistant":
+            opening = message["content"][0]
+        elif "toolResult" not in kinds:
+            break
+    if opening is not None and "toolResult" in {next(iter(block)) for block in messages[-1]["content"]}:
+        if "reasoningContent" not in opening:
+            yield f"Expected thinking or redacted_thinking, but found {list(opening)}"
+
+
+def _points(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(map(_points, value))
+    if isinstance(value, dict):
+        return int("cachePoint" in value) + sum(_points(inner) for key, inner in value.items() if key != "input")
+    return 0

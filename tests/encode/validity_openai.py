@@ -1,0 +1,268 @@
+"""What Chat Completions and the Responses API refuse, for `tests.encode.validity`.
+
+Sources: OpenAI's and the vendors' API references, and their own words where they are quoted. OpenAI takes empty text
+from a user; others do not ("must not be empty", Moonshot), and nobody misses it, so it is a fault here.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from tests.encode.validity_rules import NAME, Json, is_blank, missing, not_an_address, not_base64, not_matching, twice
+
+# Recordings show that these take results without calls and calls without results or names.
+LENIENT = frozenset(("cerebras", "groq", "openai-compat", "openrouter", "xai", "zai"))
+_SPEAKERS = ("system", "developer", "user", "assistant", "tool", "function")
+_TEXT_ONLY = frozenset(("deepseek", "cerebras"))
+_FILES = frozenset(("application/pdf",))
+
+
+def chat_faults(body: Json, provider: str) -> Iterator[str]:
+    yield from missing(body, ("model", "messages"), "$")
+    messages = body.get("messages") or []
+    if not messages:
+        yield "$.messages: empty array"
+    for place, message in enumerate(messages):
+        yield from _chat_message(message, f"$.messages[{place}]", provider)
+    if provider not in LENIENT:
+        yield from _chat_pairs(messages, provider)
+    if provider in ("mistral", "perplexity"):
+        yield from _strict_order([message.get("role") for message in messages], messages[-1:], provider)
+    if provider == "perplexity":
+        yield from _alternation([message.get("role") for message in messages])
+    if "tools" in body and not body["tools"] and provider not in LENIENT:
+        yield "$.tools: empty array"
+    if provider not in LENIENT and provider != "mistral" and "parallel_tool_calls" in body and "tools" not in body:
+        yield "$.parallel_tool_calls is only allowed when tools are specified"
+
+
+def _chat_message(message: Json, at: str, provider: str) -> Iterator[str]:
+    role, content = message.get("role"), message.get("content")
+    if role not in _SPEAKERS:
+        yield f"{at}.role: {role!r}"
+    if content == [] and not message.get("tool_calls"):
+        yield f"{at}.content: empty array"
+    if isinstance(content, list) and provider == "deepseek":
+        yield f"{at}.content: expected a string"
+    if role == "assistant":
+        yield from _chat_answer(message, at, provider)
+    elif role == "tool" and content is None:
+        yield f"{at}.content: expected a string, got null"
+    elif role not in ("tool", "function") and (content is None or (isinstance(content, str) and is_blank(content))):
+        yield f"{at}.content must not be empty"
+    for place, piece in enumerate(content if isinstance(content, list) else []):
+        yield from _piece(piece, role, f"{at}.content[{place}]", provider)
+
+
+def _chat_answer(message: Json, at: str, provider: str) -> Iterator[str]:
+    said = ("tool_calls", "function_call", "audio", "refusal")
+    if not message.get("content") and not any(message.get(key) for key in said):
+        yield f"{at}: an assistant message must have either content or tool_calls"
+    if message.get("tool_calls") == [] and provider not in LENIENT and provider != "mistral":
+        yield f"{at}.tool_calls: empty array"
+    if provider == "deepseek" and message.get("tool_calls") and "reasoning_content" not in message:
+        yield f"{at}: reasoning_content must be passed back"
+    for place, call in enumerate(message.get("tool_calls") or []):
+        yield from _chat_call(call, f"{at}.tool_calls[{place}]", provider)
+
+
+def _chat_call(call: Json, at: str, provider: str) -> Iterator[str]:
+    if provider in LENIENT:
+        return
+    pattern = r"[a-zA-Z0-9]{9}" if provider == "mistral" else r"(?s).{1,40}"
+    yield from not_matching(pattern, call.get("id"), f"{at}.id")
+    kind = call.get("type") or "function"
+    function = call.get(kind)
+    yield from missing(function, ("name", "input" if kind == "custom" else "arguments"), f"{at}.{kind}")
+    yield from not_matching(NAME, (function or {}).get("name"), f"{at}.{kind}.name")
+    if kind == "function" and provider not in ("", "openai", "openai-chat", "azure"):
+        yield from _no_object((function or {}).get("arguments"), f"{at}.function.arguments")
+
+
+def _no_object(text: Any, at: str) -> Iterator[str]:
+    try:
+        if not isinstance(json.loads(text), dict):
+            yield f"{at} is no JSON object"
+    except (TypeError, ValueError):
+        yield f"{at} is no JSON"
+
+
+def _piece(piece: Json, role: Any, at: str, provider: str) -> Iterator[str]:
+    kind = piece.get("type")
+    if kind == "text":
+        if not isinstance(piece.get("text"), str):
+            yield f"{at}.text is missing"
+    elif role not in ("user", "assistant") or (role == "assistant" and kind not in ("refusal", "thinking")):
+        yield f"{at}: {kind!r} may not stand in a message of role {role}"
+    elif kind == "image_url":
+        if provider in _TEXT_ONLY:
+            yield f"{at}: the provider takes no images"
+        picture = piece.get("image_url")
+        yield from not_an_address(picture.get("url") if isinstance(picture, dict) else picture, at)
+    elif kind == "input_audio":
+        sound = piece.get("input_audio") or {}
+        yield from not_base64(sound.get("data"), f"{at}.data")
+        yield from not_matching("wav|mp3", sound.get("format"), f"{at}.format")
+    elif kind == "file":
+        file = piece.get("file") or {}
+        if "file_id" not in file:
+            yield from missing(file, ("filename", "file_data"), at)
+            yield from not_an_address(file.get("file_data"), f"{at}.file_data", _FILES)
+    elif kind == "thinking":
+        yield from missing(piece, ("thinking",), at)
+    elif kind not in ("video_url", "document_url", "file_url", "refusal"):
+        yield f"{at}.type: {kind!r}"
+
+
+def _chat_pairs(messages: list[Json], provider: str) -> Iterator[str]:
+    due: list[Any] = []
+    seen: list[Any] = []
+    for place, message in enumerate(messages):
+        if message.get("role") == "tool":
+            if message.get("tool_call_id") not in due:
+                yield f"$.messages[{place}]: a tool message must respond to a preceding message with tool_calls"
+            else:
+                due.remove(message["tool_call_id"])
+            continue
+        if due:
+            yield f"$.messages[{place}]: tool_call_ids did not have response messages: {due}"
+        due = [call.get("id") for call in message.get("tool_calls") or []]
+        seen += due
+    if due:
+        yield f"tool_call_ids did not have response messages: {due}"
+    yield from twice(seen, "tool call ids")
+
+
+def _strict_order(roles: list[Any], last: list[Json], provider: str) -> Iterator[str]:
+    for before, after in zip(roles, roles[1:], strict=False):
+        if before == "tool" and after in ("user", "system"):
+            yield f"Unexpected role {after!r} after role 'tool'"
+        if after == "system" and before != "system":
+            yield f"Unexpected role 'system' after role {before!r}"
+    if roles[-1:] not in (["user"], ["tool"]) and not (last and last[0].get("prefix")):
+        yield f"Expected last role User or Tool, but got {roles[-1:]}"
+
+
+def _alternation(roles: list[Any]) -> Iterator[str]:
+    spoken = [role for role in roles if role not in ("system", "tool")]
+    if any(before == after for before, after in zip(spoken, spoken[1:], strict=False)) or spoken[:1] != ["user"]:
+        yield f"after the system messages, user and assistant roles should be alternating: {roles}"
+
+
+# -- Responses
+
+_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
+_INPUTS = {
+    "user": ("input_text", "input_image", "input_file"),
+    "system": ("input_text",),
+    "developer": ("input_text",),
+    "assistant": ("output_text", "refusal"),
+}
+_ANSWERS = {
+    "function_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+    "local_shell_call": "local_shell_call_output",
+    "shell_call": "shell_call_output",
+    "apply_patch_call": "apply_patch_call_output",
+    "computer_call": "computer_call_output",
+}
+_KNOWN_ELSEWHERE = ("previous_response_id", "conversation", "prompt")
+
+
+def responses_faults(body: Json, provider: str) -> Iterator[str]:
+    yield from missing(body, ("model", "input"), "$")
+    items = body.get("input")
+    is_elsewhere = any(body.get(key) for key in _KNOWN_ELSEWHERE)
+    if not items and not is_elsewhere:
+        yield "$.input: one of input, previous_response_id, prompt or conversation must be provided"
+    if not isinstance(items, list):
+        return
+    for place, item in enumerate(items):
+        yield from _item(item, f"$.input[{place}]", is_stored=body.get("store") is not False)
+        prefix = _PREFIXES.get(_kind(item), "") if provider not in LENIENT else ""
+        if item.get("id") is not None:
+            yield from not_matching(rf"(?s){prefix}.{{0,{64 - len(prefix)}}}", item["id"], f"$.input[{place}].id")
+    yield from twice([item["id"] for item in items if item.get("id")], "Duplicate item found with id")
+    if not is_elsewhere:
+        yield from _answers(items)
+    yield from _after_reasoning(items)
+    if "tools" in body and not body["tools"]:
+        yield "$.tools: empty array"
+
+
+def _kind(item: Json) -> str:
+    return str(item.get("type") or "message")
+
+
+def _item(item: Json, at: str, *, is_stored: bool) -> Iterator[str]:
+    kind = _kind(item)
+    if kind == "message":
+        yield from _responses_message(item, at)
+    elif kind == "reasoning":
+        yield from missing(item, ("summary",), at)
+        texts = [entry.get("text") for entry in item.get("content") or []]
+        if not is_stored and not item.get("encrypted_content") and not any(texts):
+            yield f"{at}: items are not persisted when store is set to false"
+    elif kind in ("function_call", "custom_tool_call"):
+        yield from missing(item, ("call_id", "name", "input" if kind == "custom_tool_call" else "arguments"), at)
+        yield from not_matching(r"(?s).{1,64}", item.get("call_id"), f"{at}.call_id")
+        yield from not_matching(NAME, item.get("name"), f"{at}.name")
+    elif kind.endswith("_call_output"):
+        yield from missing(item, ("call_id", "output"), at)
+        output = item.get("output")
+        for place, entry in enumerate(output if isinstance(output, list) and kind == "function_call_output" else []):
+            yield from _entry(entry, "user", f"{at}.output[{place}]")
+        if output == []:
+            yield f"{at}.output: empty array"
+
+
+def _responses_message(item: Json, at: str) -> Iterator[str]:
+    role, content = item.get("role"), item.get("content")
+    if role not in _INPUTS:
+        yield f"{at}.role: {role!r}"
+    elif isinstance(content, list):
+        if not content:
+            yield f"{at}.content: empty array"
+        for place, entry in enumerate(content):
+            yield from _entry(entry, role, f"{at}.content[{place}]")
+    elif is_blank(content):
+        yield f"{at}.content must not be empty"
+
+
+def _entry(entry: Json, role: str, at: str) -> Iterator[str]:
+    kind = entry.get("type")
+    if kind not in _INPUTS[role]:
+        yield f"{at}.type: {kind!r} in a message of role {role}"
+    elif kind in ("input_text", "output_text") and not isinstance(entry.get("text"), str):
+        yield f"{at}.text is missing"
+    elif kind == "input_image" and "file_id" not in entry:
+        yield from not_an_address(entry.get("image_url"), f"{at}.image_url")
+    elif kind == "input_file":
+        if "file_data" in entry:
+            yield from missing(entry, ("filename",), at)
+            if not str(entry["file_data"]).startswith("data:"):
+                yield from not_base64(entry["file_data"], f"{at}.file_data")
+            elif str(entry["file_data"]).startswith("data:;") or str(entry["file_data"]).endswith(","):
+                yield f"{at}.file_data has no type or no content"
+        elif "file_id" not in entry:
+            yield from not_an_address(entry.get("file_url"), f"{at}.file_url", frozenset())
+
+
+def _answers(items: list[Json]) -> Iterator[str]:
+    for call, answer in _ANSWERS.items():
+        asked = [item.get("call_id") for item in items if _kind(item) == call]
+        told = [item.get("call_id") for item in items if _kind(item) == answer]
+        yield from twice(asked, f"call_id of {call}")
+        yield from twice(told, f"call_id of {answer}")
+        if set(asked) - set(told):
+            yield f"No tool output found for {call} {sorted(map(str, set(asked) - set(told)))}"
+        if set(told) - set(asked):
+            yield f"No tool call found for {answer} with call_id {sorted(map(str, set(told) - set(asked)))}"
+
+
+def _after_reasoning(items: list[Json]) -> Iterator[str]:
+    for place, (item, following) in enumerate(zip(items, [*items[1:], {}], strict=True)):
+        if _kind(item) == "reasoning":
+            role = following.get("role", "assistant")
+            if not following or role != "assistant" or _kind(following).endswith("_output"):
+                yield f"$.input[{place}]: reasoning was provided without its required following item"

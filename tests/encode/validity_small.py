@@ -1,0 +1,118 @@
+"""What Cohere and Ollama refuse, for `tests.encode.validity`.
+
+Sources: Cohere's reference of `/v2/chat` and its page of errors; Ollama's reference, and its server, which parses a
+request into typed structures and refuses what does not fit them.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from tests.encode.validity_rules import Json, is_blank, missing, not_an_address, not_base64, twice
+
+_ROLES = ("system", "user", "assistant", "tool")
+_KNOWN = {"role", "content", "tool_calls", "tool_plan", "tool_call_id", "citations"}
+
+
+def cohere_faults(body: Json) -> Iterator[str]:
+    yield from missing(body, ("model", "messages"), "$")
+    messages = body.get("messages") or []
+    if not messages or messages[-1].get("role") not in ("user", "tool"):
+        yield "message must be at least 1 token long or tool results must be specified"
+    for place, message in enumerate(messages):
+        at = f"$.messages[{place}]"
+        if message.get("role") not in _ROLES:
+            yield f"{at}.role: {message.get('role')!r}"
+        if message.get("role") == "system" and any(one.get("role") != "system" for one in messages[:place]):
+            yield f"{at}: system turn must be the first in the list"
+        yield from _cohere_content(message, at)
+        for number, call in enumerate(message.get("tool_calls") or []):
+            yield from _cohere_call(call, f"{at}.tool_calls[{number}]")
+        yield from (f"{at}: unknown key {key!r}" for key in sorted(message.keys() - _KNOWN))
+    yield from _pairs(messages, by_id=True)
+
+
+def _cohere_content(message: Json, at: str) -> Iterator[str]:
+    content, calls = message.get("content"), message.get("tool_calls")
+    if content is not None and calls:
+        yield f"{at}: text content is not allowed when tool_calls are provided"
+    if message.get("role") == "assistant":
+        if not content and not calls:
+            yield f"{at}: message must not be empty in a turn"
+    elif message.get("role") == "tool":
+        yield from missing(message, ("tool_call_id", "content"), at)
+    elif not content or (isinstance(content, str) and is_blank(content)):
+        yield f"{at}: message must not be empty in a turn"
+    for place, block in enumerate(content if isinstance(content, list) else []):
+        spot = f"{at}.content[{place}]"
+        match block.get("type"):
+            case "text" | "thinking" as kind:
+                if not block.get(kind):
+                    yield f"{spot} is empty"
+                if kind == "thinking" and message.get("role") != "assistant":
+                    yield f"{spot}: thinking is the assistant's"
+            case "image_url":
+                yield from not_an_address((block.get("image_url") or {}).get("url"), spot)
+                if message.get("role") != "user":
+                    yield f"{spot}: images are the user's"
+            case "document":
+                yield from missing(block, ("document",), spot)
+            case kind:
+                yield f"{spot}.type: {kind!r}"
+
+
+def _cohere_call(call: Json, at: str) -> Iterator[str]:
+    function = call.get("function")
+    yield from missing(call, ("id",), at)
+    yield from missing(function, ("name", "arguments"), at)
+    if isinstance(function, dict):
+        try:
+            is_object = isinstance(json.loads(function.get("arguments", "")), dict)
+        except ValueError:
+            is_object = False
+        if not is_object or not function.get("name"):
+            yield f"{at}: a function has a name and arguments in JSON"
+
+
+def _pairs(messages: list[Json], *, by_id: bool) -> Iterator[str]:
+    due: list[Any] = []
+    seen: list[Any] = []
+    for place, message in enumerate(messages):
+        if message.get("role") == "tool":
+            wanted = message.get("tool_call_id") if by_id else (due or [None])[0]
+            if wanted not in due:
+                yield f"$.messages[{place}]: a result without a call"
+            else:
+                due.remove(wanted)
+            continue
+        if due:
+            yield f"$.messages[{place}]: tool_call_ids did not have response messages: {due}"
+        due = [call.get("id") or f"{place}.{number}" for number, call in enumerate(message.get("tool_calls") or [])]
+        seen += due
+    if due:
+        yield f"tool_call_ids did not have response messages: {due}"
+    yield from twice(seen, "tool call ids")
+
+
+def ollama_faults(body: Json) -> Iterator[str]:
+    yield from missing(body, ("model", "messages"), "$")
+    messages = body.get("messages") or []
+    if not messages:
+        yield "$.messages is empty: the model is loaded and says nothing"
+    for place, message in enumerate(messages):
+        at = f"$.messages[{place}]"
+        if message.get("role") not in _ROLES:
+            yield f"{at}.role: {message.get('role')!r}"
+        if not isinstance(message.get("content", ""), str):
+            yield f"{at}.content is no text"
+        is_silent = is_blank(message.get("content")) and not message.get("images") and not message.get("tool_calls")
+        if is_silent and message.get("role") != "tool":
+            yield f"{at} says nothing"
+        for number, image in enumerate(message.get("images") or []):
+            yield from not_base64(image, f"{at}.images[{number}]")
+        for number, call in enumerate(message.get("tool_calls") or []):
+            function = call.get("function")
+            yield from missing(function, ("name", "arguments"), f"{at}.tool_calls[{number}]")
+            if not isinstance((function or {}).get("arguments"), dict) or not function.get("name"):
+                yield f"{at}.tool_calls[{number}]: a function has a name and an object of arguments"
+    yield from _pairs(messages, by_id=False)

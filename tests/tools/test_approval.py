@@ -1,0 +1,356 @@
+"""Approval: who is asked, and that an answer is worth something for exactly what it was given."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, Literal
+
+import pytest
+
+from tests.session import chain
+from tests.tools.rounds import T0, Bench, Log, call
+from weft import ErrorCode, ToolCall, ToolError, assistant, wire
+from weft.edge import Edge
+from weft.entries import ApprovalDecided, ApprovalRequired, Entry, ToolStarted
+from weft.tools import (
+    ApprovalPolicy,
+    CallFold,
+    Decision,
+    ToolDefinition,
+    always,
+    arguments_digest,
+    by_definition,
+    by_tool,
+    decided_fact,
+    never,
+    tool,
+)
+
+ran: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    ran.clear()
+
+
+@tool(requires_approval=lambda arguments: "outside" if arguments["path"].startswith("/") else False)
+async def remove(path: str) -> str:
+    """Remove a file."""
+    ran.append(path)
+    return f"removed {path}"
+
+
+@tool(requires_approval=True)
+async def pay(amount: int) -> str:
+    """Pay."""
+    ran.append(f"paid {amount}")
+    return "paid"
+
+
+@tool
+async def look() -> str:
+    """Look."""
+    ran.append("looked")
+    return "nice"
+
+
+class Human:
+    """Answers from a function of the request."""
+
+    def __init__(self, answer: Callable[[ApprovalRequired], Decision | Awaitable[Decision]]) -> None:
+        self._answer = answer
+        self.asked: list[ApprovalRequired] = []
+
+    async def decide(self, request: ApprovalRequired) -> Decision:
+        self.asked.append(request)
+        answer = self._answer(request)
+        return answer if isinstance(answer, Decision) else await answer
+
+
+def says(decision: Any, **details: Any) -> Human:
+    return Human(lambda _: Decision(decision, **details))
+
+
+# -- policies
+
+
+def broken_policy(one: ToolCall, definition: ToolDefinition) -> bool:
+    raise LookupError("no rule")
+
+
+@pytest.mark.parametrize(
+    ("policy", "asked"),
+    [
+        (never, []),
+        (always, ["pay", "remove", "look"]),
+        (by_definition, ["pay"]),
+        (by_tool({"pay": "never", "look": "always"}), ["look"]),
+        (by_tool({}, otherwise=never), []),
+        (lambda one, _: one.tool_name == "remove" and one.arguments["path"] == "a", ["remove"]),
+        (broken_policy, ["pay", "remove", "look"]),
+    ],
+)
+async def test_a_policy_says_who_is_asked(policy: ApprovalPolicy, asked: list[str]) -> None:
+    human = says("approve")
+    bench = Bench(remove, pay, look, approval=policy, approver=human)
+    round = await bench.run(call("pay", "c1", amount=1), call("remove", "c2", path="a"), call("look", "c3"))
+    assert [request.tool_name for request in human.asked] == asked
+    assert len(ran) == len(round.results) == 3
+
+
+async def test_a_function_of_the_arguments_decides_and_its_reason_is_told() -> None:
+    human = says("approve")
+    bench = Bench(remove, approver=human)
+    await bench.run(call("remove", "c1", path="here"), call("remove", "c2", path="/etc"))
+    assert [(request.tool_call_id, request.reason) for request in human.asked] == [("c2", "outside")]
+
+
+async def test_bad_arguments_trouble_no_human() -> None:
+    human = says("approve")
+    result = await Bench(pay, approver=human).one("pay", amount="much")
+    assert result.error_code is ErrorCode.TOOL_BAD_ARGUMENTS
+    assert human.asked == []
+
+
+# -- answers
+
+
+async def test_an_approved_call_runs_after_question_and_answer_are_recorded() -> None:
+    bench = Bench(pay, approver=says("approve", decided_by="ann", reason="fine"))
+    assert (await bench.one("pay", amount=3)).content == "paid"
+    assert bench.log.kinds == ["approval_required", "approval_decided", "tool_started", "message"]
+    assert bench.log.facts[1] == ApprovalDecided(
+        "c1", "approve", original_arguments={"amount": 3}, arguments={"amount": 3}, reason="fine", decided_by="ann"
+    )
+
+
+async def test_a_denied_call_gets_a_result_and_does_not_run() -> None:
+    bench = Bench(pay, look, approver=says("deny", reason="too much"))
+    round = await bench.run(call("pay", "c1", amount=3), call("look", "c2"))
+    assert round.results[0].error_code is ErrorCode.TOOL_DENIED
+    assert round.results[0].content == "the call was denied: too much"
+    assert ran == ["looked"]
+
+
+async def test_changed_arguments_are_what_runs_and_both_versions_are_kept() -> None:
+    bench = Bench(pay, approver=says("modify_args", arguments={"amount": 1}))
+    result = await bench.one("pay", amount=1_000)
+    assert ran == ["paid 1"]
+    decided = bench.log.of(ApprovalDecided)[0]
+    assert (decided.original_arguments, decided.arguments) == ({"amount": 1_000}, {"amount": 1})
+    assert bench.log.of(ToolStarted)[0].arguments == {"amount": 1}
+    assert result.metadata == {"approved_arguments": {"amount": 1}}
+
+
+async def test_changed_arguments_that_the_tool_cannot_take_are_told() -> None:
+    bench = Bench(pay, approver=says("modify_args", arguments={"amount": "lots"}))
+    result = await bench.one("pay", amount=1_000)
+    assert result.error_code is ErrorCode.TOOL_BAD_ARGUMENTS
+    assert "a human changed the arguments" in str(result.content)
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Decision("approve", arguments_digest=arguments_digest({"amount": 1})),
+        Decision("approve", arguments={"amount": 1}),
+        Decision("modify_args"),
+        Decision("modify_args", arguments={"amount": float("nan")}),
+    ],
+    ids=["digest of other arguments", "approve with other arguments", "modify without any", "not JSON"],
+)
+async def test_an_answer_that_does_not_fit_its_question_denies(answer: Decision) -> None:
+    bench = Bench(pay, approver=Human(lambda _: answer))
+    assert (await bench.one("pay", amount=1_000)).error_code is ErrorCode.TOOL_DENIED
+    assert ran == []
+    assert bench.log.of(ApprovalDecided)[0].decision == "deny"
+
+
+async def test_an_answer_with_the_digest_of_what_was_shown_counts() -> None:
+    human = Human(lambda request: Decision("approve", arguments_digest=arguments_digest(request.arguments)))
+    assert (await Bench(pay, approver=human).one("pay", amount=1)).content == "paid"
+
+
+async def test_an_approver_that_breaks_denies() -> None:
+    def broken(_: ApprovalRequired) -> Decision:
+        raise ConnectionError("no line")
+
+    result = await Bench(pay, approver=Human(broken)).one("pay", amount=1)
+    assert result.error_code is ErrorCode.TOOL_DENIED
+    assert "no line" in str(result.content)
+    assert ran == []
+
+
+async def test_a_human_may_abort_the_whole_round() -> None:
+    @tool
+    async def slow() -> None:
+        await asyncio.sleep(30)
+
+    bench = Bench(pay, slow, approver=says("abort", reason="stop all this"))
+    round = await bench.run(call("pay", "c1", amount=1), call("slow", "c2"))
+    assert round.aborted
+    assert [result.error_code for result in round.results] == [ErrorCode.TOOL_ABORTED] * 2
+    assert ran == []
+
+
+# -- waiting
+
+
+async def forever(_: Any = None) -> Decision:
+    await asyncio.sleep(30)
+    return Decision("approve")
+
+
+async def test_a_question_that_nobody_answers_expires_and_gives_a_result() -> None:
+    bench = Bench(pay, approver=Human(forever), approval_timeout_ms=30, edge=Edge())
+    result = await asyncio.wait_for(bench.one("pay", amount=1), 2)
+    assert result.error_code is ErrorCode.TOOL_DENIED
+    assert "nobody decided in time" in str(result.content)
+    assert bench.log.of(ApprovalDecided)[0].decision == "expire"
+    assert bench.log.of(ApprovalRequired)[0].expires_at is not None
+    assert ran == []
+
+
+async def test_an_abort_ends_the_wait_for_a_human() -> None:
+    abort = asyncio.Event()
+    bench = Bench(pay, approver=Human(forever))
+    running = asyncio.create_task(bench.run(call("pay", amount=1), abort=abort))
+    await asyncio.sleep(0.01)
+    abort.set()
+    [result] = (await asyncio.wait_for(running, 2)).results
+    assert result.error_code is ErrorCode.TOOL_ABORTED
+    assert bench.log.kinds == ["approval_required", "message"]
+
+
+async def test_without_an_approver_the_call_waits_and_the_others_run() -> None:
+    bench = Bench(pay, look)
+    round = await bench.run(call("pay", "c1", amount=1), call("look", "c2"))
+    assert round.waiting == ("c1",)
+    assert [result.tool_call_id for result in round.results] == ["c2"]
+    assert bench.log.of(ApprovalRequired) == [ApprovalRequired("c1", "pay", {"amount": 1})]
+
+
+async def test_a_sequential_call_does_not_overtake_one_that_waits_and_all_questions_are_asked() -> None:
+    write = tool(name="write", sequential=True)(look.function)
+    ask = tool(name="ask", sequential=True, requires_approval=True)(look.function)
+    bench = Bench(write, ask, look)
+    round = await bench.run(call("look", "c0"), call("ask", "c1"), call("write", "c2"), call("ask", "c3"))
+    assert [result.tool_call_id for result in round.results] == ["c0"]
+    assert round.waiting == ("c1", "c2", "c3")
+    assert [request.tool_call_id for request in bench.log.of(ApprovalRequired)] == ["c1", "c3"]
+
+
+# -- after a restart
+
+
+def stored(*facts: Any) -> list[Entry]:
+    """The facts as they come back from a store."""
+    return [wire.decode(Entry, wire.encode(entry)) for entry in chain(assistant(call("pay", amount=7)), *facts)]
+
+
+async def resumed(facts: list[Any], **options: Any) -> tuple[Bench, Any]:
+    fold = CallFold()
+    for entry in stored(*facts):
+        fold.push(entry)
+    bench = Bench(pay, **options)
+    return bench, await bench.run(call("pay", amount=7), histories=fold.histories)
+
+
+ASKED = ApprovalRequired("c1", "pay", {"amount": 7})
+
+
+async def test_a_process_that_died_while_waiting_waits_again_without_asking_twice() -> None:
+    bench, round = await resumed([ASKED])
+    assert round.waiting == ("c1",)
+    assert bench.log.facts == []
+    human = says("approve")
+    bench, round = await resumed([ASKED], approver=human)
+    assert human.asked == [ASKED]
+    assert bench.log.kinds == ["approval_decided", "tool_started", "message"]
+
+
+@pytest.mark.parametrize(
+    ("decision", "outcome", "happened"),
+    [
+        (Decision("approve"), None, ["paid 7"]),
+        (Decision("modify_args", arguments={"amount": 2}), None, ["paid 2"]),
+        (Decision("deny"), ErrorCode.TOOL_DENIED, []),
+        (Decision("expire"), ErrorCode.TOOL_DENIED, []),
+        (Decision("abort"), ErrorCode.TOOL_ABORTED, []),
+    ],
+)
+async def test_a_stored_answer_is_obeyed(decision: Decision, outcome: ErrorCode | None, happened: list[str]) -> None:
+    _, round = await resumed([ASKED, decided_fact(ASKED, decision)])
+    assert [result.error_code for result in round.results] == [outcome]
+    assert ran == happened
+
+
+@pytest.mark.parametrize("word", ["pause", "resume"])
+async def test_paused_and_resumed_calls_wait_on(word: Literal["pause", "resume"]) -> None:
+    _, round = await resumed([ASKED, decided_fact(ASKED, Decision(word))])
+    assert round.waiting == ("c1",)
+    _, round = await resumed([ASKED, decided_fact(ASKED, Decision(word))], approver=says("approve"))
+    assert ran == ["paid 7"]
+
+
+async def test_a_human_who_pauses_leaves_the_call_waiting() -> None:
+    bench = Bench(pay, approver=says("pause"))
+    round = await bench.run(call("pay", amount=1))
+    assert round.waiting == ("c1",)
+    assert bench.log.of(ApprovalDecided)[0].decision == "pause"
+
+
+async def test_a_stored_question_that_expired_meanwhile_is_denied_without_asking() -> None:
+    asked = ApprovalRequired("c1", "pay", {"amount": 7}, expires_at=T0 + timedelta(hours=1))
+    late = Edge(now=lambda: T0 + timedelta(hours=2))
+    for approver in (None, says("approve")):
+        bench, round = await resumed([asked], edge=late, approver=approver)
+        assert round.results[0].error_code is ErrorCode.TOOL_DENIED
+        assert bench.log.of(ApprovalDecided)[0].decision == "expire"
+    assert ran == []
+    early = Edge(now=lambda: T0 + timedelta(minutes=1))
+    await resumed([asked], edge=early, approver=says("approve"))
+    assert ran == ["paid 7"]  # the control: in time it counts
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        [
+            ApprovalRequired("c1", "pay", {"amount": 1}),
+            decided_fact(ApprovalRequired("c1", "pay", {"amount": 1}), Decision("approve")),
+        ],
+        [ASKED, ApprovalDecided("c1", "approve", original_arguments={"amount": 1}, arguments={"amount": 7})],
+        [ASKED, ApprovalDecided("c1", "approve", original_arguments={"amount": 7}, arguments={"amount": 1})],
+        [ASKED, ApprovalDecided("c1", "approve")],
+        [ASKED, decided_fact(ASKED, Decision("approve")), ASKED],
+    ],
+    ids=["other question", "other original", "approve of other arguments", "no arguments", "asked again since"],
+)
+async def test_an_answer_to_other_arguments_is_no_answer(facts: list[Any]) -> None:
+    _, round = await resumed(facts)
+    assert round.waiting == ("c1",)
+    assert ran == []
+
+
+def test_a_digest_knows_the_order_of_lists_and_not_of_keys() -> None:
+    assert arguments_digest({"a": 1, "b": [1, 2]}) == arguments_digest({"b": [1, 2], "a": 1})
+    assert arguments_digest({"a": [1, 2]}) != arguments_digest({"a": [2, 1]})
+    assert arguments_digest({"a": 1}) != arguments_digest({"a": "1"})
+    assert arguments_digest({"a": 1}) != arguments_digest({"a": True})
+    with pytest.raises(ToolError):
+        arguments_digest({"a": object()})
+
+
+async def test_a_question_that_cannot_be_recorded_is_not_asked() -> None:
+    human = says("approve")
+    log = Log(fails=lambda fact: isinstance(fact, ApprovalRequired))
+    with pytest.raises(OSError, match="disk full"):
+        await Bench(pay, log=log, approver=human).run(call("pay", amount=1))
+    assert human.asked == []
+    log = Log(fails=lambda fact: isinstance(fact, ApprovalDecided))
+    with pytest.raises(OSError, match="disk full"):
+        await Bench(pay, log=log, approver=human).run(call("pay", amount=1))
+    assert ran == []

@@ -1,0 +1,162 @@
+"""What tools return, as results: every value can be stored, and what is too long is kept whole beside a cut."""
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tools.rounds import Bench
+from weft import FileRef, Image, Part, Text, ToolResult, wire
+from weft.tools import ToolContext, ToolDefinition, ToolOutput
+from weft.tools.output import WHOLE_OUTPUT, limited, output_of
+
+PNG = b"\x89PNG\r\n\x1a\n rest"
+
+
+class Point(msgspec.Struct):
+    x: int
+    y: int = 0
+
+
+@dataclass
+class Box:
+    corner: Point
+    label: str
+
+
+class Opaque:
+    def __repr__(self) -> str:
+        return "<opaque>"
+
+
+circle: list[Any] = []
+circle.append(circle)
+
+deep: dict[str, Any] = {}
+for _ in range(100):
+    deep = {"d": deep}
+
+
+@pytest.mark.parametrize(
+    ("value", "content"),
+    [
+        ("text", "text"),
+        (None, ""),
+        ("", ""),
+        (3, "3"),
+        (True, "true"),
+        (1.5, "1.5"),
+        ([1, "a", None], '[1, "a", null]'),
+        ([], "[]"),
+        ((1, 2), "[1, 2]"),
+        ({"a": [1]}, {"a": [1]}),
+        (Point(1), {"x": 1, "y": 0}),
+        (Box(Point(1), "b"), {"corner": {"x": 1, "y": 0}, "label": "b"}),
+        ([Point(1)], '[{"x": 1, "y": 0}]'),
+        ({1: "a"}, {"1": "a"}),
+        (Decimal("1.5"), "1.5"),
+        (Path("a/b"), "a/b"),
+        (Opaque(), "<opaque>"),
+        ({"o": Opaque()}, {"o": "<opaque>"}),
+        ("half \ud83d", "half \ufffd"),
+        ("whole \U0001f600", "whole \U0001f600"),
+        (PNG, (Image("image/png", data=PNG),)),
+        (b"GIF89a", (Image("image/gif", data=b"GIF89a"),)),
+        (b"RIFF1234WEBP", (Image("image/webp", data=b"RIFF1234WEBP"),)),
+        (b"\x00\x01", (FileRef("output.bin", data=b"\x00\x01", mime_type="application/octet-stream", size=2),)),
+        (Image("image/png", url="https://x"), (Image("image/png", url="https://x"),)),
+        (["see", Image("image/png", data=PNG), 3], (Text("see"), Image("image/png", data=PNG), Text("3"))),
+        ((Text("a"), FileRef("b")), (Text("a"), FileRef("b"))),
+    ],
+)
+def test_every_value_has_its_content(value: Any, content: Any) -> None:
+    assert output_of(value).content == content
+    wire.encode(ToolResult("c1", output_of(value).content))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"n": math.nan}, {"n": math.inf}, deep, circle, {"self": circle}, {"t": "\ud800"}, {"\ud800": 1}, [math.nan],
+        {"big": 10**5000}, {(1, 2): 3}, ToolOutput("x", metadata={"o": object()}, title="\ud800"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_stored_as_it_is_becomes_something_that_can(value: Any) -> None:
+    output = output_of(value)
+    wire.encode(ToolResult("c1", output.content, title=output.title, metadata=output.metadata))
+
+
+@given(st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary() | st.just(Opaque()),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters()) | st.integers(), inner) | st.tuples(inner),
+))  # fmt: skip
+def test_any_value_gives_a_result_that_can_be_stored(value: Any) -> None:
+    result = ToolResult("c1", limited(output_of(value).content, 20, "c1"))
+    assert wire.decode(Part, wire.encode(result)) == result
+
+
+def test_pydantic_models_are_objects() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    model = pydantic.create_model("Model", a=(int, 1))()
+    assert output_of(model).content == {"a": 1}
+    assert output_of([model]).content == '[{"a": 1}]'
+
+
+def whole(content: Any) -> list[FileRef]:
+    return [part for part in content if isinstance(part, FileRef)]
+
+
+def test_long_text_is_cut_in_the_middle_and_kept_whole() -> None:
+    text = "".join(f"line {number}\n" for number in range(1_000))
+    content = limited(text, 300, "c1")
+    assert isinstance(content, tuple)
+    shown = content[0]
+    assert isinstance(shown, Text)
+    assert shown.text.startswith("line 0\n")
+    assert shown.text.endswith("line 999\n")
+    assert f"{len(text) - 300} of {len(text)} characters left out" in shown.text
+    [kept] = whole(content)
+    assert kept == FileRef(
+        "c1.txt", data=text.encode(), mime_type="text/plain", size=len(text), metadata={WHOLE_OUTPUT: True}
+    )
+
+
+def test_what_fits_is_left_as_it_is() -> None:
+    for content in ("x" * 300, {"a": "b"}, (Text("x" * 300), Image("image/png", data=PNG))):
+        assert limited(content, 300, "c1") == content  # type: ignore[arg-type]
+
+
+def test_a_long_object_is_shown_as_cut_json_and_kept_as_json() -> None:
+    value = {"items": list(range(1_000))}
+    content = limited(value, 100, "c1")
+    [kept] = whole(content)
+    assert kept.mime_type == "application/json"
+    assert msgspec.json.decode(kept.data or b"") == value
+
+
+def test_the_texts_of_parts_share_one_limit_and_pictures_stay() -> None:
+    picture = Image("image/png", data=PNG)
+    content = limited((Text("X" * 80), picture, Text("Y" * 80), Text("Z" * 80)), 100, "c1")
+    assert isinstance(content, tuple)
+    shown = [part.text for part in content if isinstance(part, Text)]
+    assert shown[0] == "X" * 80
+    assert picture in content
+    assert sum(text.count(letter) for text, letter in zip(shown, "XYZ", strict=True)) == 100
+    assert [part.data for part in whole(content)] == [b"Y" * 80, b"Z" * 80]
+
+
+async def test_the_limit_is_the_tools_own() -> None:
+    async def execute(values: dict[str, Any], ctx: ToolContext) -> str:
+        return "x" * 1_000
+
+    big = ToolDefinition(name="big", description="", parameter_schema={}, execute=execute, max_output_chars=100)
+    result = await Bench(big).one("big")
+    assert [part.size for part in whole(result.content)] == [1_000]
+    roomy = ToolDefinition(name="big", description="", parameter_schema={}, execute=execute)
+    assert (await Bench(roomy).one("big")).content == "x" * 1_000
