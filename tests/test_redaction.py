@@ -101,6 +101,9 @@ def test_a_redacted_message_keeps_its_calls_and_what_it_cost() -> None:
     shown = redacted(assistant(call, meta=Meta(usage=Usage(1, 2), cost_usd=0.5)))
     assert shown == assistant(ToolCall("c1", "search", {}), meta=Meta(usage=Usage(1, 2), cost_usd=0.5))
     assert redacted(user(SECRET)) == user("[redacted]")
+    hidden = assistant(Thinking(SECRET, ignored=True), meta=Meta(is_api_error_message=True, system=SECRET))
+    kept = assistant(Thinking("[redacted]", ignored=True), meta=Meta(is_api_error_message=True))
+    assert redacted(hidden) == kept  # what models must not see they do not see now either
 
 
 def test_unknown_keys_of_a_redacted_entry_are_not_shown() -> None:

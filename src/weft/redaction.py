@@ -90,7 +90,7 @@ def _without_content(part: Part) -> Part:
         case Text():
             return Text(REDACTED, id=part.id, ignored=part.ignored)
         case Thinking():
-            return Thinking(REDACTED, id=part.id)
+            return Thinking(REDACTED, id=part.id, ignored=part.ignored)
         case ToolCall():
             return ToolCall(part.tool_call_id, part.tool_name, {}, id=part.id, executed_by=part.executed_by)
         case ToolResult():
@@ -115,6 +115,7 @@ def _kept(meta: Meta | None) -> Meta | None:
         completed_at=meta.completed_at,
         finish_reason=meta.finish_reason,
         aborted=meta.aborted,
+        is_api_error_message=meta.is_api_error_message,
         model_call_index=meta.model_call_index,
         attempt=meta.attempt,
     )

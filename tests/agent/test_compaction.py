@@ -33,6 +33,8 @@ async def test_an_overflow_is_compacted_once_and_asked_again() -> None:
     events = await collected(agent.stream("Which day was it?", session=SESSION))
     assert events[-1].result.output == "Tuesday."
     (compacted,) = [event for event in events if isinstance(event, Compacted)]
+    assert compacted.tokens_after is not None
+    assert compacted.tokens_before is not None
     assert compacted.tokens_after < compacted.tokens_before
     summary = next(fact for fact in await facts(store) if isinstance(fact, CompactionSummary))
     assert summary.summary == "They told stories."
@@ -73,7 +75,7 @@ async def test_a_users_function_can_write_the_summary() -> None:
         told.append(len(messages))
         return "Stories."
 
-    agent, store, model = make([story(300), story(600), OVERFLOW, "Tuesday."], config=SMALL, summarise=summarise)
+    agent, _, model = make([story(300), story(600), OVERFLOW, "Tuesday."], config=SMALL, summarise=summarise)
     for prompt in ("One", "Two", "Three"):
         result = await agent.run(prompt, session=SESSION)
     assert result.output == "Tuesday."

@@ -25,7 +25,7 @@ async def test_the_runtime_is_told_once_and_its_tools_work(tmp_path: Path) -> No
 
 
 async def test_writing_waits_for_a_human_unless_the_policy_says_otherwise(tmp_path: Path) -> None:
-    write = assistant(ToolCall("c1", "write_file", {"path": "b.txt", "content": "x"}))
+    write = assistant(ToolCall("c1", "write_file", {"path": "b.txt", "text": "x"}))
     agent, store, _ = make([write, "Written."], *file_tools(), runtime=LocalRuntime(tmp_path))
     assert (await agent.run("Write", session=SESSION)).status is AgentStatus.AWAITING_HUMAN
     assert not (tmp_path / "b.txt").exists()

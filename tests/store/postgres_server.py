@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
@@ -21,13 +21,34 @@ PREFIX = f"weft_test_{os.getpid()}_"  # two runs at once must not drop each othe
 def address(name: str, query: str = "&synchronous_commit=off") -> str:
     """The address of a store of this name, for this run only; without a server the test is skipped.
 
-    Commits do not wait for the disk, which most tests have no use for; those that pull plugs have a server of their own.
+    Commits do not wait for the disk, which most tests have no use for; those that pull plugs have their own server. To
+    make a schema takes long, so one whose name is a folder that is gone is emptied and used again.
     """
     fault = _fault()
     if fault is not None:
         pytest.skip(f"no PostgreSQL server at {SERVER} ({fault}); WEFT_TEST_POSTGRES names one")
-    schema = PREFIX + sha256(name.encode()).hexdigest()[:16]
+    if name not in _schemas:
+        gone = next((used for used in _schemas if Path(used).is_absolute() and not Path(used).exists()), None)
+        schema = f"{PREFIX}{len(_schemas)}" if gone is None else _schemas.pop(gone)
+        if gone is not None:
+            _run(lambda: _empty(schema))
+        _schemas[name] = schema
+    schema = _schemas[name]
     return f"{SERVER}{'&' if '?' in SERVER else '?'}schema={schema}{query}"
+
+
+_schemas: dict[str, str] = {}  # by name
+
+
+async def _empty(schema: str) -> None:
+    connection = await asyncpg.connect(SERVER, timeout=5, server_settings={"synchronous_commit": "off"})
+    try:
+        tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", schema)
+        names = [record["tablename"] for record in tables if record["tablename"] != "schema_version"]
+        deletes = "".join(f"DELETE FROM {schema}.{name};" for name in names)
+        await connection.execute(f"SET session_replication_role = replica; {deletes}")  # past the triggers
+    finally:
+        await connection.close()
 
 
 def schema_of(url: str) -> str:

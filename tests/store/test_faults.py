@@ -121,7 +121,7 @@ async def test_a_line_that_does_not_reach_the_disk_is_taken_back(
     real_write, real_fsync = os.write, os.fsync
     failing = {"write": 2, "fsync": 1}
 
-    def write(descriptor: int, data: bytes) -> int:
+    def write(descriptor: int, data: memoryview) -> int:
         failing["write"] -= 1
         if call == "write" and failing["write"] == 0:
             raise OSError(errno.ENOSPC, "no room")

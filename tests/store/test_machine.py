@@ -44,7 +44,7 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.folder = Path(tempfile.mkdtemp())
+        self.folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
         self.edge = counting_edge()
         self.open: Open = opener(self.kind, self.folder, self.edge)
         self.store: SessionStore = self.run(self.opened())

@@ -26,8 +26,12 @@ from weft.store.purge import purge
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return address(str(tmp_path))
+def url(request: pytest.FixtureRequest, fast_path: Path, tmp_path: Path) -> str:
+    """A store's address. Who damages the schema itself has one that nobody gets afterwards."""
+    return address(str(tmp_path if getattr(request, "param", None) == "own" else fast_path))
+
+
+own_schema = pytest.mark.parametrize("url", ["own"], indirect=True)
 
 
 @pytest.fixture
@@ -116,6 +120,7 @@ async def test_nothing_of_a_purged_session_stays_in_any_table(store: PostgresSto
     assert sorted(await places("okapi")) == ["entries", "words"]
 
 
+@own_schema
 async def test_a_lost_or_changed_body_and_a_wrong_tail_are_found(store: PostgresStore, database: Any) -> None:
     await store.create_session("s")
     await add(store, "s", user(Image("image/png", data=b"x" * 100_000)), user("y" * 100_000))
@@ -259,6 +264,7 @@ async def test_a_missing_database_is_one_clear_error(url: str) -> None:
         await PostgresStore.open(SERVER.rpartition("/")[0] + "/weft_no_such_database")
 
 
+@own_schema
 async def test_a_newer_store_and_a_foreign_schema_are_refused(url: str, database: Any) -> None:
     await (await PostgresStore.open(url)).close()
     await database.execute("INSERT INTO schema_version VALUES (99, now())")
@@ -270,6 +276,7 @@ async def test_a_newer_store_and_a_foreign_schema_are_refused(url: str, database
         await PostgresStore.open(url)
 
 
+@own_schema
 async def test_ten_stores_may_open_a_new_schema_at_once(url: str, database: Any) -> None:
     stores = await asyncio.gather(*(PostgresStore.open(url) for _ in range(10)))
     await stores[3].create_session("s")
@@ -278,6 +285,7 @@ async def test_ten_stores_may_open_a_new_schema_at_once(url: str, database: Any)
     assert await database.fetchval("SELECT count(*) FROM schema_version") == len(MIGRATIONS)
 
 
+@own_schema
 async def test_a_store_of_every_version_becomes_current(url: str, database: Any) -> None:
     """With a step more than there is today: what was stored stays, a failing step leaves nothing."""
     link = Link(url)

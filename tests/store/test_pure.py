@@ -8,8 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.session import SESSION
+from weft import wire
 from weft.entries import branch, heads
+from weft.messages import Message, assistant, tool_message, user
+from weft.parts import Text, ToolCall, ToolResult
 from weft.store import blobs, search, tree
+from weft.store.facts import results_in, results_of
 from weft.store.file_locks import network_kind
 from weft.store.stored import Entries
 
@@ -113,6 +117,20 @@ def test_entries_are_a_sequence_like_any_other() -> None:
         entries[0]
     with pytest.raises(TypeError):
         hash(entries)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        tool_message(ToolResult("a", "x"), ToolResult("b", (Text("y"),))),
+        assistant(ToolCall("c", "t", {"result": 5}), "and"),
+        assistant(ToolCall("d", "t", {}, executed_by="provider", result=ToolResult("d", {"result": {}}))),
+        user(Text('"tool_result"', extra={"result": "text"})),
+        user("plain"),
+    ],
+)
+def test_results_are_found_without_reading_the_whole_message(message: Message) -> None:
+    assert results_in(wire.encode(message)) == results_of(message)
 
 
 MOUNTS = """\

@@ -43,6 +43,7 @@ async def weather(city: str, days: int = 1) -> str:
 def plan(
     trip: Trip,
     ctx: ToolContext,
+    *,
     mode: Literal["car", "train"] = "train",
     budget: Optional[float] = None,  # noqa: UP045 - the older spelling is meant
     tags: dict[str, list[int]] = {},  # noqa: B006 - a default that is mutable is meant
@@ -256,7 +257,7 @@ def test_pydantic_models_are_parameters_where_pydantic_is_installed() -> None:
 
     class Route(pydantic.BaseModel):  # type: ignore[misc, name-defined]
         name: str
-        legs: list[Leg] = []
+        legs: list[Leg] = pydantic.Field(default_factory=list)
 
     def f(route: Any, other: Any = None) -> str:
         return str(route.name)

@@ -66,8 +66,8 @@ class Deaf:
 
 @pytest.mark.parametrize("declared", [True, False])
 async def test_003_7_1_8_a_tool_that_runs_too_long_times_out(declared: bool) -> None:
-    options = {"timeout_ms": 20} if declared else {}
-    bench = Bench(tool(name="slow", **options)(sleep.function), timeout_ms=60_000 if declared else 20)
+    slow = tool(name="slow", timeout_ms=20 if declared else None)(sleep.function)
+    bench = Bench(slow, timeout_ms=60_000 if declared else 20)
     result = await bench.one("slow")
     assert result.error_code is ErrorCode.TOOL_TIMEOUT
     assert result.content == "timed out after 20 ms"
@@ -200,9 +200,8 @@ async def test_a_hook_that_hangs_does_not_hold_up_an_abort() -> None:
     async def hang(*_: Any) -> Any:
         await asyncio.sleep(30)
 
-    for options in ({"before": hang}, {"after": hang}):
+    for bench in (Bench(add, before=hang), Bench(add, after=hang)):
         abort = asyncio.Event()
-        bench = Bench(add, **options)
         running = asyncio.create_task(bench.run(call("add", a=1, b=1), abort=abort))
         await asyncio.sleep(0.01)
         abort.set()

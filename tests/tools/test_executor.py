@@ -30,6 +30,7 @@ def thread_name() -> str:
 
 
 async def test_a_call_is_started_run_and_answered() -> None:
+    """000-7.3"""
     bench = Bench(add)
     result = await bench.one("add", a=1, b=2)
     assert result.content == "3"

@@ -90,14 +90,15 @@ class Agent:
         Raises `WeftError` with the code ``invalid_config`` for what cannot work.
         """
         self._owned: list[Model] = []
+        self._provider_raw = config.observability.provider_raw
         self._edge = edge or Edge()
         self._store_at = store
         self._store: SessionStore | None = None
         self._memory: MemoryStore | None = None
         self._views: OrderedDict[tuple[int, str], SessionView] = OrderedDict()
         self._setup = Setup(
-            model=self._connect(model if model is not None else _configured(config)),
-            fallback_models=tuple(map(self._connect, fallback_models)),
+            model=self._connect(_configured(config) if model is None else model, **_settings(config)),
+            fallback_models=tuple(self._connect(one) for one in fallback_models),
             registry=_registry(tools, config),
             instructions=instructions,
             context=ContextManager(config.context),
@@ -183,6 +184,12 @@ class Agent:
         had not been started run now. Raises as `run` does.
         """
         return await self.resume_stream(session, model=model, takeover=takeover).complete()
+
+    async def abort(self, session: str, *, reason: str = "user") -> RunResult:
+        """End the run that a crash or a pause has left: its open calls get results, and nothing more runs."""
+        run = self.resume_stream(session)
+        run.abort(reason)
+        return await run.complete()
 
     async def _begin(
         self,
@@ -286,10 +293,10 @@ class Agent:
             self._store = await open_store(at, edge=self._edge) if is_place else at  # type: ignore[arg-type,assignment]
         return self._store  # type: ignore[return-value]
 
-    def _connect(self, model: str | Model) -> Model:
+    def _connect(self, model: str | Model, **settings: Any) -> Model:
         if not isinstance(model, str):
             return model
-        made = connect(model, edge=self._edge)
+        made = connect(model, edge=self._edge, provider_raw=self._provider_raw, **settings)
         self._owned.append(made)
         return made
 
@@ -314,6 +321,15 @@ def _configured(config: AgentConfig) -> str:
     if config.model is None:
         raise PartValidationError("an agent needs a model", path="$.model", code=ErrorCode.INVALID_CONFIG)
     return config.model.model_id
+
+
+def _settings(config: AgentConfig) -> dict[str, Any]:
+    """How the default model is asked. A model that was made elsewhere has its own settings."""
+    if config.model is None:
+        return {}
+    given = {name: getattr(config.model, name) for name in config.model.__struct_fields__}
+    own = given.pop("extra") or {}
+    return {**{name: value for name, value in given.items() if value is not None and name != "model_id"}, **own}
 
 
 def _registry(tools: Iterable[ToolDefinition | Callable[..., Any]], config: AgentConfig) -> ToolRegistry:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from weft.agent.events import DeltaReceived, ModelSwitched, Retrying
 from weft.agent.hooks import ModelRequest
+from weft.agent.repeats import without_repeats
 from weft.agent.setup import ref_of
 from weft.agent.summary import compact
 from weft.agent.work import RunFailed, Work
@@ -166,6 +167,8 @@ class Answering:
         stream: AsyncIterator[MessageDelta] = source or model.stream(
             request.messages, request.tools, request.system_prompt, request_metadata=metadata, **request.params
         )
+        if not isinstance(stream, GuardedStream):
+            stream = without_repeats(stream)
         return guarded(stream, work.run_id, edge=work.setup.edge)
 
     def _tell_switch(self, switch: _Switch, report: LossReport) -> None:

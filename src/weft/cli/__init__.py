@@ -23,6 +23,7 @@ EXTRA_OF = {
     "google.auth": "vertex",
     "apsw": "sqlite",
     "asyncpg": "postgres",
+    "xllamacpp": "local",
 }
 
 

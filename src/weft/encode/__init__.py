@@ -58,7 +58,7 @@ def encode(
     """
     module = _module(format)
     provider = provider or format
-    repaired = repair(messages, rules or _rules(format, provider))
+    repaired = repair(messages, rules or _rules(format, provider, config.model_id))
     losses = Losses(provider)
     for note in repaired.notes:
         if note.action == "dropped":
@@ -77,9 +77,12 @@ def read_request(format: str, body: dict[str, Any], *, provider: str | None = No
     return _module(format).read_request(body, provider=provider or format, model_id=model_id)
 
 
-def _rules(format: str, provider: str) -> HistoryRules:
-    # Chat Completions is spoken by many, and some of them are stricter than OpenAI.
-    return accent_of(provider).rules if format == "openai-chat" else RULES[format]
+def _rules(format: str, provider: str, model_id: str) -> HistoryRules:
+    if format == "openai-chat":  # it is spoken by many, and some of them are stricter than OpenAI
+        return accent_of(provider).rules
+    if format == "bedrock-invoke":  # the models behind it speak different languages
+        return import_module(FORMATS[format]).rules_for(model_id)  # type: ignore[no-any-return]
+    return RULES[format]
 
 
 def _module(format: str) -> _Format:

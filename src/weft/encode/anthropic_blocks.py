@@ -99,7 +99,8 @@ class Blocks:
             return [{"type": "redacted_thinking", "data": data["data"]}]
         if "signature" in data:
             return [{"type": "thinking", "thinking": part.text, "signature": data["signature"], **_fields(data)}]
-        self._losses.add(where, "thinking", "it has no signature")
+        if part.text:
+            self._losses.add(where, "thinking", "it has no signature")
         return []
 
     # -- tools

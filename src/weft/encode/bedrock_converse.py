@@ -13,6 +13,7 @@ The model and the wish to stream stand in the URL, not in the body. What Convers
 from typing import Any
 
 from weft.config import ModelConfig, SpecificTool, ToolSpec
+from weft.encode.anthropic_models import Turn, began_without_thinking
 from weft.encode.body_values import json_text, with_extra
 from weft.encode.converse_models import add_cache_points, sampling, takes_schema, thinking_fields
 from weft.encode.converse_parts import BlockWriter
@@ -34,7 +35,7 @@ def encode(request: Request, losses: Losses) -> dict[str, Any]:
         body["system"] = system
     tools = _tool_config(request, losses)
     is_forced = "toolChoice" in tools and "auto" not in tools["toolChoice"]
-    fields = thinking_fields(config, is_forced, losses)
+    fields = thinking_fields(config, is_forced, began_without_thinking(_outline(messages)), losses)
     settings: dict[str, Any] = sampling(config, fields, losses)
     if config.max_tokens is not None:
         settings["maxTokens"] = config.max_tokens
@@ -75,6 +76,8 @@ def _conversation(request: Request, losses: Losses) -> tuple[list[dict[str, Any]
         role = "assistant" if message.role == "assistant" else "user"
         if message.role == "system":
             role, blocks = _system_turn(message, blocks, f"messages[{index}]", losses)
+        if role == "assistant":
+            _drop_last_thoughts(blocks, f"messages[{index}]", losses)
         if messages and messages[-1]["role"] == role:
             messages[-1]["content"] += blocks
         elif blocks:
@@ -82,6 +85,14 @@ def _conversation(request: Request, losses: Losses) -> tuple[list[dict[str, Any]
     for message_said in messages:
         _add_text_to_documents(message_said["content"])
     return system, messages
+
+
+def _drop_last_thoughts(blocks: list[dict[str, Any]], where: str, losses: Losses) -> None:
+    """Reasoning leads to something, or it is refused; what it led to may have been left out."""
+    if blocks and "reasoningContent" in blocks[-1]:
+        losses.add(where, "thinking", "what it led to is left out")
+    while blocks and "reasoningContent" in blocks[-1]:
+        blocks.pop()
 
 
 def _system_turn(
@@ -94,6 +105,14 @@ def _system_turn(
     losses.add(where, "the system role", "few models take a system message here; the user says it")
     texts = [block["text"] for block in blocks if "text" in block]
     return "user", [{"text": "<system>\n" + "\n".join(texts) + "\n</system>"}] if texts else []
+
+
+def _outline(messages: list[dict[str, Any]]) -> list[Turn]:
+    kinds = [[next(iter(block)) for block in message["content"]] for message in messages]
+    return [
+        Turn(message["role"] == "assistant", "toolResult" in kind, kind[0] == "reasoningContent")
+        for message, kind in zip(messages, kinds, strict=True)
+    ]
 
 
 def _add_text_to_documents(content: list[dict[str, Any]]) -> None:

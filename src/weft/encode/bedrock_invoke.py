@@ -5,7 +5,7 @@ the body of Converse with a `schemaVersion`, Titan a prompt of plain text, and g
 Completions. For all other models Converse is the way: there is no body to make for them here.
 """
 
-from typing import Any
+from typing import Any, assert_never
 
 from msgspec.structs import replace
 
@@ -13,12 +13,14 @@ from weft.config import ModelConfig
 from weft.encode import anthropic_messages, bedrock_converse, openai_chat
 from weft.encode.body_values import number_at, object_at, text_at, texts_at, with_extra
 from weft.encode.converse_models import family_of
+from weft.encode.media import named
 from weft.encode.request import Losses, Request
 from weft.errors import ErrorCode, PartValidationError
+from weft.history_rules import RULES, HistoryRules
 from weft.messages import Message, user
-from weft.parts import Text, Thinking
+from weft.parts import FileRef, Image, Text, Thinking, ToolCall, ToolResult
 
-__all__ = ["encode", "read_request"]
+__all__ = ["encode", "read_request", "rules_for"]
 
 Json = dict[str, Any]
 
@@ -54,6 +56,13 @@ def encode(request: Request, losses: Losses) -> Json:
         path="$.config.modelId",
         code=ErrorCode.INVALID_CONFIG,
     )
+
+
+def rules_for(model_id: str) -> HistoryRules:
+    """What the model's language demands of a history."""
+    if family_of(model_id) in _CHAT_FAMILIES:
+        return RULES["openai-chat"]
+    return RULES["bedrock-converse" if "nova" in model_id else "bedrock-invoke"]
 
 
 def _with_default(request: Request, key: str, value: str) -> Request:
@@ -103,10 +112,25 @@ def _prompt(messages: tuple[Message, ...], losses: Losses) -> str:
 
 
 def _words(message: Message, index: int, losses: Losses) -> str:
+    words = []
     for number, part in enumerate(message.parts):
-        if not isinstance(part, Text | Thinking):
-            losses.add(f"messages[{index}].parts[{number}]", f"a {part.kind}", "Titan takes text only")
-    return "".join(part.text for part in message.parts if isinstance(part, Text) and not part.ignored)
+        where = f"messages[{index}].parts[{number}]"
+        match part:
+            case Text() | Thinking() if part.ignored:
+                pass
+            case Text():
+                losses.continuation(where, part.continuation)
+                words.append(part.text)
+            case Thinking():
+                if losses.thinking(where, part) is not None:
+                    losses.add(where, "thinking", "Titan takes text only")
+            case Image() | FileRef():
+                words.append(named(part, where, "Titan takes text only", losses))
+            case ToolCall() | ToolResult():
+                losses.add(where, f"a {part.kind}", "Titan takes text only")
+            case _:
+                assert_never(part)
+    return "".join(words)
 
 
 def _read_titan(body: Json, provider: str, model_id: str) -> Request:

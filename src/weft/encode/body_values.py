@@ -1,4 +1,6 @@
-"""What bodies are made of: JSON as text, extra settings, and for readers values that are checked where they stand."""
+"""What bodies of several formats are made of: JSON as text, extra settings, tools as functions, keys of messages that we
+have no word for; and for readers values that are checked where they stand.
+"""
 
 import binascii
 from base64 import b64decode
@@ -6,10 +8,32 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from weft.config import ToolSpec
+from weft.encode.request import Losses
 from weft.errors import MissingRequiredField, PartValidationError
+from weft.messages import Message
+from weft.parts import Continuation, Part
 
-__all__ = ["bytes_at", "json_text", "list_at", "number_at", "object_at", "text_at", "texts_at", "with_extra"]
+__all__ = [
+    "NO_OUTPUT",
+    "bytes_at",
+    "carrying",
+    "function_tool",
+    "json_text",
+    "list_at",
+    "number_at",
+    "object_at",
+    "own_fields",
+    "read_function_tool",
+    "read_message",
+    "text_at",
+    "texts_at",
+    "with_extra",
+]
+
+NO_OUTPUT = "(no output)"  # the result of a tool that gave none, where empty text is refused
 
 
 def json_text(value: Any) -> str:
@@ -23,6 +47,60 @@ def with_extra(body: dict[str, Any], extra: Mapping[str, Any] | None) -> dict[st
         ours = body.get(key)
         body[key] = {**ours, **value} if isinstance(ours, dict) and isinstance(value, dict) else value
     return body
+
+
+# -- tools
+
+
+def function_tool(spec: ToolSpec, format: str) -> dict[str, Any]:
+    """A tool in the form that OpenAI's chat API began and others took over; `extra` may add to it by the format's name."""
+    function: dict[str, Any] = {"name": spec.name, "description": spec.description, "parameters": spec.parameter_schema}
+    if spec.description is None:
+        del function["description"]
+    return {"type": "function", "function": {**function, **(spec.extra or {}).get(format, {})}}
+
+
+def read_function_tool(tool: dict[str, Any], path: str, format: str, strict: bool | None = None) -> ToolSpec:
+    """The inverse of `function_tool`."""
+    function = dict(object_at(tool.get("function"), f"{path}.function"))
+    return ToolSpec(
+        text_at(function.pop("name", None), f"{path}.function.name"),
+        object_at(function.pop("parameters", {}), f"{path}.function.parameters"),
+        description=function.pop("description", None),
+        strict=strict,
+        extra={format: function} if function else None,
+    )
+
+
+# -- keys of a message that we have no word for: they travel in the continuation data of its first part
+
+
+def own_fields(message: Message, losses: Losses) -> dict[str, Any]:
+    """Keys of a message that only its provider knows, if that is the one who is asked."""
+    carried = message.parts[0].continuation if message.parts else None
+    if carried is None or carried.provider != losses.provider:
+        return {}
+    fields: dict[str, Any] = carried.data.get("fields", {})
+    return fields
+
+
+def read_message(role: str, parts: tuple[Part, ...], fields: dict[str, Any], origin: Continuation, path: str) -> Message:
+    """A message of these parts, the first of which carries the fields; `origin` names the provider and the model."""
+    if fields:
+        parts = (carrying(parts[0], origin, {"fields": fields}), *parts[1:])
+    try:
+        return Message(role, parts)  # type: ignore[arg-type]  # it checks the role itself
+    except PartValidationError as error:
+        raise error.under(path[1:]) from None
+
+
+def carrying(part: Part, origin: Continuation, data: dict[str, Any]) -> Part:
+    """The part with more continuation data."""
+    known = {} if part.continuation is None else part.continuation.data
+    return replace(part, continuation=replace(origin, data={**known, **data}))
+
+
+# -- values that are checked where they stand
 
 
 def object_at(value: Any, path: str) -> dict[str, Any]:

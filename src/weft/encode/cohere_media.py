@@ -5,18 +5,22 @@ from base64 import b64encode
 from typing import Any
 
 from weft.encode.body_values import bytes_at, object_at, text_at
+from weft.encode.media import media_type
 from weft.parts import FileRef, Image
 
 __all__ = ["image_block", "read_image"]
 
+_TAKEN = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))  # docs.cohere.com/docs/image-inputs
 _DATA = re.compile(r"data:([\w/+.-]+);base64,", re.ASCII)
 
 
 def image_block(part: Image | FileRef) -> dict[str, Any] | None:
-    """The block of a picture; None for any other file."""
-    if not (part.mime_type or "").startswith("image/"):
-        return None
-    url = part.url if part.data is None else f"data:{part.mime_type};base64,{b64encode(part.data).decode()}"
+    """The block of a picture; None for any other file, and for a picture that Cohere cannot read or reach."""
+    kind = media_type(part)
+    if part.data:
+        url = f"data:{kind};base64,{b64encode(part.data).decode()}" if kind in _TAKEN else None
+    else:
+        url = part.url if kind.startswith("image/") and (part.url or "").startswith(("https://", "http://")) else None
     return None if url is None else {"type": "image_url", "image_url": {"url": url}}
 
 

@@ -7,13 +7,20 @@ an answer, blocks of unknown type, and unknown keys of a message (on its first p
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
-from weft.config import ModelConfig, ThinkingConfig, ToolSpec
-from weft.encode.body_values import list_at, number_at, object_at, text_at, texts_at
+from weft.config import ModelConfig, ThinkingConfig
+from weft.encode.body_values import (
+    carrying,
+    list_at,
+    number_at,
+    object_at,
+    read_function_tool,
+    read_message,
+    text_at,
+    texts_at,
+)
 from weft.encode.cohere_media import read_image
 from weft.encode.request import Request
-from weft.errors import PartValidationError
 from weft.messages import Message
 from weft.parts import ContentPart, Continuation, FileRef, Part, Text, Thinking, ToolCall, ToolResult
 
@@ -42,7 +49,7 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
     )
     is_strict = rest.pop("strict_tools", None)
     tools = tuple(
-        _tool(object_at(tool, f"$.tools[{index}]"), f"$.tools[{index}]", is_strict)
+        read_function_tool(object_at(tool, f"$.tools[{index}]"), f"$.tools[{index}]", FORMAT, is_strict)
         for index, tool in enumerate(list_at(rest.pop("tools", None) or [], "$.tools"))
     )
     settings = _settings(rest)
@@ -74,21 +81,10 @@ def _settings(rest: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _tool(tool: dict[str, Any], path: str, is_strict: bool | None) -> ToolSpec:
-    function = dict(object_at(tool.get("function"), f"{path}.function"))
-    return ToolSpec(
-        text_at(function.pop("name", None), f"{path}.function.name"),
-        object_at(function.pop("parameters", {}), f"{path}.function.parameters"),
-        description=function.pop("description", None),
-        strict=is_strict,
-        extra={FORMAT: function} if function else None,
-    )
-
-
 class _Reader:
     def __init__(self, provider: str, model: str) -> None:
-        self.provider = provider
         self.model = model
+        self._origin = Continuation(provider, model, {})
 
     def message(self, said: dict[str, Any], path: str) -> Message:
         role = text_at(said.get("role"), f"{path}.role")
@@ -100,16 +96,10 @@ class _Reader:
         else:
             parts = self._content(said, path) or (Text(""),)
         fields = {key: value for key, value in said.items() if key not in _MESSAGE_KEYS}
-        if fields:
-            parts = (self._carrying(parts[0], {"fields": fields}), *parts[1:])
-        try:
-            return Message(role, parts)  # type: ignore[arg-type]  # it checks the role itself
-        except PartValidationError as error:
-            raise error.under(path[1:]) from None
+        return read_message(role, parts, fields, self._origin, path)
 
     def _carrying(self, part: Part, data: dict[str, Any]) -> Part:
-        known = {} if part.continuation is None else part.continuation.data
-        return replace(part, continuation=Continuation(self.provider, self.model, {**known, **data}))
+        return carrying(part, self._origin, data)
 
     def _content(self, said: dict[str, Any], path: str) -> tuple[Part, ...]:
         content = said.get("content")

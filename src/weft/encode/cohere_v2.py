@@ -7,6 +7,7 @@ What Cohere demands, and what follows:
   tools, and there is no way to name a tool that must be called, except to offer that tool alone.
 - Results hold text only; images in them follow in a user message.
 - A JSON schema for the answer cannot be combined with tools.
+- "system turn must be the first in the list": a later system message is said as the user.
 
 Thinking goes back where it came from Cohere itself: as content, or as the tool plan.
 """
@@ -14,9 +15,10 @@ Thinking goes back where it came from Cohere itself: as content, or as the tool 
 from typing import Any, assert_never
 
 from weft.config import SpecificTool, ThinkingConfig, ToolSpec
-from weft.encode.body_values import json_text, with_extra
+from weft.encode.body_values import NO_OUTPUT, function_tool, json_text, own_fields, with_extra
 from weft.encode.cohere_media import image_block
 from weft.encode.cohere_read import CHOICES, FORMAT, SETTINGS, read_request
+from weft.encode.media import named
 from weft.encode.request import Losses, Request
 from weft.messages import Message
 from weft.parts import FileRef, Image, Part, Text, Thinking, ToolCall
@@ -29,7 +31,7 @@ def encode(request: Request, losses: Losses) -> dict[str, Any]:
     config = request.config
     messages: list[dict[str, Any]] = []
     for index, message in enumerate(request.messages):
-        messages += _messages(message, f"messages[{index}]", losses)
+        messages += _messages(message, f"messages[{index}]", losses, is_first=all(_is_system(one) for one in messages))
     body: dict[str, Any] = {"model": config.model_id, "messages": messages, "stream": True}
     body |= _tools(request, losses)
     for field, name in SETTINGS.items():
@@ -77,36 +79,32 @@ def _tool(spec: ToolSpec, losses: Losses) -> dict[str, Any] | None:
     if spec.native is not None:
         losses.add(f"tools.{spec.name}", "a tool that the provider executes", "Cohere has none")
         return None
-    function: dict[str, Any] = {"name": spec.name, "description": spec.description, "parameters": spec.parameter_schema}
-    if spec.description is None:
-        del function["description"]
-    return {"type": "function", "function": {**function, **(spec.extra or {}).get(FORMAT, {})}}
+    return function_tool(spec, FORMAT)
 
 
 # -- messages
 
 
-def _messages(message: Message, where: str, losses: Losses) -> list[dict[str, Any]]:
+def _is_system(said: dict[str, Any]) -> bool:
+    return bool(said["role"] == "system")
+
+
+def _messages(message: Message, where: str, losses: Losses, *, is_first: bool) -> list[dict[str, Any]]:
     match message.role:
         case "tool":
             return _results(message, where, losses)
         case "assistant":
             said = _answer(message, where, losses)
-            return [{"role": "assistant", **said, **_own_fields(message, losses)}] if said else []
+            return [{"role": "assistant", **said, **own_fields(message, losses)}] if said else []
         case "system" | "user":
-            blocks = _blocks(message.parts, where, losses)
-            return [{"role": message.role, "content": _shortest(blocks), **_own_fields(message, losses)}]
+            role: str = message.role
+            if role == "system" and not is_first:
+                losses.add(where, "the system role", "Cohere takes system messages only at the start")
+                role = "user"
+            content = _shortest(_blocks(message.parts, where, losses))
+            return [{"role": role, "content": content, **own_fields(message, losses)}]
         case _:
             assert_never(message.role)
-
-
-def _own_fields(message: Message, losses: Losses) -> dict[str, Any]:
-    """Keys of a message that only Cohere knows; a reader put them on the message's first part."""
-    carried = message.parts[0].continuation if message.parts else None
-    if carried is None or carried.provider != losses.provider:
-        return {}
-    fields: dict[str, Any] = carried.data.get("fields", {})
-    return fields
 
 
 def _shortest(blocks: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
@@ -123,15 +121,18 @@ def _blocks(parts: tuple[Part, ...], where: str, losses: Losses) -> list[dict[st
     blocks: list[dict[str, Any]] = []
     for place, part in enumerate(parts):
         spot = f"{where}.parts[{place}]"
-        if isinstance(part, Text) and not part.ignored and part.text:
+        if isinstance(part, Thinking):
+            losses.add(spot, "thinking", "a system message holds text only")
+        elif isinstance(part, Text) and not part.ignored and part.text:
+            losses.continuation(spot, part.continuation)
             blocks.append({"type": "text", "text": part.text})
         elif isinstance(part, Image | FileRef):
             data = losses.continuation(spot, part.continuation)
             block = data.get("block") or image_block(part)
             if block is None:
-                losses.add(spot, part.kind, "Cohere takes images only")
-            else:
-                blocks.append(block)
+                why = "Cohere takes images only, of few types, inline or from the web"
+                block = {"type": "text", "text": named(part, spot, why, losses)}
+            blocks.append(block)
     return blocks
 
 
@@ -144,18 +145,25 @@ def _answer(message: Message, where: str, losses: Losses) -> dict[str, Any]:
     has_calls = any(call.executed_by == "client" for call in message.tool_calls)
     for place, part in enumerate(message.parts):
         spot = f"{where}.parts[{place}]"
-        data = losses.continuation(spot, part.continuation)
-        citations += data.get("citations", [])
         if isinstance(part, ToolCall):
             calls += _call(part, spot, losses)
-        elif isinstance(part, Text | Thinking) and part.text and not part.ignored:
-            origin = data.get("type") if isinstance(part, Thinking) else "tool_plan" if has_calls else "text"
-            if origin == "tool_plan":
-                plan.append(part.text)
-            elif origin in ("text", "thinking"):
-                blocks.append({"type": origin, origin: part.text})
-            else:
-                losses.add(spot, "thinking", "it did not come from Cohere")
+            continue
+        assert isinstance(part, Text | Thinking)  # a message checks what its role may hold
+        if part.ignored:
+            continue
+        data = losses.continuation(spot, part.continuation) if isinstance(part, Text) else losses.thinking(spot, part)
+        if data is None:
+            continue
+        citations += data.get("citations", [])
+        origin = data.get("type", "thinking") if isinstance(part, Thinking) else "tool_plan" if has_calls else "text"
+        if part.text and origin == "tool_plan":
+            plan.append(part.text)
+        elif part.text:
+            blocks.append({"type": origin, origin: part.text})
+    if not calls and not any(block["type"] == "text" for block in blocks):
+        if plan or blocks:
+            losses.add(where, "thinking", "what it led to is left out")
+        return {}
     said = {
         "content": _shortest(blocks) if blocks else None,
         "tool_plan": "".join(plan),
@@ -166,6 +174,7 @@ def _answer(message: Message, where: str, losses: Losses) -> dict[str, Any]:
 
 
 def _call(part: ToolCall, where: str, losses: Losses) -> list[dict[str, Any]]:
+    losses.continuation(where, part.continuation)
     if part.executed_by == "provider":
         losses.add(where, f"the call of {part.tool_name}", "another provider executed it")
         return []
@@ -194,5 +203,7 @@ def _results(message: Message, where: str, losses: Losses) -> list[dict[str, Any
         if result.is_error:
             losses.add(spot, "that the tool failed", "Cohere has no flag for it; the text says so")
         own = losses.continuation(spot, result.continuation).get("fields", {})
+        if not (content.strip() if isinstance(content, str) else content):
+            content = NO_OUTPUT
         results.append({"role": "tool", "tool_call_id": result.tool_call_id, "content": content, **own})
     return [*results, {"role": "user", "content": pictures}] if pictures else results

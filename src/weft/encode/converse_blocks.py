@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from weft.encode.body_values import bytes_at, object_at, text_at
-from weft.encode.request import Losses
+from weft.encode.media import media_type
 from weft.parts import FileRef, Image
 
 __all__ = ["DocumentNames", "media_block", "read_media", "text_block"]
@@ -52,7 +52,6 @@ _MEDIA: dict[str, tuple[str, str]] = {
     "audio/webm": ("audio", "webm"),
 }
 _TYPES = {kind: mime_type for mime_type, kind in reversed(_MEDIA.items())}
-_BY_SUFFIX = {f".{media_format}": mime_type for (_, media_format), mime_type in reversed(_TYPES.items())}
 _REFUSED_IN_NAMES = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")
 
 
@@ -65,7 +64,7 @@ class DocumentNames:
     def name_for(self, path: str) -> str:
         """A name that the provider takes, as near to the file's own as it gets."""
         stem = _REFUSED_IN_NAMES.sub(" ", PurePosixPath(path).stem)
-        wished = " ".join(stem.split())[:190] or "document"
+        wished = " ".join(stem.split())[:190].strip() or "document"
         name, number = wished, 1
         while name in self._taken:
             number += 1
@@ -75,33 +74,29 @@ class DocumentNames:
 
 
 def text_block(text: str, data: dict[str, Any]) -> dict[str, Any] | None:
-    """The block of a text, with its citations if it has any; None for empty text, which is refused."""
+    """The block of a text, with its citations if it has any; None for blank text, which is refused."""
     if "block" in data:
         block: dict[str, Any] = data["block"]
         return block
     if "citations" in data:
         return {"citationsContent": {"content": [{"text": text}], "citations": data["citations"]}}
-    return {"text": text} if text else None
+    return {"text": text} if text.strip() else None
 
 
-def media_block(
-    part: Image | FileRef, data: dict[str, Any], names: DocumentNames, where: str, losses: Losses
-) -> dict[str, Any] | None:
-    """The block of a picture or file, or None with the loss noted."""
+def media_block(part: Image | FileRef, data: dict[str, Any], names: DocumentNames) -> dict[str, Any] | None:
+    """The block of a picture or file; None where Converse has none for its type or takes it from elsewhere only."""
     if "block" in data:
         block: dict[str, Any] = data["block"]
         return block
-    mime_type = part.mime_type or (_BY_SUFFIX.get(PurePosixPath(part.path).suffix) if isinstance(part, FileRef) else "")
-    kind = _MEDIA.get(mime_type or "") or (("document", "txt") if (mime_type or "").startswith("text/") else None)
+    mime_type = media_type(part)
+    kind = _MEDIA.get(mime_type) or (("document", "txt") if mime_type.startswith("text/") else None)
     if kind is None:
-        losses.add(where, part.kind, f"Converse takes no {mime_type or 'file of unknown type'}")
         return None
-    if part.data is not None:
+    if part.data:
         source: dict[str, Any] = {"bytes": b64encode(part.data).decode()}
     elif part.url is not None and part.url.startswith("s3://"):
         source = {"s3Location": {"uri": part.url}}
     else:
-        losses.add(where, part.kind, "Converse takes media inline or from S3")
         return None
     name, media_format = kind
     named = {"name": names.name_for(getattr(part, "path", ""))} if name == "document" else {}

@@ -53,13 +53,16 @@ def sampling(config: ModelConfig, fields: dict[str, Any], losses: Losses) -> dic
 # -- thinking
 
 
-def thinking_fields(config: ModelConfig, is_forced: bool, losses: Losses) -> dict[str, Any]:
-    """The `additionalModelRequestFields` that ask the model's family to think; `is_forced`: it has to call a tool."""
+def thinking_fields(config: ModelConfig, is_forced: bool, is_late: bool, losses: Losses) -> dict[str, Any]:
+    """The `additionalModelRequestFields` that ask the model's family to think.
+
+    `is_forced`: it has to call a tool. `is_late`: it goes on with an answer that began without thinking.
+    """
     thinking, family = config.thinking, family_of(config.model_id)
     if thinking is None:
         return {}
     if family == "anthropic":
-        return _claude_fields(config, is_forced, losses)
+        return _claude_fields(config, is_forced, is_late, losses)
     if thinking.budget_tokens is not None:
         losses.add("config.thinking.budgetTokens", "a budget of tokens for thinking", "only Claude has one")
     level = _EFFORTS.get(thinking.effort or "medium")
@@ -72,13 +75,16 @@ def thinking_fields(config: ModelConfig, is_forced: bool, losses: Losses) -> dic
     return {}
 
 
-def _claude_fields(config: ModelConfig, is_forced: bool, losses: Losses) -> dict[str, Any]:
+def _claude_fields(config: ModelConfig, is_forced: bool, is_late: bool, losses: Losses) -> dict[str, Any]:
     wish = thinking_wish(config.thinking, claude(config.model_id), config.max_tokens or _UNLIMITED)
     thinking = wish.thinking
     if wish.loss:
         losses.add("config.thinking", "how much to think", wish.loss)
     if is_forced and thinking is not None and thinking["type"] != "disabled":
         losses.add("config.thinking", "how much to think", "a tool call is demanded, which excludes thinking")
+        thinking = None
+    if is_late and thinking is not None and thinking["type"] == "enabled":
+        losses.add("config.thinking", "how much to think", "the answer that is going on began without thinking")
         thinking = None
     fields: dict[str, Any] = {} if thinking is None else {"thinking": thinking}
     return fields if wish.effort is None else {**fields, "output_config": {"effort": wish.effort}}
@@ -87,7 +93,7 @@ def _claude_fields(config: ModelConfig, is_forced: bool, losses: Losses) -> dict
 def read_thinking(model_id: str, fields: dict[str, Any]) -> tuple[ThinkingConfig | None, dict[str, Any]]:
     """The thinking that these fields ask for and the fields that are left; None where we would ask otherwise."""
     for wish in _wishes(fields):
-        ours = thinking_fields(ModelConfig(model_id, thinking=wish), False, Losses(""))
+        ours = thinking_fields(ModelConfig(model_id, thinking=wish), False, False, Losses(""))
         if ours and all(fields.get(key) == value for key, value in ours.items()):
             return wish, {key: value for key, value in fields.items() if key not in ours}
     return None, fields

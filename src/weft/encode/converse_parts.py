@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from weft.encode.converse_blocks import DocumentNames, media_block, text_block
 from weft.encode.converse_models import family_of
+from weft.encode.media import named
 from weft.encode.request import Losses
 from weft.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
@@ -28,15 +29,19 @@ class BlockWriter:
 
     def blocks(self, part: Part, where: str) -> list[dict[str, Any]]:
         """The blocks that say this part; none where it cannot be said, with the loss noted."""
-        data = self._losses.continuation(where, part.continuation)
+        if isinstance(part, Text | Thinking) and part.ignored:
+            return []
+        data = self._own_data(part, where)
         blocks: list[dict[str, Any] | None]
         match part:
             case Text():
-                blocks = [None if part.ignored else text_block(part.text, data)]
+                blocks = [text_block(part.text, data)]
             case Thinking():
-                blocks = [None if part.ignored else self._reasoning(part, data, where)]
+                blocks = [self._reasoning(part, data, where)]
             case Image() | FileRef():
-                blocks = [media_block(part, data, self._names, where, self._losses)]
+                block = media_block(part, data, self._names)
+                why = "Converse takes documents and media of few types, inline or from S3"
+                blocks = [{"text": named(part, where, why, self._losses)} if block is None else block]
             case ToolCall():
                 blocks = [*self._call(part, data, where)]
             case ToolResult():
@@ -45,6 +50,11 @@ class BlockWriter:
                 assert_never(part)
         said = [block for block in blocks if block is not None]
         return [*said, {"cachePoint": data["cachePoint"]}] if said and "cachePoint" in data else said
+
+    def _own_data(self, part: Part, where: str) -> dict[str, Any]:
+        if isinstance(part, Thinking):
+            return self._losses.thinking(where, part) or {}
+        return self._losses.continuation(where, part.continuation)
 
     def take_behind_results(self) -> list[dict[str, Any]]:
         """What tools gave back and results may not hold; it follows the results in the same turn."""
@@ -58,13 +68,15 @@ class BlockWriter:
         redacted: str | None = data.get("redactedContent")
         beside: dict[str, Any] | None = data.get("reasoningText")
         if part.continuation is None or (redacted is None and beside is None):
-            self._losses.add(where, "thinking", "it did not come from a model behind Converse")
             return None
         is_sealed = redacted is not None or "signature" in (beside or {})
         origin = part.continuation.model
         is_kin = is_sealed and family_of(origin) == family_of(self._model_id)
         if origin not in ("", self._model_id) and not is_kin:  # "": nobody said which model it was
             self._losses.add(where, "thinking", f"it came from another model, {origin}")
+            return None
+        if not is_sealed and family_of(self._model_id) == "anthropic":
+            self._losses.add(where, "thinking", "it has no signature")
             return None
         if redacted is not None:
             return {"reasoningContent": {"redactedContent": redacted}}
@@ -98,7 +110,7 @@ class BlockWriter:
         blocks: list[dict[str, Any]]
         match part.content:
             case str():
-                blocks = [{"text": part.content}] if part.content else []
+                blocks = [{"text": part.content}] if part.content.strip() else []
             case dict():
                 blocks = [{"json": part.content}]
             case tuple():

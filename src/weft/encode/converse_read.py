@@ -120,8 +120,7 @@ class _Reader:
         return parts
 
     def _carrying(self, part: Part, data: dict[str, Any]) -> Part:
-        known = {} if part.continuation is None else part.continuation.data
-        return replace(part, continuation=Continuation(self.provider, self.model, {**known, **data}))
+        return carrying(part, Continuation(self.provider, self.model, {}), data)
 
     def _exact(self, part: Part, block: dict[str, Any]) -> Part:
         """The part, with the block beside it unless the part alone would be written as that block."""

@@ -18,7 +18,8 @@ from weft.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from weft.encode.body_values import with_extra
 from weft.encode.gemini_generate_read import read_request
 from weft.encode.gemini_thinking import gemini_generation, thinking_budget, thinking_level
-from weft.encode.gemini_values import own_data, split_data_url
+from weft.encode.gemini_values import is_taken, own_data
+from weft.encode.media import media_type, named
 from weft.encode.request import Losses, Request
 from weft.messages import Message
 from weft.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
@@ -127,21 +128,17 @@ class _History:
             data = self.losses.continuation(where, part.continuation)
             beside = _beside(data)
             return {"text": part.text, **beside} if part.text or beside else None
+        if not is_taken(part):
+            return {"text": named(part, where, "Gemini reads no files of this type, or from this place", self.losses)}
         wire = _media(part)
-        if wire is None:
-            self.losses.add(where, "a file", "its content is not part of the message")
-            return None
         data = self.losses.continuation(where, part.continuation)
         return with_extra(wire, {key: data[key] for key in (*wire, *_BESIDE) if key in data})
 
     def _thought(self, where: str, part: Thinking) -> list[dict[str, Any]]:
         if part.ignored:
             return []
-        data = own_data(part, self.losses.provider)
-        if not data:
-            self.losses.add(where, "thinking", "Gemini takes back its own thoughts only")
-            return []
-        return [{"text": part.text, "thought": True, **_beside(data)}]
+        data = self.losses.thinking(where, part)
+        return [] if data is None else [{"text": part.text, "thought": True, **_beside(data)}]
 
     def _call(self, where: str, call: ToolCall, *, is_first: bool) -> dict[str, Any]:
         data = self.losses.continuation(where, call.continuation)
@@ -171,9 +168,9 @@ class _History:
         inside: list[dict[str, Any]] = []
         response: dict[str, Any] = {"name": name} if call_id is None else {"id": call_id, "name": name}
         if isinstance(result.content, tuple):
-            texts = [part.text for part in result.content if isinstance(part, Text) and not part.ignored]
+            texts: list[str] = []
+            moved = self._place_content(where, result.content, texts, inside)
             output: str | dict[str, Any] = "\n".join(texts)
-            moved = self._place_media(where, result.content, inside)
             if moved:
                 self._moved += [{"text": f"From the result of {name}:"}, *moved]
         else:
@@ -184,17 +181,18 @@ class _History:
         more = {key: value for key, value in data.items() if key not in ("name", "id")}
         self._responses.append({"functionResponse": {**response, **more}})
 
-    def _place_media(
-        self, where: str, content: tuple[ContentPart, ...], inside: list[dict[str, Any]]
+    def _place_content(
+        self, where: str, content: tuple[ContentPart, ...], texts: list[str], inside: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
+        """Put texts with texts and media into the response; the media that may not stand in it are given back."""
         moved = []
         for place, part in enumerate(content):
-            if isinstance(part, Text):
-                continue
             wire = self._content(f"{where}.content[{place}]", part)
             if wire is None:
                 continue
-            if self._is_new and _fits_in_response(wire):
+            if "text" in wire:
+                texts.append(wire["text"])
+            elif self._is_new and _fits_in_response(wire):
                 inside.append(wire)
             else:
                 moved.append(wire)
@@ -205,21 +203,12 @@ def _beside(data: dict[str, Any]) -> dict[str, Any]:
     return {key: data[key] for key in _BESIDE if key in data}
 
 
-def _media(part: Image | FileRef) -> dict[str, Any] | None:
-    mime_type = part.mime_type
+def _media(part: Image | FileRef) -> dict[str, Any]:
+    kind = media_type(part)
     if part.data is not None:
-        return {"inlineData": _blob(mime_type, b64encode(part.data).decode())}
-    if part.url is None:
-        return None
-    inline = split_data_url(part.url)
-    if inline is not None:
-        return {"inlineData": _blob(inline[0] or mime_type, inline[1])}
-    file = {"fileUri": part.url}
-    return {"fileData": file if mime_type is None else {"mimeType": mime_type, **file}}
-
-
-def _blob(mime_type: str | None, data: str) -> dict[str, Any]:
-    return {"mimeType": mime_type or "application/octet-stream", "data": data}
+        return {"inlineData": {"mimeType": kind, "data": b64encode(part.data).decode()}}
+    known = {} if not kind or kind.endswith("/*") else {"mimeType": kind}
+    return {"fileData": {**known, "fileUri": part.url}}
 
 
 def _with_media(part: dict[str, Any], result: ToolResult | None) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from weft.config import ModelConfig, SpecificTool, ToolSpec
 from weft.encode.body_values import with_extra
 from weft.encode.gemini_interactions_read import read_request
 from weft.encode.gemini_thinking import thinking_level
-from weft.encode.gemini_values import own_data, split_data_url
+from weft.encode.gemini_values import is_taken, own_data
+from weft.encode.media import media_type, named
 from weft.encode.request import Losses, Request
 from weft.messages import Message
 from weft.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
@@ -97,14 +98,14 @@ class _Steps:
 
     def _content(self, where: str, part: ContentPart) -> list[dict[str, Any]]:
         if isinstance(part, Text):
-            wire: dict[str, Any] | None = {"type": "text", "text": part.text}
+            wire: dict[str, Any] = {"type": "text", "text": part.text}
             if part.ignored or not part.text:
                 return []
-        else:
+        elif is_taken(part):
             wire = _media(part)
-        if wire is None:
-            self._losses.add(where, "a file", "its content is not part of the message")
-            return []
+        else:
+            text = named(part, where, "Gemini reads no files of this type, or from this place", self._losses)
+            return [{"type": "text", "text": text}]
         data = self._losses.continuation(where, part.continuation)
         return [{**wire, **{key: data[key] for key in _BESIDE if key in data}}]
 
@@ -122,9 +123,8 @@ class _Steps:
     def _add_thought(self, where: str, part: Thinking) -> None:
         if part.ignored:
             return
-        data = own_data(part, self._losses.provider)
-        if not data:
-            self._losses.add(where, "thinking", "Gemini takes back its own thoughts only")
+        data = self._losses.thinking(where, part)
+        if data is None:
             return
         step: dict[str, Any] = {"type": "thought"}
         if part.text:
@@ -148,7 +148,7 @@ class _Steps:
             why = "only the provider that executed it takes it back"
             self._losses.add(where, f"the call of {call.tool_name} and its result", why)
         self.found += steps
-        self._write([{**data["content"], **wire} for wire in map(_media, media) if wire is not None])
+        self._write([{**data["content"], **_media(one)} for one in media])
 
     # -- what tools answered
 
@@ -164,7 +164,7 @@ class _Steps:
                 for place, part in enumerate(result.content)
                 for item in self._content(f"{where}.content[{place}]", part)
             ]
-            step["result"] = [item for item in items if item["type"] in ("text", "image")]
+            step["result"] = [item for item in items if item["type"] in ("text", "image")] or ""
             moved = [item for item in items if item["type"] not in ("text", "image")]
             if moved:
                 self._moved += [{"type": "text", "text": f"From the result of {name or call_id}:"}, *moved]
@@ -180,22 +180,13 @@ def _media_of(result: ToolResult | None) -> list[Image | FileRef]:
     return [part for part in content if isinstance(part, Image | FileRef)]
 
 
-def _media(part: Image | FileRef) -> dict[str, Any] | None:
-    mime_type, data, uri = part.mime_type, part.data, part.url
-    inline = None if uri is None else split_data_url(uri)
-    if data is not None:
-        content = {"data": b64encode(data).decode()}
-    elif inline is not None:
-        mime_type, content = inline[0] or mime_type, {"data": inline[1]}
-    elif uri is not None:
-        content = {"uri": uri}
-    else:
-        return None
-    kind = (mime_type or "").partition("/")[0]
+def _media(part: Image | FileRef) -> dict[str, Any]:
+    mime_type = media_type(part)
+    kind = mime_type.partition("/")[0]
     wire: dict[str, Any] = {"type": kind if kind in ("image", "audio", "video") else "document"}
-    if mime_type is not None and not mime_type.endswith("/*"):
+    if mime_type and not mime_type.endswith("/*"):
         wire["mime_type"] = mime_type
-    return wire | content
+    return {**wire, **({"uri": part.url} if part.data is None else {"data": b64encode(part.data).decode()})}
 
 
 # -- tools and settings

@@ -5,12 +5,18 @@ from typing import Any
 
 from weft.encode import body_values
 from weft.encode.body_values import list_at, text_at
-from weft.parts import Part
+from weft.encode.media import media_type
+from weft.parts import FileRef, Image, Part
 
-__all__ = ["CallIds", "bytes_at", "items_at", "own_data", "split_data_url"]
+__all__ = ["CallIds", "bytes_at", "is_taken", "items_at", "own_data"]
 
 _URL_SAFE = str.maketrans("-_", "+/")
-_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
+# ai.google.dev/gemini-api/docs on images, audio, video, documents and files: anything else is an "Unsupported MIME type".
+_TAKEN = re.compile(
+    r"image/(png|jpeg|webp|heic|heif)|(audio|video|text)/[^*]+"
+    r"|application/(pdf|json|rtf|x-javascript|x-typescript|x-python-code)"
+)
+_FETCHED = ("https://", "http://", "gs://")
 
 
 def items_at(value: Any, path: str) -> list[Any]:
@@ -29,10 +35,13 @@ def own_data(part: Part, provider: str) -> dict[str, Any]:
     return {} if continuation is None or continuation.provider != provider else continuation.data
 
 
-def split_data_url(url: str) -> tuple[str, str] | None:
-    """The media type and the base64 text of a ``data:`` address; None for any other."""
-    found = _DATA_URL.fullmatch(url)
-    return None if found is None else (found[1], found[2])
+def is_taken(part: Image | FileRef) -> bool:
+    """Whether Gemini reads this type, inline or from where it lies. What an address holds, it may find out itself."""
+    kind = media_type(part)
+    if part.data:
+        return _TAKEN.fullmatch(kind) is not None
+    is_readable = not kind or kind.endswith("/*") or _TAKEN.fullmatch(kind) is not None
+    return is_readable and (part.url or "").startswith(_FETCHED)
 
 
 class CallIds:

@@ -12,13 +12,16 @@ from base64 import b64encode
 from typing import Any, assert_never
 
 from weft.config import ModelConfig, ThinkingConfig, ToolSpec
-from weft.encode.body_values import json_text, with_extra
+from weft.encode.body_values import function_tool, json_text, own_fields, with_extra
+from weft.encode.media import media_type, named
 from weft.encode.ollama_read import FORMAT, OPTIONS, read_request
 from weft.encode.request import Losses, Request
 from weft.messages import Message
 from weft.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
 __all__ = ["encode", "read_request"]
+
+_TAKEN = frozenset(("image/png", "image/jpeg", "image/webp"))  # what its own image decoders read
 
 
 def encode(request: Request, losses: Losses) -> dict[str, Any]:
@@ -64,10 +67,7 @@ def _tool(spec: ToolSpec, losses: Losses) -> dict[str, Any] | None:
         return None
     if spec.strict:
         losses.add(f"tools.{spec.name}.strict", "strict arguments", "Ollama has no such setting")
-    function: dict[str, Any] = {"name": spec.name, "description": spec.description, "parameters": spec.parameter_schema}
-    if spec.description is None:
-        del function["description"]
-    return {"type": "function", "function": {**function, **(spec.extra or {}).get(FORMAT, {})}}
+    return function_tool(spec, FORMAT)
 
 
 def _messages(message: Message, where: str, names: dict[str, str], losses: Losses) -> list[dict[str, Any]]:
@@ -79,54 +79,52 @@ def _messages(message: Message, where: str, names: dict[str, str], losses: Losse
             ]
         case "assistant":
             answer = _answer(message, where, losses)
-            return [{"role": "assistant", **answer, **_own_fields(message, losses)}] if answer else []
+            return [{"role": "assistant", **answer, **own_fields(message, losses)}] if answer else []
         case "system" | "user":
             content = _content(message.parts, where, losses)
-            return [{"role": message.role, **content, **_own_fields(message, losses)}]
+            return [{"role": message.role, **content, **own_fields(message, losses)}]
         case _:
             assert_never(message.role)
 
 
-def _own_fields(message: Message, losses: Losses) -> dict[str, Any]:
-    """Keys of a message that only Ollama knows; a reader put them on the message's first part."""
-    carried = message.parts[0].continuation if message.parts else None
-    if carried is None or carried.provider != losses.provider:
-        return {}
-    fields: dict[str, Any] = carried.data.get("fields", {})
-    return fields
-
-
 def _content(parts: tuple[Part, ...], where: str, losses: Losses) -> dict[str, Any]:
-    texts = [part.text for part in parts if isinstance(part, Text) and not part.ignored]
+    texts: list[str] = []
     images: list[str] = []
     for place, part in enumerate(parts):
-        if isinstance(part, Image | FileRef):
-            if part.data is not None and (part.mime_type or "").startswith("image/"):
+        spot = f"{where}.parts[{place}]"
+        if isinstance(part, Thinking):
+            losses.add(spot, "thinking", "a system message holds text only")
+        elif isinstance(part, Text) and not part.ignored:
+            losses.continuation(spot, part.continuation)
+            texts.append(part.text)
+        elif isinstance(part, Image | FileRef):
+            losses.continuation(spot, part.continuation)
+            if part.data and media_type(part) in _TAKEN:
                 images.append(b64encode(part.data).decode())
             else:
-                losses.add(f"{where}.parts[{place}]", part.kind, "Ollama takes images only, and only inline")
+                texts.append(named(part, spot, "Ollama takes PNG, JPEG and WebP images only, and only inline", losses))
     return {"content": "\n\n".join(texts)} | ({"images": images} if images else {})
 
 
 def _answer(message: Message, where: str, losses: Losses) -> dict[str, Any]:
     """The text, the thinking and the calls; empty if there is nothing left to say."""
-    thoughts, calls = [], []
+    texts, thoughts, calls = [], [], []
     for place, part in enumerate(message.parts):
         spot = f"{where}.parts[{place}]"
         if isinstance(part, ToolCall):
             calls += _call(part, spot, losses)
         elif isinstance(part, Thinking) and not part.ignored:
-            if "thinking" in losses.continuation(spot, part.continuation):
-                thoughts.append(part.text)
-            else:
-                losses.add(spot, "thinking", "it did not come from Ollama")
-    texts = [part.text for part in message.parts if isinstance(part, Text) and not part.ignored]
+            thoughts += [] if losses.thinking(spot, part) is None else [part.text]
+        elif isinstance(part, Text) and not part.ignored:
+            losses.continuation(spot, part.continuation)
+            texts.append(part.text)
     answer: dict[str, Any] = {"content": "".join(texts), "thinking": "".join(thoughts), "tool_calls": calls}
     said = {key: value for key, value in answer.items() if value}
-    return {"content": "", **said} if said or texts else {}
+    return {"content": "", **said} if calls or answer["content"].strip() else {}
 
 
 def _call(part: ToolCall, where: str, losses: Losses) -> list[dict[str, Any]]:
+    losses.continuation(where, part.continuation)
     if part.executed_by == "provider":
         losses.add(where, f"the call of {part.tool_name}", "another provider executed it")
         return []

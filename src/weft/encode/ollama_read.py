@@ -6,12 +6,20 @@ continuation data of its first part, unknown keys of a tool in the `extra` of it
 
 from typing import Any
 
-from msgspec.structs import replace
-
-from weft.config import ModelConfig, ThinkingConfig, ToolSpec
-from weft.encode.body_values import bytes_at, json_text, list_at, number_at, object_at, text_at, texts_at
+from weft.config import ModelConfig, ThinkingConfig
+from weft.encode.body_values import (
+    bytes_at,
+    carrying,
+    json_text,
+    list_at,
+    number_at,
+    object_at,
+    read_function_tool,
+    read_message,
+    text_at,
+    texts_at,
+)
 from weft.encode.request import Request
-from weft.errors import PartValidationError
 from weft.messages import Message
 from weft.parts import Continuation, Image, Part, Text, Thinking, ToolCall, ToolResult
 
@@ -47,7 +55,7 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
         for index, message in enumerate(list_at(rest.pop("messages", None), "$.messages"))
     )
     tools = tuple(
-        _tool(object_at(tool, f"$.tools[{index}]"), f"$.tools[{index}]")
+        read_function_tool(object_at(tool, f"$.tools[{index}]"), f"$.tools[{index}]", FORMAT)
         for index, tool in enumerate(list_at(rest.get("tools") or [], "$.tools"))
     )
     if tools:
@@ -78,22 +86,12 @@ def _settings(rest: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _tool(tool: dict[str, Any], path: str) -> ToolSpec:
-    function = dict(object_at(tool.get("function"), f"{path}.function"))
-    return ToolSpec(
-        text_at(function.pop("name", None), f"{path}.function.name"),
-        object_at(function.pop("parameters", {}), f"{path}.function.parameters"),
-        description=function.pop("description", None),
-        extra={FORMAT: function} if function else None,
-    )
-
-
 class _Reader:
     """Reads messages in order, since a result without an id answers the first call that has no result yet."""
 
     def __init__(self, provider: str, model: str) -> None:
-        self.provider = provider
         self.model = model
+        self._origin = Continuation(provider, model, {})
         self._unanswered: dict[str, str] = {}  # id of a call -> name
         self._made = 0
 
@@ -106,22 +104,13 @@ class _Reader:
         else:
             parts = _content(said, path)
         fields = {key: value for key, value in said.items() if key not in _MESSAGE_KEYS}
-        if fields:
-            parts = (self._carrying(parts[0], {"fields": fields}), *parts[1:])
-        try:
-            return Message(role, parts)  # type: ignore[arg-type]  # it checks the role itself
-        except PartValidationError as error:
-            raise error.under(path[1:]) from None
-
-    def _carrying(self, part: Part, data: dict[str, Any]) -> Part:
-        known = {} if part.continuation is None else part.continuation.data
-        return replace(part, continuation=Continuation(self.provider, self.model, {**known, **data}))
+        return read_message(role, parts, fields, self._origin, path)
 
     def _answer(self, said: dict[str, Any], path: str) -> tuple[Part, ...]:
         parts: list[Part] = []
         if said.get("thinking"):
             thinking = Thinking(text_at(said["thinking"], f"{path}.thinking"))
-            parts.append(self._carrying(thinking, {"thinking": {}}))
+            parts.append(carrying(thinking, self._origin, {"thinking": {}}))
         calls = list_at(said.get("tool_calls") or [], f"{path}.tool_calls")
         if said.get("content") or not (parts or calls):
             parts.append(Text(text_at(said.get("content") or "", f"{path}.content")))

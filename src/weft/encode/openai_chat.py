@@ -78,10 +78,18 @@ class _Messages:
         role = self._accent.system_role if may_stand_here else "user"
         if not may_stand_here:
             self._losses.add(where, "the system role", "the provider takes system messages only at the start")
-        self._out.append({"role": role, "content": self._content(message, where), **self._others(message)})
+        self._say(role, self._content(message, where), self._others(message))
 
     def _add_user(self, message: Message, where: str) -> None:
-        self._out.append({"role": "user", "content": self._content(message, where), **self._others(message)})
+        self._say("user", self._content(message, where), self._others(message))
+
+    def _say(self, role: str, content: str | list[Json], others: Json) -> None:
+        """Add a message; where roles have to alternate, what the user says twice in a row is one message."""
+        if self._accent.rules.merge_same_role and self._out and self._out[-1]["role"] == role == "user":
+            self._out[-1]["content"] = self._joined([*_as_pieces(self._out[-1]["content"]), *_as_pieces(content)])
+            self._out[-1].update(others)
+        else:
+            self._out.append({"role": role, "content": content, **others})
 
     def _content(self, message: Message, where: str) -> str | list[Json]:
         pieces: list[Json] = []
@@ -129,7 +137,7 @@ class _Messages:
                     self._add_call(part, here, wire, calls)
                 case _:
                     assert_never(part)  # type: ignore[arg-type]  # Message checks its parts
-        if pieces:
+        if any(not is_plain(piece) or piece["text"].strip() for piece in pieces):
             plain = all(is_plain(piece) for piece in pieces)
             wire["content"] = "".join(piece["text"] for piece in pieces) if plain else pieces
         if "audio" in wire:  # its id stands for the transcript too
@@ -137,8 +145,16 @@ class _Messages:
         if calls:
             wire["tool_calls"] = calls
             if self._accent.empty_thinking is not None:
-                wire.setdefault(self._accent.empty_thinking, "")
-        self._out.append({**wire, **self._others(message)})
+                field, words = self._accent.empty_thinking
+                wire[field] = wire.get(field) or words
+        self._out.append({**self._never_silent(wire, message), **self._others(message)})
+
+    def _never_silent(self, wire: Json, message: Message) -> Json:
+        """An answer of which nothing can be told is refused, and left out it would put other turns side by side."""
+        if any(wire.get(key) for key in ("content", "tool_calls", "function_call", "audio", "refusal")):
+            return wire
+        used = ", ".join(call.tool_name for call in message.tool_calls)
+        return {**wire, "content": f"[used {used}]" if used else "[no text]"}
 
     def _add_answer_text(self, part: Text, where: str, wire: Json, pieces: list[Json]) -> None:
         if part.ignored:
@@ -156,20 +172,20 @@ class _Messages:
 
     def _thinking_pieces(self, part: Thinking, where: str) -> list[Json]:
         """The thinking as a piece of content, if that is how it came; what cannot go back is a loss."""
-        if part.continuation is None:
-            self._losses.add(where, "thinking", "nothing says which provider it came from")
+        data = None if part.ignored else self._losses.thinking(where, part)
+        if data is None:
             return []
-        data = self._losses.continuation(where, part.continuation)
-        if data and "thinking" not in self._accent.takes_back:
+        if "thinking" not in self._accent.takes_back:
             self._losses.add(where, "thinking", "the provider does not take it back")
-        if data.get("field") != "content" or "thinking" not in self._accent.takes_back:
+            return []
+        if data.get("field") != "content":
             return []
         inner = data.get("thinking") or [{"type": "text", "text": part.text}]
         return [{"type": "thinking", "thinking": inner, **data.get("chunk", {})}]
 
     def _add_thinking(self, part: Thinking, wire: Json) -> None:
         ours = part.continuation is not None and part.continuation.provider == self._losses.provider
-        if part.continuation is None or not ours or "thinking" not in self._accent.takes_back:
+        if part.continuation is None or part.ignored or not ours or "thinking" not in self._accent.takes_back:
             return
         data = part.continuation.data
         field = data.get("field")
@@ -247,8 +263,12 @@ class _Messages:
             return
         if not self._accent.rules.allows_user_after_tool:
             self._out.append({"role": "assistant", "content": BRIDGE})
-        self._out.append({"role": "user", "content": self._attached})
+        self._say("user", self._attached, {})
         self._attached = []
+
+
+def _as_pieces(content: str | list[Json]) -> list[Json]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _marked(text: str, is_error: bool) -> str:

@@ -55,9 +55,10 @@ class ChatAccent(Struct, frozen=True, kw_only=True):
     efforts: Mapping[str, str] = MappingProxyType(_OPENAI_EFFORTS)
     # What it takes back of its own answers, beside text and calls. Thinking goes back in the field it came in.
     takes_back: frozenset[str] = frozenset()
-    empty_thinking: str | None = None  # a field that every message with calls must have, even empty
+    # A field that every message with calls must have, and what it says where there was no thinking.
+    empty_thinking: tuple[str, str] | None = None
     images: bool = True
-    audio: bool = False
+    audio: frozenset[str] = frozenset()  # the formats it hears
     video: bool = False
     files: FileStyle = "none"
     file_urls: bool = False  # `file` may name an address
@@ -65,7 +66,10 @@ class ChatAccent(Struct, frozen=True, kw_only=True):
     rules: HistoryRules = RULES["openai-chat"]
 
 
-_OPENAI = ChatAccent(any_arguments=True, audio=True, files="file", caching="prompt_cache_key")
+_SOUNDS = frozenset(("wav", "mp3"))
+_MORE_SOUNDS = _SOUNDS | {"aiff", "aac", "ogg", "flac", "m4a", "webm"}
+
+_OPENAI = ChatAccent(any_arguments=True, audio=_SOUNDS, files="file", caching="prompt_cache_key")
 
 COMPATIBLE = ChatAccent(
     max_tokens="max_tokens",
@@ -74,7 +78,7 @@ COMPATIBLE = ChatAccent(
     takes_back=frozenset({"thinking"}),
 )
 
-_SEES_ALL = replace(COMPATIBLE, text_lists=True, audio=True, video=True)
+_SEES_ALL = replace(COMPATIBLE, text_lists=True, audio=_MORE_SOUNDS, video=True)
 
 ACCENTS: dict[str, ChatAccent] = {
     "openai-chat": _OPENAI,  # a request that names no provider speaks to the one who made the format
@@ -89,7 +93,7 @@ ACCENTS: dict[str, ChatAccent] = {
         stream_options=False,  # unknown settings are refused; usage comes unasked
         efforts={"none": "none", "minimal": "high", "low": "high", "medium": "high", "high": "high", "max": "high"},
         takes_back=frozenset({"thinking"}),
-        audio=True,
+        audio=_SOUNDS,
         files="document_url",
         caching="prompt_cache_key",
         rules=RULES["mistral-chat"],
@@ -103,7 +107,7 @@ ACCENTS: dict[str, ChatAccent] = {
         thinking="thinking",
         efforts={"minimal": "low", "low": "low", "medium": "high", "high": "high", "max": "max"},
         takes_back=frozenset({"thinking"}),
-        empty_thinking="reasoning_content",  # "must be passed back" with every call made while thinking
+        empty_thinking=("reasoning_content", ""),  # "must be passed back" with every call made while thinking
         images=False,
     ),
     "xai": ChatAccent(
@@ -126,7 +130,7 @@ ACCENTS: dict[str, ChatAccent] = {
         max_tokens="max_tokens",
         thinking="reasoning",
         takes_back=frozenset({"thinking", "annotations", "images"}),
-        audio=True,
+        audio=_MORE_SOUNDS,
         video=True,
         files="file",
         file_urls=True,
@@ -142,13 +146,20 @@ ACCENTS: dict[str, ChatAccent] = {
         rules=HistoryRules(call_id_pattern=None),  # "user and assistant roles should be alternating"
     ),
     "cerebras": ChatAccent(efforts=_FOUR_EFFORTS, takes_back=frozenset({"thinking"}), images=False),
-    "together": replace(_SEES_ALL, audio=False),
+    "together": replace(_SEES_ALL, audio=frozenset()),
     "fireworks": replace(COMPATIBLE, text_lists=True),
     "alibaba": replace(_SEES_ALL, thinking="enable_thinking", efforts={}, json_schema=False),
     "moonshot": replace(
-        COMPATIBLE, text_lists=True, thinking="thinking", efforts={}, video=True, named_tool_choice=False
+        COMPATIBLE,
+        text_lists=True,
+        thinking="thinking",
+        efforts={},
+        video=True,
+        named_tool_choice=False,
+        # "reasoning_content is missing in assistant tool call message"; empty counts as missing
+        empty_thinking=("reasoning_content", " "),
     ),
-    "google": replace(COMPATIBLE, text_lists=True, efforts={**_OPENAI_EFFORTS, "max": "high"}, audio=True),
+    "google": replace(COMPATIBLE, text_lists=True, efforts={**_OPENAI_EFFORTS, "max": "high"}, audio=_SOUNDS),
     "snowflake": replace(COMPATIBLE, text_lists=True, max_tokens="max_completion_tokens", thinking="reasoning"),
     "ollama": replace(COMPATIBLE, text_lists=True, efforts=_FOUR_EFFORTS),
     "vllm": _SEES_ALL,

@@ -8,6 +8,7 @@ from base64 import b64decode, b64encode
 from typing import Any, assert_never
 
 from weft.encode.openai_chat_accents import ChatAccent
+from weft.encode.media import has_content, media_type, named
 from weft.encode.request import Losses
 from weft.parts import ContentPart, Continuation, FileRef, Image, Text
 
@@ -15,6 +16,7 @@ __all__ = ["decode_content", "encode_content", "is_plain"]
 
 Json = dict[str, Any]
 
+_PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))  # OpenAI's; nobody documents fewer
 # The two formats of OpenAI; others go by the second half of the media type.
 _AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/wave": "wav", "audio/x-wav": "wav"}
 _AUDIO_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav"}
@@ -43,50 +45,49 @@ def encode_content(part: ContentPart, data: Json, where: str, losses: Losses, ac
         case _:
             assert_never(part)
     if piece is None:
-        losses.add(where, _name_of(part), "the provider takes no content of this kind")
-        return []
+        why = "the provider takes no content of this kind, or not from there"
+        piece = {"type": "text", "text": named(part, where, why, losses)}
     return [{**piece, **data.get("chunk", {})}]
 
 
-def _name_of(part: Image | FileRef) -> str:
-    return f"a picture ({part.mime_type})" if isinstance(part, Image) else f"the file {part.path}"
-
-
-def _address(part: Image | FileRef, fallback: str) -> str | None:
+def _address(part: Image | FileRef) -> str | None:
+    """Where the content is: on the web, or in the address itself; None where it is elsewhere."""
     if part.data is None:
-        return part.url
-    return f"data:{part.mime_type or fallback};base64,{b64encode(part.data).decode()}"
+        return part.url if (part.url or "").startswith(("https://", "http://")) else None
+    return f"data:{media_type(part)};base64,{b64encode(part.data).decode()}"
 
 
 def _image(part: Image | FileRef, data: Json, accent: ChatAccent) -> Json | None:
-    if not accent.images:
+    address = _address(part)
+    is_readable = part.data is None or (part.data and media_type(part) in _PICTURES)
+    if not accent.images or address is None or not is_readable:
         return None
-    return {"type": "image_url", "image_url": {"url": _address(part, "image/png"), **data.get("image_url", {})}}
+    return {"type": "image_url", "image_url": {"url": address, **data.get("image_url", {})}}
 
 
 def _file(part: FileRef, data: Json, accent: ChatAccent) -> Json | None:
-    kind = part.mime_type or ""
+    kind = media_type(part)
     if "file" in data:  # a file that the provider keeps
         return {"type": "file", "file": data["file"]}
-    if part.data is None and part.url is None:
-        return {"type": "text", "text": f"[file: {part.path}]"}
+    if not has_content(part):
+        return None
     if kind.startswith("image/"):
         return _image(part, data, accent)
-    if kind.startswith("audio/") and accent.audio and part.data is not None:
-        sound = {"data": b64encode(part.data).decode(), "format": _AUDIO_FORMATS.get(kind, kind.removeprefix("audio/"))}
-        return {"type": "input_audio", "input_audio": sound}
-    if kind.startswith("video/") and accent.video:
-        return {"type": "video_url", "video_url": {"url": _address(part, kind)}}
+    sound = _AUDIO_FORMATS.get(kind, kind.removeprefix("audio/"))
+    if kind.startswith("audio/") and sound in accent.audio and part.data is not None:
+        return {"type": "input_audio", "input_audio": {"data": b64encode(part.data).decode(), "format": sound}}
+    address = _address(part)
+    if kind.startswith("video/") and accent.video and address is not None:
+        return {"type": "video_url", "video_url": {"url": address}}
     if kind.startswith(("audio/", "video/")):
         return None
-    return _readable(part) or _document(part, accent)
+    return _readable(part) or (None if address is None else _document(part, address, accent))
 
 
-def _document(part: FileRef, accent: ChatAccent) -> Json | None:
-    address = _address(part, "application/pdf")
+def _document(part: FileRef, address: str, accent: ChatAccent) -> Json | None:
     match accent.files:
         case "file":
-            if part.data is None and not accent.file_urls:
+            if media_type(part) != "application/pdf" or (part.data is None and not accent.file_urls):
                 return None
             return {"type": "file", "file": {"filename": part.path, "file_data": address}}
         case "document_url":
@@ -101,7 +102,7 @@ def _document(part: FileRef, accent: ChatAccent) -> Json | None:
 
 
 def _readable(part: FileRef) -> Json | None:
-    if part.data is None or not (part.mime_type or "").startswith(_READABLE):
+    if part.data is None or not media_type(part).startswith(_READABLE):
         return None
     return {"type": "text", "text": f"{part.path}:\n{part.data.decode('utf-8', 'replace')}"}
 

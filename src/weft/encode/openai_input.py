@@ -15,13 +15,24 @@ from collections.abc import Callable
 from typing import Any, assert_never
 
 from weft.decode.openai_items import Item, kind_of, parsed_object, to_json
+from weft.encode.media import has_content, media_type, named
 from weft.encode.request import Losses
 from weft.messages import Message
 from weft.parts import ContentPart, FileRef, Image, Text, Thinking, ToolCall, ToolContent, ToolResult
+from weft.repair import OPENING
 
 __all__ = ["Input"]
 
 _MAX_ID = 64  # "input[].id: string too long. Expected a string with maximum length 64"
+_PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+_OFFICE = "application/vnd.openxmlformats-officedocument."
+_DOCUMENTS = frozenset(  # beside text; platform.openai.com/docs/guides/file-inputs
+    (
+        *("application/pdf", "application/json", "application/xml", "application/rtf", "application/msword"),
+        *(f"{_OFFICE}wordprocessingml.document", f"{_OFFICE}spreadsheetml.sheet"),
+        *(f"{_OFFICE}presentationml.presentation", "application/vnd.ms-excel", "application/vnd.ms-powerpoint"),
+    )
+)
 _INPUT_TYPES = (None, "input_text", "output_text", "text")
 
 
@@ -47,7 +58,7 @@ class Input:
                 continue
             led_to_something = kind in ("thinking", "call", "opaque") or item.get("role") == "assistant"
             kept.append(item)
-        return kept[::-1]
+        return _with_ids_once(kept[::-1]) or [{"role": "user", "content": OPENING}]
 
     def add(self, message: Message, where: str) -> None:
         """The items of one more message."""
@@ -99,29 +110,16 @@ class Input:
                     return []
                 is_text = own.get("type") in _INPUT_TYPES
                 return [{"type": "input_text", "text": part.text, **own} if is_text else own]
-            case Image():
-                return [{"type": "input_image", "image_url": _address(part), "detail": "auto", **own}]
-            case FileRef():
-                return self._file(part, own, where)
+            case Image() | FileRef():
+                if isinstance(part, FileRef) and "type" in own:  # by the id of an upload, or in a form we do not know
+                    return [own]
+                item = _media(part)
+                if item is None:
+                    why = "the Responses API takes images and documents of few types, inline or from the web"
+                    return [{"type": "input_text", "text": named(part, where, why, self._losses)}]
+                return [{**item, **own}]
             case _:
                 assert_never(part)
-
-    def _file(self, part: FileRef, own: Item, where: str) -> list[Item]:
-        mime = part.mime_type or ""
-        if "type" in own:  # by the id of an upload, or in a form we do not know
-            return [own]
-        if mime.startswith(("audio/", "video/")):
-            self._losses.add(where, f"a file of type {mime}", "the Responses API takes no audio and no video")
-        elif part.data is None and part.url is None:
-            self._losses.add(where, f"the file {part.path}", "its content is not here")
-        elif mime.startswith("image/"):
-            return [{"type": "input_image", "image_url": _address(part), "detail": "auto"}]
-        elif part.url is not None:
-            return [{"type": "input_file", "file_url": part.url, **own}]
-        else:
-            name = part.path.replace("\\", "/").rpartition("/")[2] or "file"
-            return [{"type": "input_file", "filename": name, "file_data": _address(part), **own}]
-        return []
 
     # -- what the model said
 
@@ -188,7 +186,7 @@ class Input:
         for part in content:
             own = _object(self._losses.continuation(where, part.continuation), "part")
             entries += self._entry(part, own, where)
-        return entries
+        return entries or ""
 
 
 class _Answer:
@@ -202,12 +200,12 @@ class _Answer:
     def add_text(self, part: Text | Thinking, where: str) -> None:
         if part.ignored:
             return
-        data = self._losses.continuation(where, part.continuation)
-        if "item" in data:
+        data = self._losses.continuation(where, part.continuation) if isinstance(part, Text) else None
+        if isinstance(part, Thinking):
+            data = self._losses.thinking(where, part) or {}
+        if data and "item" in data:
             self._add_own(part, data)
-        elif isinstance(part, Thinking):
-            self._losses.add(where, "thinking", "the Responses API takes back only its own")
-        elif part.text:
+        elif isinstance(part, Text) and part.text.strip():
             self.items.append({"role": "assistant", "content": part.text})
 
     def _add_own(self, part: Text | Thinking, data: dict[str, Any]) -> None:
@@ -280,6 +278,16 @@ def _without_hollow_reasoning(items: list[Item], where: str, losses: Losses) -> 
     return kept
 
 
+def _with_ids_once(items: list[Item]) -> list[Item]:
+    """A message may stand in a history twice, its ids may not: "Duplicate item found with id"."""
+    seen: set[Any] = set()
+    for item in items:
+        if item.get("id") in seen:
+            del item["id"]
+        seen.update(item_id for item_id in [item.get("id")] if item_id)
+    return items
+
+
 def _object(data: dict[str, Any], key: str) -> dict[str, Any]:
     value = data.get(key)
     return value if isinstance(value, dict) else {}
@@ -295,10 +303,25 @@ def _plain_if_possible(entries: list[Item]) -> str | list[Item]:
     return entries
 
 
-def _address(part: Image | FileRef) -> str:
+def _media(part: Image | FileRef) -> Item | None:
+    """The entry of a picture or a document; None for what the API does not read or cannot reach."""
+    kind = media_type(part)
+    if not has_content(part) or (part.data is None and not str(part.url).startswith(("https://", "http://"))):
+        return None
+    if isinstance(part, Image) or kind.startswith("image/"):
+        if part.data is not None and kind not in _PICTURES:
+            return None
+        return {"type": "input_image", "image_url": _address(part, kind), "detail": "auto"}
     if part.data is None:
-        return str(part.url)
-    return f"data:{part.mime_type or 'application/octet-stream'};base64,{b64encode(part.data).decode()}"
+        return None if kind.startswith(("audio/", "video/")) else {"type": "input_file", "file_url": part.url}
+    if kind not in _DOCUMENTS and not kind.startswith("text/"):
+        return None
+    name = part.path.replace("\\", "/").rpartition("/")[2] or "file"
+    return {"type": "input_file", "filename": name, "file_data": _address(part, kind)}
+
+
+def _address(part: Image | FileRef, kind: str) -> str | None:
+    return part.url if part.data is None else f"data:{kind};base64,{b64encode(part.data).decode()}"
 
 
 def _arguments(part: ToolCall, written: object) -> str:

@@ -1,13 +1,16 @@
 """What a store keeps beside an entry: which calls it ends, what it used, which text a search finds it by."""
 
+import msgspec
+
+from weft import wire
 from weft.deltas import Usage
 from weft.entries import BranchSummary, CompactionSummary, Fact, SessionHeader, StreamFailed
 from weft.messages import Message, ModelRef
-from weft.parts import Text
+from weft.parts import Text, ToolResult
 from weft.store.session_store import ModelSpend, Spend
 from weft.tool_state import output_text
 
-__all__ = ["results_of", "spend_of", "text_of"]
+__all__ = ["results_in", "results_of", "spend_of", "text_of"]
 
 SEARCHED = 100_000  # characters of one entry that are indexed: a dump of a megabyte is not prose
 
@@ -18,6 +21,40 @@ def results_of(fact: Fact) -> tuple[str, ...]:
         return ()
     inner = (call.result.tool_call_id for call in fact.tool_calls if call.result is not None)
     return (*(result.tool_call_id for result in fact.tool_results), *inner)
+
+
+class _Result(msgspec.Struct, rename="camel"):
+    tool_call_id: str
+
+
+class _PartFacts(msgspec.Struct, rename="camel"):
+    tool_call_id: str | None = None
+    result: _Result | None = None
+
+
+class _PartPeek(msgspec.Struct):
+    kind: str
+    payload: _PartFacts
+
+
+class _MessagePeek(msgspec.Struct):
+    parts: list[_PartPeek]
+
+
+_MESSAGE = msgspec.json.Decoder(_MessagePeek)
+
+
+def results_in(payload: bytes) -> tuple[str, ...]:
+    """As `results_of`, of a message's canonical JSON, without reading the rest; raises `PartValidationError`."""
+    if b'"tool_result"' not in payload and b'"result":' not in payload:
+        return ()
+    try:
+        parts = _MESSAGE.decode(payload).parts
+    except ValueError:  # a key of that name that means something else
+        return results_of(wire.decode(Message, payload))
+    ended = [part.payload.tool_call_id for part in parts if part.kind == ToolResult.kind]
+    inner = [part.payload.result.tool_call_id for part in parts if part.payload.result is not None]
+    return (*(call for call in ended if call is not None), *inner)
 
 
 def spend_of(fact: Fact) -> ModelSpend | None:

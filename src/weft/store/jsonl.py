@@ -22,8 +22,9 @@ from weft.edge import Edge
 from weft.errors import ErrorCode, PartValidationError, StoreError
 from weft.store.admission import Draft, Row, invalid, no_session
 from weft.store.blobs import digest, referenced
+from weft.store.durable import make_folder, sync_folder, write_file
 from weft.store.file_locks import TurnLock
-from weft.store.jsonl_file import SessionFile, sync_folder, write_file
+from weft.store.jsonl_file import SessionFile
 from weft.store.log import Log
 from weft.store.log_store import LogStore
 from weft.store.session_store import Finding, Lease
@@ -49,7 +50,7 @@ class JsonlStore(LogStore):
         self._touched: dict[SessionFile, list[Job]] = {}
         self._job: Job | None = None
         with _as_store_error(folder):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(folder)
             self._turn = TurnLock(folder / "turn")
             with self._turn.held():
                 _check_version(folder / "weft-store.json")
@@ -148,7 +149,7 @@ class JsonlStore(LogStore):
     def _store(self, session_id: str, draft: Draft, rows: Sequence[Row]) -> None:
         for name, body in draft.bodies.items():
             if not self._blob(name).exists():
-                self._blob(name).parent.mkdir(exist_ok=True, mode=0o700)
+                make_folder(self._blob(name).parent)
                 write_file(self._blob(name), body)
         file = self._file(session_id)
         file.add(tuple(rows))

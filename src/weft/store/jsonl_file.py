@@ -9,16 +9,16 @@ own beside this one (``.torn-1``, ``.torn-2``, ...).
 """
 
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from weft.store.admission import Row
+from weft.store.durable import sync_folder, write_all, write_file
 from weft.store.log import Log
 from weft.store.stored import peek
 
-__all__ = ["SessionFile", "sync_folder"]
+__all__ = ["SessionFile"]
 
 
 class SessionFile:
@@ -54,14 +54,9 @@ class SessionFile:
         self._is_suspect = False
 
     def _take(self, data: bytes) -> None:
-        appends, self.torn = split(data)
-        self._add_texts(appends)
+        texts, self.torn = split(data)
+        self.log.add_texts(texts)
         self._end += len(data) - len(self.torn)
-
-    def _add_texts(self, appends: list[list[bytes]]) -> None:
-        for lines in appends:
-            for line in lines:
-                self.log.add_text(line.rstrip(b" "))
 
     def add(self, rows: tuple[Row, ...]) -> None:
         """An append that was admitted; `flush` writes it."""
@@ -94,14 +89,12 @@ class SessionFile:
         self.log = self._new_log()
         if self._end:
             with self.path.open("rb") as file:
-                appends, _ = split(file.read(self._end))
-            self._add_texts(appends)
+                texts, _ = split(file.read(self._end))
+            self.log.add_texts(texts)
 
     def _write(self, descriptor: int, data: bytes) -> None:
         try:
-            written = 0
-            while written < len(data):
-                written += os.write(descriptor, data[written:])
+            write_all(descriptor, data)
             os.fsync(descriptor)
         except OSError:
             # Whatever was written goes again: a sync that failed once may later report a success that is none.
@@ -131,47 +124,18 @@ class SessionFile:
             os.close(descriptor)
 
 
-def split(data: bytes) -> tuple[list[list[bytes]], bytes]:
-    """The whole appends, each as its lines, and the torn rest."""
-    *lines, _ = data.split(b"\n")
-    appends: list[list[bytes]] = []
-    group: list[bytes] = []
-    whole = size = 0
-    for line in lines:
-        group.append(line)
-        size += len(line) + 1
-        if not line.endswith(b" "):
-            appends.append(group)
-            group = []
-            last, whole = whole, size
-    if appends and whole == len(data) and any(peek(line) is None for line in appends[-1]):
+def split(data: bytes) -> tuple[list[bytes], bytes]:
+    """The lines of the whole appends, and the torn rest."""
+    lines = data.split(b"\n")
+    torn = [lines.pop()]
+    while lines and lines[-1].endswith(b" "):  # an append without its last line
+        torn.append(lines.pop())
+    start = len(lines) - 1  # of the last whole append
+    while start > 0 and lines[start - 1].endswith(b" "):
+        start -= 1
+    if torn == [b""] and any(peek(line) is None for line in lines[start:]):
         # After a loss of power the end of a file may be there in length and not in content.
-        appends.pop()
-        whole = last
-    return appends, data[whole:]
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """A file that is there whole or not at all, for its owner alone."""
-    part = path.with_name(f"{path.name}.part")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        written = 0
-        while written < len(data):
-            written += os.write(descriptor, data[written:])
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    part.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where the system lets one."""
-    if sys.platform == "win32":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        torn += reversed(lines[start:])
+        del lines[start:]
+    texts = [line[:-1] if line.endswith(b" ") else line for line in lines]
+    return texts, b"\n".join(reversed(torn))

@@ -11,14 +11,15 @@ from weft.messages import Message, ModelRef
 from weft.store import tree
 from weft.store.admission import Draft, Present, Row
 from weft.store.blobs import restore
-from weft.store.facts import results_of, spend_of, text_of
+from weft.store.facts import results_in, spend_of, text_of
 from weft.store.search import holds, phrases, snippet, words
 from weft.store.session_store import NO_SPEND, Hit, Lease, ModelSpend, SessionInfo, Spend, Tail, Totals
-from weft.store.stored import Entries, Peek, peek, unreadable_id
+from weft.store.stored import Entries, Peek, peek_all, unreadable_id
 
 __all__ = ["Log", "totals_of"]
 
 Bodies = Callable[[str], bytes]
+_NOTED = {Message.kind, Redaction.kind}  # the kinds that change how others are seen
 _Key = tuple[str, str]  # provider and model; both empty for a call that names none
 
 
@@ -58,32 +59,34 @@ class Log:
         if row.redacts is not None:
             self._hidden.add(row.redacts)
 
-    def add_text(self, text: bytes) -> None:
-        """An entry as it was found in a file; also a text that is none takes its place."""
-        outside = peek(text)
-        if outside is None:
-            seq = self._seqs[-1] + 1 if self._seqs else 1
-            self._add(text, seq, unreadable_id(self.session_id, seq), None)
-            return
-        self._add(text, outside.seq, outside.id, outside.parent_id)
-        if outside.kind in {"message", "redaction"}:
-            self._note(outside)
+    def add_texts(self, texts: list[bytes]) -> None:
+        """Entries as they were found in a file; also a text that is none takes its place."""
+        for text, outside in zip(texts, peek_all(texts), strict=True):
+            if outside is None:
+                seq = self._seqs[-1] + 1 if self._seqs else 1
+                self._add(text, seq, unreadable_id(self.session_id, seq), None)
+                continue
+            self._add(text, outside.seq, outside.id, outside.parent_id)
+            if outside.kind in _NOTED:
+                self._note(outside)
 
     def _note(self, outside: Peek) -> None:
         payload = bytes(outside.payload)
         try:
             if outside.kind == Redaction.kind:
                 self._hidden.add(wire.decode(Redaction, payload).entry_id)
-            elif b'"tool_result"' in payload or b'"result"' in payload:
-                self._results.update(results_of(wire.decode(Message, payload)))
+            else:
+                self._results.update(results_in(payload))
         except PartValidationError:
             pass  # it reads as unreadable, and the check reports it
 
     def _add(self, text: bytes, seq: int, id: str, parent_id: str | None) -> None:
-        parent = None if parent_id is None else self._places.get(parent_id)
-        if parent is not None and parent != len(self._texts) - 1:
-            self._jumps[seq] = self._seqs[parent]
-        self._places.setdefault(id, len(self._texts))
+        place = len(self._ids)
+        if parent_id is not None and parent_id != self._ids[-1]:
+            parent = self._places.get(parent_id)
+            if parent is not None:
+                self._jumps[seq] = self._seqs[parent]
+        self._places.setdefault(id, place)
         self._texts.append(text)
         self._seqs.append(seq)
         self._ids.append(id)

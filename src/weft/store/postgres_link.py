@@ -84,6 +84,13 @@ def failure(error: BaseException, doing: str) -> StoreError:
     return StoreError(f"PostgreSQL, {doing}: {text}", retryable=is_retried(error), cause=error)
 
 
+class _Reader(asyncpg.Connection):  # type: ignore[misc]  # it has no types
+    """A connection of the pool. Nothing is left open on one, so there is nothing to reset after each use."""
+
+    def get_reset_query(self) -> str:
+        return ""
+
+
 class Link:
     """The connections of one store."""
 
@@ -118,7 +125,7 @@ class Link:
 
     async def _check(self, connection: Connection) -> None:
         settings = ", ".join(f"current_setting('{setting}') AS {setting}" for setting in _WEAK)
-        found = await connection.fetchrow(f"SELECT {settings}")
+        (found,) = await connection.fetch(f"SELECT {settings}")
         for setting, weak in _WEAK.items():
             if found[setting] == weak and f"{setting}={weak}" not in self._allow:
                 raise StoreError(
@@ -129,7 +136,9 @@ class Link:
 
     async def open_pool(self) -> None:
         """Connections for reading, made as they are needed."""
-        self._pool = await asyncpg.create_pool(self.url, min_size=0, max_size=_READERS, **self._options)
+        self._pool = await asyncpg.create_pool(
+            self.url, min_size=0, max_size=_READERS, connection_class=_Reader, **self._options
+        )
 
     async def read(self, work: Callable[[Connection], Awaitable[T]], doing: str, *, tries: int = 2) -> T:
         """What `work` gives. It is done again on a new connection if the old one turns out to be dead."""

@@ -154,9 +154,8 @@ async def migrate(connection: Connection, schema: str, migrations: Sequence[str]
 
     Several programs may open a new store at once: a lock lets one do the work and the others find it done.
     """
-    server, encoding = await connection.fetchrow(
-        "SELECT current_setting('server_version_num')::int, current_setting('server_encoding')"
-    )
+    server = int(await connection.fetchval("SHOW server_version_num"))
+    encoding = await connection.fetchval("SHOW server_encoding")
     if server < _OLDEST_SERVER:
         raise StoreError(f"PostgreSQL 14 or newer is needed, and this is {server // 10000}")
     if encoding != "UTF8":

@@ -11,10 +11,11 @@ from typing import Literal
 import apsw
 
 from weft.errors import ErrorCode, StoreError
+from weft.store.durable import make_folder, sync_folder
 from weft.store.file_locks import network_kind
 from weft.store.sqlite_schema import APPLICATION_ID
 
-__all__ = ["Synchronous", "check_library", "connect", "make_file", "make_folder", "store_error"]
+__all__ = ["Synchronous", "check_library", "connect", "make_file", "make_place", "store_error"]
 
 # FULL waits for the disk at every commit. NORMAL loses acknowledged entries at a loss of power, and must be asked for.
 Synchronous = Literal["FULL", "NORMAL"]
@@ -53,11 +54,11 @@ def check_library(version: str) -> None:
         )
 
 
-def make_folder(path: Path) -> None:
-    """Make the file's folder, unless it is in a place where a store must not be; raises `OSError` too."""
+def make_place(path: Path) -> None:
+    """Make the file's folder, unless a store must not be there; raises `OSError` too."""
     if path.exists() and not path.is_file():
         raise StoreError(f"{path}: not a file")
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(path.parent)
     kind = network_kind(path.parent.resolve())
     if kind is not None:
         raise StoreError(f"{path}: on a network file system ({kind}), where locks do not hold")
@@ -67,6 +68,7 @@ def make_file(path: Path) -> None:
     """Make the file, for its owner alone; one that is there is not opened here (weft.store.file_locks says why)."""
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        sync_folder(path.parent)
     elif path.stat().st_mode & 0o077:
         path.chmod(0o600)
 

@@ -20,7 +20,7 @@ from weft.errors import PartValidationError
 from weft.ids import derived_id
 from weft.redaction import redacted
 
-__all__ = ["UNREADABLE", "Entries", "Peek", "peek", "read_entry", "unreadable_id"]
+__all__ = ["UNREADABLE", "Entries", "Peek", "peek", "peek_all", "read_entry", "unreadable_id"]
 
 UNREADABLE = "weft.unreadable"
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,6 +47,15 @@ def peek(text: bytes) -> Peek | None:
         return _PEEK.decode(text)
     except ValueError:  # msgspec's errors and Unicode's alike
         return None
+
+
+def peek_all(texts: list[bytes]) -> list[Peek | None]:
+    """The same for many, at once where all of them are good."""
+    try:
+        found: list[Peek | None] = [*_PEEK.decode_lines(b"\n".join(texts))]
+    except ValueError:
+        found = []
+    return found if len(found) == len(texts) else [peek(text) for text in texts]
 
 
 def unreadable_id(session_id: str, seq: int) -> str:

@@ -32,7 +32,7 @@ class Job:
         self.error: BaseException | None = None
 
     def run(self, everybodys: type[Exception]) -> None:
-        """Do the work. What it raises is this job's own outcome, unless it is a failure of the disk: that is everybody's."""
+        """Do the work. What it raises is this job's own outcome; only a failure of the disk is everybody's."""
         try:
             self.value = self.work()
         except everybodys:

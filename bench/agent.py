@@ -1,0 +1,92 @@
+"""The cost of a turn in a long session: 1,000 turns with tools on a SQLite store, each a run of its own.
+
+The processor time of a turn must not grow with the session: compared are the medians of the first and last tenth. Once
+with a context that is compacted, and once with one that only grows, which costs what copying its list costs.
+
+    python bench/agent.py [turns]
+"""
+
+import asyncio
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from weft import AgentConfig, ContextConfig, Message, Meta, ToolCall, Usage, assistant
+from weft.agent import Agent
+from weft.models import ScriptedModel
+from weft.models.scripted import Answer
+from weft.store import MemoryStore, SessionStore, open_store
+from weft.tools import tool
+
+TEXT = "Some words about what was found, and what to do about it next. " * 4
+
+
+@tool
+async def look(place: int) -> str:
+    """Looks."""
+    return f"{place}: {TEXT}"
+
+
+class Model(ScriptedModel):
+    """Calls a tool, then answers; remembers nothing."""
+
+    def __init__(self) -> None:
+        super().__init__([], piece=64)
+        self._turn = 0
+
+    def _next_answer(self, messages: Sequence[Message]) -> Answer:
+        self.calls.clear()
+        usage = Usage(sum(len(message.text) for message in messages[-50:]) // 4, 100)
+        last = messages[-1]
+        if last.role == "user" and "summar" in last.text.lower()[:400] and len(last.text) > 1000:
+            return assistant("They looked at many places.", meta=Meta(usage=usage))
+        if last.role == "tool":
+            return assistant(TEXT, meta=Meta(usage=usage))
+        self._turn += 1
+        return assistant("Looking.", ToolCall(f"c{self._turn}", "look", {"place": self._turn}), meta=Meta(usage=usage))
+
+
+async def turns(store: SessionStore, count: int, context: ContextConfig) -> list[float]:
+    """The processor time of each turn, in seconds."""
+    agent = Agent(Model(), tools=[look], store=store, config=AgentConfig(context=context))
+    times = []
+    for number in range(count):
+        began = time.process_time()  # the machine's other work, and the disk's, count little
+        result = await agent.run(f"Look at place {number}", session="long")
+        times.append(time.process_time() - began)
+        assert result.output == TEXT, result
+    return times
+
+
+def told(name: str, times: list[float], before_kb: int) -> float:
+    """Print one line; gives how much slower the last tenth is than the first."""
+    tenth = max(1, len(times) // 10)
+    first, last = statistics.median(times[:tenth]), statistics.median(times[-tenth:])
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) / 1024
+    print(
+        f"{name:34} {len(times)} turns: first tenth {first * 1000:6.2f} ms, last tenth {last * 1000:6.2f} ms per turn "
+        f"({last / first:.2f} x), peak memory +{grown:.0f} MB"
+    )
+    return last / first
+
+
+async def main(count: int) -> None:
+    """All four."""
+    compacted = ContextConfig(max_tokens=8000)
+    growing = ContextConfig(compaction=False)
+    for name, context in (("compacted", compacted), ("growing", growing)):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        told(f"memory, {name} context", await turns(MemoryStore(), count, context), before)
+        with tempfile.TemporaryDirectory() as folder:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            store = await open_store(Path(folder) / "sessions.db")
+            told(f"SQLite, {name} context", await turns(store, count, context), before)
+            await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000))

@@ -1,0 +1,49 @@
+"""A terminal that shows a run as it happens: text as it comes, tools as they change, one line for each state."""
+
+import asyncio
+
+from weft import TextDelta, ToolCall, assistant
+from weft.agent import Agent, DeltaReceived, Event, RunFinished, StatusChanged, ToolChanged
+from weft.models import ScriptedModel
+from weft.tools import ToolContext, tool
+
+
+@tool
+async def build(target: str, context: ToolContext) -> str:
+    """Builds something and says how far it is."""
+    for percent in (30, 80):
+        await context.progress(f"{percent} %", title=f"building {target}", percent=percent)
+    return f"{target} is built"
+
+
+def show(event: Event) -> None:
+    """One event on the screen."""
+    match event:
+        case StatusChanged(status=status):
+            print(f"\n[{status}] ", end="")
+        case DeltaReceived(delta=stamped) if isinstance(stamped.delta, TextDelta):
+            print(stamped.delta.text_delta, end="", flush=True)
+        case ToolChanged(tool_name=name, state=state):
+            print(f"({name}: {state.status}{_progress(state)}) ", end="")
+        case RunFinished(result=result):
+            print(f"\n{result.usage or 'no usage told'}")
+        case _:
+            pass
+
+
+def _progress(state: object) -> str:
+    metadata = getattr(state, "metadata", None) or {}
+    return f" {metadata['percent']} %" if "percent" in metadata else ""
+
+
+async def main() -> None:
+    """Run it."""
+    model = ScriptedModel([assistant("Building now. ", ToolCall("1", "build", {"target": "docs"})), "All is built."])
+    agent = Agent(model, tools=[build])
+    async with agent.stream("Build the docs") as run:
+        async for event in run:
+            show(event)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,32 @@
+"""An answer as a value of a type. What does not fit is sent back to the model with the error."""
+
+import asyncio
+
+import msgspec
+
+from weft.agent import Agent
+from weft.models import ScriptedModel
+
+
+class City(msgspec.Struct):
+    """What we want to know."""
+
+    name: str
+    country: str
+    people: int
+
+
+async def main() -> None:
+    """The first answer does not fit, the second does."""
+    model = ScriptedModel(
+        ['{"name": "Paris", "country": "France", "people": "many"}', '{"name":"Paris","country":"France","people":2}']
+    )
+    agent = Agent(model, output_type=City)
+    result = await agent.run("Which city is the capital of France?")
+    city: City = result.output
+    print(city)
+    print(result.messages[2].text.splitlines()[0])
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,51 @@
+"""Tools are typed functions. Their arguments are checked before they run, and several run at once."""
+
+import asyncio
+
+from weft import ToolCall, assistant
+from weft.agent import Agent
+from weft.models import ScriptedModel
+from weft.tools import tool
+
+
+@tool(timeout_ms=5_000)
+async def weather(city: str, days: int = 1) -> str:
+    """Weather forecast for a city.
+
+    Args:
+        city: Its name.
+        days: How far to look ahead.
+    """
+    await asyncio.sleep(0.01)
+    return f"{city}: rain for {days} day(s)"
+
+
+@tool
+def add(a: float, b: float) -> float:
+    """Adds two numbers. A plain function runs in a thread."""
+    return a + b
+
+
+async def main() -> None:
+    """The model asks for three calls; one of them is wrong, and it is told what was wrong."""
+    model = ScriptedModel(
+        [
+            assistant(
+                "Let me look.",
+                ToolCall("1", "weather", {"city": "Paris", "days": 2}),
+                ToolCall("2", "weather", {"town": "Rome"}),
+                ToolCall("3", "add", {"a": 1, "b": 2}),
+            ),
+            "It rains in Paris, and 1 + 2 = 3.",
+        ]
+    )
+    agent = Agent(model, tools=[weather, add])
+    result = await agent.run("Does it rain in Paris and Rome? And what is 1 + 2?")
+    for message in result.messages:
+        for part in message.tool_results:
+            print(f"{part.tool_call_id}: {'error: ' if part.is_error else ''}{part.content}")
+    print(result.output)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

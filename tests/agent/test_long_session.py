@@ -1,0 +1,81 @@
+"""A session of many turns: what a turn costs does not depend on how many came before it."""
+
+from collections.abc import Sequence
+
+from tests.agent.kit import SESSION, make
+from weft import AgentConfig, ContextConfig, Message, Meta, ToolCall, Usage, assistant
+from weft.models import ScriptedModel
+from weft.models.scripted import Answer
+from weft.store import Entries, MemoryStore
+from weft.tools import tool
+
+TEXT = "Some words about what was found and what to do about it. " * 6
+
+
+@tool
+async def look(place: int) -> str:
+    """Looks."""
+    return f"{place}: {TEXT}"
+
+
+class Looking(ScriptedModel):
+    """Looks, then answers; summarises when asked to."""
+
+    def __init__(self) -> None:
+        super().__init__([], piece=400)
+        self.sent: list[int] = []
+        self._turn = 0
+
+    def _next_answer(self, messages: Sequence[Message]) -> Answer:
+        self.calls.clear()
+        self.sent.append(len(messages))
+        size = sum(len(message.text) for message in messages) // 4
+        if messages[-1].role == "tool":
+            return assistant(TEXT, meta=Meta(usage=Usage(size, 80)))
+        if not messages[-1].text.startswith("Look"):
+            return "They looked at many places."
+        self._turn += 1
+        return assistant(ToolCall(f"c{self._turn}", "look", {"place": self._turn}), meta=Meta(usage=Usage(size, 20)))
+
+
+class Counted(MemoryStore):
+    """Counts what is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads = 0
+        self.read = 0
+
+    async def load(self, session_id: str, *, head: str | None = None) -> Entries:
+        self.loads += 1
+        return await super().load(session_id, head=head)
+
+    async def entries(self, session_id: str, after_seq: int = 0, limit: int | None = None) -> Entries:
+        found = await super().entries(session_id, after_seq, limit)
+        self.read += len(found)
+        return found
+
+
+async def test_a_session_is_read_once_and_the_context_stays_bounded() -> None:
+    store, model = Counted(), Looking()
+    config = AgentConfig(context=ContextConfig(max_tokens=3000))
+    agent, _, _ = make(model, look, store=store, config=config)
+    for turn in range(200):
+        assert (await agent.run(f"Look at {turn}", session=SESSION)).output == TEXT
+    assert (store.loads, store.read) == (1, 0)
+    kinds = [entry.fact.kind for entry in await store.load(SESSION)]
+    assert kinds.count("compaction_summary") > 5
+    assert "stream_failed" not in kinds
+    assert max(model.sent) < 150  # tool outputs are shortened before turns are summarised
+
+
+async def test_what_others_append_between_two_turns_is_read_and_nothing_else() -> None:
+    store = Counted()
+    agent, _, _ = make(["One.", "Two.", "Three."], store=store)
+    other, _, model = make(["Other."], store=store)
+    await agent.run("a", session=SESSION)
+    await other.run("b", session=SESSION)
+    store.loads = store.read = 0
+    await agent.run("c", session=SESSION)
+    assert (store.loads, store.read) == (0, 4)
+    assert len(model.calls) == 1

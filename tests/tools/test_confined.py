@@ -1,0 +1,271 @@
+"""There is no way out of a `ConfinedRoot`. Each way is shown to lead out when taken without it."""
+
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft import ToolError
+from weft.tools.confined import ConfinedRoot
+
+SECRET = "the secret"
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    """A directory with a secret, and below it the root."""
+    (tmp_path / "secret").write_text(SECRET)
+    (tmp_path / "root" / "sub").mkdir(parents=True)
+    (tmp_path / "root" / "inside").write_text("harmless")
+    return tmp_path
+
+
+@pytest.fixture
+def root(top: Path) -> Iterator[ConfinedRoot]:
+    root = ConfinedRoot(top / "root")
+    yield root
+    root.close()
+
+
+def read(root: ConfinedRoot, path: str) -> str:
+    with root.file(path) as (fd, _):
+        return os.read(fd, 1_000).decode()
+
+
+def test_what_is_inside_is_read(root: ConfinedRoot, top: Path) -> None:
+    inside = str(top / "root" / "inside")
+    for path in ("inside", "./inside", "sub/../inside", "sub//../././inside", inside, f"{top}/root/sub/../inside"):
+        assert read(root, path) == "harmless"
+
+
+def by_dots(top: Path) -> str:
+    return "../secret"
+
+
+def by_dots_later(top: Path) -> str:
+    return "sub/../../secret"
+
+
+def by_absolute_path(top: Path) -> str:
+    return str(top / "secret")
+
+
+def by_absolute_path_with_dots(top: Path) -> str:
+    return f"{top}/root/../secret"
+
+
+def by_a_link(top: Path) -> str:
+    (top / "root" / "link").symlink_to(top / "secret")
+    return "link"
+
+
+def by_a_relative_link(top: Path) -> str:
+    (top / "root" / "link").symlink_to("../secret")
+    return "link"
+
+
+def by_a_linked_directory(top: Path) -> str:
+    (top / "root" / "way").symlink_to(top)
+    return "way/secret"
+
+
+def by_a_link_to_a_link(top: Path) -> str:
+    (top / "root" / "way").symlink_to(top)
+    (top / "root" / "sub" / "two").symlink_to("../way/secret")
+    return "sub/two"
+
+
+WAYS = [
+    by_dots, by_dots_later, by_absolute_path, by_absolute_path_with_dots, by_a_link, by_a_relative_link,
+    by_a_linked_directory, by_a_link_to_a_link,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_no_way_leads_out(root: ConfinedRoot, top: Path, way: Callable[[Path], str]) -> None:
+    path = way(top)
+    assert (top / "root" / path).read_text() == SECRET  # the control: taken as it is, it does
+    with pytest.raises(ToolError):
+        read(root, path)
+    with pytest.raises(ToolError):
+        root.replace(path, b"mine")
+    with pytest.raises(ToolError):
+        list(root.walk(path, recursive=True))
+    assert (top / "secret").read_text() == SECRET
+    assert [found.path for found in root.walk(".", recursive=True) if "secret" in found.path] == []
+
+
+def test_nothing_is_created_outside(root: ConfinedRoot, top: Path) -> None:
+    (top / "root" / "way").symlink_to(top)
+    (top / "root" / "dangling").symlink_to(top / "new")
+    for path in ("../new", "way/new", "way/deep/new", str(top / "new"), "dangling", "/tmp/../new"):
+        with pytest.raises(ToolError):
+            root.replace(path, b"mine")
+    assert sorted(one.name for one in top.iterdir()) == ["root", "secret"]
+
+
+class Swap:
+    """Before the n-th of the system calls that look at names, `dir` becomes a link to the outside."""
+
+    def __init__(self, top: Path, turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._place, self._target, self._left = top / "root" / "dir", top, turn
+        self._place.mkdir()
+        (self._place / "secret").write_text("harmless")
+        for name in ("open", "stat", "mkdir", "replace"):
+            monkeypatch.setattr(os, name, self._counting(getattr(os, name)))
+
+    def _counting(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            self._left -= 1
+            if self._left == 0:
+                self._place.rename(self._place.with_name("aside"))
+                self._place.symlink_to(self._target)
+            return real(*args, **options)
+
+        return call
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+def test_a_link_swapped_in_between_leads_nowhere(
+    root: ConfinedRoot, top: Path, turn: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act: Callable[[], Any]
+    for act in (lambda: read(root, "dir/secret"), lambda: root.replace("dir/secret", b"mine")):
+        with monkeypatch.context() as patched:
+            Swap(top, turn, patched)
+            try:
+                assert act() != SECRET
+            except ToolError:
+                pass
+        assert (top / "secret").read_text() == SECRET
+        for name in ("dir", "aside"):
+            place = top / "root" / name
+            if place.is_symlink():
+                place.unlink()
+            elif place.exists():
+                shutil.rmtree(place)
+
+
+def test_a_check_by_name_would_follow_a_link_swapped_in_between(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control of the one above."""
+    path = top / "root" / "dir" / "secret"
+    with monkeypatch.context() as patched:
+        Swap(top, 1, patched)
+        assert Path(os.path.realpath(path)).is_relative_to(top / "root")
+        os.stat(top)  # noqa: PTH116 - the call that is counted
+        with open(os.open(path, os.O_RDONLY)) as file:  # noqa: PTH123 - as a check by name would
+            assert file.read() == SECRET
+
+
+def test_only_regular_files_are_opened(root: ConfinedRoot, top: Path) -> None:
+    os.mkfifo(top / "root" / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        here = Path.cwd()
+        os.chdir(top / "root")  # the name of a socket is short
+        try:
+            listener.bind("socket")
+        finally:
+            os.chdir(here)
+    for path in ("pipe", "socket", "sub", ".", "inside/deeper"):
+        with pytest.raises(ToolError):
+            read(root, path)
+        with pytest.raises(ToolError):
+            root.replace(path, b"mine")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a device")
+def test_devices_are_not_opened(root: ConfinedRoot, top: Path) -> None:
+    try:
+        os.mknod(top / "root" / "zero", 0o20666, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("this machine lets nobody make a device")
+    with pytest.raises(ToolError, match="not a regular file"):
+        read(root, "zero")
+
+
+def test_the_kernels_files_are_out_of_reach_even_from_the_top() -> None:
+    root = ConfinedRoot(Path("/"))
+    try:
+        assert Path("/proc/self/environ").is_file()  # the control
+        for path in ("/proc/self/environ", "proc/1/status", "/sys/kernel/uevent_seqnum", "/dev/null"):
+            with pytest.raises(ToolError):
+                read(root, path)
+        with pytest.raises(ToolError):
+            next(root.walk("/proc", recursive=False))
+        assert "root" in {found.path for found in root.walk("/", recursive=False)}
+    finally:
+        root.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["a\0b", "x" * 300, "x/" * 5_000, "\ud800", "", "inside\n", "/", "//", "~", "C:\\x", "%2e%2e/secret", "...."],
+)
+def test_odd_paths_are_refused_with_words(root: ConfinedRoot, path: str) -> None:
+    with pytest.raises(ToolError) as caught:
+        read(root, path)
+    assert len(caught.value.message) < 700
+
+
+def test_forbidden_files_are_out_of_reach_though_inside(top: Path) -> None:
+    for name in ("store.db", "store.db-wal", "store.txt", "logs/one.jsonl"):
+        (top / "root" / name).parent.mkdir(exist_ok=True)
+        (top / "root" / name).write_text(SECRET)
+    os.link(top / "root" / "store.db", top / "root" / "alias")
+    root = ConfinedRoot(top / "root", [top / "root" / "store.db", top / "root" / "logs"])
+    try:
+        for path in (
+            "store.db",
+            "sub/../store.db",
+            "store.db-wal",
+            "store.db-new",
+            "logs/one.jsonl",
+            "logs/new",
+            "alias",
+        ):
+            with pytest.raises(ToolError, match="may not be touched"):
+                root.replace(path, b"mine")
+            with pytest.raises(ToolError):
+                read(root, path)
+        assert read(root, "store.txt") == SECRET  # the control
+        names = {found.path for found in root.walk(".", recursive=True)}
+        assert names == {"alias", "inside", "store.txt", "sub"}
+    finally:
+        root.close()
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(root: ConfinedRoot, top: Path) -> None:
+    with root.file("inside") as (_, before):
+        pass
+    (top / "root" / "inside").write_text("changed by someone else")
+    with pytest.raises(ToolError, match="changed meanwhile"):
+        root.replace("inside", b"mine", before=before)
+    assert (top / "root" / "inside").read_text() == "changed by someone else"
+    assert sorted(one.name for one in (top / "root").iterdir()) == ["inside", "sub"]
+
+
+def open_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_descriptors_are_given_back(root: ConfinedRoot, top: Path) -> None:
+    (top / "root" / "way").symlink_to(top)
+    before = open_descriptors()
+    for path in ("inside", "no", "way/secret", "sub", "sub/no/deeper", "../x"):
+        for act in (
+            lambda path: read(root, path),
+            lambda path: root.replace(path, b"x"),
+            lambda path: list(root.walk(path, recursive=True)),
+        ):
+            try:
+                act(path)
+            except ToolError:
+                pass
+    walking = root.walk(".", recursive=True)
+    next(walking)
+    del walking
+    assert open_descriptors() == before

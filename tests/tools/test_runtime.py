@@ -1,0 +1,481 @@
+"""`LocalRuntime` and the ready tools: commands under limits, files below a root, approval where it matters."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools.rounds import Bench, call
+from weft import ErrorCode, Image, ToolError
+from weft.tools import LocalRuntime, Runtime, ToolOutput, ToolRegistry, file_tools, never
+from weft.tools.commands import scrubbed
+from weft.tools.operations import (
+    EditFile,
+    ListFiles,
+    Operation,
+    ReadFile,
+    RunCommand,
+    SearchFiles,
+    WriteFile,
+)
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
+    (tmp_path / "work").mkdir()
+    runtime = LocalRuntime(tmp_path / "work", timeout_ms=10_000)
+    await runtime.connect()
+    yield runtime
+    await runtime.close()
+
+
+async def said(runtime: Runtime, operation: Operation) -> str:
+    output = await runtime.execute(operation)
+    assert isinstance(output.content, str)
+    return output.content
+
+
+async def refused(runtime: Runtime, operation: Operation) -> str:
+    with pytest.raises(ToolError) as caught:
+        await runtime.execute(operation)
+    return caught.value.message
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"  # a zombie has ended; its parent has not looked yet
+
+
+async def eventually(condition: Any, seconds: float = 3) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+# -- life
+
+
+async def test_a_runtime_connects_tells_about_itself_and_closes(tmp_path: Path) -> None:
+    runtime = LocalRuntime(tmp_path)
+    assert runtime.status == "closed"
+    with pytest.raises(ToolError, match="not connected"):
+        await runtime.execute(ListFiles())
+    await runtime.connect()
+    await runtime.connect()
+    assert str(runtime.status) == "connected"
+    data = await runtime.get_init_data()
+    assert data["root"] == os.path.realpath(tmp_path)
+    assert json.loads(json.dumps(data)) == data
+    assert "relative" in runtime.get_hints()
+    await runtime.close()
+    await runtime.close()
+    assert runtime.status == "closed"
+
+
+async def test_a_root_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="No such file"):
+        await LocalRuntime(tmp_path / "no").connect()
+    with pytest.raises(ToolError, match="kernel"):
+        await LocalRuntime("/proc").connect()
+
+
+async def test_closing_ends_what_runs(tmp_path: Path) -> None:
+    runtime = LocalRuntime(tmp_path)
+    await runtime.connect()
+    running = asyncio.create_task(runtime.execute(RunCommand(command="sleep 30")))
+    await asyncio.sleep(0.1)
+    await asyncio.wait_for(runtime.close(), 5)
+    with pytest.raises(ToolError, match="stopped"):
+        await running
+
+
+async def test_a_runtime_without_commands_has_none(tmp_path: Path) -> None:
+    runtime = LocalRuntime(tmp_path, commands=False)
+    await runtime.connect()
+    assert "run_command" not in runtime.capabilities
+    assert "runs no commands" in await refused(runtime, RunCommand(command="true"))
+    assert "Commands" not in runtime.get_hints()
+    await runtime.close()
+
+
+# -- commands
+
+
+async def test_a_command_runs_in_the_root_and_its_output_is_given_in_order(runtime: LocalRuntime) -> None:
+    text = await said(runtime, RunCommand(command="pwd; echo out; echo err >&2; echo end"))
+    assert text == f"{runtime.root.resolve()}\nout\nerr\nend\n"
+    assert await said(runtime, RunCommand(command="true")) == "[exit code 0]"
+    assert await said(runtime, RunCommand(command="echo no; exit 3")) == "no\n[exit code 3]"
+    assert await said(runtime, RunCommand(command="kill -9 $$")) == "[ended by signal 9]"
+    assert await said(runtime, RunCommand(command="cat")) == "[exit code 0]"  # there is no input to wait for
+
+
+async def test_a_command_runs_in_a_directory_below_and_nowhere_else(runtime: LocalRuntime, tmp_path: Path) -> None:
+    (runtime.root / "sub").mkdir()
+    (runtime.root / "link").symlink_to(tmp_path)
+    assert await said(runtime, RunCommand(command="pwd", directory="sub")) == f"{runtime.root.resolve()}/sub\n"
+    for directory in ("..", "/", "link", "sub/../.."):
+        assert await refused(runtime, RunCommand(command="pwd", directory=directory))
+
+
+async def test_secrets_do_not_reach_a_command(runtime: LocalRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "DATABASE_URL", "ODDLY_NAMED", "LD_PRELOAD_X"):
+        monkeypatch.setenv(name, "hunter2")
+    monkeypatch.setenv("LC_TIME", "C")
+    text = await said(runtime, RunCommand(command="env"))
+    assert "hunter2" not in text
+    assert "LC_TIME=C" in text
+    assert "PATH=" in text
+    assert "hunter2" in os.environ["OPENAI_API_KEY"]  # the control: it was there to leak
+
+
+async def test_a_command_gets_what_is_given_on_purpose(tmp_path: Path) -> None:
+    runtime = LocalRuntime(tmp_path, environment={"GREETING": "hi"})
+    await runtime.connect()
+    assert await said(runtime, RunCommand(command="echo $GREETING")) == "hi\n"
+    await runtime.close()
+    assert scrubbed({}) == {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+
+
+async def test_output_is_limited_while_it_comes(tmp_path: Path) -> None:
+    runtime = LocalRuntime(tmp_path, max_output_bytes=1_000)
+    await runtime.connect()
+    output = await runtime.execute(
+        RunCommand(command="echo first; head -c 5000000 /dev/zero | tr '\\0' x; echo; echo last")
+    )
+    assert output.content.startswith("first\nxxx")
+    assert output.content.endswith("xxx\nlast\n")
+    assert len(output.content) < 1_100
+    assert output.metadata is not None
+    assert output.metadata["bytes_left_out"] == 5_000_012 - 1_000
+    await runtime.close()
+
+
+async def test_a_command_that_takes_too_long_is_ended(runtime: LocalRuntime) -> None:
+    began = time.monotonic()
+    message = await refused(runtime, RunCommand(command="echo begun; sleep 30", timeout_ms=200))
+    assert time.monotonic() - began < 3
+    assert message.startswith("begun\n[timed out after 200 ms")
+
+
+async def test_the_runtimes_own_limit_cannot_be_raised(tmp_path: Path) -> None:
+    runtime = LocalRuntime(tmp_path, timeout_ms=100)
+    await runtime.connect()
+    assert "timed out after 100 ms" in await refused(runtime, RunCommand(command="sleep 30", timeout_ms=60_000))
+    await runtime.close()
+
+
+STUBBORN = "trap '' TERM; (trap '' TERM; while :; do sleep 0.05; done) & echo $! > child; echo $$ > leader; wait"
+
+
+async def pids(runtime: LocalRuntime) -> list[int]:
+    files = [runtime.root / name for name in ("child", "leader")]
+    assert await eventually(lambda: all(file.exists() and file.read_text().strip() for file in files))
+    found = [int(file.read_text()) for file in files]
+    assert all(map(alive, found))
+    return found
+
+
+async def test_the_whole_group_is_ended_on_time_out_even_if_it_ignores_being_asked(runtime: LocalRuntime) -> None:
+    running = asyncio.create_task(runtime.execute(RunCommand(command=STUBBORN, timeout_ms=400)))
+    found = await pids(runtime)
+    with pytest.raises(ToolError, match="timed out"):
+        await running
+    assert await eventually(lambda: not any(map(alive, found)))
+
+
+async def test_the_whole_group_is_ended_on_cancellation_before_it_goes_on(runtime: LocalRuntime) -> None:
+    running = asyncio.create_task(runtime.execute(RunCommand(command=STUBBORN)))
+    found = await pids(runtime)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await eventually(lambda: not any(map(alive, found)))
+
+
+async def test_ending_the_leader_alone_would_leave_the_child(runtime: LocalRuntime) -> None:
+    """The control of the two above: the child does outlive its parent if only that is killed."""
+    process = await asyncio.create_subprocess_exec("/bin/sh", "-c", STUBBORN, cwd=runtime.root, start_new_session=True)
+    found = await pids(runtime)
+    process.kill()
+    await process.wait()
+    child = found[0]
+    assert alive(child)
+    os.kill(child, signal.SIGKILL)
+    assert await eventually(lambda: not alive(child))
+
+
+async def test_what_a_command_leaves_in_the_background_is_ended_with_it(runtime: LocalRuntime) -> None:
+    began = time.monotonic()
+    text = await said(runtime, RunCommand(command="sleep 30 & echo $!"))
+    assert time.monotonic() - began < 3
+    assert await eventually(lambda: not alive(int(text)))
+
+
+async def test_a_command_that_closes_its_output_is_still_waited_for(runtime: LocalRuntime) -> None:
+    await said(runtime, RunCommand(command="exec >&- 2>&-; sleep 0.2; touch after"))
+    assert (runtime.root / "after").exists()
+
+
+async def test_commands_do_not_hold_up_the_event_loop(runtime: LocalRuntime) -> None:
+    running = asyncio.gather(*(runtime.execute(RunCommand(command="sleep 0.3")) for _ in range(8)))
+    began = time.monotonic()
+    await asyncio.sleep(0.01)
+    assert time.monotonic() - began < 0.2
+    await running
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("command", ["a\0b", ""])
+async def test_odd_commands_are_refused_or_harmless(runtime: LocalRuntime, command: str) -> None:
+    if command:
+        assert "NUL" in await refused(runtime, RunCommand(command=command))
+    else:
+        assert await said(runtime, RunCommand(command=command)) == "[exit code 0]"
+
+
+# -- reading
+
+
+async def test_lines_of_a_file_are_read_and_more_is_announced(runtime: LocalRuntime) -> None:
+    (runtime.root / "a.txt").write_text("".join(f"{n}\n" for n in range(1, 11)))
+    assert await said(runtime, ReadFile(path="a.txt")) == "".join(f"{n}\n" for n in range(1, 11))
+    part = await said(runtime, ReadFile(path="a.txt", offset=3, limit=2))
+    assert part == "3\n4\n[there is more; go on with offset=5]"
+    assert await said(runtime, ReadFile(path="a.txt", offset=9, limit=2)) == "9\n10\n"
+    assert "ends before line 99" in await said(runtime, ReadFile(path="a.txt", offset=99))
+    assert await said(runtime, ReadFile(path=str(runtime.root.resolve() / "a.txt"), limit=1)) == (
+        "1\n[there is more; go on with offset=2]"
+    )
+
+
+async def test_a_big_file_is_read_in_part_and_not_into_memory(tmp_path: Path) -> None:
+    runtime = LocalRuntime(tmp_path, max_output_bytes=100_000)
+    await runtime.connect()
+    with (tmp_path / "big").open("wb") as file:
+        file.write(b"start\n" + b"x" * 200_000)
+        file.truncate(50_000_000_000)  # sparse: there is no such disk here
+    text = await said(runtime, ReadFile(path="big"))
+    assert text.startswith("start\nxxx")
+    assert len(text) < 200_000
+    assert "there is more" in text
+    assert "too large" in await refused(runtime, EditFile(path="big", old="start", new="end"))
+    await runtime.close()
+
+
+async def test_binary_files_are_refused_and_pictures_are_shown(runtime: LocalRuntime) -> None:
+    (runtime.root / "bin").write_bytes(b"ab\0cd")
+    (runtime.root / "pic.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    (runtime.root / "latin").write_bytes(b"caf\xe9\n")
+    assert "binary file of 5 bytes" in await refused(runtime, ReadFile(path="bin"))
+    output = await runtime.execute(ReadFile(path="pic.png"))
+    assert output.content == (Image("image/png", data=b"\x89PNG\r\n\x1a\n\0\0"),)
+    assert "not UTF-8" in await said(runtime, ReadFile(path="latin"))
+    assert "not UTF-8" in await refused(runtime, EditFile(path="latin", old="caf", new="x"))
+
+
+# -- writing and editing
+
+
+async def test_a_file_is_written_with_its_directories_and_keeps_its_mode(runtime: LocalRuntime) -> None:
+    assert "created" in await said(runtime, WriteFile(path="a/b/c.sh", text="one"))
+    file = runtime.root / "a/b/c.sh"
+    file.chmod(0o750)
+    assert "replaced" in await said(runtime, WriteFile(path="a/b/c.sh", text="two"))
+    assert file.read_text() == "two"
+    assert file.stat().st_mode & 0o777 == 0o750
+    assert [one.name for one in file.parent.iterdir()] == ["c.sh"]
+
+
+async def test_what_changed_after_it_was_read_is_not_overwritten(runtime: LocalRuntime) -> None:
+    file = runtime.root / "a.txt"
+    file.write_text("old")
+    await said(runtime, ReadFile(path="a.txt"))
+    file.write_text("by someone else")
+    assert "changed after it was read" in await refused(runtime, WriteFile(path="a.txt", text="mine"))
+    assert file.read_text() == "by someone else"
+    await said(runtime, ReadFile(path="./a.txt"))
+    await said(runtime, WriteFile(path="a.txt", text="mine"))
+    await said(runtime, WriteFile(path="a.txt", text="mine again"))  # one's own change is no conflict
+    assert file.read_text() == "mine again"
+
+
+async def test_a_hard_link_to_a_file_elsewhere_is_not_written_through(runtime: LocalRuntime, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("theirs")
+    os.link(outside, runtime.root / "linked")
+    await said(runtime, WriteFile(path="linked", text="mine"))
+    assert outside.read_text() == "theirs"
+    assert (runtime.root / "linked").read_text() == "mine"
+
+
+async def test_an_edit_needs_its_text_once(runtime: LocalRuntime) -> None:
+    file = runtime.root / "a.py"
+    file.write_text("x = 1\ny = 2\nx = 1\n")
+    assert "2 times (lines 1, 3)" in await refused(runtime, EditFile(path="a.py", old="x = 1", new="x = 3"))
+    assert "not in 'a.py'" in await refused(runtime, EditFile(path="a.py", old="z", new="x"))
+    assert "empty" in await refused(runtime, EditFile(path="a.py", old="", new="x"))
+    assert "same" in await refused(runtime, EditFile(path="a.py", old="x", new="x"))
+    assert "No such file" in await refused(runtime, EditFile(path="b.py", old="x", new="y"))
+    assert file.read_text() == "x = 1\ny = 2\nx = 1\n"
+    assert "first at line 2" in await said(runtime, EditFile(path="a.py", old="y = 2", new="y = 5"))
+    assert "2 replaced" in await said(runtime, EditFile(path="a.py", old="x = 1", new="x = 3", everywhere=True))
+    assert file.read_text() == "x = 3\ny = 5\nx = 3\n"
+
+
+async def test_an_edit_in_plain_line_ends_fits_a_file_with_the_other_kind(runtime: LocalRuntime) -> None:
+    file = runtime.root / "dos.txt"
+    file.write_bytes(b"a\r\nb\r\nc\r\n")
+    await said(runtime, EditFile(path="dos.txt", old="a\nb\n", new="x\ny\n"))
+    assert file.read_bytes() == b"x\r\ny\r\nc\r\n"
+
+
+async def test_edits_at_the_same_time_lose_none(runtime: LocalRuntime) -> None:
+    (runtime.root / "n.txt").write_text("".join(f"<{n}>\n" for n in range(20)))
+    edits = [EditFile(path="n.txt", old=f"<{n}>", new=f"[{n}]") for n in range(20)]
+    await asyncio.gather(*map(runtime.execute, edits))
+    assert (runtime.root / "n.txt").read_text() == "".join(f"[{n}]\n" for n in range(20))
+
+
+# -- listing and searching
+
+
+async def test_names_are_listed_in_order_and_up_to_a_limit(runtime: LocalRuntime) -> None:
+    for name in ("b.py", "a.txt", "sub/c.py", ".git/config"):
+        (runtime.root / name).parent.mkdir(exist_ok=True)
+        (runtime.root / name).write_text("x")
+    (runtime.root / "way_out").symlink_to("/etc")
+    os.mkfifo(runtime.root / "pipe")
+    assert (await said(runtime, ListFiles())).splitlines() == [
+        ".git/", "a.txt (1 bytes)", "b.py (1 bytes)", "pipe (special)", "sub/", "way_out (link, not followed)",
+    ]  # fmt: skip
+    assert (await said(runtime, ListFiles(recursive=True, pattern="*.py"))).splitlines() == [
+        "b.py (1 bytes)", "sub/c.py (1 bytes)",
+    ]  # fmt: skip
+    assert (await said(runtime, ListFiles(limit=2))).splitlines()[-1] == "[the first 2; there are more]"
+    assert await said(runtime, ListFiles(path="sub")) == "sub/c.py (1 bytes)"
+    (runtime.root / "empty").mkdir()
+    assert await said(runtime, ListFiles(path="empty")) == "(empty)"
+
+
+async def test_lines_are_found_up_to_a_limit(runtime: LocalRuntime) -> None:
+    (runtime.root / "a.py").write_text("import os\nx = os.path\n")
+    (runtime.root / "b.txt").write_text("OS and os.\n" * 3)
+    (runtime.root / "bin").write_bytes(b"os\0")
+    (runtime.root / "long").write_text(f"needle{'x' * 5_000}\n")
+
+    async def find(**wish: Any) -> str:
+        return await said(runtime, SearchFiles(**wish))
+
+    assert await find(pattern=r"^import \w+", files="*.py") == "a.py:1: import os"
+    assert (
+        await find(pattern="os.", literal=True)
+        == "a.py:2: x = os.path\nb.txt:1: OS and os.\nb.txt:2: OS and os.\nb.txt:3: OS and os."
+    )
+    assert (await find(pattern="OS", limit=2)).splitlines() == [
+        "b.txt:1: OS and os.",
+        "b.txt:2: OS and os.",
+        "[the first 2 matches; there may be more]",
+    ]
+    assert await find(pattern="IMPORT", ignore_case=True) == "a.py:1: import os"
+    assert await find(pattern="os", path="a.py") == "a.py:1: import os\na.py:2: x = os.path"
+    assert await find(pattern="nowhere") == "no matches"
+    assert len(await find(pattern="needle")) < 400
+    assert "not a regular expression" in await refused(runtime, SearchFiles(pattern="("))
+    assert "No such file" in await refused(runtime, SearchFiles(pattern="x", path="no"))
+
+
+async def test_more_matches_than_a_pipe_holds_come_through(runtime: LocalRuntime) -> None:
+    for number in range(20):
+        (runtime.root / f"{number}.txt").write_text(f"{'match ' * 40}\n" * 2_000)
+    text = await said(runtime, SearchFiles(pattern="match", limit=1_000))
+    assert text.count("\n") == 1_000
+
+
+async def test_a_pattern_that_never_ends_is_ended(runtime: LocalRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.tools.runtime._SEARCH_SECONDS", 0.3)
+    (runtime.root / "a").write_text("a" * 50 + "b\n")
+    began = time.monotonic()
+    searching = asyncio.create_task(refused(runtime, SearchFiles(pattern="(a+)+$")))
+    await asyncio.sleep(0.1)
+    assert time.monotonic() - began < 0.3  # the event loop goes on meanwhile
+    assert "took more than 0.3 s" in await searching
+    assert time.monotonic() - began < 3
+
+
+async def test_a_search_is_stopped_by_cancellation(runtime: LocalRuntime) -> None:
+    (runtime.root / "a").write_text("a" * 50 + "b\n")
+    searching = asyncio.create_task(runtime.execute(SearchFiles(pattern="(a+)+$")))
+    await asyncio.sleep(0.1)
+    began = time.monotonic()
+    searching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await searching
+    assert time.monotonic() - began < 2
+
+
+# -- the ready tools
+
+
+def test_what_changes_things_needs_approval_and_goes_in_order() -> None:
+    registry = ToolRegistry(file_tools())
+    assert len(registry) == 6
+    for definition in registry:
+        changes = definition.name in {"write_file", "edit_file", "run_command"}
+        assert definition.requires_approval is changes
+        assert definition.sequential is changes
+        assert definition.idempotent is not changes
+        assert definition.requires_runtime
+        assert definition.description
+        shapes = definition.parameter_schema["properties"]
+        assert [name for name, shape in shapes.items() if "description" not in shape] == []
+
+
+async def test_the_tools_work_through_the_executor(runtime: LocalRuntime) -> None:
+    bench = Bench(*file_tools(), runtime=runtime, approval=never)
+    round = await bench.run(
+        call("write_file", "c1", path="a.txt", text="one\n"),
+        call("edit_file", "c2", path="a.txt", old="one", new="two"),
+        call("run_command", "c3", command="cat a.txt"),
+        call("read_file", "c4", path="a.txt"),
+        call("list_files", "c5"),
+        call("search_files", "c6", pattern="tw."),
+        call("read_file", "c7", path="../secret"),
+    )
+    assert [result.content for result in round.results[2:6]] == ["two\n", "two\n", "a.txt (4 bytes)", "a.txt:1: two"]
+    assert round.results[6].error_code is ErrorCode.TOOL_FAILED
+    waiting = await Bench(*file_tools(), runtime=runtime).run(call("run_command", command="touch x"))
+    assert waiting.waiting == ("c1",)
+    assert not (runtime.root / "x").exists()
+
+
+async def test_a_tool_that_times_out_ends_its_command(runtime: LocalRuntime) -> None:
+    bench = Bench(*file_tools(), runtime=runtime, approval=never, grace_ms=3_000)
+    running = asyncio.create_task(bench.run(call("run_command", command=STUBBORN)))
+    found = await pids(runtime)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert bench.log.results[0].error_code is ErrorCode.TOOL_ABORTED
+    assert "left running" not in str(bench.log.results[0].content)
+    assert await eventually(lambda: not any(map(alive, found)))
+
+
+def test_an_operation_can_travel() -> None:
+    import msgspec
+
+    wish = EditFile(path="a", old="b", new="c")
+    assert msgspec.json.decode(msgspec.json.encode(wish), type=Operation) == wish
+    assert isinstance(ToolOutput("x"), ToolOutput)
