@@ -25,7 +25,8 @@ MODULES = [f"weft.{name}" for name in CORE.split()] + [
 ]
 
 
-LATE_MODULES = ("decode", "encode", "models", "views")
+LATE_MODULES = ("agent", "decode", "encode", "models", "store", "tools", "views")
+LATE_NAMES = {"Agent": "agent", "ToolContext": "tools", "model": "models", "open_store": "store", "tool": "tools"}
 
 
 def in_order(names: list[str]) -> list[str]:
@@ -35,7 +36,7 @@ def in_order(names: list[str]) -> list[str]:
 
 def test_the_package_shows_what_it_says_and_nothing_else() -> None:
     here = {name for name, value in vars(weft).items() if not name.startswith("_") and not inspect.ismodule(value)}
-    assert set(weft.__all__) == here | {"__version__", "model"}
+    assert set(weft.__all__) == here | {"__version__", *LATE_NAMES}
     assert weft.__all__ == in_order(weft.__all__)
     assert len(set(weft.__all__)) == len(weft.__all__)
     assert [name for name in weft.__all__ if not hasattr(weft, name)] == []
@@ -47,9 +48,9 @@ def test_what_is_large_is_there_when_it_is_asked_for(name: str) -> None:
     assert getattr(weft, name) is importlib.import_module(f"weft.{name}")
 
 
-def test_the_way_to_a_model_is_there_when_it_is_asked_for() -> None:
-    models = importlib.import_module("weft.models")
-    assert weft.model is models.model
+@pytest.mark.parametrize(("name", "home"), LATE_NAMES.items())
+def test_what_talks_to_the_world_is_there_when_it_is_asked_for(name: str, home: str) -> None:
+    assert getattr(weft, name) is getattr(importlib.import_module(f"weft.{home}"), name)
 
 
 def test_what_is_not_there_is_an_attribute_error() -> None:

@@ -124,14 +124,26 @@ __version__ = "0.1.0"
 # What talks to the world is imported when it is first asked for, so that ``import weft`` stays light: it loads no
 # asyncio and no library but msgspec. A type checker sees plain imports, and so no names that do not exist.
 if _typing.TYPE_CHECKING:  # pragma: no cover
+    from weft import agent as agent
     from weft import decode as decode
     from weft import encode as encode
     from weft import models as models
+    from weft import store as store
+    from weft import tools as tools
     from weft import views as views
+    from weft.agent import Agent
     from weft.models import model
+    from weft.store import open_store
+    from weft.tools import ToolContext, tool
 else:
-    _SHELLS = {"model": "weft.models"}
-    _MODULES = ("decode", "encode", "models", "views")
+    _SHELLS = {
+        "Agent": "weft.agent",
+        "ToolContext": "weft.tools",
+        "model": "weft.models",
+        "open_store": "weft.store",
+        "tool": "weft.tools",
+    }
+    _MODULES = ("agent", "decode", "encode", "models", "store", "tools", "views")
 
     def __getattr__(name: str) -> _typing.Any:
         if name in _SHELLS:
@@ -142,6 +154,7 @@ else:
 
 
 __all__ = [
+    "Agent",
     "AgentConfig",
     "AgentError",
     "AgentState",
@@ -216,6 +229,7 @@ __all__ = [
     "ToolCallStart",
     "ToolChoice",
     "ToolContent",
+    "ToolContext",
     "ToolError",
     "ToolProgress",
     "ToolResult",
@@ -232,10 +246,12 @@ __all__ = [
     "branch",
     "heads",
     "model",
+    "open_store",
     "redacted",
     "session_of",
     "stamped",
     "system",
+    "tool",
     "tool_message",
     "user",
     "visible",

@@ -58,6 +58,13 @@ class HistoryRules(Noun, frozen=True, kw_only=True):
         """Whether a call of the client may name its tool so."""
         return self.tool_name_pattern is None or re.fullmatch(self.tool_name_pattern, tool_name) is not None
 
+    def fitting_name(self, tool_name: str) -> str:
+        """The name itself, or one of its letters and digits, which is what every provider takes."""
+        if self.accepts_name(tool_name):
+            return tool_name
+        name = re.sub(r"[^a-zA-Z0-9_-]", "_", tool_name)[:60] or "unnamed"
+        return name if self.accepts_name(name) else f"_{name}"
+
 
 STRICTEST = HistoryRules()
 

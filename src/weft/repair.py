@@ -12,7 +12,6 @@ keeps its prefix, and prompt caches hit.
 """
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
@@ -38,6 +37,7 @@ __all__ = [
     "RepairNote",
     "Repaired",
     "check_history",
+    "made_id",
     "repair",
 ]
 
@@ -139,7 +139,7 @@ def _matched(messages: Sequence[Message], rules: HistoryRules, notes: list[Repai
             call = _Call(part, part.tool_call_id, part.tool_name, part.tool_call_id in unfinished)
             if not call.unfinished:
                 if call.awaits_result and not rules.accepts_name(part.tool_name):
-                    call.sent_name = _made_name(part.tool_name, rules)
+                    call.sent_name = rules.fitting_name(part.tool_name)
                     what = f"the tool {part.tool_name!r} of a call to {call.sent_name!r}"
                     notes.append(RepairNote(index, "renamed", what, "a name of this form is refused"))
                 call.sent_id = _sendable_id(part, rules, sent_ids)
@@ -166,15 +166,9 @@ def _matched(messages: Sequence[Message], rules: HistoryRules, notes: list[Repai
     return calls
 
 
-def _made_id(original: str, attempt: int) -> str:
+def made_id(original: str, attempt: int) -> str:
     """Nine letters and digits, which is Mistral's demand and fits everyone else's too."""
     return hashlib.sha256(f"{attempt} {original}".encode("utf-8", "surrogatepass")).hexdigest()[:9]
-
-
-def _made_name(original: str, rules: HistoryRules) -> str:
-    """The letters and digits of a name, which is what every provider takes."""
-    name = re.sub(r"[^a-zA-Z0-9_-]", "_", original)[:60] or "unnamed"
-    return name if rules.accepts_name(name) else f"_{name}"
 
 
 def _sendable_id(call: ToolCall, rules: HistoryRules, sent_ids: set[str]) -> str:
@@ -182,7 +176,7 @@ def _sendable_id(call: ToolCall, rules: HistoryRules, sent_ids: set[str]) -> str
     original = call.tool_call_id
     if original not in sent_ids and (call.executed_by == "provider" or rules.accepts_id(original)):
         return original
-    made = (_made_id(original, attempt) for attempt in count())
+    made = (made_id(original, attempt) for attempt in count())
     return next(candidate for candidate in made if candidate not in sent_ids)
 
 

@@ -171,3 +171,32 @@ async def test_the_policy_can_come_from_the_configuration_or_from_a_function() -
     assert [one.tool_name for one in (await agent.run("Go", session=SESSION)).approvals] == ["weather"]
     agent, _, _ = make([assistant(call("c1"))], approval=always)
     assert [one.tool_name for one in (await agent.run("Go", session=SESSION)).approvals] == ["weather"]
+
+
+async def test_a_question_that_nobody_answered_in_time_is_over_when_the_run_goes_on() -> None:
+    agent, store, _ = make([ASK, "Never mind."], approval_timeout_ms=50)
+    assert (await agent.run("Go", session=SESSION)).status is AgentStatus.AWAITING_HUMAN
+    for _ in range(50):
+        store.edge.now()  # a clock that counts
+    result = await agent.resume(SESSION)
+    assert (result.status, result.value) == (AgentStatus.COMPLETED, "Never mind.")
+    assert (await results(store))["c1"].error_code is ErrorCode.TOOL_DENIED
+    await check_session(store)
+
+
+async def test_an_approver_can_put_the_decision_off() -> None:
+    agent, store, _ = make([ASK], approver=Says(Decision("pause", reason="ask me tomorrow")))
+    assert (await agent.run("Go", session=SESSION)).status is AgentStatus.AWAITING_HUMAN
+    other, _, _ = make(["Done."], store=store)
+    await other.approve(SESSION, "c1")
+    assert (await other.resume(SESSION)).output == "Done."
+
+
+async def test_a_decision_by_the_agent_reaches_the_run_that_waits_for_it() -> None:
+    agent, store, _ = make([ASK, "Done."], approver=LiveApprover())
+    async with agent.stream("Go", session=SESSION) as run:
+        async for event in run:
+            if isinstance(event, ApprovalRequested):
+                await agent.approve(SESSION, event.request.tool_call_id)
+    assert run.result.output == "Done."
+    await check_session(store)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.agent.kit import FAST, SESSION, check_session, starts
-from weft import AgentConfig, AgentStatus, LoopConfig
-from weft.agent import Agent
+from weft import AgentConfig, AgentStatus, LoopConfig, TextDelta
+from weft.agent import Agent, DeltaReceived
 from weft.models import Timeouts, model
 from weft.store import MemoryStore
 from weft.testing import Scenario, fault_server, scenarios
@@ -61,3 +61,20 @@ async def test_only_whole_calls_run(scenario: Scenario) -> None:
         assert "stream_failed" in [entry.fact.kind for entry in entries]
     elif expected.text is not None:
         assert (result.status, result.output) == (AgentStatus.COMPLETED, expected.text)
+
+
+@pytest.mark.parametrize("scenario", [one for one in scenarios() if one.name == "silence in text"], ids=str)
+async def test_an_abort_lets_go_of_a_provider_that_says_nothing(scenario: Scenario) -> None:
+    store = MemoryStore()
+    async with fault_server(scenario) as server:
+        asked = model(f"{VENDORS[scenario.format]}:m", api_key="sk-test-0123456789", base_url=server.base_url)
+        agent = Agent(asked, store=store)
+        async with agent.stream("Look", session=SESSION) as run:
+            async for event in run:
+                if isinstance(event, DeltaReceived) and isinstance(event.delta.delta, TextDelta):
+                    run.abort()
+        await asked.aclose()
+    assert run.result.status is AgentStatus.ABORTED
+    assert run.result.message is not None
+    assert run.result.message.text == "The transfer is "
+    await check_session(store)

@@ -33,6 +33,7 @@ from weft import (
     ToolCall,
     ToolResult,
     ToolsConfig,
+    ToolStarted,
     Usage,
     assistant,
 )
@@ -295,3 +296,19 @@ async def test_a_session_can_be_branched() -> None:
     await agent.run("Instead", session=SESSION, head=head)
     assert [message.text for message in model.calls[2].messages] == ["First", "One.", "Instead"]
     assert len(await store.heads(SESSION)) == 2
+
+
+async def test_a_branch_does_not_run_again_what_has_a_result_elsewhere() -> None:
+    """D-5.9"""
+    answers = [assistant(call("c1"), call("c2")), "One.", assistant(call("c1", city="Oslo")), "Other."]
+    agent, store, model = make(answers)
+    await agent.run("First", session=SESSION)
+    asked = next(entry for entry in await store.load(SESSION) if getattr(entry.fact, "tool_calls", ()))
+    other, _, _ = make(model, store=store)  # one that has not seen the other branch
+    assert (await other.run("Instead", session=SESSION, head=asked.id)).output == "Other."
+    every = [entry.fact for entry in await store.entries(SESSION)]
+    assert [fact.tool_name for fact in every if isinstance(fact, ToolStarted)] == ["weather"] * 3
+    assert [message.role for message in model.calls[2].messages] == ["user", "assistant", "user"]
+    assert len(await store.heads(SESSION)) == 2
+    fourth, _, _ = make([assistant(call("c2", city="Rome")), "Fourth."], store=store)
+    assert (await fourth.run("On this branch", session=SESSION)).output == "Fourth."

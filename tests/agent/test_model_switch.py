@@ -26,7 +26,8 @@ async def test_the_next_run_may_use_another_provider_and_the_report_says_what_is
     assert events[-1].result.output == "From elsewhere."
     switch = next(event for event in events if isinstance(event, ModelSwitched))
     assert (switch.previous, switch.reason) == (ModelRef("scripted", "scripted"), "chosen")
-    assert any("continuation" in loss.what or "reasoning" in loss.what for loss in switch.report.losses)
+    (loss,) = switch.report.losses
+    assert (loss.where, "scripted" in loss.why) == ("messages[1].parts[0]", True)
     change = next(fact for fact in await facts(store) if isinstance(fact, ModelChange))
     assert change.previous == ModelRef("scripted", "scripted")
     assert change.model == switch.model

@@ -55,6 +55,16 @@ def test_what_does_not_fit_says_why(text: str) -> None:
         OutputType(list[int]).read(text)
 
 
+def test_a_model_of_pydantic_is_a_type_too() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    town = pydantic.create_model("Town", city=(str, ...), people=(int, 0))
+    output = OutputType(town)
+    assert output.schema["properties"]["city"]["type"] == "string"
+    assert output.read('{"city":"Rome"}') == town(city="Rome")
+    with pytest.raises(PartValidationError, match="city"):
+        output.read("{}")
+
+
 def test_a_type_without_json_is_refused() -> None:
     with pytest.raises(PartValidationError) as caught:
         OutputType(object())

@@ -46,5 +46,7 @@ def test_a_request_that_was_accepted_has_no_faults(api: str) -> None:
         if case.parent.name.removesuffix("-requests") == api:
             body = json.loads((case / "request.json").read_bytes())
             model = str(json.loads((case / "meta.json").read_bytes()).get("model") or "")
-            found = faults(format, body, model=str(body.get("model") or body.get("modelId") or model), provider=provider)
+            found = faults(
+                format, body, model=str(body.get("model") or body.get("modelId") or model), provider=provider
+            )
             assert found == [], case

@@ -86,9 +86,7 @@ def _message(message: Json, at: str, model: str, names: list[Any]) -> Iterator[s
         yield f"{at}: the final block cannot be thinking"
 
 
-def _block(
-    block: Json, role: Any, at: str, model: str, allowed: tuple[str, ...], names: list[Any]
-) -> Iterator[str]:
+def _block(block: Json, role: Any, at: str, model: str, allowed: tuple[str, ...], names: list[Any]) -> Iterator[str]:
     if len(block) != 1 or next(iter(block)) not in allowed:
         yield f"{at}: exactly one of {allowed}, got {list(block)}"
         return

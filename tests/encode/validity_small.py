@@ -34,7 +34,8 @@ def cohere_faults(body: Json) -> Iterator[str]:
 
 def _cohere_content(message: Json, at: str) -> Iterator[str]:
     content, calls = message.get("content"), message.get("tool_calls")
-    if content is not None and calls:
+    blocks = content if isinstance(content, list) else [{"type": "text"}] if content else []
+    if calls and any(block.get("type") == "text" for block in blocks):
         yield f"{at}: text content is not allowed when tool_calls are provided"
     if message.get("role") == "assistant":
         if not content and not calls:

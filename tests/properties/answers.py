@@ -4,6 +4,7 @@
 strings in that data which are for the provider's eyes only: signatures, ciphertext and ids of items.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,7 @@ def _call(format: str, data: dict[str, Any]) -> Make:
 
 def _executed(format: str, name: str, data: dict[str, Any], result: Any = "found") -> Make:
     def make(call_id: str) -> Part:
+        call_id = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:40]  # a provider's own ids are of a form that it takes
         told = None if result is None else ToolResult(call_id, result)
         return ToolCall(call_id, name, {"q": "x"}, executed_by="provider", result=told, continuation=_of(format, data))
 

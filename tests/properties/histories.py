@@ -158,7 +158,9 @@ def _left_parts(draw: st.DrawFn) -> Part:
 
 
 _media_content = st.lists(st.sampled_from([*_odd_media, Text("ok"), Text(" ")]), max_size=3).map(tuple)
-_odd_results = st.builds(ToolResult, call_ids, st.sampled_from([*_contents, " ", {}]) | _media_content, is_error=st.booleans())
+_odd_results = st.builds(
+    ToolResult, call_ids, st.sampled_from([*_contents, " ", {}]) | _media_content, is_error=st.booleans()
+)
 _odd_parts: dict[Role, st.SearchStrategy[Any]] = {
     "system": _parts["system"],
     "user": st.sampled_from([*_texts, *_odd_media]),

@@ -139,7 +139,11 @@ def test_thinking_that_is_left_out_is_reported_as_thinking(target: Target) -> No
     assert [(one.what, one.why) for one in losses] == [("thinking", "nothing says which provider it came from")]
 
 
-UNSAYABLE = [FileRef("notes/a.txt"), FileRef("b.bin", data=b"\0", mime_type="application/x-thing"), Image("image/bmp", data=b"BM")]
+UNSAYABLE = [
+    FileRef("notes/a.txt"),
+    FileRef("b.bin", data=b"\0", mime_type="application/x-thing"),
+    Image("image/bmp", data=b"BM"),
+]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=name_of)

@@ -123,6 +123,14 @@ async def test_a_lost_line_is_a_gap(tmp_path: Path) -> None:
     await store.close()
 
 
+async def test_a_file_without_its_beginning_opens(tmp_path: Path) -> None:
+    store = await damaged(tmp_path, {0: None})
+    assert faults(await check(store)) == [(2, "gap"), (2, "broken_parent")]
+    assert len(await store.load("s")) == len(SESSION) - 1
+    assert (await store.sessions()).items[0].title is None
+    await store.close()
+
+
 async def test_repeated_and_foreign_lines_are_found(tmp_path: Path) -> None:
     second, foreign = wire.encode(SESSION[1]), wire.encode(SESSION[2]).replace(b'"s"', b'"other"', 1)
     store = await damaged(tmp_path, {1: second + b"\n" + second + b"\n", 2: foreign + b"\n"})

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.session import SESSION, chain
 from tests.store.postgres_server import SERVER, address, schema_of
 from tests.store.stores import add, said
-from weft.entries import Custom, Redaction, SessionHeader
+from weft.entries import Redaction, SessionHeader
 from weft.errors import Conflict, ErrorCode, StoreError
 from weft.messages import Message, assistant, tool_message, user
 from weft.parts import Image, ToolCall, ToolResult
@@ -21,7 +21,6 @@ from weft.store.postgres import PostgresStore
 from weft.store.postgres_link import Link
 from weft.store.postgres_news import News
 from weft.store.postgres_schema import MIGRATIONS, migrate
-from weft.store.postgres_text import escaped, key, lexemes, query_of, unescaped
 from weft.store.purge import purge
 
 
@@ -62,6 +61,9 @@ async def database(url: str) -> AsyncIterator[Any]:
         ("DELETE FROM results", "neither changed nor deleted"),
         ("UPDATE bodies SET body = 'x'", "neither changed nor deleted"),
         ("DELETE FROM bodies", "neither changed nor deleted"),
+        ("DELETE FROM body_uses", "neither changed nor deleted"),
+        ("TRUNCATE redactions", "neither changed nor deleted"),
+        ("TRUNCATE jumps", "neither changed nor deleted"),
         ("SELECT set_config('weft.purge', 'other', false); DELETE FROM entries", "neither changed nor deleted"),
         ("INSERT INTO entries VALUES ('s', 15, 'x', 'e12', NULL, 'custom', '', '{}', false)", "seq 14 is missing"),
         ("INSERT INTO entries VALUES ('s', 13, 'x', 'e12', NULL, 'custom', '', '{}', false)", "entries_pkey"),
@@ -360,51 +362,3 @@ async def test_followers_outlive_the_end_of_their_connections(
         await add(store, "s", user("hi"))
         async with asyncio.timeout(5):
             assert (await anext(follower)).seq == seq
-
-
-# -- odd text
-
-
-ODD = ["", "a", "\0", "\\", "\\0", "\\\0", "\\\\0", "a\0b\\c", "é\0", "x" * 5000, "\\#" + "0" * 64, "\u2028"]
-
-
-def test_text_is_escaped_reversibly_and_keys_differ() -> None:
-    assert [unescaped(escaped(text)) for text in ODD] == ODD
-    assert not any("\0" in escaped(text) or "\0" in key(text) for text in ODD)
-    assert len({key(text) for text in ODD} | {key("\ud800"), key("\udc00"), key("x" * 5001)}) == len(ODD) + 3
-    assert all(len(key(text).encode()) <= 1000 for text in ODD)
-
-
-def test_a_query_names_each_word_once() -> None:
-    assert query_of([["b", "a"], ["a"]]) == "'a' & 'b'"
-    assert lexemes(["x" * 3000, "y"]) == ["x" * 200, "y"]
-
-
-async def test_odd_ids_titles_and_words_are_stored(store: PostgresStore) -> None:
-    odd = 'a\0b\\c"\u2028' + "i" * 3000
-    header = await store.create_session("s\0\\", SessionHeader(title="t\0\\"))
-    (entry,) = next_entries("s\0\\", Tail(header.id, 1), [Custom(odd, {odd: odd})], store.edge, run_id=odd)
-    await store.append("s\0\\", [entry], header.id)
-    await add(store, "s\0\\", assistant(ToolCall(odd, odd, {})), tool_message(ToolResult(odd, "long " + "w" * 5000)))
-    with pytest.raises(Conflict, match="has a result"):
-        await add(store, "s\0\\", tool_message(ToolResult(odd, "again")))
-    assert (await store.load("s\0\\"))[1] == entry
-    (info,) = (await store.sessions()).items
-    assert (info.id, info.title) == ("s\0\\", "t\0\\")
-    assert [hit.seq for hit in await store.search("w" * 5000)] == [4]
-    assert await store.search("w" * 4999) == ()
-    for missing in ("\ud800", "x" * 100_000):
-        with pytest.raises(StoreError, match="there is no session"):
-            await store.load(missing)
-
-
-async def test_long_ids_are_heads_and_can_be_redacted(store: PostgresStore) -> None:
-    header = await store.create_session("s")
-    long = Custom("x", {"secret": 1})
-    (entry,) = next_entries("s", Tail(header.id, 1), [long], store.edge)
-    entry = replace(entry, id="e" * 5000)
-    await store.append("s", [entry], header.id)
-    assert await store.heads("s") == (entry.id,)
-    assert await store.tail_of("s") == Tail(entry.id, 2)
-    await add(store, "s", Redaction(entry.id))
-    assert (await store.load("s"))[1].fact == Custom("x", {})

@@ -224,6 +224,23 @@ async def test_an_abort_ends_the_wait_for_a_human() -> None:
     assert bench.log.kinds == ["approval_required", "message"]
 
 
+async def test_nobody_is_asked_after_an_abort() -> None:
+    abort = asyncio.Event()
+
+    @tool(sequential=True)
+    async def abort_now() -> None:
+        abort.set()
+        await asyncio.sleep(0.01)
+
+    human = says("approve")
+    round = await Bench(abort_now, pay, approver=human).run(
+        call("abort_now", "c1"), call("pay", "c2", amount=1), abort=abort
+    )
+    assert round.results[1].error_code is ErrorCode.TOOL_ABORTED
+    assert human.asked == []
+    assert ran == []
+
+
 async def test_without_an_approver_the_call_waits_and_the_others_run() -> None:
     bench = Bench(pay, look)
     round = await bench.run(call("pay", "c1", amount=1), call("look", "c2"))

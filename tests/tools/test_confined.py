@@ -109,12 +109,14 @@ def test_nothing_is_created_outside(root: ConfinedRoot, top: Path) -> None:
 
 
 class Swap:
-    """Before the n-th of the system calls that look at names, `dir` becomes a link to the outside."""
+    """Before the n-th of the system calls that look at names, a directory or file becomes a link to the outside."""
 
-    def __init__(self, top: Path, turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._place, self._target, self._left = top / "root" / "dir", top, turn
-        self._place.mkdir()
-        (self._place / "secret").write_text("harmless")
+    def __init__(self, top: Path, which: str, turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._left = turn
+        self._place = top / "root" / which
+        self._target = top if which == "dir" else top / "secret"
+        (top / "root" / "dir").mkdir()
+        (top / "root" / "dir" / "secret").write_text("harmless")
         for name in ("open", "stat", "mkdir", "replace"):
             monkeypatch.setattr(os, name, self._counting(getattr(os, name)))
 
@@ -130,13 +132,14 @@ class Swap:
 
 
 @pytest.mark.parametrize("turn", range(1, 9))
+@pytest.mark.parametrize("which", ["dir", "dir/secret"])
 def test_a_link_swapped_in_between_leads_nowhere(
-    root: ConfinedRoot, top: Path, turn: int, monkeypatch: pytest.MonkeyPatch
+    root: ConfinedRoot, top: Path, which: str, turn: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     act: Callable[[], Any]
     for act in (lambda: read(root, "dir/secret"), lambda: root.replace("dir/secret", b"mine")):
         with monkeypatch.context() as patched:
-            Swap(top, turn, patched)
+            Swap(top, which, turn, patched)
             try:
                 assert act() != SECRET
             except ToolError:
@@ -154,7 +157,7 @@ def test_a_check_by_name_would_follow_a_link_swapped_in_between(top: Path, monke
     """The control of the one above."""
     path = top / "root" / "dir" / "secret"
     with monkeypatch.context() as patched:
-        Swap(top, 1, patched)
+        Swap(top, "dir", 1, patched)
         assert Path(os.path.realpath(path)).is_relative_to(top / "root")
         os.stat(top)  # noqa: PTH116 - the call that is counted
         with open(os.open(path, os.O_RDONLY)) as file:  # noqa: PTH123 - as a check by name would

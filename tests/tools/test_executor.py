@@ -336,6 +336,18 @@ async def test_progress_is_a_fact_and_changes_the_state() -> None:
         assert final.metadata == {"percent": 50, "depth": 3}
 
 
+async def test_progress_said_at_the_same_time_adds_up() -> None:
+    @tool
+    async def dig(ctx: ToolContext) -> None:
+        await asyncio.gather(ctx.progress("left", left=1), ctx.progress("right", right=2))
+
+    bench = Bench(dig)
+    await bench.one("dig")
+    final = bench.log.states[-1][1]
+    assert isinstance(final, Completed)
+    assert final.metadata == {"left": 1, "right": 2}
+
+
 async def test_progress_that_is_not_json_is_the_tools_fault_and_not_the_stores() -> None:
     @tool
     async def odd(ctx: ToolContext) -> None:

@@ -76,7 +76,7 @@ async def test_a_runtime_connects_tells_about_itself_and_closes(tmp_path: Path) 
     await runtime.connect()
     assert str(runtime.status) == "connected"
     data = await runtime.get_init_data()
-    assert data["root"] == os.path.realpath(tmp_path)
+    assert data["root"] == os.fspath(tmp_path)
     assert json.loads(json.dumps(data)) == data
     assert "relative" in runtime.get_hints()
     await runtime.close()
@@ -230,12 +230,12 @@ async def test_a_command_that_closes_its_output_is_still_waited_for(runtime: Loc
 
 
 async def test_commands_do_not_hold_up_the_event_loop(runtime: LocalRuntime) -> None:
-    running = asyncio.gather(*(runtime.execute(RunCommand(command="sleep 0.3")) for _ in range(8)))
+    running = asyncio.gather(*(runtime.execute(RunCommand(command="sleep 0.6")) for _ in range(8)))
     began = time.monotonic()
     await asyncio.sleep(0.01)
-    assert time.monotonic() - began < 0.2
+    assert time.monotonic() - began < 0.5
     await running
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 4  # eight in a row would take longer
 
 
 @pytest.mark.parametrize("command", ["a\0b", ""])
@@ -405,13 +405,13 @@ async def test_more_matches_than_a_pipe_holds_come_through(runtime: LocalRuntime
 
 
 async def test_a_pattern_that_never_ends_is_ended(runtime: LocalRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.tools.runtime._SEARCH_SECONDS", 0.3)
+    monkeypatch.setattr("weft.tools.runtime._SEARCH_SECONDS", 0.8)
     (runtime.root / "a").write_text("a" * 50 + "b\n")
     began = time.monotonic()
     searching = asyncio.create_task(refused(runtime, SearchFiles(pattern="(a+)+$")))
     await asyncio.sleep(0.1)
-    assert time.monotonic() - began < 0.3  # the event loop goes on meanwhile
-    assert "took more than 0.3 s" in await searching
+    assert time.monotonic() - began < 0.7  # the event loop goes on meanwhile
+    assert "took more than 0.8 s" in await searching
     assert time.monotonic() - began < 3
 
 

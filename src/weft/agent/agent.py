@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from weft.agent.approvals import decide
 from weft.agent.events import RunResult
 from weft.agent.hooks import Hooks, Summarise
+from weft.agent.live import LiveApprover
 from weft.agent.loop import Ending, Loop, result_of
 from weft.agent.opening import begin, is_over, opened_view, released
 from weft.agent.output import OutputType
@@ -30,7 +31,6 @@ from weft.agent.work import Work
 from weft.config import AgentConfig
 from weft.context import ContextManager
 from weft.edge import Edge
-from weft.entries import ApprovalDecided
 from weft.errors import ErrorCode, PartValidationError
 from weft.messages import Message
 from weft.models.connect import model as connect
@@ -93,7 +93,7 @@ class Agent:
         self._provider_raw = config.observability.provider_raw
         self._edge = edge or Edge()
         self._store_at = store
-        self._store: SessionStore | None = None
+        self._store: SessionStore | None = None  # opened here, and so closed here
         self._memory: MemoryStore | None = None
         self._views: OrderedDict[tuple[int, str], SessionView] = OrderedDict()
         self._setup = Setup(
@@ -148,20 +148,34 @@ class Agent:
 
         return Run(session_id, start, self._connect, snapshots=snapshots)
 
-    async def run(self, *prompt: Said, session: str | None = None, **options: Any) -> RunResult:
+    async def run(
+        self,
+        *prompt: Said,
+        session: str | None = None,
+        model: str | Model | None = None,
+        head: str | None = None,
+        takeover: bool = False,
+    ) -> RunResult:
         """The result of a run; the options are those of `stream`. Cancelling the task aborts the run.
 
         Raises `Conflict` while another run works on the session, `StoreError` where a fact could not be stored, and
         what a user's own code raised. A failure of the model is told by the result: its `output` raises.
         """
-        return await self.stream(*prompt, session=session, **options).complete()
+        return await self.stream(*prompt, session=session, model=model, head=head, takeover=takeover).complete()
 
-    def run_sync(self, *prompt: Said, session: str | None = None, **options: Any) -> RunResult:
+    def run_sync(
+        self,
+        *prompt: Said,
+        session: str | None = None,
+        model: str | Model | None = None,
+        head: str | None = None,
+        takeover: bool = False,
+    ) -> RunResult:
         """`run` for programs without an event loop."""
 
         async def once() -> RunResult:
             try:
-                return await self.run(*prompt, session=session, **options)
+                return await self.run(*prompt, session=session, model=model, head=head, takeover=takeover)
             finally:
                 await self.close()  # connections belong to this event loop
 
@@ -231,18 +245,25 @@ class Agent:
 
     async def approve(
         self, session: str, tool_call_id: str, *, arguments: dict[str, Any] | None = None, **details: Any
-    ) -> ApprovalDecided:
+    ) -> None:
         """Let a call run that a paused run waits with; `resume` goes on. With `arguments` it runs with those instead.
 
         `details` are `reason`, `decided_by` and `arguments_digest` (see `Decision`). `NotFound` if no human was asked
         about this call.
         """
         decision = Decision("approve" if arguments is None else "modify_args", arguments=arguments, **details)
-        return await decide(await self._open_store(True), session, tool_call_id, decision)
+        await self._decide(session, tool_call_id, decision)
 
-    async def deny(self, session: str, tool_call_id: str, **details: Any) -> ApprovalDecided:
+    async def deny(self, session: str, tool_call_id: str, **details: Any) -> None:
         """Do not let a call run that a paused run waits with; the model is told the `reason`."""
-        return await decide(await self._open_store(True), session, tool_call_id, Decision("deny", **details))
+        await self._decide(session, tool_call_id, Decision("deny", **details))
+
+    async def _decide(self, session: str, tool_call_id: str, decision: Decision) -> None:
+        approver = self._setup.approver
+        if isinstance(approver, LiveApprover) and approver.asks_for(tool_call_id):
+            approver.answer(tool_call_id, decision)  # a run of this agent is waiting, and writes it down itself
+        else:
+            await decide(await self._open_store(True), session, tool_call_id, decision)
 
     # -- as a part of something else
 
@@ -264,7 +285,7 @@ class Agent:
 
     async def close(self) -> None:
         """Let go of connections, of the runtime and of the store, if this agent opened it."""
-        if self._store is not None and self._store is not self._store_at:
+        if self._store is not None:
             await self._store.close()
             self._store = None
         runtime = self._setup.runtime
@@ -288,15 +309,16 @@ class Agent:
         if at is None and not named:
             self._memory = self._memory or MemoryStore(edge=self._edge)
             return self._memory
+        if at is not None and not isinstance(at, str | Path):
+            return at
         if self._store is None:
-            is_place = at is None or isinstance(at, str | Path)
-            self._store = await open_store(at, edge=self._edge) if is_place else at  # type: ignore[arg-type,assignment]
-        return self._store  # type: ignore[return-value]
+            self._store = await open_store(at, edge=self._edge)
+        return self._store
 
     def _connect(self, model: str | Model, **settings: Any) -> Model:
         if not isinstance(model, str):
             return model
-        made = connect(model, edge=self._edge, provider_raw=self._provider_raw, **settings)
+        made: Model = connect(model, edge=self._edge, provider_raw=self._provider_raw, **settings)
         self._owned.append(made)
         return made
 

@@ -1,7 +1,6 @@
 """A human's decision about a call of a paused run, appended by anyone: the run that goes on will find it."""
 
 from weft.agent.view import SessionView
-from weft.entries import ApprovalDecided
 from weft.errors import Conflict, NotFound
 from weft.store.session_store import SessionStore, next_entries
 from weft.tools import Decision, decided_fact
@@ -11,7 +10,7 @@ __all__ = ["decide"]
 _TRIES = 5  # others may append at the same moment
 
 
-async def decide(store: SessionStore, session_id: str, tool_call_id: str, decision: Decision) -> ApprovalDecided:
+async def decide(store: SessionStore, session_id: str, tool_call_id: str, decision: Decision) -> None:
     """Make the decision durable; `NotFound` if no human is asked about this call."""
     for left in reversed(range(_TRIES)):
         view = await SessionView.load(store, session_id)
@@ -24,8 +23,7 @@ async def decide(store: SessionStore, session_id: str, tool_call_id: str, decisi
         entries = next_entries(session_id, view.tail, [fact], store.edge, run_id=view.progress.run_id)
         try:
             await store.append(session_id, entries, view.tail.entry_id)
-            return fact
+            return
         except Conflict:
             if not left:
                 raise
-    raise AssertionError("unreachable")

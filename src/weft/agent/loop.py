@@ -192,10 +192,13 @@ class Loop:
     async def _finished(self, ending: Ending) -> RunResult:
         """The run's last facts, durable; then its result. Cancelling does not stop this, only a store that hangs."""
         work = self._work
-        with suppress(StoreError):  # it is in the ledger, and the caller gets it
+        try:
             await carried_out(begun(self._end(ending)))
-        with suppress(StoreError):
-            await carried_out(begun(work.ledger.close()))
+        except StoreError as error:  # the caller gets it from the ledger
+            work.ledger.failure = work.ledger.failure or error
+        finally:
+            with suppress(StoreError):
+                await carried_out(begun(work.ledger.close()))
         if ending.event == "pause":
             work.tell(RunPaused(work.progress.waiting))
         elif work.ledger.failure is not None:

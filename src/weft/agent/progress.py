@@ -133,6 +133,15 @@ class Progress:
             case _:
                 pass
 
+    def note_branches(self, facts: Iterable[Fact]) -> None:
+        """Take note of calls on other branches, too: an id is a call's own in the whole session, and so is its result.
+        A call that has its result on another branch is not run again on this one; `repair` closes it for models."""
+        for fact in facts:
+            if isinstance(fact, Message):
+                self.call_ids.update(call.tool_call_id for call in fact.tool_calls)
+                for result in fact.tool_results:
+                    self.open_calls.pop(result.tool_call_id, None)
+
     def _note(self, call_id: str, **known: ToolStarted | ApprovalRequired | ApprovalDecided) -> None:
         one = self.open_calls.get(call_id)
         if one is not None:

@@ -23,6 +23,7 @@ class Command(NamedTuple):
 
 COMMANDS: Mapping[str, Command] = {
     "decode": Command("weft.cli.decode", "Show what recorded provider streams say."),
+    "models": Command("weft.cli.models", "Fetch, list and remove the weights of local models."),
     "schema": Command("weft.cli.schema", "Print the JSON Schema of every noun."),
     "sessions": Command("weft.cli.sessions", "List, search, move, check and purge stored sessions."),
     "show": Command("weft.cli.show", "Show a stored session."),

@@ -61,18 +61,17 @@ def _count_leading(messages: tuple[Message, ...]) -> int:
 
 def _turns(messages: tuple[Message, ...], leading: int, blocks: Blocks, model: Claude, losses: Losses) -> list[Json]:
     turns: list[Json] = []
-    for index in range(leading, len(messages)):
-        content = blocks.of(index)
+    told = [(index, content) for index in range(leading, len(messages)) if (content := blocks.of(index))]
+    for place, (index, content) in enumerate(told):
         role = "assistant" if messages[index].role == "assistant" else "user"
         if messages[index].role == "system":
-            following = next((message.role for message in messages[index + 1 :] if message.role != "system"), None)
+            roles = (messages[later].role for later, _ in told[place + 1 :])
+            following = next((later for later in roles if later != "system"), None)
             is_behind_user = bool(turns) and turns[-1]["role"] != "assistant"
             if model.takes_system_turns and is_behind_user and following in (None, "assistant"):
                 role = "system"
             else:
                 content = _told_by_user(content, f"messages[{index}]", losses)
-        if not content:
-            continue
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += content
         else:
@@ -96,7 +95,7 @@ def _told_by_user(content: list[Json], where: str, losses: Losses) -> list[Json]
     """A system message in a place where none may stand."""
     losses.add(where, "the system role", "no system message may stand here; the user says it")
     texts = [block["text"] for block in content if block.get("type") == "text"]
-    return [{"type": "text", "text": "<system>\n" + "\n".join(texts) + "\n</system>"}] if texts else []
+    return [{"type": "text", "text": "<system>\n" + "\n".join(texts) + "\n</system>"}]
 
 
 # -- tools

@@ -33,7 +33,7 @@ def encode(request: Request, losses: Losses) -> dict[str, Any]:
     body: dict[str, Any] = {"messages": messages}
     if system:
         body["system"] = system
-    tools = _tool_config(request, losses)
+    tools = _tool_config(request, messages, losses)
     is_forced = "toolChoice" in tools and "auto" not in tools["toolChoice"]
     fields = thinking_fields(config, is_forced, began_without_thinking(_outline(messages)), losses)
     settings: dict[str, Any] = sampling(config, fields, losses)
@@ -121,13 +121,10 @@ def _add_text_to_documents(content: list[dict[str, Any]]) -> None:
         content.append(_DOCUMENT_ONLY)
 
 
-def _tool_config(request: Request, losses: Losses) -> dict[str, Any]:
+def _tool_config(request: Request, messages: list[dict[str, Any]], losses: Losses) -> dict[str, Any]:
     choice = request.config.tool_choice
     called = {
-        call.tool_name: None
-        for message in request.messages
-        for call in message.tool_calls
-        if call.executed_by == "client"
+        block["toolUse"]["name"]: None for message in messages for block in message["content"] if "toolUse" in block
     }
     if choice == "none" and not called:
         return {}

@@ -1,5 +1,5 @@
-"""What bodies of several formats are made of: JSON as text, extra settings, tools as functions, keys of messages that we
-have no word for; and for readers values that are checked where they stand.
+"""What bodies of several formats are made of: JSON as text, extra settings, tools as functions, keys of messages that
+we have no word for; and for readers values that are checked where they stand.
 """
 
 import binascii
@@ -30,6 +30,7 @@ __all__ = [
     "read_message",
     "text_at",
     "texts_at",
+    "used_tools",
     "with_extra",
 ]
 
@@ -53,7 +54,7 @@ def with_extra(body: dict[str, Any], extra: Mapping[str, Any] | None) -> dict[st
 
 
 def function_tool(spec: ToolSpec, format: str) -> dict[str, Any]:
-    """A tool in the form that OpenAI's chat API began and others took over; `extra` may add to it by the format's name."""
+    """A tool in the form that OpenAI's chat API began; `extra` may add to it, under the format's name."""
     function: dict[str, Any] = {"name": spec.name, "description": spec.description, "parameters": spec.parameter_schema}
     if spec.description is None:
         del function["description"]
@@ -84,7 +85,17 @@ def own_fields(message: Message, losses: Losses) -> dict[str, Any]:
     return fields
 
 
-def read_message(role: str, parts: tuple[Part, ...], fields: dict[str, Any], origin: Continuation, path: str) -> Message:
+def used_tools(message: Message) -> str:
+    """What stands for an answer of which nothing can be told: it made calls that another provider executed.
+
+    An empty answer is refused, and one that is left out puts turns side by side that may not be.
+    """
+    return f"[used {', '.join(call.tool_name for call in message.tool_calls)}]"
+
+
+def read_message(
+    role: str, parts: tuple[Part, ...], fields: dict[str, Any], origin: Continuation, path: str
+) -> Message:
     """A message of these parts, the first of which carries the fields; `origin` names the provider and the model."""
     if fields:
         parts = (carrying(parts[0], origin, {"fields": fields}), *parts[1:])

@@ -95,7 +95,7 @@ class BlockWriter:
             call = {**data["block"]["toolUse"], "toolUseId": call_id}
         elif part.executed_by == "provider":
             call["type"] = "server_tool_use"
-        result = [{"toolResult": data["toolResult"]}] if "toolResult" in data else []
+        result = [{"toolResult": {**data["toolResult"], "toolUseId": call_id}}] if "toolResult" in data else []
         return [{"toolUse": call}, *result]
 
     def _result(self, part: ToolResult, data: dict[str, Any], where: str) -> dict[str, Any]:

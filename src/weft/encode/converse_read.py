@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.config import ModelConfig, SpecificTool, ToolChoice, ToolSpec
-from weft.encode.body_values import json_text, list_at, number_at, object_at, text_at, texts_at
+from weft.encode.body_values import carrying, json_text, list_at, number_at, object_at, text_at, texts_at
 from weft.encode.converse_blocks import read_media
 from weft.encode.converse_models import read_thinking
 from weft.encode.converse_parts import BlockWriter

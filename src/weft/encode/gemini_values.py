@@ -11,7 +11,7 @@ from weft.parts import FileRef, Image, Part
 __all__ = ["CallIds", "bytes_at", "is_taken", "items_at", "own_data"]
 
 _URL_SAFE = str.maketrans("-_", "+/")
-# ai.google.dev/gemini-api/docs on images, audio, video, documents and files: anything else is an "Unsupported MIME type".
+# ai.google.dev/gemini-api/docs on images, audio, video and documents; all else is an "Unsupported MIME type".
 _TAKEN = re.compile(
     r"image/(png|jpeg|webp|heic|heif)|(audio|video|text)/[^*]+"
     r"|application/(pdf|json|rtf|x-javascript|x-typescript|x-python-code)"

@@ -1,4 +1,4 @@
-"""What every encoder has to know of pictures and files: what type they are of, and what stands for those it cannot send.
+"""What every encoder has to know of pictures and files: of which type they are, and what stands for those it cannot send.
 
 A provider that cannot be shown a file is told its name, so that the message still says that there was one: a message
 that holds nothing else would be empty, and empty messages are refused.
@@ -14,7 +14,7 @@ from weft.encode.request import Losses
 from weft.messages import Message
 from weft.parts import FileRef, Image, Part, ToolResult
 
-__all__ = ["has_content", "media_type", "named", "split_data_url", "with_inline_data"]
+__all__ = ["has_content", "media_type", "named", "with_inline_data"]
 
 # Only what providers take: a file of any other type is not sent, so its type does not matter.
 _BY_SUFFIX = {
@@ -64,7 +64,7 @@ def named(part: Image | FileRef, where: str, why: str, losses: Losses) -> str:
     return f"[{'file' if isinstance(part, FileRef) else 'image'}: {name}{place}]"
 
 
-def split_data_url(url: str) -> tuple[str, bytes] | None:
+def _split_data_url(url: str) -> tuple[str, bytes] | None:
     """The media type and the bytes of a ``data:`` address in base64; None for any other, and where it is broken."""
     head, comma, text = url.partition(",")
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
@@ -79,14 +79,17 @@ def split_data_url(url: str) -> tuple[str, bytes] | None:
 def with_inline_data(message: Message) -> Message:
     """The message with the bytes of ``data:`` addresses as data; few providers take them as addresses."""
     parts = tuple(_inline(part) for part in message.parts)
-    return message if all(new is old for new, old in zip(parts, message.parts, strict=True)) else replace(message, parts=parts)
+    is_changed = any(new is not old for new, old in zip(parts, message.parts, strict=True))
+    return replace(message, parts=parts) if is_changed else message
 
 
 def _inline(part: Part) -> Part:
     match part:
         case Image(url=str(url)) | FileRef(url=str(url)) if url.startswith("data:"):
-            found = split_data_url(url)
-            return part if found is None else replace(part, url=None, data=found[1], mime_type=found[0] or part.mime_type)
+            found = _split_data_url(url)
+            if found is None:
+                return part
+            return replace(part, url=None, data=found[1], mime_type=found[0] or part.mime_type)
         case ToolResult(content=tuple(content)):
             pieces = tuple(_inline(piece) for piece in content)
             changed = any(new is not old for new, old in zip(pieces, content, strict=True))

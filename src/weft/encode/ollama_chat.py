@@ -12,7 +12,7 @@ from base64 import b64encode
 from typing import Any, assert_never
 
 from weft.config import ModelConfig, ThinkingConfig, ToolSpec
-from weft.encode.body_values import function_tool, json_text, own_fields, with_extra
+from weft.encode.body_values import function_tool, json_text, own_fields, used_tools, with_extra
 from weft.encode.media import media_type, named
 from weft.encode.ollama_read import FORMAT, OPTIONS, read_request
 from weft.encode.request import Losses, Request
@@ -78,8 +78,7 @@ def _messages(message: Message, where: str, names: dict[str, str], losses: Losse
                 for place, result in enumerate(message.tool_results)
             ]
         case "assistant":
-            answer = _answer(message, where, losses)
-            return [{"role": "assistant", **answer, **own_fields(message, losses)}] if answer else []
+            return [{"role": "assistant", **_answer(message, where, losses), **own_fields(message, losses)}]
         case "system" | "user":
             content = _content(message.parts, where, losses)
             return [{"role": message.role, **content, **own_fields(message, losses)}]
@@ -107,7 +106,7 @@ def _content(parts: tuple[Part, ...], where: str, losses: Losses) -> dict[str, A
 
 
 def _answer(message: Message, where: str, losses: Losses) -> dict[str, Any]:
-    """The text, the thinking and the calls; empty if there is nothing left to say."""
+    """The text, the thinking and the calls; what it used, if nothing else is left to say."""
     texts, thoughts, calls = [], [], []
     for place, part in enumerate(message.parts):
         spot = f"{where}.parts[{place}]"
@@ -119,8 +118,9 @@ def _answer(message: Message, where: str, losses: Losses) -> dict[str, Any]:
             losses.continuation(spot, part.continuation)
             texts.append(part.text)
     answer: dict[str, Any] = {"content": "".join(texts), "thinking": "".join(thoughts), "tool_calls": calls}
-    said = {key: value for key, value in answer.items() if value}
-    return {"content": "", **said} if calls or answer["content"].strip() else {}
+    if message.tool_calls and not calls and not answer["content"].strip():
+        answer["content"] = used_tools(message)
+    return {"content": "", **{key: value for key, value in answer.items() if value}}
 
 
 def _call(part: ToolCall, where: str, losses: Losses) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ to a provider of its own answers is found in the continuation data of the parts:
 
 from typing import Any, assert_never
 
-from weft.encode.body_values import json_text, with_extra
+from weft.encode.body_values import json_text, used_tools, with_extra
 from weft.encode.openai_chat_accents import ChatAccent, accent_of
 from weft.encode.openai_chat_content import encode_content, is_plain
 from weft.encode.openai_chat_read import read_request
@@ -137,7 +137,7 @@ class _Messages:
                     self._add_call(part, here, wire, calls)
                 case _:
                     assert_never(part)  # type: ignore[arg-type]  # Message checks its parts
-        if any(not is_plain(piece) or piece["text"].strip() for piece in pieces):
+        if pieces:
             plain = all(is_plain(piece) for piece in pieces)
             wire["content"] = "".join(piece["text"] for piece in pieces) if plain else pieces
         if "audio" in wire:  # its id stands for the transcript too
@@ -150,11 +150,12 @@ class _Messages:
         self._out.append({**self._never_silent(wire, message), **self._others(message)})
 
     def _never_silent(self, wire: Json, message: Message) -> Json:
-        """An answer of which nothing can be told is refused, and left out it would put other turns side by side."""
-        if any(wire.get(key) for key in ("content", "tool_calls", "function_call", "audio", "refusal")):
+        """With what it used, if nothing else can be told of an answer."""
+        content = wire["content"]
+        is_told = content.strip() if isinstance(content, str) else content
+        if is_told or any(wire.get(key) for key in ("tool_calls", "function_call", "audio", "refusal")):
             return wire
-        used = ", ".join(call.tool_name for call in message.tool_calls)
-        return {**wire, "content": f"[used {used}]" if used else "[no text]"}
+        return {**wire, "content": used_tools(message)} if message.tool_calls else wire
 
     def _add_answer_text(self, part: Text, where: str, wire: Json, pieces: list[Json]) -> None:
         if part.ignored:

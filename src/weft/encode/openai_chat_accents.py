@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from weft.history_rules import RULES, HistoryRules
+from weft.history_rules import RULES, STRICTEST, HistoryRules
 
 __all__ = ["ACCENTS", "COMPATIBLE", "ChatAccent", "accent_of"]
 
@@ -136,14 +136,14 @@ ACCENTS: dict[str, ChatAccent] = {
         file_urls=True,
         caching="cache_control",
     ),
-    "perplexity": ChatAccent(
+    "perplexity": ChatAccent(  # "user and assistant roles should be alternating"
         max_tokens="max_tokens",
         seed=None,
         system_anywhere=False,
         stream_options=False,
         efforts={**_THREE_EFFORTS, "minimal": "minimal"},
         files="file_url",
-        rules=HistoryRules(call_id_pattern=None),  # "user and assistant roles should be alternating"
+        rules=replace(STRICTEST, call_id_pattern=RULES["openai-chat"].call_id_pattern),
     ),
     "cerebras": ChatAccent(efforts=_FOUR_EFFORTS, takes_back=frozenset({"thinking"}), images=False),
     "together": replace(_SEES_ALL, audio=frozenset()),

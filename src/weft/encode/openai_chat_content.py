@@ -7,8 +7,8 @@ import binascii
 from base64 import b64decode, b64encode
 from typing import Any, assert_never
 
-from weft.encode.openai_chat_accents import ChatAccent
 from weft.encode.media import has_content, media_type, named
+from weft.encode.openai_chat_accents import ChatAccent
 from weft.encode.request import Losses
 from weft.parts import ContentPart, Continuation, FileRef, Image, Text
 

@@ -14,15 +14,18 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any, assert_never
 
+from msgspec.structs import replace
+
 from weft.decode.openai_items import Item, kind_of, parsed_object, to_json
 from weft.encode.media import has_content, media_type, named
 from weft.encode.request import Losses
 from weft.messages import Message
 from weft.parts import ContentPart, FileRef, Image, Text, Thinking, ToolCall, ToolContent, ToolResult
-from weft.repair import OPENING
+from weft.repair import OPENING, RULES, made_id
 
-__all__ = ["Input"]
+__all__ = ["FORMAT", "Input"]
 
+FORMAT = "openai-responses"
 _MAX_ID = 64  # "input[].id: string too long. Expected a string with maximum length 64"
 _PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 _OFFICE = "application/vnd.openxmlformats-officedocument."
@@ -149,7 +152,8 @@ class Input:
             if "output" in data:
                 answer.items.append(dict(_object(data, "output")))
         elif call.result is not None:
-            answer.items.append(_output_item("function_call", call.result, self._content(call.result.content, where)))
+            result = replace(call.result, tool_call_id=_call_id(call))
+            answer.items.append(_output_item("function_call", result, self._content(result.content, where)))
         else:
             answer.items.pop()
             self._losses.add(where, f"the call of {call.tool_name}", "another provider executed it, without a result")
@@ -246,7 +250,8 @@ class _Answer:
         kind = own.get("type") or "function_call"
         item: Item
         if kind == "function_call":
-            named = {"type": kind, "call_id": part.tool_call_id, "name": part.tool_name}
+            rules = RULES[FORMAT]  # repair leaves the ids and names of calls alone that a provider executed
+            named = {"type": kind, "call_id": _call_id(part), "name": rules.fitting_name(part.tool_name)}
             item = {**own, **named, "arguments": _arguments(part, own.get("arguments"))}
         elif kind == "custom_tool_call":
             text = part.arguments.get("input")
@@ -322,6 +327,12 @@ def _media(part: Image | FileRef) -> Item | None:
 
 def _address(part: Image | FileRef, kind: str) -> str | None:
     return part.url if part.data is None else f"data:{kind};base64,{b64encode(part.data).decode()}"
+
+
+def _call_id(part: ToolCall) -> str:
+    if part.executed_by == "client" or RULES[FORMAT].accepts_id(part.tool_call_id):
+        return part.tool_call_id
+    return made_id(part.tool_call_id, 0)
 
 
 def _arguments(part: ToolCall, written: object) -> str:

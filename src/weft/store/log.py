@@ -19,7 +19,6 @@ from weft.store.stored import Entries, Peek, peek_all, unreadable_id
 __all__ = ["Log", "totals_of"]
 
 Bodies = Callable[[str], bytes]
-_NOTED = {Message.kind, Redaction.kind}  # the kinds that change how others are seen
 _Key = tuple[str, str]  # provider and model; both empty for a call that names none
 
 
@@ -31,6 +30,7 @@ class Log:
         self.held: Lease | None = None
         self._body_of = body_of
         self._texts: list[bytes] = []
+        self._is_cut = False  # whether `restore` has anything to do for any of them
         self._seqs: list[int] = []
         self._ids: list[str] = []
         self._places: dict[str, int] = {}
@@ -56,6 +56,7 @@ class Log:
         """An entry that was admitted."""
         self._add(row.text, row.seq, row.id, row.parent_id)
         self._results.update(row.results)
+        self._is_cut |= row.is_cut
         if row.redacts is not None:
             self._hidden.add(row.redacts)
 
@@ -67,22 +68,24 @@ class Log:
                 self._add(text, seq, unreadable_id(self.session_id, seq), None)
                 continue
             self._add(text, outside.seq, outside.id, outside.parent_id)
-            if outside.kind in _NOTED:
+            if b'"tool_result"' in text or b'"result":' in text or outside.kind == Redaction.kind:
                 self._note(outside)
+            if b'$blob"' in text:
+                self._is_cut = True
 
     def _note(self, outside: Peek) -> None:
         payload = bytes(outside.payload)
         try:
             if outside.kind == Redaction.kind:
                 self._hidden.add(wire.decode(Redaction, payload).entry_id)
-            else:
+            elif outside.kind == Message.kind:
                 self._results.update(results_in(payload))
         except PartValidationError:
             pass  # it reads as unreadable, and the check reports it
 
     def _add(self, text: bytes, seq: int, id: str, parent_id: str | None) -> None:
         place = len(self._ids)
-        if parent_id is not None and parent_id != self._ids[-1]:
+        if place and parent_id is not None and parent_id != self._ids[-1]:
             parent = self._places.get(parent_id)
             if parent is not None:
                 self._jumps[seq] = self._seqs[parent]
@@ -121,7 +124,9 @@ class Log:
 
     def _entries(self, places: Iterable[int], hidden: Iterable[str]) -> Entries:
         places = list(places)
-        texts = [restore(self._texts[place], self._body_of) for place in places]
+        texts = [self._texts[place] for place in places]
+        if self._is_cut:
+            texts = [restore(text, self._body_of) for text in texts]
         return Entries(self.session_id, [self._seqs[place] for place in places], texts, frozenset(hidden))
 
     def heads(self) -> tuple[str, ...]:

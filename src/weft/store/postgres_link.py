@@ -34,6 +34,7 @@ _ROLLED_BACK = (asyncpg.exceptions.TransactionRollbackError, asyncpg.exceptions.
 
 _CONNECT_S = 10.0
 _COMMAND_S = 60.0  # a server that is silent for so long is gone
+_IDLE_MS = "30000"  # a machine that stops in the middle of a transaction does not hold its locks for ever
 _READERS = 8  # connections at most; with the writer and the listener ten of a server's hundred
 
 # What a setting must not be if an acknowledged entry is to survive a crash.
@@ -70,7 +71,7 @@ def quoted(name: str) -> str:
 
 def is_lost(error: BaseException) -> bool:
     """Whether the server or the way to it went away; a new connection may work."""
-    return isinstance(error, _LOST)
+    return isinstance(error, _LOST) and not isinstance(error, TimeoutError)  # who is slow is not asked again
 
 
 def is_retried(error: BaseException) -> bool:
@@ -120,7 +121,11 @@ class Link:
         return {
             "timeout": _CONNECT_S,
             "command_timeout": _COMMAND_S,
-            "server_settings": {"search_path": quoted(self.schema), "application_name": f"weft/{self.schema}"[:63]},
+            "server_settings": {
+                "search_path": quoted(self.schema),
+                "application_name": f"weft/{self.schema}"[:63],
+                "idle_in_transaction_session_timeout": _IDLE_MS,
+            },
         }
 
     async def _check(self, connection: Connection) -> None:
@@ -160,6 +165,7 @@ class Link:
             async with connection.transaction():
                 return await work(connection)
 
+        await self.read(_ask, doing)  # so that a dead connection is met before anything is under way
         return await self.read(whole, doing, tries=1)
 
     @asynccontextmanager
@@ -177,6 +183,10 @@ class Link:
                 await asyncio.wait_for(pool.close(), _CONNECT_S)
             except TROUBLE:  # it is down: nothing to say goodbye to
                 pool.terminate()
+
+
+async def _ask(connection: Connection) -> None:
+    await connection.execute("SELECT 1")
 
 
 def _parse(url: str) -> tuple[str, str, set[str]]:

@@ -55,9 +55,9 @@ async def load(connection: Connection, session_id: str, head: str | None) -> Ent
     tail = await find(connection, session_id)
     last = tail.seq if head is None else await must_seq(connection, session_id, head)
     ranges = tree.path(last, await _jumps(connection, session_id))
-    texts = [text for seqs in ranges for text in await _texts(connection, session_id, seqs)]
-    seqs = ranges[0] if len(ranges) == 1 else [seq for seqs in ranges for seq in seqs]
-    return Entries(session_id, seqs, texts, await _hidden(connection, session_id))
+    found = [row for seqs in ranges for row in await _texts(connection, session_id, seqs)]
+    hidden = await _hidden(connection, session_id)
+    return Entries(session_id, [seq for seq, _ in found], [text for _, text in found], hidden)
 
 
 async def entries(
@@ -67,22 +67,21 @@ async def entries(
     tail = await find(connection, session_id)
     first = max(after_seq, 0) + 1
     last = tail.seq if limit is None else min(tail.seq, first + limit - 1)
-    seqs = range(first, last + 1)
-    texts = await _texts(connection, session_id, seqs) if seqs else []
-    return Entries(session_id, seqs[: len(texts)], texts, await _hidden(connection, session_id) if hide else ())
+    found = await _texts(connection, session_id, range(first, last + 1)) if first <= last else []
+    hidden = await _hidden(connection, session_id) if hide else frozenset()
+    return Entries(session_id, [seq for seq, _ in found], [text for _, text in found], hidden)
 
 
-async def _texts(connection: Connection, session_id: str, seqs: range) -> list[bytes]:
+async def _texts(connection: Connection, session_id: str, seqs: range) -> list[tuple[int, bytes]]:
     records = await connection.fetch(
-        "SELECT convert_to(text, 'UTF8'), is_cut FROM entries WHERE session_id = $1 AND seq BETWEEN $2 AND $3 "
+        "SELECT seq, convert_to(text, 'UTF8'), is_cut FROM entries WHERE session_id = $1 AND seq BETWEEN $2 AND $3 "
         "ORDER BY seq",
         escaped(session_id),
         seqs.start,
         seqs.stop - 1,
     )
-    texts = [(text, is_cut) for text, is_cut in records]
-    bodies = await _bodies(connection, (text for text, is_cut in texts if is_cut))
-    return [restore(text, bodies.__getitem__) if is_cut else text for text, is_cut in texts]
+    bodies = await _bodies(connection, (text for _, text, is_cut in records if is_cut))
+    return [(seq, restore(text, bodies.__getitem__) if is_cut else text) for seq, text, is_cut in records]
 
 
 async def _bodies(connection: Connection, texts: Iterable[bytes]) -> dict[str, bytes]:

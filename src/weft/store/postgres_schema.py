@@ -1,8 +1,8 @@
 """The tables of a PostgreSQL store, and how a schema gets from any version to the current one.
 
-What is stored stays: triggers refuse to change or delete entries, results and bodies. The one way around them is a
+What is stored stays: triggers refuse to change or delete entries and what hangs on them. The one way around them is a
 transaction that first says, in the setting `weft.purge`, which session it removes. Everything else (`sessions`,
-`spend`, `leases`) is counted up or taken over, in the transaction of the append it belongs to.
+`words`, `spend`, `leases`) is counted up or taken over, in the transaction of the append it belongs to.
 
 Ids are looked up by `postgres_text.key`, because an index takes neither every character nor every length.
 """
@@ -129,17 +129,26 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE OR REPLACE TRIGGER entries_stay BEFORE UPDATE OR DELETE ON entries FOR EACH ROW EXECUTE FUNCTION weft_refuse();
-CREATE OR REPLACE TRIGGER results_stay BEFORE UPDATE OR DELETE ON results FOR EACH ROW EXECUTE FUNCTION weft_refuse();
-CREATE OR REPLACE TRIGGER bodies_stay BEFORE UPDATE OR DELETE ON bodies FOR EACH ROW EXECUTE FUNCTION weft_refuse();
-CREATE OR REPLACE TRIGGER entries_remain BEFORE TRUNCATE ON entries FOR EACH STATEMENT EXECUTE FUNCTION weft_refuse();
-CREATE OR REPLACE TRIGGER results_remain BEFORE TRUNCATE ON results FOR EACH STATEMENT EXECUTE FUNCTION weft_refuse();
-CREATE OR REPLACE TRIGGER bodies_remain BEFORE TRUNCATE ON bodies FOR EACH STATEMENT EXECUTE FUNCTION weft_refuse();
 CREATE OR REPLACE TRIGGER entries_follow AFTER INSERT ON entries REFERENCING NEW TABLE AS added
     FOR EACH STATEMENT EXECUTE FUNCTION weft_no_gap();
 """
 
-MIGRATIONS: Sequence[str] = (_FIRST,)  # the migration at place n leads to version n + 1; each may run twice
+
+def _keeping(table: str) -> str:
+    """Triggers that refuse to change rows at all, and to remove them outside a purge."""
+    return f"""
+CREATE OR REPLACE TRIGGER {table}_stay BEFORE UPDATE OR DELETE ON {table}
+    FOR EACH ROW EXECUTE FUNCTION weft_refuse();
+CREATE OR REPLACE TRIGGER {table}_remain BEFORE TRUNCATE ON {table}
+    FOR EACH STATEMENT EXECUTE FUNCTION weft_refuse();
+"""
+
+
+_KEPT = ("entries", "results", "jumps", "redactions", "bodies", "body_uses")
+
+MIGRATIONS: Sequence[str] = (
+    _FIRST + "".join(map(_keeping, _KEPT)),
+)  # the migration at place n leads to version n + 1; each may run twice
 
 _OLDEST_SERVER = 140000  # CREATE OR REPLACE TRIGGER came with PostgreSQL 14
 

@@ -38,7 +38,7 @@ class Wish:
     expected_tail: str | None
     lease: Lease | None
     future: "asyncio.Future[Tail]"
-    outcome: Tail | StoreError | None = None
+    outcome: Tail | Exception | None = None
 
     @property
     def size(self) -> int:
@@ -95,7 +95,7 @@ class GroupCommit:
                 await self._commit(group)
             except Exception as error:  # noqa: BLE001 - every caller of the group hears of it; the task goes on
                 for wish in group:
-                    wish.outcome = error if isinstance(error, StoreError) else failure(error, "appending")
+                    wish.outcome = error
                 await self._drop_connection()
             for wish in group:
                 wish.deliver()

@@ -26,7 +26,7 @@ UNREADABLE = "weft.unreadable"
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Peek(msgspec.Struct, frozen=True, rename="camel"):
+class Peek(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """What a store must know of an entry, without reading its payload."""
 
     id: str

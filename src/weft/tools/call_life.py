@@ -257,11 +257,11 @@ class CallLife:
         )
 
     async def _progress(self, fact: ToolProgress) -> None:
-        after = running_progress(self.state, title=fact.title, metadata=fact.metadata)
+        running_progress(self.state)  # asks the table before anything is recorded
         await self._round.record(fact)
-        if isinstance(self.state, Running):
-            self.state = after
-            self._round.changed(self.call.tool_call_id, after)
+        if isinstance(self.state, Running):  # several may be on their way at once: each adds to what there is by now
+            self.state = running_progress(self.state, title=fact.title, metadata=fact.metadata)
+            self._round.changed(self.call.tool_call_id, self.state)
 
     async def _pause(self, failures: int) -> None:
         delay = self._rules.retry_delay_ms / 1000 * 2**failures

@@ -1,0 +1,154 @@
+"""The agent itself: what it is made of, where its sessions are, and a few rules of the documents it keeps."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.agent.kit import SESSION, call, check_session, facts, kinds, make, messages, results, weather
+from weft import (
+    AgentConfig,
+    AgentStatus,
+    ErrorCode,
+    Message,
+    MessageDelta,
+    Meta,
+    ModelConfig,
+    ObservabilityConfig,
+    Usage,
+    assistant,
+)
+from weft.agent import Agent
+from weft.models import ProviderModel, ScriptedModel
+from weft.store import open_store
+
+KEY = "sk-test-0123456789"
+
+
+def test_the_default_model_comes_from_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """004-agent-config.1"""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    config = AgentConfig(
+        model=ModelConfig("anthropic:claude-x", temperature=0.5, extra={"metadata": {"user_id": "u"}}),
+        observability=ObservabilityConfig(provider_raw=True),
+    )
+    model = Agent(config=config).model
+    assert isinstance(model, ProviderModel)
+    assert model.get_config() == ModelConfig("claude-x", temperature=0.5, extra={"metadata": {"user_id": "u"}})
+    other = Agent("anthropic:claude-y", config=config).model
+    assert other.get_config().model_id == "claude-y"
+    assert other.get_config().temperature == 0.5
+
+
+async def test_a_model_that_was_made_elsewhere_keeps_its_settings() -> None:
+    model = ScriptedModel(["x"])
+    assert Agent(model, config=AgentConfig(model=ModelConfig("other:thing"))).model is model
+
+
+async def test_named_sessions_are_kept_in_the_users_folder_and_others_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def databases() -> list[Path]:
+        return list(tmp_path.rglob("sessions.db"))
+
+    async with Agent(ScriptedModel(["One.", "Two."])) as agent:
+        await agent.run("Nobody keeps this")
+        assert not databases()
+        await agent.run("Keep this", session=SESSION)
+    assert databases()
+    async with Agent(ScriptedModel(["Three."])) as agent:
+        assert (await agent.resume(SESSION)).output == "Two."
+
+
+def test_run_sync_opens_and_closes_its_store_each_time(tmp_path: Path) -> None:
+    agent = Agent(ScriptedModel(["One.", "Two."]), store=tmp_path / "s.db")
+    assert agent.run_sync("a", session=SESSION).output == "One."
+    assert agent.run_sync("b", session=SESSION).output == "Two."
+
+
+async def test_a_store_that_was_given_is_not_closed(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "s.db")
+    async with Agent(ScriptedModel(["One."]), store=store) as agent:
+        await agent.run("a", session=SESSION)
+    assert len(await messages(store)) == 2
+    await store.close()
+
+
+async def test_a_paused_run_can_be_aborted() -> None:
+    agent, store, model = make([assistant(call("c1", "transfer", amount=5)), "never"])
+    await agent.run("Go", session=SESSION)
+    result = await agent.abort(SESSION, reason="changed my mind")
+    assert (result.status, result.reason) == (AgentStatus.ABORTED, "changed my mind")
+    assert (await results(store))["c1"].error_code is ErrorCode.TOOL_ABORTED
+    assert len(model.calls) == 1
+    await check_session(store)
+    assert (await agent.abort(SESSION)).status is AgentStatus.ABORTED
+
+
+class Stuttering(ScriptedModel):
+    """Says everything twice, as after connecting again."""
+
+    def stream(self, *given: Any, **more: Any) -> AsyncIterator[MessageDelta]:  # type: ignore[override]
+        return self._twice(super().stream(*given, **more))
+
+    async def _twice(self, stream: AsyncIterator[MessageDelta]) -> AsyncIterator[MessageDelta]:
+        async for delta in stream:
+            yield delta
+            if delta.seq:
+                yield delta
+
+
+async def test_a_delta_that_is_said_twice_is_heard_once() -> None:
+    """D-7.10.1"""
+    agent, store, _ = make(Stuttering([assistant("Let me see.", call("c1")), "It rains."]))
+    assert (await agent.run("Rain?", session=SESSION)).output == "It rains."
+    assert "stream_failed" not in await kinds(store)
+
+
+async def test_the_loop_asks_a_model_and_gathers_its_deltas_into_one_message() -> None:
+    """001-6.3, 004-relations.5, 001-7.2, D-5.1.1"""
+    agent, store, model = make(["One message."], instructions="Be brief.")
+    await agent.run("Go", session=SESSION)
+    assert [message.text for message in model.calls[0].messages] == ["Be brief.", "Go"]
+    assert [message.text for message in await messages(store)] == ["Go", "One message."]
+    assert "message_delta_batch" not in await kinds(store)
+
+
+async def test_the_state_holds_what_all_calls_used_and_the_model_can_change() -> None:
+    """002-non-goals.1, 002-non-goals.7, 004-agent-state.2"""
+    used = Meta(usage=Usage(10, 5, cache_read_tokens=4, cost=0.25))
+    agent, _, _ = make([assistant(call("c1"), meta=used), assistant("Done.", meta=used)])
+    run = agent.stream("Go", session=SESSION)
+    async with run:
+        await run.wait()
+    state = run.state
+    assert state.token_usage == Usage(20, 10, cache_read_tokens=8, cost=0.5)
+    assert (state.cost_usage, state.status, state.last_error) == (0.5, AgentStatus.COMPLETED, None)
+
+
+async def test_ids_are_uuids_of_version_7() -> None:
+    """D-7.3.1"""
+    store_agent = Agent(ScriptedModel(["x"]), tools=[weather], store="memory:")
+    result = await store_agent.run("Go")
+    ids = [result.session_id, result.run_id, *(message.id for message in result.messages)]
+    assert {UUID(str(one)).version for one in ids} == {7}
+
+
+async def test_tools_that_run_at_the_same_time_do_not_disturb_each_other() -> None:
+    """003-7.1.9"""
+
+    def many(said: Sequence[Message]) -> Message:
+        return assistant(*(call(f"c{number}", city=f"city {number}") for number in range(20)))
+
+    agent, store, _ = make([many, "Done."])
+    await agent.run("Go", session=SESSION)
+    found = await results(store)
+    assert {key: result.content for key, result in found.items()} == {
+        f"c{number}": f"rain in city {number}" for number in range(20)
+    }
+    assert len([fact for fact in await facts(store) if fact.kind == "tool_started"]) == 20
