@@ -55,6 +55,7 @@ from weft.context.item import branch_message, summary_message
 from weft.context.summary import SUMMARY_INSTRUCTIONS, transcript
 from weft.context.tokens import FILE_TOKENS, IMAGE_TOKENS, message_tokens, text_tokens, tool_tokens
 from weft.repair import check_history, repair
+from weft.views import feed
 
 FIRST = ModelRef("p", "one")
 SECOND = ModelRef("p", "two")
@@ -656,3 +657,20 @@ def test_a_transcript_tells_who_said_what_and_what_came_of_it() -> None:
     assert lines[5] == 'Assistant: [call s] search {"q": 1}\n=> {"found": 2}'
     assert lines[6:8] == ["Tool: [error of c] gone", "Tool: [result of d] a\nb"]
     assert len("".join(lines)) < 3_000
+
+
+def test_d_6_2_what_is_said_is_normalised_then_without_repeats_then_trimmed_then_compacted_then_assembled() -> None:
+    """D-6.2, 002-non-goals.2: each step works on what the one before it left, and none of it is the feed's business."""
+    ignored = user(Text(LONG * 50, ignored=True), "the first intent")  # never counted: normalised before anything else
+    facts = [ignored, *rounds(6)[1:]]
+    entries = chain(*facts)
+    repeated = [entry for entry in entries for _ in range(3)]  # never counted: repeats go before trimming
+    config = trimmed(10_000, compaction=True)
+    once, thrice = (
+        ContextManager(config).build_context(ContextInput(ContextFold.of(some))) for some in (entries, repeated)
+    )
+    assert once == thrice
+    assert [note.entry_id for note in once.notes] == ["e2", "e4"]
+    assert not update(*facts, config=config).needs_compaction  # trimming was enough, so nothing is compacted
+    assert [message.role for message in build(*facts, system_prompt="Be brief.").messages][:2] == ["system", "user"]
+    assert not hasattr(feed, "build_context")

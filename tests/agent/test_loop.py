@@ -300,7 +300,12 @@ async def test_a_session_can_be_branched() -> None:
 
 async def test_a_branch_does_not_run_again_what_has_a_result_elsewhere() -> None:
     """D-5.9"""
-    answers = [assistant(call("c1"), call("c2")), "One.", assistant(call("c1", city="Oslo")), "Other."]
+    answers: list[Message | str] = [
+        assistant(call("c1"), call("c2")),
+        "One.",
+        assistant(call("c1", city="Oslo")),
+        "Other.",
+    ]
     agent, store, model = make(answers)
     await agent.run("First", session=SESSION)
     asked = next(entry for entry in await store.load(SESSION) if getattr(entry.fact, "tool_calls", ()))

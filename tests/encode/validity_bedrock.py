@@ -5,6 +5,7 @@ service's own words where they are quoted. What a model behind it refuses is add
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from tests.encode import validity_claude
@@ -45,10 +46,9 @@ def converse_faults(body: Json, model: str) -> Iterator[str]:
     messages = body.get("messages") or []
     if "titan" not in model:  # it takes what is said twice
         yield from _order([message.get("role") for message in messages])
-    names: list[Any] = []
     for place, message in enumerate(messages):
-        yield from _message(message, f"$.messages[{place}]", model, names)
-    yield from twice(names, "Duplicate document names")
+        yield from _message(message, f"$.messages[{place}]", model)
+    yield from twice(_document_names(messages), "Duplicate document names")
     yield from _pairs(messages)
     yield from _tool_config(body, messages)
     yield from _thinking(body, messages)
@@ -59,13 +59,13 @@ def converse_faults(body: Json, model: str) -> Iterator[str]:
 def _order(roles: list[Any]) -> Iterator[str]:
     if roles[:1] != ["user"]:
         yield "A conversation must start with a user message"
-    if any(before == after for before, after in zip(roles, roles[1:], strict=False)):
+    if any(before == after for before, after in pairwise(roles)):
         yield "A conversation must alternate between user and assistant roles"
     if roles[-1:] == ["assistant"]:
         yield "A conversation must end with a user message"
 
 
-def _message(message: Json, at: str, model: str, names: list[Any]) -> Iterator[str]:
+def _message(message: Json, at: str, model: str) -> Iterator[str]:
     blocks = message.get("content") or []
     if not isinstance(blocks, list) or not blocks:
         yield f"{at}: the content field is empty"
@@ -73,20 +73,20 @@ def _message(message: Json, at: str, model: str, names: list[Any]) -> Iterator[s
     for place, block in enumerate(blocks):
         if "text" in block and block["text"] and place and "document" in blocks[place - 1]:
             continue  # recorded: behind a document a newline is taken
-        yield from _block(block, message.get("role"), f"{at}.content[{place}]", model, _BLOCKS, names)
+        yield from _block(block, message.get("role"), f"{at}.content[{place}]", model, _BLOCKS)
     kinds = [next(iter(block)) for block in blocks]
     if "document" in kinds and "text" not in kinds and "toolResult" not in kinds:
         yield f"{at}: a text block must be included when using documents"
     if kinds[0] == "cachePoint":
         yield f"{at}: a cache point stands behind content"
-    for before, after in zip(kinds, kinds[1:], strict=False):
+    for before, after in pairwise(kinds):
         if after == "cachePoint" and before in ("document", "video", "cachePoint"):
             yield f"{at}: a cache point stands directly behind a {before}"
     if message.get("role") == "assistant" and kinds[-1] == "reasoningContent":
         yield f"{at}: the final block cannot be thinking"
 
 
-def _block(block: Json, role: Any, at: str, model: str, allowed: tuple[str, ...], names: list[Any]) -> Iterator[str]:
+def _block(block: Json, role: Any, at: str, model: str, allowed: tuple[str, ...]) -> Iterator[str]:
     if len(block) != 1 or next(iter(block)) not in allowed:
         yield f"{at}: exactly one of {allowed}, got {list(block)}"
         return
@@ -99,7 +99,7 @@ def _block(block: Json, role: Any, at: str, model: str, allowed: tuple[str, ...]
         case "json":
             yield from missing(value, (), at)
         case "image" | "document" | "video" | "audio":
-            yield from _media(kind, value, at, names)
+            yield from _media(kind, value, at)
         case "toolUse":
             yield from missing(value, ("toolUseId", "name", "input"), at)
             yield from not_matching(r"[a-zA-Z0-9_.:-]{1,64}", value.get("toolUseId"), f"{at}.toolUseId")
@@ -110,7 +110,7 @@ def _block(block: Json, role: Any, at: str, model: str, allowed: tuple[str, ...]
             if not value.get("content"):
                 yield f"{at}.content is empty"
             for place, piece in enumerate(value.get("content") or []):
-                yield from _block(piece, role, f"{at}.content[{place}]", model, _IN_RESULTS, names)
+                yield from _block(piece, role, f"{at}.content[{place}]", model, _IN_RESULTS)
         case "reasoningContent":
             yield from _reasoning(value, at, model)
     if kind in ("toolUse", "reasoningContent") and role != "assistant":
@@ -119,7 +119,7 @@ def _block(block: Json, role: Any, at: str, model: str, allowed: tuple[str, ...]
         yield f"{at} is the user's"
 
 
-def _media(kind: str, value: Json, at: str, names: list[Any]) -> Iterator[str]:
+def _media(kind: str, value: Json, at: str) -> Iterator[str]:
     yield from not_matching(_FORMATS[kind], value.get("format", "txt" if kind == "document" else None), f"{at}.format")
     source = value.get("source") or {}
     if "bytes" in source:
@@ -130,7 +130,6 @@ def _media(kind: str, value: Json, at: str, names: list[Any]) -> Iterator[str]:
         yield f"{at}.source is missing"
     if kind == "document":
         yield from not_matching(_DOCUMENT_NAME, value.get("name"), f"{at}.name")
-        names.append(value.get("name"))
 
 
 def _reasoning(value: Json, at: str, model: str) -> Iterator[str]:
@@ -187,9 +186,18 @@ def _thinking(body: Json, messages: list[Json]) -> Iterator[str]:
             opening = message["content"][0]
         elif "toolResult" not in kinds:
             break
-    if opening is not None and "toolResult" in {next(iter(block)) for block in messages[-1]["content"]}:
-        if "reasoningContent" not in opening:
-            yield f"Expected thinking or redacted_thinking, but found {list(opening)}"
+    is_open = "toolResult" in {next(iter(block)) for block in messages[-1]["content"]}
+    if is_open and opening is not None and "reasoningContent" not in opening:
+        yield f"Expected thinking or redacted_thinking, but found {list(opening)}"
+
+
+def _document_names(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return [name for inner in value for name in _document_names(inner)]
+    if isinstance(value, dict):
+        own = [value["document"].get("name")] if isinstance(value.get("document"), dict) else []
+        return own + [name for key, inner in value.items() if key != "input" for name in _document_names(inner)]
+    return []
 
 
 def _points(value: Any) -> int:

@@ -216,10 +216,9 @@ def _thinking(body: Json, messages: list[Json]) -> Iterator[str]:
         opening = turn_opening(messages)
         if opening is not None and opening.get("type") not in _THOUGHTS:
             yield f"Expected thinking or redacted_thinking, but found {opening.get('type')}"
-    is_off = thinking.get("type") == "disabled"
-    if is_off and messages and messages[-1].get("role") == "assistant":
-        if any(block.get("type") in _THOUGHTS for block in _blocks(messages[-1])):
-            yield "When thinking is disabled, an assistant message in the final position cannot contain thinking"
+    last = _blocks(messages[-1]) if messages and messages[-1].get("role") == "assistant" else []
+    if thinking.get("type") == "disabled" and any(block.get("type") in _THOUGHTS for block in last):
+        yield "When thinking is disabled, an assistant message in the final position cannot contain thinking"
 
 
 def turn_opening(messages: list[Json]) -> Json | None:

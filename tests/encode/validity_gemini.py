@@ -35,9 +35,8 @@ def generate_faults(body: Json, model: str) -> Iterator[str]:
             yield f"{at}.parts must not be empty"
         for number, part in enumerate(content.get("parts") or []):
             yield from _part(part, content.get("role", "user"), f"{at}.parts[{number}]")
-    if all(is_blank(part.get("text")) for part in contents[-1].get("parts") or [] if part.keys() == {"text"}):
-        if all(part.keys() == {"text"} for part in contents[-1].get("parts") or []):
-            yield "Model input cannot be empty"
+    if all(part.keys() == {"text"} and is_blank(part["text"]) for part in contents[-1].get("parts") or []):
+        yield "Model input cannot be empty"
     yield from _turns(_joined(contents))
     if re.search(r"gemini-3", model):
         yield from _signatures(contents)
@@ -185,10 +184,9 @@ def _item(item: Json, at: str) -> Iterator[str]:
         return
     if item.get("type") not in ("image", "audio", "video", "document"):
         yield f"{at}.type: {item.get('type')!r}"
+    if "mime_type" in item:
+        yield from _type(item["mime_type"], at)
     if "data" in item:
         yield from not_base64(item["data"], f"{at}.data")
-        yield from _type(item.get("mime_type"), at)
     else:
         yield from not_fetchable(item.get("uri"), f"{at}.uri", _FETCHED)
-        if "mime_type" in item:
-            yield from _type(item["mime_type"], at)

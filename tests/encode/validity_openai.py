@@ -6,6 +6,7 @@ from a user; others do not ("must not be empty", Moonshot), and nobody misses it
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from tests.encode.validity_rules import NAME, Json, is_blank, missing, not_an_address, not_base64, not_matching, twice
@@ -25,9 +26,9 @@ def chat_faults(body: Json, provider: str) -> Iterator[str]:
     for place, message in enumerate(messages):
         yield from _chat_message(message, f"$.messages[{place}]", provider)
     if provider not in LENIENT:
-        yield from _chat_pairs(messages, provider)
+        yield from _chat_pairs(messages)
     if provider in ("mistral", "perplexity"):
-        yield from _strict_order([message.get("role") for message in messages], messages[-1:], provider)
+        yield from _strict_order([message.get("role") for message in messages], messages[-1:])
     if provider == "perplexity":
         yield from _alternation([message.get("role") for message in messages])
     if "tools" in body and not body["tools"] and provider not in LENIENT:
@@ -114,7 +115,7 @@ def _piece(piece: Json, role: Any, at: str, provider: str) -> Iterator[str]:
         yield f"{at}.type: {kind!r}"
 
 
-def _chat_pairs(messages: list[Json], provider: str) -> Iterator[str]:
+def _chat_pairs(messages: list[Json]) -> Iterator[str]:
     due: list[Any] = []
     seen: list[Any] = []
     for place, message in enumerate(messages):
@@ -133,8 +134,8 @@ def _chat_pairs(messages: list[Json], provider: str) -> Iterator[str]:
     yield from twice(seen, "tool call ids")
 
 
-def _strict_order(roles: list[Any], last: list[Json], provider: str) -> Iterator[str]:
-    for before, after in zip(roles, roles[1:], strict=False):
+def _strict_order(roles: list[Any], last: list[Json]) -> Iterator[str]:
+    for before, after in pairwise(roles):
         if before == "tool" and after in ("user", "system"):
             yield f"Unexpected role {after!r} after role 'tool'"
         if after == "system" and before != "system":
@@ -144,9 +145,10 @@ def _strict_order(roles: list[Any], last: list[Json], provider: str) -> Iterator
 
 
 def _alternation(roles: list[Any]) -> Iterator[str]:
-    spoken = [role for role in roles if role not in ("system", "tool")]
-    if any(before == after for before, after in zip(spoken, spoken[1:], strict=False)) or spoken[:1] != ["user"]:
-        yield f"after the system messages, user and assistant roles should be alternating: {roles}"
+    spoken = [role for role in roles if role != "system"]
+    sides = [(before == "assistant", after == "assistant") for before, after in pairwise(spoken) if after != "tool"]
+    if any(before == after for before, after in sides) or spoken[:1] != ["user"]:
+        yield f"user or tool message(s) should alternate with assistant message(s): {roles}"
 
 
 # -- Responses

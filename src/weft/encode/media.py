@@ -1,4 +1,4 @@
-"""What every encoder has to know of pictures and files: of which type they are, and what stands for those it cannot send.
+"""What every encoder has to know of pictures and files: their type, and what stands for those that it cannot send.
 
 A provider that cannot be shown a file is told its name, so that the message still says that there was one: a message
 that holds nothing else would be empty, and empty messages are refused.

@@ -18,14 +18,14 @@ from msgspec.structs import replace
 
 from weft.decode.openai_items import Item, kind_of, parsed_object, to_json
 from weft.encode.media import has_content, media_type, named
+from weft.encode.openai_read import FORMAT
 from weft.encode.request import Losses
 from weft.messages import Message
 from weft.parts import ContentPart, FileRef, Image, Text, Thinking, ToolCall, ToolContent, ToolResult
 from weft.repair import OPENING, RULES, made_id
 
-__all__ = ["FORMAT", "Input"]
+__all__ = ["Input"]
 
-FORMAT = "openai-responses"
 _MAX_ID = 64  # "input[].id: string too long. Expected a string with maximum length 64"
 _PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 _OFFICE = "application/vnd.openxmlformats-officedocument."

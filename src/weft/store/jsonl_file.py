@@ -126,19 +126,16 @@ class SessionFile:
 
 def split(data: bytes) -> tuple[list[bytes], bytes]:
     """The lines of the whole appends, and the torn rest."""
-    end = data.rfind(b"\n") + 1
-    while data[max(0, end - 2) : end] == b" \n":
-        end = _line_before(data, end)  # an append without its last line
-    start = _line_before(data, end)  # of the last whole append
-    while data[max(0, start - 2) : start] == b" \n":
-        start = _line_before(data, start)
-    last = data[start:end].splitlines()
-    if end == len(data) and any(peek(line) is None for line in last):
-        end = start  # after a loss of power the end of a file may be there in length and not in content
-    texts = data[:end].replace(b" \n", b"\n").split(b"\n")[:-1]
-    return texts, data[end:]
-
-
-def _line_before(data: bytes, end: int) -> int:
-    """Where the line begins that ends here."""
-    return data.rfind(b"\n", 0, max(0, end - 1)) + 1
+    lines = data.split(b"\n")
+    torn = [lines.pop()]
+    while lines and lines[-1].endswith(b" "):  # an append without its last line
+        torn.append(lines.pop())
+    start = len(lines) - 1  # of the last whole append
+    while start > 0 and lines[start - 1].endswith(b" "):
+        start -= 1
+    if torn == [b""] and any(peek(line) is None for line in lines[start:]):
+        # After a loss of power the end of a file may be there in length and not in content.
+        torn += reversed(lines[start:])
+        del lines[start:]
+    texts = [line[:-1] if line.endswith(b" ") else line for line in lines]
+    return texts, b"\n".join(reversed(torn))
