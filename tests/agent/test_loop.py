@@ -1,5 +1,6 @@
 """The loop: what a run does with each kind of answer, and where it stops."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from weft import (
     AgentConfig,
     AgentError,
     AgentStatus,
+    Conflict,
     ErrorCode,
     LoopConfig,
     Message,
@@ -242,6 +244,8 @@ async def test_a_model_that_repeats_itself_is_told_and_then_stopped() -> None:
     assert len(model.calls) == 5  # three times run, once told, once stopped
     assert (await kinds(store)).count("tool_started") == 3
     await check_session(store)
+    again_agent, _, _ = make([lambda said: assistant(call(f"c{len(said)}")), "Done."], store=store, max_repeats=3)
+    assert (await again_agent.run("Once more", session=SESSION)).output == "Done."
 
 
 async def test_a_repeat_with_another_result_is_progress() -> None:
@@ -317,3 +321,23 @@ async def test_a_branch_does_not_run_again_what_has_a_result_elsewhere() -> None
     assert len(await store.heads(SESSION)) == 2
     fourth, _, _ = make([assistant(call("c2", city="Rome")), "Fourth."], store=store)
     assert (await fourth.run("On this branch", session=SESSION)).output == "Fourth."
+
+
+async def test_the_lease_of_a_run_on_a_branch_can_be_taken_over() -> None:
+    from tests.agent.kit import PausingModel
+
+    agent, store, _ = make(["One.", "Two."])
+    await agent.run("First", session=SESSION)
+    head = (await store.tail_of(SESSION)).entry_id
+    await agent.run("Second", session=SESSION)
+    model = PausingModel(["Three."], after=1)
+    third, _, _ = make(model, store=store)
+    task = asyncio.create_task(third.run("Instead", session=SESSION, head=head))
+    await within(model.reached.wait())
+    other, _, _ = make(["Mine."], store=store)
+    with pytest.raises(Conflict):
+        await other.resume(SESSION)
+    assert (await other.resume(SESSION, takeover=True)).output == "Mine."
+    model.go_on.set()
+    with pytest.raises(Conflict):
+        await within(task)

@@ -123,7 +123,8 @@ def test_what_a_provider_left_is_for_its_own_eyes(target: Target) -> None:
             encoded = target.encoded([user("hi"), Message("assistant", (part, Text("done"))), user("go on")])
             body = json.dumps(encoded.body)
             assert not [text for text in TEXTS_KEPT if text in body], (format, number)
-            assert [loss for loss in encoded.report.losses if loss.where == "messages[1].parts[0]"], (format, number)
+            places = {loss.where for loss in encoded.report.losses}  # repair drops empty text, encoders the rest
+            assert places & {"messages[1].parts[0]", "history[1]"}, (format, number)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=name_of)

@@ -95,9 +95,12 @@ async def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     connection.close()
     for path, why in ((text, "not a SQLite database"), (database, "not a store of Weft"), (tmp_path, "not a file")):
         before = path.read_bytes() if path.is_file() else b""
+        mode = path.stat().st_mode
         with pytest.raises(StoreError, match=why):
             await SqliteStore.open(path)
         assert not path.is_file() or path.read_bytes() == before
+        assert path.stat().st_mode == mode
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "other.db"}
     with pytest.raises(StoreError) as caught:
         await SqliteStore.open(text)
     assert caught.value.code is ErrorCode.STORAGE_CORRUPT

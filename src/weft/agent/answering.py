@@ -209,7 +209,7 @@ class Answering:
         )
         return _with_new_ids(replace(message, meta=meta), self._work)
 
-    def _failure(self, assembler: MessageAssembler, failed: Failed, duration_ms: int) -> StreamFailed:
+    def _failure(self, assembler: MessageAssembler, failed: Failed, duration_ms: int | None) -> StreamFailed:
         meta = assembler.snapshot().meta
         return StreamFailed(
             failed,
@@ -236,7 +236,7 @@ class Answering:
         )
         if not parts:
             failed = Failed(ErrorCode.ABORTED, "stopped before the model said anything")
-            return [self._failure(assembler, failed, 0)]
+            return [self._failure(assembler, failed, None)]
         message = replace(snapshot, parts=parts, meta=replace(meta, aborted=True, open_calls=None))
         return [self._finished(message)]
 

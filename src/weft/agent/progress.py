@@ -133,13 +133,17 @@ class Progress:
             case _:
                 pass
 
-    def note_branches(self, facts: Iterable[Fact]) -> None:
-        """Take note of calls on other branches, too: an id is a call's own in the whole session, and so is its result.
-        A call that has its result on another branch is not run again on this one; `repair` closes it for models."""
-        for fact in facts:
-            if isinstance(fact, Message):
-                self.call_ids.update(call.tool_call_id for call in fact.tool_calls)
-                for result in fact.tool_results:
+    def note_branches(self, entries: Iterable[Entry]) -> None:
+        """Take note of what holds for the whole session, from the entries of all its branches in order: which run was
+        started last, and that an id is one call's own, and its result too. A call that has its result on another branch
+        is not run again on this one; `repair` closes it for models."""
+        self.stint = self.stint_before = None
+        for entry in entries:
+            if isinstance(entry.fact, RunStarted):
+                self.stint_before, self.stint = self.stint, entry.id
+            elif isinstance(entry.fact, Message):
+                self.call_ids.update(call.tool_call_id for call in entry.fact.tool_calls)
+                for result in entry.fact.tool_results:
                     self.open_calls.pop(result.tool_call_id, None)
 
     def _note(self, call_id: str, **known: ToolStarted | ApprovalRequired | ApprovalDecided) -> None:
@@ -152,6 +156,8 @@ class Progress:
             self.messages.append(message)
         if message.role in ("user", "assistant"):
             self.last = message
+        if message.role == "user":  # who asks for the same again may get the same again
+            self._before, self.repeats = None, 0
         if message.role == "assistant":
             self._answered(message)
         for result in message.tool_results:

@@ -82,7 +82,7 @@ class SessionView:
         for entry in await store.load(session_id, head=head or tail.entry_id):
             view._fold(entry)
         if view.head != tail.entry_id or len(await store.heads(session_id)) > 1:
-            view.progress.note_branches(entry.fact for entry in await store.entries(session_id))
+            view.progress.note_branches(await store.entries(session_id))
         view.tail = tail
         view.parent_id = None if view.head == tail.entry_id else view.head
         return view

@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -259,9 +258,8 @@ def _download(wheel: Wheel, folder: Path, download: Sequence[str], tell: Callabl
             stderr=subprocess.STDOUT,
         )
         try:
-            while process.poll() is None:
+            while not _has_ended(process):
                 tell(_size_under(folder))
-                time.sleep(_POLL_S)
         finally:
             process.kill()
             process.wait()
@@ -277,7 +275,16 @@ def _download(wheel: Wheel, folder: Path, download: Sequence[str], tell: Callabl
     return wheels[0]
 
 
+def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    try:
+        process.wait(_POLL_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def _size_under(folder: Path) -> int:
+    """The largest file: the wheel, while it comes."""
     sizes = []
     for path in folder.rglob("*"):
         try:

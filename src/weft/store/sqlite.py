@@ -29,7 +29,15 @@ from weft.store.file_locks import Guard, TurnLock
 from weft.store.follow import Watch, follow
 from weft.store.session_store import EMPTY_HEADER, Finding, Hit, Lease, Page, Place, Tail, Totals, next_entries
 from weft.store.sqlite_check import inspect_session, inspect_store
-from weft.store.sqlite_open import Synchronous, check_library, connect, make_file, make_place, store_error
+from weft.store.sqlite_open import (
+    Synchronous,
+    check_library,
+    connect,
+    make_file,
+    make_place,
+    refuse_foreign_file,
+    store_error,
+)
 from weft.store.sqlite_schema import migrate
 from weft.store.stored import Entries
 from weft.store.writer import GroupWriter, Job
@@ -72,6 +80,7 @@ class SqliteStore:
         with _as_store_error(path), ExitStack() as undo:
             check_library(apsw.sqlite_lib_version())
             make_place(path)
+            refuse_foreign_file(path)
             self._turn = TurnLock(_turn_path(path))
             undo.callback(self._turn.close)
             with self._turn.held():

@@ -15,7 +15,7 @@ from weft.store.durable import make_folder, sync_folder
 from weft.store.file_locks import network_kind
 from weft.store.sqlite_schema import APPLICATION_ID
 
-__all__ = ["Synchronous", "check_library", "connect", "make_file", "make_place", "store_error"]
+__all__ = ["Synchronous", "check_library", "connect", "make_file", "make_place", "refuse_foreign_file", "store_error"]
 
 # FULL waits for the disk at every commit. NORMAL loses acknowledged entries at a loss of power, and must be asked for.
 Synchronous = Literal["FULL", "NORMAL"]
@@ -62,6 +62,17 @@ def make_place(path: Path) -> None:
     kind = network_kind(path.parent.resolve())
     if kind is not None:
         raise StoreError(f"{path}: on a network file system ({kind}), where locks do not hold")
+
+
+def refuse_foreign_file(path: Path) -> None:
+    """Raises for a file that is not a store of Weft, before anything about it is changed; it is looked at by SQLite
+    alone (weft.store.file_locks says why)."""
+    if path.exists() and path.stat().st_size:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            _refuse_foreign(connection, path)
+        finally:
+            connection.close()
 
 
 def make_file(path: Path) -> None:

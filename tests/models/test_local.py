@@ -1,0 +1,361 @@
+"""`LocalModel` keeps the contract of every model, whatever its engine does."""
+
+import asyncio
+import threading
+from contextlib import aclosing
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.models.played_engine import PlayedEngine
+from weft.config import SpecificTool, ToolSpec
+from weft.deltas import Done, Start, TextDelta, ToolCallArgs, Usage
+from weft.errors import ErrorCode, ModelError, PartValidationError
+from weft.messages import assistant, tool_message, user
+from weft.models import LocalModel, Model, RequestMetadata, model
+from weft.parts import ToolCall, ToolResult
+from weft.testing import check_stream
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS = (
+    ToolSpec("look", CITY, description="Look at a city."),
+    ToolSpec("tick", {"type": "object", "properties": {}}, description="Tell the time."),
+)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
+    monkeypatch.delenv("WEFT_LOCAL_MODEL", raising=False)
+
+
+def local(engine: PlayedEngine, **options: Any) -> LocalModel:
+    return LocalModel(engine=engine, **options)
+
+
+# -- plain answers
+
+
+async def test_an_answer_is_streamed_with_its_usage() -> None:
+    answer = await check_stream(local(PlayedEngine(["Hel", "lo"])), [user("Hi")])
+    kinds = [type(delta.delta) for delta in answer.deltas]
+    assert kinds == [Start, TextDelta, TextDelta, Usage, Done]
+    assert answer.message is not None
+    assert answer.message.text == "Hello"
+    assert answer.message.meta is not None
+    assert answer.message.meta.usage == Usage(10, 2, cache_read_tokens=4, cost=0.0)
+    assert answer.message.meta.finish_reason == "stop"
+
+
+async def test_the_settings_reach_the_engine() -> None:
+    engine = PlayedEngine(["x"])
+    one = local(engine, temperature=0.1, top_k=5)
+    await check_stream(one, [user("Hi")], max_tokens=7, seed=3, stop_sequences=["END"], system_prompt="Be brief.")
+    body = engine.bodies[0]
+    assert {name: body[name] for name in ("temperature", "top_k", "max_tokens", "seed", "stop")} == {
+        "temperature": 0.1,
+        "top_k": 5,
+        "max_tokens": 7,
+        "seed": 3,
+        "stop": ["END"],
+    }
+    assert body["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+
+
+async def test_an_output_schema_is_enforced_by_the_engine() -> None:
+    engine = PlayedEngine(['{"city": "Rome"}'])
+    answer = await check_stream(local(engine), [user("Where?")], output_schema=CITY)
+    assert answer.message is not None
+    assert answer.message.text == '{"city": "Rome"}'
+    schema = engine.bodies[0]["response_format"]["json_schema"]["schema"]
+    assert schema["required"] == ["city"]
+    assert schema["properties"]["city"]["maxLength"] > 0
+
+
+async def test_an_answer_that_reached_its_limit_says_so() -> None:
+    answer = await check_stream(local(PlayedEngine(["and", " so on"], finish="length")), [user("Hi")])
+    assert answer.message is not None
+    assert answer.message.meta is not None
+    assert answer.message.meta.finish_reason == "length"
+
+
+async def test_the_deltas_carry_the_stamps_of_the_call() -> None:
+    metadata = RequestMetadata(run_id="run-1", model_call_index=2, attempt=1)
+    answer = await check_stream(local(PlayedEngine(["x"])), [user("Hi")], request_metadata=metadata)
+    assert {(one.run_id, one.model_call_index, one.attempt) for one in answer.deltas} == {("run-1", 2, 1)}
+
+
+# -- what goes wrong
+
+
+async def test_a_prompt_that_is_too_long_is_a_context_overflow() -> None:
+    said = {"code": 400, "message": "request (9 tokens) exceeds the available context size (4 tokens)", "type": "x"}
+    answer = await check_stream(local(PlayedEngine({"error": said})), [user("Hi")])
+    assert answer.error is not None
+    assert answer.error.error_code is ErrorCode.CONTEXT_OVERFLOW
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        (ModelError("a bad schema", code=ErrorCode.INVALID_REQUEST), ErrorCode.INVALID_REQUEST),
+        (OSError("the disk is gone"), ErrorCode.PROVIDER_ERROR),
+    ],
+)
+async def test_what_the_engine_raises_is_an_error_delta(raised: Exception, code: ErrorCode) -> None:
+    answer = await check_stream(local(PlayedEngine(raised)), [user("Hi")])
+    assert answer.error is not None
+    assert answer.error.error_code is code
+
+
+async def test_an_engine_that_stops_in_mid_answer_is_truncated() -> None:
+    answer = await check_stream(local(PlayedEngine(["half"], finish="")), [user("Hi")])
+    assert answer.error is not None
+    assert answer.error.error_code is ErrorCode.STREAM_TRUNCATED
+
+
+async def test_an_error_of_the_router_ends_the_answer() -> None:
+    engine = PlayedEngine({"error": {"message": "no", "code": 500, "type": "server_error"}})
+    answer = await check_stream(local(engine), [user("Hi")], tool_specs=TOOLS)
+    assert answer.error is not None
+    assert answer.error.error_code is ErrorCode.SERVER_ERROR
+
+
+@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="xllamacpp is not installed (weft[local])")
+async def test_weights_that_are_not_here_are_an_error_that_says_how_to_get_them() -> None:
+    answer = await check_stream(LocalModel("smollm2-135m"), [user("Hi")])
+    assert answer.error is not None
+    assert answer.error.error_code is ErrorCode.MODEL_NOT_FOUND
+    assert "weft models pull smollm2-135m" in answer.error.message
+
+
+def test_without_the_runtime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.models.local.find_spec", lambda _: None)
+    with pytest.raises(ModuleNotFoundError, match=r"weft\[local\]") as caught:
+        LocalModel()
+    assert caught.value.name == "xllamacpp"
+
+
+# -- tools
+
+
+async def test_auto_asks_the_router_and_then_for_the_arguments() -> None:
+    engine = PlayedEngine(["lo", "ok"], ['{"city":', ' "Rome"}'])
+    answer = await check_stream(local(engine), [user("How is Rome?")], tool_specs=TOOLS)
+    assert answer.message is not None
+    (call,) = answer.message.tool_calls
+    assert (call.tool_name, call.arguments) == ("look", {"city": "Rome"})
+    assert answer.message.meta is not None
+    assert answer.message.meta.finish_reason == "tool_calls"
+    assert answer.message.meta.usage == Usage(20, 4, cache_read_tokens=8, cost=0.0)
+    assert sum(isinstance(one.delta, ToolCallArgs) for one in answer.deltas) == 2
+
+
+async def test_a_router_that_says_none_leads_to_an_answer() -> None:
+    engine = PlayedEngine(["none"], ["Hello"])
+    answer = await check_stream(local(engine), [user("Hi")], tool_specs=TOOLS)
+    assert answer.message is not None
+    assert (answer.message.text, answer.message.tool_calls) == ("Hello", ())
+    assert "tools" not in engine.bodies[1]
+
+
+async def test_a_named_tool_needs_no_router() -> None:
+    engine = PlayedEngine(['{"city": "Oslo"}'])
+    answer = await check_stream(local(engine), [user("Go")], tool_specs=TOOLS, tool_choice=SpecificTool("look"))
+    assert answer.message is not None
+    assert [call.arguments for call in answer.message.tool_calls] == [{"city": "Oslo"}]
+    assert len(engine.bodies) == 1
+
+
+async def test_a_tool_without_arguments_needs_no_generation() -> None:
+    engine = PlayedEngine()
+    answer = await check_stream(local(engine), [user("Go")], tool_specs=TOOLS, tool_choice=SpecificTool("tick"))
+    assert answer.message is not None
+    assert [(call.tool_name, call.arguments) for call in answer.message.tool_calls] == [("tick", {})]
+    assert engine.bodies == []
+
+
+async def test_required_leaves_the_router_no_way_out() -> None:
+    engine = PlayedEngine(["tick"])
+    answer = await check_stream(local(engine), [user("Go")], tool_specs=TOOLS, tool_choice="required")
+    assert answer.message is not None
+    assert [call.tool_name for call in answer.message.tool_calls] == ["tick"]
+    assert "none" not in engine.bodies[0]["grammar"]
+
+
+async def test_none_forbids_tools() -> None:
+    engine = PlayedEngine(["No tools."])
+    answer = await check_stream(local(engine), [user("Go")], tool_specs=TOOLS, tool_choice="none")
+    assert answer.message is not None
+    assert answer.message.text == "No tools."
+
+
+async def test_a_tool_that_nobody_offered_is_an_invalid_request() -> None:
+    answer = await check_stream(local(PlayedEngine()), [user("Go")], tool_specs=TOOLS, tool_choice=SpecificTool("fly"))
+    assert answer.error is not None
+    assert answer.error.error_code is ErrorCode.INVALID_REQUEST
+
+
+async def test_arguments_that_were_cut_off_are_marked_as_too_long() -> None:
+    engine = PlayedEngine(['{"city": "Ro'], finish="length")
+    answer = await check_stream(local(engine), [user("Go")], tool_specs=TOOLS, tool_choice=SpecificTool("look"))
+    assert answer.message is not None
+    assert answer.message.meta is not None
+    assert answer.message.meta.finish_reason == "length"
+    assert answer.message.meta.bad_args is not None
+
+
+async def test_after_a_result_comes_the_answer() -> None:
+    engine = PlayedEngine(["It rains."])
+    history = [
+        user("How is Rome?"),
+        assistant(ToolCall("c1", "look", {"city": "Rome"})),
+        tool_message(ToolResult("c1", "rain")),
+    ]
+    answer = await check_stream(local(engine), history, tool_specs=TOOLS)
+    assert answer.message is not None
+    assert answer.message.text == "It rains."
+    (told,) = engine.bodies[0]["messages"]
+    assert "How is Rome?" in told["content"]
+    assert "rain" in told["content"]
+
+
+async def test_a_model_that_cannot_use_tools_is_not_led_to_them() -> None:
+    one = local(PlayedEngine(["Hello"]), name="smollm2-135m")
+    answer = await check_stream(one, [user("Hi")], tool_specs=TOOLS)
+    assert answer.message is not None
+    assert answer.message.text == "Hello"
+    assert not one.supports("tools")
+    assert one.supports("output_schema")
+
+
+# -- stopping and waiting
+
+
+async def test_closing_the_stream_stops_the_generation() -> None:
+    gate = threading.Event()
+    engine = PlayedEngine(["x"] * 1000, gate=gate)
+    gate.set()
+    async with aclosing(local(engine).stream([user("Go")])) as stream:
+        async for delta in stream:
+            if isinstance(delta.delta, TextDelta):
+                gate.clear()
+                break
+    gate.set()
+    assert await asyncio.to_thread(engine.stopped.wait, 10)
+    assert engine.told < 1000
+
+
+async def test_cancelling_the_task_stops_the_generation() -> None:
+    gate = threading.Event()
+    engine = PlayedEngine(["x"] * 1000, gate=gate)
+    task = asyncio.create_task(check_stream(local(engine), [user("Go")]))
+    assert await asyncio.to_thread(engine.begun.wait, 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    gate.set()
+    assert await asyncio.to_thread(engine.stopped.wait, 10)
+    assert engine.told == 1
+
+
+async def test_calls_wait_for_each_other_and_come_in_order() -> None:
+    engine = PlayedEngine(["one"], ["two"], ["three"])
+    one = local(engine)
+    answers = await asyncio.gather(*(check_stream(one, [user(name)]) for name in "abc"))
+    assert [answer.message.text for answer in answers if answer.message is not None] == ["one", "two", "three"]
+    assert [body["messages"][0]["content"] for body in engine.bodies] == ["a", "b", "c"]
+    assert len(engine.threads) == 1
+
+
+async def test_a_call_that_is_closed_while_it_waits_is_never_generated() -> None:
+    gate = threading.Event()
+    engine = PlayedEngine(["one"], ["three"], gate=gate)
+    one = local(engine)
+    first = asyncio.create_task(check_stream(one, [user("a")]))
+    assert await asyncio.to_thread(engine.begun.wait, 10)
+    second = asyncio.create_task(check_stream(one, [user("b")]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    gate.set()
+    await first
+    third = await check_stream(one, [user("c")])
+    assert third.message is not None
+    assert [body["messages"][0]["content"] for body in engine.bodies] == ["a", "c"]
+
+
+async def test_the_loop_is_free_while_the_engine_works() -> None:
+    gate = threading.Event()
+    engine = PlayedEngine(["slow"], gate=gate)
+    task = asyncio.create_task(check_stream(local(engine), [user("Go")]))
+    for _ in range(5):
+        await asyncio.sleep(0.01)
+    assert not task.done()
+    gate.set()
+    assert (await task).message is not None
+
+
+def test_one_model_serves_several_event_loops() -> None:
+    one = local(PlayedEngine(["a"], ["b"]))
+    texts = []
+    for _ in range(2):
+        answer = asyncio.run(check_stream(one, [user("Hi")]))
+        assert answer.message is not None
+        texts.append(answer.message.text)
+    assert texts == ["a", "b"]
+
+
+# -- names and configuration
+
+
+def test_it_is_a_model_with_a_name_and_no_price() -> None:
+    one: Model = local(PlayedEngine(), context_window=2048)
+    info = one.model_info()
+    assert (info.provider, info.model_id, info.context_window) == ("local", "qwen2.5-coder-0.5b", 2048)
+    assert info.prices is not None
+    assert info.prices.output == 0.0
+    assert one.supports("tools")
+    assert not one.supports("images")
+
+
+def test_settings_can_be_changed_but_not_the_model() -> None:
+    one = local(PlayedEngine())
+    one.update_config(temperature=0.9)
+    with pytest.raises(PartValidationError, match="stays the model it is"):
+        one.update_config(model_id="other")
+    assert (one.get_config().temperature, one.get_config().model_id) == (0.9, "qwen2.5-coder-0.5b")
+
+
+@pytest.mark.parametrize(
+    ("name", "model_id"),
+    [
+        ("local", "qwen2.5-coder-0.5b"),
+        ("local:smollm2-135m", "smollm2-135m"),
+        ("local/smollm2-135m", "smollm2-135m"),
+        ("local:/models/mine.gguf", "mine"),
+    ],
+)
+def test_weft_model_makes_one_by_name_or_path(name: str, model_id: str) -> None:
+    made = model(name, engine=PlayedEngine(), temperature=0.5)
+    assert isinstance(made, LocalModel)
+    assert (made.get_config().model_id, made.get_config().temperature) == (model_id, 0.5)
+
+
+def test_without_a_name_the_environment_names_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_LOCAL_MODEL", "/models/own.gguf")
+    made, named = model("local", engine=PlayedEngine()), model("local:smollm2-135m", engine=PlayedEngine())
+    assert isinstance(made, LocalModel)
+    assert made.weights.path == Path("/models/own.gguf")
+    assert named.get_config().model_id == "smollm2-135m"
+
+
+async def test_a_closed_model_takes_no_more_calls() -> None:
+    async with local(PlayedEngine()) as one:
+        pass
+    answer = await check_stream(one, [user("Hi")])
+    assert answer.error is not None
