@@ -226,6 +226,15 @@ def crash(folder: Path, name: str, entries: int | None, delay_s: float | None) -
     return True
 
 
+def undisturbed_s(folder: Path) -> float:
+    """How long a run takes that nobody kills."""
+    place = folder / "undisturbed"
+    place.mkdir(parents=True)
+    began = time.monotonic()
+    assert ended(forked(lambda: work(place, None))) == 0
+    return time.monotonic() - began
+
+
 def main() -> int:
     """The number of crashes after which something was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -237,8 +246,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         wrong = sum(not crash(folder, f"after-{count}", count, None) for count in range(1, ENTRIES + 1))
+        longest_s = undisturbed_s(folder) * 1.1
         wrong += sum(
-            not crash(folder, f"random-{count}", None, chance.uniform(0.0, 0.15)) for count in range(options.random)
+            not crash(folder, f"random-{count}", None, chance.uniform(0.0, longest_s))
+            for count in range(options.random)
         )
         print(f"{ENTRIES} kills after an entry, {options.random} at random moments: {wrong} went wrong")
     return wrong

@@ -6,14 +6,14 @@ tools give way to other tasks as often as they can, so that there are many.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
 from typing import Any
 
 import pytest
 
 from tests.agent.kit import SESSION, check_session, make, starts, within
 from weft import ApprovalRequired, Entry, Message, MessageDelta, NotFound, RunEnded, ToolCall, assistant
-from weft.agent import Agent
+from weft.agent import Agent, RunResult
 from weft.edge import Edge
 from weft.models import ScriptedModel
 from weft.store import Lease, MemoryStore, Tail
@@ -148,10 +148,28 @@ async def cancelled_at_await(place: int, *, resumed: bool) -> bool:
     return True
 
 
-async def cancelled_at_step(place: int, *, resumed: bool) -> bool:
+async def streamed(agent: Agent) -> RunResult:
+    """The result of a run whose events somebody reads."""
+    async with agent.stream("Pay", session=SESSION) as run:
+        async for _ in run:
+            pass
+    return run.result
+
+
+async def cancelled_while_streaming(place: int, *, resumed: bool) -> bool:
+    """Cancel the reader of a run after n steps of the event loop."""
+    return await cancelled_at_step(place, resumed=resumed, start=streamed)
+
+
+async def cancelled_at_step(
+    place: int,
+    *,
+    resumed: bool,
+    start: Callable[[Agent], Coroutine[Any, Any, RunResult]] = lambda agent: agent.run("Pay", session=SESSION),
+) -> bool:
     """Cancel the run after n steps of the event loop, wherever its tools and its store are then."""
     agent, store, ran = scene()
-    task = asyncio.create_task(agent.run("Pay", session=SESSION))
+    task = asyncio.create_task(start(agent))
     for _ in range(place):
         await asyncio.sleep(0)
     if task.done():
@@ -177,7 +195,9 @@ async def go_on(store: SlowStore, *, resumed: bool) -> None:
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-@pytest.mark.parametrize(("cancelled", "least"), [(cancelled_at_await, 20), (cancelled_at_step, 100)])
+@pytest.mark.parametrize(
+    ("cancelled", "least"), [(cancelled_at_await, 20), (cancelled_at_step, 100), (cancelled_while_streaming, 100)]
+)
 async def test_a_run_cancelled_anywhere_leaves_a_session_that_goes_on(
     cancelled: Any, least: int, resumed: bool
 ) -> None:

@@ -25,7 +25,8 @@ MODELS = {
 
 
 def _of(format: str, data: dict[str, Any]) -> Continuation:
-    return Continuation(format, MODELS[format], data)
+    is_nova = format == "bedrock-converse" and "type" in data
+    return Continuation(format, "us.amazon.nova-pro-v1:0" if is_nova else MODELS[format], data)
 
 
 def _text(format: str, text: str, data: dict[str, Any]) -> Make:

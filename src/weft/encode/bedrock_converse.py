@@ -123,14 +123,16 @@ def _add_text_to_documents(content: list[dict[str, Any]]) -> None:
 
 def _tool_config(request: Request, messages: list[dict[str, Any]], losses: Losses) -> dict[str, Any]:
     choice = request.config.tool_choice
-    called = {
-        block["toolUse"]["name"]: None for message in messages for block in message["content"] if "toolUse" in block
-    }
+    uses = [block["toolUse"] for message in messages for block in message["content"] if "toolUse" in block]
+    called = {str(use.get("name")): use.get("type") == "server_tool_use" for use in uses}
     if choice == "none" and not called:
         return {}
     tools = [entry for index, spec in enumerate(request.tools) if (entry := _tool(spec, f"tools[{index}]", losses))]
     if not tools:
-        tools = [_tool(ToolSpec(name, {"type": "object"}), "tools", losses) for name in called]
+        tools = [
+            {"systemTool": {"name": name}} if is_own else _tool(ToolSpec(name, {"type": "object"}), "tools", losses)
+            for name, is_own in called.items()
+        ]
     if not tools:
         return {}
     if choice == "none" and request.tools:

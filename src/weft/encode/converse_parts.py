@@ -83,7 +83,9 @@ class BlockWriter:
         return {"reasoningContent": {"reasoningText": {"text": part.text, **(beside or {})}}}
 
     def _call(self, part: ToolCall, data: dict[str, Any], where: str) -> list[dict[str, Any]]:
-        if part.executed_by == "provider" and data.get("type") != "server_tool_use":
+        origin = "" if part.continuation is None else part.continuation.model
+        is_kin = origin == "" or family_of(origin) == family_of(self._model_id)
+        if part.executed_by == "provider" and (data.get("type") != "server_tool_use" or not is_kin):
             self._losses.add(where, f"the call of {part.tool_name}", "it was executed elsewhere, or made an image")
             return []
         if part.raw_args_text is not None:

@@ -97,16 +97,18 @@ class _Steps:
             self.found.append({"type": "user_input", "content": inputs})
 
     def _content(self, where: str, part: ContentPart) -> list[dict[str, Any]]:
+        if isinstance(part, Text) and part.ignored:
+            return []
+        data = self._losses.continuation(where, part.continuation)
         if isinstance(part, Text):
             wire: dict[str, Any] = {"type": "text", "text": part.text}
-            if part.ignored or not part.text:
+            if not part.text:
                 return []
-        elif is_taken(part):
+        elif is_taken(part) or (part.data and media_type(part).endswith("/*")):  # `type` says what it is
             wire = _media(part)
         else:
             text = named(part, where, "Gemini reads no files of this type, or from this place", self._losses)
             return [{"type": "text", "text": text}]
-        data = self._losses.continuation(where, part.continuation)
         return [{**wire, **{key: data[key] for key in _BESIDE if key in data}}]
 
     # -- what the model said

@@ -14,6 +14,7 @@ the first time.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
 from urllib.parse import quote
@@ -99,7 +100,7 @@ def make_draft(session_id: str, entries: Sequence[Entry]) -> Draft:
     """The batch, ready to be stored; `StoreError` with code ``invalid_value`` for one that can never land."""
     if not entries:
         raise invalid("an append holds at least one entry")
-    if not session_id or len(quote(session_id, safe="", errors="replace")) > _ID_LIMIT:
+    if not _fits(session_id):
         raise invalid(f"a session id has 1 to {_ID_LIMIT} bytes (escaped as in a URL), not {session_id[:20]!r}...")
     bodies: dict[str, bytes] = {}
     rows: list[Row] = []
@@ -117,8 +118,14 @@ def make_draft(session_id: str, entries: Sequence[Entry]) -> Draft:
         inside.add(row.id)
         calls.update(row.results)
         rows.append(row)
-    times = sortable(entries[0].timestamp), sortable(entries[-1].timestamp)
-    return Draft(session_id, tuple(rows), bodies, frozenset(named), frozenset(calls), *times)
+    created = sortable(entries[0].timestamp)
+    updated = created if len(entries) == 1 else sortable(entries[-1].timestamp)
+    return Draft(session_id, tuple(rows), bodies, frozenset(named), frozenset(calls), created, updated)
+
+
+@lru_cache  # the same few sessions are asked about again and again
+def _fits(session_id: str) -> bool:
+    return 0 < len(quote(session_id, safe="", errors="replace")) <= _ID_LIMIT
 
 
 def _check_place(session_id: str, seq: int, entry: Entry) -> None:

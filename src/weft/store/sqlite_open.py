@@ -71,6 +71,8 @@ def refuse_foreign_file(path: Path) -> None:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             _refuse_foreign(connection, path)
+        except apsw.CantOpenError:  # its folder cannot be written; opening it for writing says so more clearly
+            pass
         finally:
             connection.close()
 
@@ -80,8 +82,9 @@ def make_file(path: Path) -> None:
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         sync_folder(path.parent)
-    elif path.stat().st_mode & 0o077:
-        path.chmod(0o600)
+    for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        if file.exists() and file.stat().st_mode & 0o077:
+            file.chmod(0o600)
 
 
 def connect(path: Path, *, synchronous: Synchronous, busy_ms: int, vfs: str | None) -> apsw.Connection:
