@@ -137,6 +137,7 @@ async def work(folder: Path, entries: int | None) -> None:
     """The run that is going to be killed."""
     journal = Journal(folder / "journal")
     store = fatal(await open_store(folder / "sessions.db"), journal, entries)
+    journal.write("open")
     agent = Agent(Model([]), tools=tools(journal), store=store, approver=Approver())
     assert (await agent.run("Pay", session=SESSION)).output == "Done."
     await store.close()
@@ -214,6 +215,7 @@ def crash(folder: Path, name: str, entries: int | None, delay_s: float | None) -
     place.mkdir(parents=True)
     pid = forked(lambda: work(place, entries))
     if delay_s is not None:
+        wait_for_store(place)
         time.sleep(delay_s)
         os.kill(pid, signal.SIGKILL)
     how = ended(pid)
@@ -230,9 +232,21 @@ def undisturbed_s(folder: Path) -> float:
     """How long a run takes that nobody kills."""
     place = folder / "undisturbed"
     place.mkdir(parents=True)
+    pid = forked(lambda: work(place, None))
+    wait_for_store(place)
     began = time.monotonic()
-    assert ended(forked(lambda: work(place, None))) == 0
+    assert ended(pid) == 0
     return time.monotonic() - began
+
+
+def wait_for_store(place: Path) -> None:
+    """Until the first process has its store open: what is killed here are runs."""
+    journal = Journal(place / "journal")
+    for _ in range(20_000):
+        if journal.lines("open"):
+            return
+        time.sleep(0.0005)
+    raise TimeoutError(f"no store was opened in {place}")
 
 
 def main() -> int:

@@ -100,7 +100,7 @@ async def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path) -> None:
             await SqliteStore.open(path)
         assert not path.is_file() or path.read_bytes() == before
         assert path.stat().st_mode == mode
-    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "other.db"}
+    assert {path.name for path in list_of(tmp_path)} == {"notes.txt", "other.db"}
     with pytest.raises(StoreError) as caught:
         await SqliteStore.open(text)
     assert caught.value.code is ErrorCode.STORAGE_CORRUPT

