@@ -52,6 +52,13 @@ bench: .venv/ready
 bench-peers: .venv/ready
 	@$(BIN)/python -m bench.peers
 
+#: make crash    kill writers at random moments: no acknowledged entry may be lost
+.PHONY: crash
+crash: .venv/ready
+	$(BIN)/python scripts/crash.py
+	$(BIN)/python scripts/crash_postgres.py --kills 50
+	$(BIN)/python scripts/crash_agent.py
+
 #: make docs     redraw what the docs take from the code
 docs: .venv/ready
 	$(BIN)/python scripts/draw_tables.py
