@@ -55,7 +55,8 @@ bench-peers: .venv/ready
 #: make crash    kill writers at random moments: no acknowledged entry may be lost
 .PHONY: crash
 crash: .venv/ready
-	$(BIN)/python scripts/crash.py
+	$(BIN)/python scripts/crash.py --store sqlite --kills 200
+	$(BIN)/python scripts/crash.py --store jsonl --kills 200
 	$(BIN)/python scripts/crash_postgres.py --kills 50
 	$(BIN)/python scripts/crash_agent.py
 

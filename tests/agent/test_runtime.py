@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.agent.kit import SESSION, check_session, facts, kinds, make, results
-from weft import AgentStatus, RuntimeInit, ToolCall, assistant
+from weft import AgentConfig, AgentStatus, PartValidationError, RuntimeConfig, RuntimeInit, ToolCall, assistant
+from weft.agent import Agent
+from weft.models import ScriptedModel
 from weft.tools import LocalRuntime, file_tools, never
 
 
@@ -35,3 +39,19 @@ async def test_writing_waits_for_a_human_unless_the_policy_says_otherwise(tmp_pa
     assert (tmp_path / "b.txt").read_text() == "x"
     await check_session(store)
     await agent.close()
+
+
+async def test_a_runtime_can_come_from_the_configuration_and_keeps_off_the_sessions(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    config = AgentConfig(runtime=RuntimeConfig(root=str(tmp_path)))
+    read = assistant(
+        ToolCall("c1", "read_file", {"path": "a.txt"}), ToolCall("c2", "read_file", {"path": "sessions.db"})
+    )
+    async with Agent(
+        ScriptedModel([read, "Done."]), tools=file_tools(), config=config, store=tmp_path / "sessions.db"
+    ) as agent:
+        result = await agent.run("Read", session=SESSION)
+    found = {part.tool_call_id: part for message in result.messages for part in message.tool_results}
+    assert (found["c1"].is_error, found["c2"].is_error) == (False, True)
+    with pytest.raises(PartValidationError):
+        Agent(ScriptedModel([]), config=AgentConfig(runtime=RuntimeConfig(kind="moon", root="/")))

@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.agent.kit import SESSION, PausingModel, Waiting, call, check_session, kinds, make, messages, within
 from weft import Conflict, Entry, ErrorCode, StoreError, ToolCall, assistant
-from weft.agent import RunFinished
-from weft.store import Lease, MemoryStore, Tail
+from weft.agent import Agent, RunFinished
+from weft.models import ScriptedModel
+from weft.store import Lease, MemoryStore, Tail, open_store
 from weft.tools import tool
 
 
@@ -105,6 +107,27 @@ async def test_of_many_runs_that_begin_together_one_proceeds() -> None:
     assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 7
     assert sum(len(model.calls) for _, _, model in agents) == 1
     assert (await kinds(edge_store)).count("run_started") == 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite:", "jsonl:"])
+async def test_two_programs_on_one_session_do_not_get_in_each_others_way(kind: str, tmp_path: Path) -> None:
+    mine, theirs = [await open_store(f"{kind}{tmp_path / 'sessions'}") for _ in range(2)]
+    model = PausingModel(["A long answer."])
+    agent = Agent(model, store=mine)
+    other_model = ScriptedModel(["Next."])
+    other = Agent(other_model, store=theirs)
+    async with agent.stream("First", session=SESSION) as run:
+        await within(model.reached.wait())
+        with pytest.raises(Conflict):
+            await within(other.run("Second", session=SESSION))
+        assert other_model.calls == []
+        model.go_on.set()
+        assert (await within(run.wait())).output == "A long answer."
+    assert (await within(other.run("Third", session=SESSION))).output == "Next."
+    assert [message.text for message in await messages(mine)] == ["First", "A long answer.", "Third", "Next."]
+    await check_session(mine)
+    await mine.close()
+    await theirs.close()
 
 
 async def test_a_foreign_append_during_a_run_is_noticed_before_the_next_model_call() -> None:

@@ -184,16 +184,21 @@ def test_pictures_and_files_are_sent_as_they_are_taken(part: Any, block: Json) -
 @pytest.mark.parametrize(
     ("part", "what"),
     [
-        (Image("image/tiff", data=b"x"), "an image of type image/tiff"),
+        (Image("image/tiff", data=b"x"), "an image (image/tiff)"),
         (FileRef("a.mp3", mime_type="audio/mpeg", data=b"x"), "the file a.mp3"),
         (FileRef("a.bin", data=b"x"), "the file a.bin"),
         (FileRef("/tmp/a.txt", mime_type="text/plain"), "the file /tmp/a.txt"),
         (FileRef("/tmp/a.png", mime_type="image/png"), "the file /tmp/a.png"),
     ],
 )
-def test_what_is_not_taken_is_a_loss(part: Any, what: str) -> None:
+def test_what_is_not_taken_is_named_and_a_loss(part: Any, what: str) -> None:
     body, lost = encoded(user("see", part))
-    assert body["messages"][0]["content"] == [{"type": "text", "text": "see"}]
+    name = part.path if isinstance(part, FileRef) else part.mime_type
+    kind = "file" if isinstance(part, FileRef) else "image"
+    assert body["messages"][0]["content"] == [
+        {"type": "text", "text": "see"},
+        {"type": "text", "text": f"[{kind}: {name}]"},
+    ]
     assert lost == [what]
 
 
@@ -233,7 +238,7 @@ def test_thinking_of_others_and_thinking_without_a_signature_are_left_out() -> N
         Text("Hi"),
     )
     assert content == [{"type": "text", "text": "Hi"}]
-    assert lost == ["continuation data", "thinking", "thinking"]
+    assert lost == ["thinking", "thinking", "thinking"]
 
 
 # -- calls

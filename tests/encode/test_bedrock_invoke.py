@@ -81,8 +81,8 @@ def test_titan_takes_a_conversation_in_the_form_it_was_taught() -> None:
         tools=(ToolSpec("f", {}),),
         seed=1,
     )
-    assert body == {"inputText": "Be brief.\nUser: Hi\nBot: Hello\nUser: More?\nBot:"}
-    assert lost == ["a image", "a tool_call", "a tool_result", "seed", "the tools"]
+    assert body == {"inputText": "Be brief.\nUser: Hi\n[image: image/png]\nBot: Hello\nUser: More?\nBot:"}
+    assert lost == ["an image (image/png)", "a tool_call", "a tool_result", "seed", "the tools"]
 
 
 def test_a_prompt_of_titan_is_read() -> None:

@@ -103,8 +103,9 @@ def test_images_are_addresses_and_other_files_are_lost() -> None:
     assert messages_of(user(Image("image/png", data=b"\0\0\0"), Image("image/*", url="https://x/y.png"))) == [
         {"role": "user", "content": [PICTURE, {"type": "image_url", "image_url": {"url": "https://x/y.png"}}]}
     ]
-    assert lost_by(user(FileRef("a.pdf", mime_type="application/pdf", data=b"x"), FileRef("b.png"))) == ["file_ref"] * 2
-    assert lost_by(user(FileRef("b.png", mime_type="image/png"))) == ["file_ref"]
+    others = user(FileRef("a.pdf", mime_type="application/pdf", data=b"x"), FileRef("b.png"))
+    assert lost_by(others) == ["the file a.pdf", "the file b.png"]
+    assert messages_of(user(FileRef("b.png", mime_type="image/png"))) == [{"role": "user", "content": "[file: b.png]"}]
 
 
 def test_images_in_results_follow_in_a_message_of_the_user() -> None:
@@ -116,7 +117,7 @@ def test_images_in_results_follow_in_a_message_of_the_user() -> None:
     assert messages_of(results) == [
         {"role": "tool", "tool_call_id": "c1", "content": '{"sum":2}'},
         {"role": "tool", "tool_call_id": "c2", "content": "see"},
-        {"role": "tool", "tool_call_id": "c3", "content": ""},
+        {"role": "tool", "tool_call_id": "c3", "content": "(no output)"},
         {"role": "user", "content": [PICTURE]},
     ]
 

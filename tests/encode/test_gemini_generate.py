@@ -74,25 +74,32 @@ def test_text_that_is_ignored_or_empty_is_not_sent() -> None:
 def test_media_go_inline_or_by_address() -> None:
     message = user(
         Image("image/png", data=b"picture"),
-        Image("image/png", url=f"data:image/gif;base64,{PNG}"),
         Image("image/jpeg", url="https://x/y.jpg"),
         FileRef("a.pdf", mime_type="application/pdf", data=b"picture"),
-        FileRef("a.bin", data=b"picture"),
+        FileRef("a.md", data=b"picture"),
         FileRef("v", url="gs://b/v"),
+        Image("image/*", url="https://x/y.png?size=1"),
+        Image("image/*", url="https://x/y"),
     )
     [content] = contents(message)
     assert content["parts"] == [
         {"inlineData": {"mimeType": "image/png", "data": PNG}},
-        {"inlineData": {"mimeType": "image/gif", "data": PNG}},
         {"fileData": {"mimeType": "image/jpeg", "fileUri": "https://x/y.jpg"}},
         {"inlineData": {"mimeType": "application/pdf", "data": PNG}},
-        {"inlineData": {"mimeType": "application/octet-stream", "data": PNG}},
+        {"inlineData": {"mimeType": "text/markdown", "data": PNG}},
         {"fileData": {"fileUri": "gs://b/v"}},
+        {"fileData": {"mimeType": "image/png", "fileUri": "https://x/y.png?size=1"}},
+        {"fileData": {"fileUri": "https://x/y"}},
     ]
 
 
-def test_a_file_without_content_is_a_loss() -> None:
-    assert contents(user("see", FileRef("notes.txt")), lost=1)[0]["parts"] == [{"text": "see"}]
+@pytest.mark.parametrize(
+    "file", [FileRef("notes.txt"), FileRef("notes.txt", data=b""), FileRef("notes.txt", url="s3://b")], ids=repr
+)
+def test_a_file_that_cannot_be_sent_is_named_and_a_loss(file: FileRef) -> None:
+    place = "" if file.url is None else f", {file.url}"
+    said = [{"text": "see"}, {"text": f"[file: notes.txt{place}]"}]
+    assert contents(user("see", file), lost=1)[0]["parts"] == said
 
 
 # -- what the model said
@@ -213,7 +220,7 @@ PICTURES = (
     Text("look"),
     Text("secret", ignored=True),
     Image("image/png", data=b"picture"),
-    Image("image/bmp", data=b"picture"),
+    Image("image/heic", data=b"picture"),
     Image("image/png", url="https://x/y.png"),
     Image("image/png", url="gs://b/y.png"),
     FileRef("nothing"),
@@ -225,7 +232,7 @@ def test_new_models_take_pictures_inside_a_response() -> None:
     [part] = first["parts"]
     assert part["functionResponse"] == {
         "name": "f",
-        "response": {"output": "look"},
+        "response": {"output": "look\n[file: nothing]"},
         "parts": [
             {"inlineData": {"mimeType": "image/png", "data": PNG}},
             {"fileData": {"mimeType": "image/png", "fileUri": "gs://b/y.png"}},
@@ -360,7 +367,7 @@ def with_parts(*parts: Json, role: str = "user") -> Json:
         with_parts(
             {"text": "a", "partMetadata": {"my_key": 1}}, {"inlineData": {"mimeType": "audio/mp3", "data": PNG}}
         ),
-        with_parts({"fileData": {"fileUri": "u"}, "videoMetadata": {"fps": 1}}),
+        with_parts({"fileData": {"fileUri": "gs://u"}, "videoMetadata": {"fps": 1}}),
         with_parts({"inlineData": {"mimeType": "image/png", "data": PNG, "displayName": "p"}}),
         with_parts({"text": "a", "thought": True, "thoughtSignature": "s"}, {"text": "b"}, role="model"),
         with_parts({"inlineData": {"mimeType": "image/png", "data": PNG}, "thoughtSignature": "s"}, role="model"),

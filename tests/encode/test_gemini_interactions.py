@@ -65,7 +65,7 @@ def test_media_go_inline_or_by_address_under_their_kind() -> None:
     message = user(
         Image("image/png", data=b"picture", continuation=own(resolution="low")),
         Image("image/*", url="https://x/y"),
-        FileRef("a", mime_type="audio/wav", url=f"data:;base64,{PNG}"),
+        FileRef("a", mime_type="audio/wav", data=b"picture"),
         FileRef("v", mime_type="video/mp4", url="https://x/v"),
         FileRef("d.pdf", mime_type="application/pdf", data=b"picture"),
         FileRef("d", url="https://x/d"),
@@ -81,8 +81,8 @@ def test_media_go_inline_or_by_address_under_their_kind() -> None:
     ]
 
 
-def test_a_file_without_content_is_a_loss() -> None:
-    assert steps(user(FileRef("notes.txt")), lost=1) == []
+def test_a_file_without_content_is_named_and_a_loss() -> None:
+    assert steps(user(FileRef("notes.txt")), lost=1)[0]["content"] == [text("[file: notes.txt]")]
 
 
 def test_thoughts_go_back_with_their_signatures() -> None:
@@ -262,13 +262,13 @@ def test_text_and_contents_alone_are_a_user_message() -> None:
         [
             {
                 "type": "user_input",
-                "content": [text("a"), {"type": "document", "uri": "u"}, {"type": "audio", "data": PNG}],
+                "content": [text("a"), {"type": "document", "uri": "gs://u"}, {"type": "audio", "data": PNG}],
             }
         ],
         [
             {
                 "type": "user_input",
-                "content": [{"type": "image", "mime_type": "image/png", "uri": "u", "resolution": "low"}],
+                "content": [{"type": "image", "mime_type": "image/png", "uri": "gs://u", "resolution": "low"}],
             }
         ],
         [{"type": "thought", "signature": "s", "summary": [text("a"), text("b")]}],

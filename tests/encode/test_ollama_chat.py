@@ -79,7 +79,9 @@ def test_images_are_inline_and_other_files_are_lost() -> None:
     said = messages_of(user("Look", picture, FileRef("b.png", mime_type="image/png", data=PNG)))
     assert said == [{"role": "user", "content": "Look", "images": ["iVBORyByZXN0", "iVBORyByZXN0"]}]
     files = user(Image("image/png", url="https://x/y.png"), FileRef("a.txt", data=b"x"), FileRef("b.png"))
-    assert lost_by(files) == ["image", "file_ref", "file_ref"]
+    assert lost_by(files) == ["an image (image/png)", "the file a.txt", "the file b.png"]
+    named = "[image: image/png, https://x/y.png]\n\n[file: a.txt]\n\n[file: b.png]"
+    assert messages_of(files) == [{"role": "user", "content": named}]
 
 
 def test_thinking_goes_back_to_ollama_alone() -> None:
@@ -88,7 +90,7 @@ def test_thinking_goes_back_to_ollama_alone() -> None:
     assert messages_of(assistant(own, Thinking("x", ignored=True), "Hi")) == [
         {"role": "assistant", "content": "Hi", "thinking": "Hm."}
     ]
-    assert lost_by(assistant(foreign, "Hi")) == ["continuation data", "thinking"]
+    assert lost_by(assistant(foreign, "Hi")) == ["thinking"]
     assert lost_by(assistant(Thinking("by hand"), "Hi")) == ["thinking"]
 
 

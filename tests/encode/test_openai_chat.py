@@ -121,11 +121,10 @@ DATA = b64encode(b"abc").decode()
         ("openai", Image("image/png", url="https://a/b"), ("image_url", {"url": "https://a/b"})),
         ("openai", FileRef("a", url="https://a", mime_type="image/gif"), ("image_url", {"url": "https://a"})),
         ("openai", FileRef("a", data=b"abc", mime_type="audio/mpeg"), ("input_audio", {"data": DATA, "format": "mp3"})),
-        ("openai", FileRef("a", data=b"abc", mime_type="audio/ogg"), ("input_audio", {"data": DATA, "format": "ogg"})),
+        ("vllm", FileRef("a", data=b"abc", mime_type="audio/ogg"), ("input_audio", {"data": DATA, "format": "ogg"})),
         ("openai", FileRef("a.pdf", data=b"abc"),
          ("file", {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{DATA}"})),
         ("openai", FileRef("f", continuation=kept("openai", file={"file_id": "f"})), ("file", {"file_id": "f"})),
-        ("openai", FileRef("/a/b"), ("text", "[file: /a/b]")),
         ("openai", FileRef("a.txt", data=b"abc", mime_type="text/plain"), ("text", "a.txt:\nabc")),
         ("openrouter", FileRef("a", url="https://a"), ("file", {"filename": "a", "file_data": "https://a"})),
         ("openrouter", FileRef("a", url="https://a", mime_type="video/mp4"), ("video_url", {"url": "https://a"})),
@@ -146,6 +145,12 @@ def test_a_document_of_mistral_has_a_name() -> None:
 @pytest.mark.parametrize(
     ("provider", "part"),
     [
+        ("openai", FileRef("/a/b")),
+        ("openai", FileRef("a.txt", data=b"")),
+        ("openai", FileRef("a.docx", data=b"abc")),
+        ("openai", FileRef("a.ogg", data=b"abc", mime_type="audio/ogg")),
+        ("openai", Image("image/bmp", data=b"abc")),
+        ("openai", Image("image/png", url="file:///a.png")),
         ("deepseek", Image("image/png", data=b"abc")),
         ("openai", FileRef("a.pdf", url="https://a")),
         ("openai", FileRef("a.mp4", data=b"abc", mime_type="video/mp4")),
@@ -154,10 +159,11 @@ def test_a_document_of_mistral_has_a_name() -> None:
         ("openai", FileRef("a.mp3", url="https://a", mime_type="audio/mpeg")),
     ],
 )
-def test_what_a_provider_cannot_see_is_a_loss(provider: str, part: Image | FileRef) -> None:
-    body, losses = encoded(user("x", part), provider=provider)
-    assert body["messages"][0]["content"] == "x"
-    assert [loss.partition(":")[0] for loss in losses] == ["messages[0].parts[1]"]
+def test_what_a_provider_cannot_see_is_named_and_a_loss(provider: str, part: Image | FileRef) -> None:
+    body, losses = encoded(user(part), provider=provider)
+    name = part.path if isinstance(part, FileRef) else part.mime_type
+    assert body["messages"][0]["content"].partition(": ")[2].strip("]").partition(", ")[0] == name
+    assert [loss.partition(":")[0] for loss in losses] == ["messages[0].parts[0]"]
 
 
 def test_continuation_data_of_others_is_not_sent() -> None:
@@ -213,7 +219,7 @@ def test_thinking_that_may_not_go_back_is_a_loss() -> None:
     body, losses = encoded(assistant(*parts, "d"))
     assert body["messages"] == [{"role": "assistant", "content": "d"}]
     assert losses == [
-        "messages[0].parts[0]: continuation data",
+        "messages[0].parts[0]: thinking",
         "messages[0].parts[1]: thinking",
         "messages[0].parts[2]: thinking",
     ]

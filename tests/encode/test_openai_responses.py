@@ -240,6 +240,9 @@ def test_thinking_in_a_system_message_is_a_loss() -> None:
     assert (body["input"], lost) == ([{"role": "system", "content": "S"}], ["messages[0].parts[0]: thinking"])
 
 
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+
+
 def test_pictures_and_files_are_entries_of_their_own() -> None:
     said = user(
         "See",
@@ -247,7 +250,7 @@ def test_pictures_and_files_are_entries_of_their_own() -> None:
         Image("image/png", data=b"picture"),
         Image("image/png", url="https://x/y.png"),
         FileRef("dir/a.pdf", mime_type="application/pdf", data=b"picture"),
-        FileRef("b", data=b"picture"),
+        FileRef("b.docx", data=b"picture"),
         FileRef("c.pdf", url="https://x/c.pdf"),
         FileRef("d.png", mime_type="image/png", data=b"picture"),
     )
@@ -257,16 +260,27 @@ def test_pictures_and_files_are_entries_of_their_own() -> None:
         {"type": "input_image", "image_url": PNG, "detail": "auto"},
         {"type": "input_image", "image_url": "https://x/y.png", "detail": "auto"},
         {"type": "input_file", "filename": "a.pdf", "file_data": f"data:application/pdf;base64,{data}"},
-        {"type": "input_file", "filename": "b", "file_data": f"data:application/octet-stream;base64,{data}"},
+        {"type": "input_file", "filename": "b.docx", "file_data": f"data:{DOCX};base64,{data}"},
         {"type": "input_file", "file_url": "https://x/c.pdf"},
         {"type": "input_image", "image_url": PNG, "detail": "auto"},
     ]
 
 
-def test_what_the_format_does_not_take_is_a_loss() -> None:
-    body, lost = body_of(user(FileRef("a.mp3", mime_type="audio/mpeg", data=b"x"), FileRef("b.txt")))
-    assert body["input"] == []
-    assert lost == ["messages[0].parts[0]: a file of type audio/mpeg", "messages[0].parts[1]: the file b.txt"]
+@pytest.mark.parametrize(
+    "part",
+    [
+        FileRef("a.mp3", data=b"x"),
+        FileRef("a.mp3", url="https://x/a.mp3"),
+        FileRef("b.txt"),
+        FileRef("b.txt", data=b""),
+        FileRef("c.txt", url="file:///c.txt"),
+        FileRef("d.bmp", mime_type="image/bmp", data=b"x"),
+    ],
+)
+def test_what_the_format_does_not_take_is_named_and_a_loss(part: FileRef) -> None:
+    body, lost = body_of(user(part))
+    assert body["input"][0]["content"].startswith(f"[file: {part.path}")
+    assert lost == [f"messages[0].parts[0]: the file {part.path}"]
 
 
 # -- what the model said
@@ -291,7 +305,6 @@ def test_an_answer_of_another_provider_is_plain_text_and_function_calls() -> Non
         {"type": "function_call_output", "call_id": "c2", "output": "found"},
     ]
     assert lost == [
-        "messages[0].parts[0]: continuation data",
         "messages[0].parts[0]: thinking",
         "messages[0].parts[1]: continuation data",
         "messages[0].parts[5]: continuation data",

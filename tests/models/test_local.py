@@ -1,7 +1,9 @@
 """`LocalModel` keeps the contract of every model, whatever its engine does."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from contextlib import aclosing
 from importlib.util import find_spec
 from pathlib import Path
@@ -359,3 +361,15 @@ async def test_a_closed_model_takes_no_more_calls() -> None:
         pass
     answer = await check_stream(one, [user("Hi")])
     assert answer.error is not None
+    assert answer.error.message == "the model was closed"
+
+
+async def test_a_closed_model_lets_go_of_its_engine() -> None:
+    engine = PlayedEngine(["x"])
+    gone = weakref.ref(engine)
+    one = local(engine)
+    await check_stream(one, [user("Hi")])
+    await one.aclose()
+    del engine
+    gc.collect()
+    assert gone() is None

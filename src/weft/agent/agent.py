@@ -16,6 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from weft.agent.approvals import decide
+from weft.agent.configured import model_name, model_settings, policy_of, registry_of, runtime_of
 from weft.agent.events import RunResult
 from weft.agent.hooks import Hooks, Summarise
 from weft.agent.live import LiveApprover
@@ -31,7 +32,7 @@ from weft.agent.work import Work
 from weft.config import AgentConfig
 from weft.context import ContextManager
 from weft.edge import Edge
-from weft.errors import ErrorCode, PartValidationError
+from weft.errors import PartValidationError
 from weft.messages import Message
 from weft.models.connect import model as connect
 from weft.models.model import Model
@@ -44,8 +45,6 @@ from weft.tools import (
     Runtime,
     ToolDefinition,
     ToolRegistry,
-    by_definition,
-    by_tool,
 )
 
 __all__ = ["Agent"]
@@ -97,19 +96,19 @@ class Agent:
         self._memory: MemoryStore | None = None
         self._views: OrderedDict[tuple[int, str], SessionView] = OrderedDict()
         self._setup = Setup(
-            model=self._connect(_configured(config) if model is None else model, **_settings(config)),
+            model=self._connect(model_name(config) if model is None else model, **model_settings(config)),
             fallback_models=tuple(self._connect(one) for one in fallback_models),
-            registry=_registry(tools, config),
+            registry=registry_of(tools, config),
             instructions=instructions,
             context=ContextManager(config.context),
             config=config,
             retry=retry or RetryPolicy(max_retries=config.loop.max_retries),
             hooks=hooks,
             edge=self._edge,
-            approval=approval or _policy(config),
+            approval=approval or policy_of(config),
             approver=approver,
             approval_timeout_ms=approval_timeout_ms,
-            runtime=runtime,
+            runtime=runtime or runtime_of(config, store),
             output=None if output_type in (None, str) else OutputType(output_type),
             summarise=summarise,
             name=name,
@@ -337,31 +336,6 @@ class _Kept:
         self._views[self._store, view.session_id] = view
         while len(self._views) > _KEPT_VIEWS:
             self._views.popitem(last=False)
-
-
-def _configured(config: AgentConfig) -> str:
-    if config.model is None:
-        raise PartValidationError("an agent needs a model", path="$.model", code=ErrorCode.INVALID_CONFIG)
-    return config.model.model_id
-
-
-def _settings(config: AgentConfig) -> dict[str, Any]:
-    """How the default model is asked. A model that was made elsewhere has its own settings."""
-    if config.model is None:
-        return {}
-    given = {name: getattr(config.model, name) for name in config.model.__struct_fields__}
-    own = given.pop("extra") or {}
-    return {**{name: value for name, value in given.items() if value is not None and name != "model_id"}, **own}
-
-
-def _registry(tools: Iterable[ToolDefinition | Callable[..., Any]], config: AgentConfig) -> ToolRegistry:
-    enabled = config.tools.enabled or {}
-    registry = ToolRegistry(tools)
-    return ToolRegistry([tool for tool in registry if enabled.get(tool.name, True)])
-
-
-def _policy(config: AgentConfig) -> ApprovalPolicy:
-    return by_definition if config.tools.approval is None else by_tool(config.tools.approval)
 
 
 def _last_result(work: Work) -> RunResult:

@@ -10,7 +10,7 @@ import typer
 from weft.cli.command import new_app
 from weft.cli.sessions_print import Column, print_rows, safe
 from weft.cli.store_access import JsonOption, print_json
-from weft.errors import ErrorCode, ModelError
+from weft.errors import ErrorCode, WeftError
 from weft.models.weights import (
     DEFAULT,
     KnownModel,
@@ -45,7 +45,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="One of weft m
 @app.command(name="pull", no_args_is_help=False)
 def pull_model(name: NameArgument = DEFAULT, as_json: JsonOption = False) -> None:
     """Fetch a model, verify it, and keep it for use without a network. A pull that was cut goes on where it stopped."""
-    model = known_model(name)
+    model = _named(name)
     _note(f"{model.title}: {_megabytes(model.size)}, licence {_licence(model)}")
     was_here = is_here(model)
     with _hinted(), _shown() as progress:
@@ -73,7 +73,7 @@ def list_models(as_json: JsonOption = False) -> None:
 @app.command(name="remove", no_args_is_help=True)
 def remove_model(name: NameArgument, as_json: JsonOption = False) -> None:
     """Delete a model from this machine, and what a pull that was cut left behind."""
-    model = known_model(name)
+    model = _named(name)
     freed = remove(model)
     if as_json:
         print_json({"removed": model.name, "freed": freed})
@@ -81,6 +81,11 @@ def remove_model(name: NameArgument, as_json: JsonOption = False) -> None:
         print(f"{model.name} is gone: {_megabytes(freed)} freed")
     else:
         print(f"{model.name} was not here")
+
+
+def _named(name: str) -> KnownModel:
+    with _hinted():
+        return known_model(name)
 
 
 def _facts(model: KnownModel) -> dict[str, Any]:
@@ -143,7 +148,7 @@ class _Lines:
 def _hinted() -> Iterator[None]:
     try:
         yield
-    except ModelError as error:
+    except WeftError as error:
         hint = _HINTS.get(error.code)
         if hint is not None:
             error.add_note(hint)

@@ -124,7 +124,7 @@ def _add_text_to_documents(content: list[dict[str, Any]]) -> None:
 def _tool_config(request: Request, messages: list[dict[str, Any]], losses: Losses) -> dict[str, Any]:
     choice = request.config.tool_choice
     uses = [block["toolUse"] for message in messages for block in message["content"] if "toolUse" in block]
-    called = {str(use.get("name")): use.get("type") == "server_tool_use" for use in uses}
+    called = {use["name"]: use.get("type") == "server_tool_use" for use in uses if "name" in use}
     if choice == "none" and not called:
         return {}
     tools = [entry for index, spec in enumerate(request.tools) if (entry := _tool(spec, f"tools[{index}]", losses))]

@@ -125,7 +125,7 @@ def _words(message: Message, index: int, losses: Losses) -> str:
                 if losses.thinking(where, part) is not None:
                     losses.add(where, "thinking", "Titan takes text only")
             case Image() | FileRef():
-                words.append(named(part, where, "Titan takes text only", losses))
+                words.append(("\n" if words else "") + named(part, where, "Titan takes text only", losses))
             case ToolCall() | ToolResult():
                 losses.add(where, f"a {part.kind}", "Titan takes text only")
             case _:

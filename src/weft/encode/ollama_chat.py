@@ -78,7 +78,8 @@ def _messages(message: Message, where: str, names: dict[str, str], losses: Losse
                 for place, result in enumerate(message.tool_results)
             ]
         case "assistant":
-            return [{"role": "assistant", **_answer(message, where, losses), **own_fields(message, losses)}]
+            answer = _answer(message, where, losses)
+            return [{"role": "assistant", **answer, **own_fields(message, losses)}] if answer else []
         case "system" | "user":
             content = _content(message.parts, where, losses)
             return [{"role": message.role, **content, **own_fields(message, losses)}]
@@ -106,7 +107,7 @@ def _content(parts: tuple[Part, ...], where: str, losses: Losses) -> dict[str, A
 
 
 def _answer(message: Message, where: str, losses: Losses) -> dict[str, Any]:
-    """The text, the thinking and the calls; what it used, if nothing else is left to say."""
+    """The text, the thinking and the calls; what it used, if nothing else is left to say; empty if nothing was said."""
     texts, thoughts, calls = [], [], []
     for place, part in enumerate(message.parts):
         spot = f"{where}.parts[{place}]"
@@ -120,7 +121,8 @@ def _answer(message: Message, where: str, losses: Losses) -> dict[str, Any]:
     answer: dict[str, Any] = {"content": "".join(texts), "thinking": "".join(thoughts), "tool_calls": calls}
     if message.tool_calls and not calls and not answer["content"].strip():
         answer["content"] = used_tools(message)
-    return {"content": "", **{key: value for key, value in answer.items() if value}}
+    said = {key: value for key, value in answer.items() if value}
+    return {"content": "", **said} if said or texts else {}
 
 
 def _call(part: ToolCall, where: str, losses: Losses) -> list[dict[str, Any]]:

@@ -58,11 +58,11 @@ def _address(part: Image | FileRef) -> str | None:
 
 
 def _image(part: Image | FileRef, data: Json, accent: ChatAccent) -> Json | None:
-    address = _address(part)
+    picture = {"url": _address(part), **data.get("image_url", {})}
     is_readable = part.data is None or (part.data and media_type(part) in _PICTURES)
-    if not accent.images or address is None or not is_readable:
+    if not accent.images or picture["url"] is None or not is_readable:
         return None
-    return {"type": "image_url", "image_url": {"url": address, **data.get("image_url", {})}}
+    return {"type": "image_url", "image_url": picture}
 
 
 def _file(part: FileRef, data: Json, accent: ChatAccent) -> Json | None:
@@ -87,7 +87,8 @@ def _file(part: FileRef, data: Json, accent: ChatAccent) -> Json | None:
 def _document(part: FileRef, address: str, accent: ChatAccent) -> Json | None:
     match accent.files:
         case "file":
-            if media_type(part) != "application/pdf" or (part.data is None and not accent.file_urls):
+            is_pdf = media_type(part) == "application/pdf" or (part.data is None and not media_type(part))
+            if not is_pdf or (part.data is None and not accent.file_urls):
                 return None
             return {"type": "file", "file": {"filename": part.path, "file_data": address}}
         case "document_url":
@@ -121,6 +122,8 @@ def decode_content(piece: Json, provider: str, model: str) -> ContentPart:
     elif kind == "image_url":
         url, kept = _address_in(payload, "image_url")
         part = _read_image(url) if url else None
+        if part is not None and part.data is None and url.startswith("data:"):  # not as we would write it
+            kept = {"image_url": {"url": url, **kept.get("image_url", {})}}
     elif kind == "input_audio" and isinstance(payload, dict) and isinstance(payload.get("data"), str):
         part = _read_audio(payload)
     elif kind == "file" and isinstance(payload, dict):

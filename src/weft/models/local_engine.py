@@ -92,12 +92,15 @@ class Worker:
     """Runs an engine in a thread of its own."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._engine: Engine | None = engine
         self._thread = ThreadPoolExecutor(1, "weft-local")
 
     async def chunks(self, body: Json) -> AsyncGenerator[Json, None]:
         """The chunks of one answer. Closing this stops it, also while it waits for its turn. Raises what the engine
         raises."""
+        engine = self._engine
+        if engine is None:
+            raise ModelError("the model was closed", code=ErrorCode.INVALID_REQUEST)
         loop = asyncio.get_running_loop()
         heard: asyncio.Queue[Json | None] = asyncio.Queue()
         stopped = threading.Event()
@@ -115,7 +118,7 @@ class Worker:
 
         def work() -> None:
             if not stopped.is_set():
-                self._engine.generate(body, on_chunk)
+                engine.generate(body, on_chunk)
 
         job = self._thread.submit(work)
         job.add_done_callback(lambda _: tell(None))
@@ -129,4 +132,5 @@ class Worker:
 
     def close(self) -> None:
         """Take no more work, and let go of the engine. What is under way is stopped by whoever listens to it."""
+        self._engine = None
         self._thread.shutdown(wait=False, cancel_futures=True)

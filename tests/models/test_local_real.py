@@ -1,0 +1,221 @@
+"""Local models with real weights.
+
+They run where the weights are: in the cache of whoever runs the tests, or fetched with WEFT_TEST_LOCAL=1. Nothing is
+downloaded otherwise. The tiny model shows the contract, the default one shows tools. Both answer by chance within what
+is enforced, so the tests ask only for what is enforced, and for what the default model did in each of many runs.
+"""
+
+import asyncio
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from weft.config import SpecificTool, ToolSpec
+from weft.deltas import TextDelta
+from weft.errors import ErrorCode, ModelError
+from weft.messages import Message, tool_message, user
+from weft.models.local import LocalModel
+from weft.models.local_engine import LlamaEngine
+from weft.models.weights import is_here, known_model, place_of, pull
+from weft.parts import ToolResult
+from weft.testing import Answer, check_stream
+
+pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (weft[local])")
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+WEATHER = ToolSpec(
+    "get_weather",
+    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    description="Current weather of a city.",
+)
+ADD = ToolSpec(
+    "add",
+    {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]},
+    description="Add two numbers.",
+)
+
+
+def weights(name: str) -> Path:
+    row = known_model(name)
+    if is_here(row):
+        return place_of(row)
+    if os.environ.get("WEFT_TEST_LOCAL") == "1":
+        return pull(row)
+    pytest.skip(f"{name} is not in the cache; 'weft models pull {name}' or WEFT_TEST_LOCAL=1 brings it")
+
+
+@pytest.fixture(scope="module")
+def tiny_engine() -> LlamaEngine:
+    return LlamaEngine(weights("smollm2-135m"), context_window=2048, threads=1)
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_engine: LlamaEngine) -> Iterator[LocalModel]:
+    model = LocalModel("smollm2-135m", engine=tiny_engine)
+    yield model
+    asyncio.run(model.aclose())
+
+
+@pytest.fixture(scope="module")
+def default() -> Iterator[LocalModel]:
+    weights("qwen2.5-coder-0.5b")
+    model = LocalModel("qwen2.5-coder-0.5b", threads=1)
+    yield model
+    asyncio.run(model.aclose())
+
+
+def message_of(answer: Answer) -> Message:
+    assert answer.message is not None, answer.error
+    assert answer.message.meta is not None
+    return answer.message
+
+
+async def ask(model: LocalModel, text: str, **options: Any) -> Message:
+    return message_of(await check_stream(model, [user(text)], **options))
+
+
+# -- the contract, on the tiny model
+
+
+async def test_it_answers_in_pieces_and_counts_tokens(tiny: LocalModel) -> None:
+    answer = await check_stream(tiny, [user("Say hello.")], max_tokens=12)
+    message = message_of(answer)
+    assert message.text.strip()
+    assert sum(isinstance(delta.delta, TextDelta) for delta in answer.deltas) > 1
+    assert message.meta is not None
+    assert message.meta.usage is not None
+    assert message.meta.usage.input_tokens > 5
+    assert 1 < message.meta.usage.output_tokens <= 12
+
+
+async def test_an_answer_ends_at_its_limit(tiny: LocalModel) -> None:
+    message = await ask(tiny, "Tell me a long story.", max_tokens=5)
+    assert message.meta is not None
+    assert message.meta.finish_reason == "length"
+
+
+async def test_a_stop_sequence_ends_the_answer(tiny: LocalModel) -> None:
+    message = await ask(tiny, "Tell me about the sea.", max_tokens=60, stop_sequences=["e"])
+    assert "e" not in message.text
+    assert message.meta is not None
+    assert message.meta.finish_reason == "stop"
+
+
+async def test_the_same_seed_gives_the_same_answer(tiny: LocalModel) -> None:
+    options = {"max_tokens": 8, "temperature": 1.5}
+    first, again, *others = [(await ask(tiny, "A word?", seed=seed, **options)).text for seed in (7, 7, 8, 9, 10)]
+    assert first == again
+    assert {first, *others} != {first}
+
+
+async def test_structured_output_keeps_its_schema(tiny: LocalModel) -> None:
+    message = await ask(tiny, "Ann is 33 years old.", max_tokens=100, output_schema=PERSON)
+    jsonschema.validate(json.loads(message.text), PERSON)
+
+
+async def test_a_schema_that_is_none_is_an_invalid_request(tiny: LocalModel) -> None:
+    answer = await check_stream(tiny, [user("Hi")], output_schema={"type": "nonsense"})
+    assert answer.error is not None
+    assert answer.error.error_code is ErrorCode.INVALID_REQUEST
+
+
+async def test_a_prompt_that_does_not_fit_is_a_context_overflow(tiny: LocalModel) -> None:
+    answer = await check_stream(tiny, [user("word " * 3000)])
+    assert answer.error is not None
+    assert answer.error.error_code is ErrorCode.CONTEXT_OVERFLOW
+
+
+async def test_closing_the_stream_frees_the_model_for_the_next_call(tiny: LocalModel) -> None:
+    async with aclosing(tiny.stream([user("Count from 1 to 1000.")], max_tokens=1500)) as stream:
+        async for delta in stream:
+            if isinstance(delta.delta, TextDelta):
+                break
+    began = time.monotonic()
+    await ask(tiny, "Hi", max_tokens=1)
+    assert time.monotonic() - began < 10  # the whole count takes half a minute and more
+
+
+async def test_a_long_prompt_can_be_stopped_while_it_is_read(tiny: LocalModel) -> None:
+    task = asyncio.create_task(check_stream(tiny, [user("word " * 1900)], max_tokens=1))
+    await asyncio.sleep(0.5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    began = time.monotonic()
+    await ask(tiny, "Hi", max_tokens=1)
+    assert time.monotonic() - began < 15  # all of it takes 20 s and more
+
+
+async def test_the_event_loop_goes_on_while_it_generates(tiny: LocalModel) -> None:
+    answer = asyncio.create_task(ask(tiny, "Tell me about the sun.", max_tokens=30))
+    ticks = 0
+    while not answer.done():
+        await asyncio.sleep(0.01)
+        ticks += 1
+    assert (await answer).text
+    assert ticks > 10
+
+
+def test_the_port_that_the_runtime_opens_is_closed_to_strangers(tiny_engine: LlamaEngine) -> None:
+    tiny_engine.generate({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}, lambda _: True)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"{tiny_engine._server.listening_address}/v1/models", timeout=5)
+    caught.value.close()
+    assert caught.value.code == 401
+
+
+@pytest.mark.parametrize(("name", "code"), [("no.gguf", "model_not_found"), ("bad.gguf", "invalid_config")])
+def test_a_file_that_is_no_model_is_refused(name: str, code: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(1000))
+    with pytest.raises(ModelError) as caught:
+        LlamaEngine(tmp_path / name, context_window=512).generate({"messages": []}, lambda _: False)
+    assert caught.value.code == code
+
+
+# -- tools, on the default model
+
+
+async def test_a_tool_is_called_and_its_result_is_in_the_answer(default: LocalModel) -> None:
+    asked = user("What is the weather in Paris?")
+    called = message_of(await check_stream(default, [asked], tool_specs=(WEATHER, ADD)))
+    (call,) = called.tool_calls
+    assert (call.tool_name, call.arguments) == ("get_weather", {"city": "Paris"})
+    result = tool_message(ToolResult(call.tool_call_id, "18 C, light rain"))
+    answer = message_of(await check_stream(default, [asked, called, result], tool_specs=(WEATHER, ADD), max_tokens=60))
+    assert "rain" in answer.text
+    assert answer.tool_calls == ()
+
+
+async def test_plain_talk_calls_no_tool(default: LocalModel) -> None:
+    message = await ask(default, "Hi, how are you?", tool_specs=(WEATHER, ADD), max_tokens=5)
+    assert message.tool_calls == ()
+    assert message.text
+
+
+@pytest.mark.parametrize("choice", ["required", SpecificTool("add")], ids=["required", "named"])
+async def test_a_call_that_is_demanded_comes_with_whole_arguments(default: LocalModel, choice: Any) -> None:
+    message = await ask(default, "What is 17 plus 25?", tool_specs=(WEATHER, ADD), tool_choice=choice)
+    (call,) = message.tool_calls
+    jsonschema.validate(call.arguments, {"get_weather": WEATHER, "add": ADD}[call.tool_name].parameter_schema)
+    assert message.meta is not None
+    assert message.meta.finish_reason == "tool_calls"
+
+
+async def test_none_is_answered_in_words(default: LocalModel) -> None:
+    options = {"tool_specs": (WEATHER, ADD), "tool_choice": "none", "max_tokens": 5}
+    message = await ask(default, "What is the weather in Paris?", **options)
+    assert message.tool_calls == ()
