@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft import AgentConfig, ContextConfig, Message, Meta, ToolCall, Usage, assistant
+from weft import AgentConfig, ContextConfig, Message, ToolCall, assistant
 from weft.agent import Agent
 from weft.models import ScriptedModel
 from weft.models.scripted import Answer
@@ -40,14 +40,13 @@ class Model(ScriptedModel):
 
     def _next_answer(self, messages: Sequence[Message]) -> Answer:
         self.calls.clear()
-        usage = Usage(sum(len(message.text) for message in messages[-50:]) // 4, 100)
         last = messages[-1]
-        if last.role == "user" and "summar" in last.text.lower()[:400] and len(last.text) > 1000:
-            return assistant("They looked at many places.", meta=Meta(usage=usage))
+        if last.text.endswith("Write the summary."):
+            return "They looked at many places."
         if last.role == "tool":
-            return assistant(TEXT, meta=Meta(usage=usage))
+            return TEXT
         self._turn += 1
-        return assistant("Looking.", ToolCall(f"c{self._turn}", "look", {"place": self._turn}), meta=Meta(usage=usage))
+        return assistant("Looking.", ToolCall(f"c{self._turn}", "look", {"place": self._turn}))
 
 
 async def turns(store: SessionStore, count: int, context: ContextConfig) -> list[float]:
@@ -59,6 +58,8 @@ async def turns(store: SessionStore, count: int, context: ContextConfig) -> list
         result = await agent.run(f"Look at place {number}", session="long")
         times.append(time.process_time() - began)
         assert result.output == TEXT, result
+    kinds = [entry.fact.kind for entry in await store.load("long")]
+    assert ("compaction_summary" in kinds) is context.compaction
     return times
 
 

@@ -185,6 +185,11 @@ def _pairs(messages: list[Json]) -> Iterator[str]:
         for block in _blocks(message):
             if block.get("type") in _OWN_CALLS:
                 named.append(block.get("id"))
+            elif block.get("type") == "tool_use" and (block.get("caller") or {}).get("tool_id", None) not in (
+                None,
+                *named,
+            ):
+                yield f"tool_use {block.get('id')!r} names a caller that is not there"
             elif str(block.get("type")).endswith("_tool_result"):
                 if block.get("tool_use_id") not in named:
                     yield f"{block['type']} of {block.get('tool_use_id')!r} has no call before it"

@@ -58,6 +58,7 @@ def _claude(format: str) -> list[Make]:
         _thinking(format, "unsigned", {}),
         _text(format, "cited", {"citations": [{"type": "char_location", "cited_text": "cited-SECRET"}]}),
         _call(format, {"caller": {"type": "direct"}}),
+        _call(format, {"caller": {"type": "code_execution_20250825", "tool_id": "a"}}),
         _executed(format, "web_search", {"type": "server_tool_use", "result": found}),
         _executed(format, "web_search", {"type": "server_tool_use"}, None),
     ]

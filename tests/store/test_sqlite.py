@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -281,3 +282,27 @@ async def test_a_store_is_opened_by_its_address(tmp_path: Path, monkeypatch: pyt
         await store.close()
     assert default_path().is_file()
     assert default_path().is_relative_to(tmp_path)
+
+
+KILLED_WHILE_CREATING = """
+import os, signal, sys, apsw
+connection = apsw.Connection(sys.argv[1])
+connection.pragma("cache_size", 1)
+connection.execute("BEGIN IMMEDIATE; CREATE TABLE half (made); INSERT INTO half VALUES (zeroblob(1000000))")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_store_whose_making_was_killed_opens(tmp_path: Path) -> None:
+    """A journal waits to be rolled back, which a look without writing cannot do."""
+    path = tmp_path / "a.db"
+    subprocess.run([sys.executable, "-c", KILLED_WHILE_CREATING, path], check=False)
+    assert path.with_name("a.db-journal").exists()
+
+    async def opened() -> int:
+        store = await SqliteStore.open(path)
+        entry = await store.create_session("s")
+        await store.close()
+        return entry.seq
+
+    assert asyncio.run(opened()) == 1

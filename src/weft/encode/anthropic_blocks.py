@@ -34,6 +34,12 @@ class Blocks:
         self._answered = {block.get("tool_use_id") for block in carried}  # calls whose results stand elsewhere
         containers = [data["container"] for data in own if isinstance(data.get("container"), dict)]
         self.container: str | None = containers[-1].get("id") if containers else None
+        self._left_out = {  # ids of calls by the provider that nothing will ever answer
+            self._own_data(call).get("callId", call.tool_call_id)
+            for index, message in enumerate(messages)
+            for call in message.tool_calls
+            if call.executed_by == "provider" and not self._is_settled(call, index)
+        }
 
     def of(self, index: int) -> list[Json]:
         """The blocks of one message; empty if the provider is told nothing of it."""
@@ -109,6 +115,9 @@ class Blocks:
         data = self._losses.continuation(where, part.continuation)
         arguments = {INVALID_JSON: part.raw_args_text} if part.raw_args_text is not None else part.arguments
         if part.executed_by == "client":
+            caller = data.get("caller")
+            if isinstance(caller, dict) and caller.get("tool_id") in self._left_out:
+                data = {key: value for key, value in data.items() if key != "caller"}
             return [_use("tool_use", part.tool_call_id, part.tool_name, arguments, data)]
         if "type" not in data:
             if part.continuation is None or data:
@@ -118,14 +127,25 @@ class Blocks:
         use = _use(data["type"], call_id, part.tool_name, arguments, data)
         if "result" in data:
             return [use] if call_id in placed else [use, _result_block(data, call_id)]
-        if call_id in self._answered or self._may_wait(index):
+        if call_id not in self._left_out:
             return [use]
         self._losses.add(where, f"a call of {part.tool_name}", "its result never came")
         return []
 
+    def _is_settled(self, call: ToolCall, index: int) -> bool:
+        """Whether a provider's call has its result, or may still be open."""
+        data = self._own_data(call)
+        return "result" in data or data.get("callId", call.tool_call_id) in self._answered or self._may_wait(index)
+
     def _may_wait(self, index: int) -> bool:
-        """Whether a provider's call may still be open: the turn was paused, or its code waits for the client's tool."""
-        return index == len(self._messages) - 1 or self._messages[index + 1].role == "tool"
+        """Whether a provider's call may still be open: the turn was paused, or its code waits for the client's tools."""
+        later = self._messages[index + 1 :]
+        return all(message.role == "tool" or self._is_called_by_code(message) for message in later) and (
+            not later or later[-1].role == "tool"
+        )
+
+    def _is_called_by_code(self, message: Message) -> bool:
+        return any("caller" in self._own_data(call) for call in message.tool_calls)
 
     def _results_by_place(self, message: Message) -> dict[str, Json]:
         """Results that do not stand right behind their call, by the provider's id of the call."""

@@ -114,7 +114,7 @@ class Input:
                 is_text = own.get("type") in _INPUT_TYPES
                 return [{"type": "input_text", "text": part.text, **own} if is_text else own]
             case Image() | FileRef():
-                if isinstance(part, FileRef) and "type" in own:  # by the id of an upload, or in a form we do not know
+                if "type" in own:  # by the id of an upload, or in a form that we would not write
                     return [own]
                 item = _media(part)
                 if item is None:

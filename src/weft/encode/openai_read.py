@@ -248,8 +248,7 @@ class _History:
                 del own["text"]
                 return Text(text, continuation=self.kept({"part": own}) if own else None)
             case {"type": "input_image", "image_url": str(url)}:
-                own = {key: value for key, value in entry.items() if key not in ("type", "image_url")}
-                return self._image(url, None if own in ({}, {"detail": "auto"}) else self.kept({"part": own}))
+                return self._image(url, entry)
             case {"type": "input_file", "file_data": str(url), "filename": str(name)} if _inline(url):
                 own = {key: value for key, value in entry.items() if key not in ("type", "file_data", "filename")}
                 mime, data = _inline(url) or ("", b"")
@@ -261,11 +260,15 @@ class _History:
         name = entry.get("filename") or entry.get("file_id") or entry.get("type") or "content"
         return FileRef(str(name), continuation=self.kept({"part": entry}))
 
-    def _image(self, url: str, kept: Continuation | None) -> Image:
+    def _image(self, url: str, entry: Item) -> Image:
+        own = {key: value for key, value in entry.items() if key not in ("type", "image_url")}
+        kept = None if own in ({}, {"detail": "auto"}) else self.kept({"part": own})
         inline = _inline(url)
-        if inline is None:
-            return Image("image/*", url=url, continuation=kept)
-        return Image(inline[0], data=inline[1], continuation=kept)
+        if inline is not None and all(inline):
+            return Image(inline[0], data=inline[1], continuation=kept)
+        if url.startswith("data:"):  # not as we would write it
+            kept = self.kept({"part": entry})
+        return Image("image/*", url=url, continuation=kept)
 
     # -- what the model said
 

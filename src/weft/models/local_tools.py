@@ -5,8 +5,9 @@ and after a result calls again without end. What works, each step a generation o
 
 1. the **router**: one word out of a fixed list, the names of the tools and "none", enforced by a grammar. Examples made
    of the tools' descriptions, told as earlier turns, go before the request. The word "none" comes too easily to such a
-   model, so it has a handicap. Measured on 16 requests and 5 tools: 8 of 10 tools found and 1 of 6 plain requests sent
-   to a tool; without the handicap 6 of 10 and none.
+   model, so it has a handicap. On the 16 requests that prompt and handicap were chosen with, 8 of 10 tools were found
+   and 1 of 6 plain requests went to a tool (without the handicap 6 and none); on 18 others, with other tools, 6 of 10
+   were found and no plain request went astray (without it 4 and none).
 2. the **arguments**: JSON under the schema of the chosen tool, enforced too, and bounded where the schema is not.
 3. the **answer**, when the result is there: without tools, and with the calls and results told as plain text of the
    user, because a model that sees calls in a conversation writes more of them.

@@ -71,8 +71,8 @@ def refuse_foreign_file(path: Path) -> None:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             _refuse_foreign(connection, path)
-        except apsw.CantOpenError:  # its folder cannot be written; opening it for writing says so more clearly
-            pass
+        except (apsw.CantOpenError, apsw.ReadOnlyError):
+            pass  # its folder cannot be written, or a journal waits to be rolled back: opening it for writing tells
         finally:
             connection.close()
 
