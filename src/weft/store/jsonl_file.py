@@ -55,8 +55,9 @@ class SessionFile:
 
     def _take(self, data: bytes) -> None:
         texts, self.torn = split(data)
-        self.log.add_texts(texts)
-        self._end += len(data) - len(self.torn)
+        whole = len(data) - len(self.torn)
+        self.log.add_texts(texts, data[:whole])
+        self._end += whole
 
     def add(self, rows: tuple[Row, ...]) -> None:
         """An append that was admitted; `flush` writes it."""
@@ -89,8 +90,8 @@ class SessionFile:
         self.log = self._new_log()
         if self._end:
             with self.path.open("rb") as file:
-                texts, _ = split(file.read(self._end))
-            self.log.add_texts(texts)
+                data = file.read(self._end)
+            self.log.add_texts(split(data)[0], data)
 
     def _write(self, descriptor: int, data: bytes) -> None:
         try:
@@ -137,5 +138,5 @@ def split(data: bytes) -> tuple[list[bytes], bytes]:
         # After a loss of power the end of a file may be there in length and not in content.
         torn += reversed(lines[start:])
         del lines[start:]
-    texts = [line[:-1] if line.endswith(b" ") else line for line in lines]
+    texts = [line.removesuffix(b" ") for line in lines]
     return texts, b"\n".join(reversed(torn))

@@ -4,8 +4,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
+from msgspec import Raw
+
 from weft import wire
-from weft.entries import Redaction, SessionHeader
+from weft.entries import Entry, Redaction, SessionHeader
 from weft.errors import NotFound, PartValidationError
 from weft.messages import Message, ModelRef
 from weft.store import tree
@@ -14,7 +16,7 @@ from weft.store.blobs import restore
 from weft.store.facts import results_in, spend_of, text_of
 from weft.store.search import holds, phrases, snippet, words
 from weft.store.session_store import NO_SPEND, Hit, Lease, ModelSpend, SessionInfo, Spend, Tail, Totals
-from weft.store.stored import Entries, Peek, peek_all, unreadable_id
+from weft.store.stored import Entries, Peek, peek, peek_all, unreadable_id
 
 __all__ = ["Log", "totals_of"]
 
@@ -34,8 +36,10 @@ class Log:
         self._seqs: list[int] = []
         self._ids: list[str] = []
         self._places: dict[str, int] = {}
+        self._placed = 0  # entries that `_places` includes: a session that is only read needs none
         self._jumps: dict[int, int] = {}
         self._results: set[str] = set()
+        self._noted = 0  # entries whose results `_results` includes
         self._hidden: set[str] = set()
         self._spends: dict[_Key, Spend] = {}
         self._spends_counted = 0  # entries that `_spends` includes
@@ -44,55 +48,93 @@ class Log:
 
     def present(self, draft: Draft) -> Present:
         """What `admit` wants to know."""
+        places = self._up_to_date_places()
+        for text in self._texts[self._noted :]:
+            self._note_results(text)
+        self._noted = len(self._texts)
         return Present(
             tail=self.tail,
-            texts={id: self._texts[self._places[id]] for id in draft.ids if id in self._places},
-            seqs={id: self._seqs[self._places[id]] for id in draft.named if id in self._places},
+            texts={id: self._texts[places[id]] for id in draft.ids if id in places},
+            seqs={id: self._seqs[places[id]] for id in draft.named if id in places},
             results=self._results,
             held=self.held,
         )
 
     def add(self, row: Row) -> None:
-        """An entry that was admitted."""
-        self._add(row.text, row.seq, row.id, row.parent_id)
+        """An entry that was admitted; `present` was asked before."""
+        self._extend([row.text], [row.seq], [row.id], [row.parent_id])
         self._results.update(row.results)
+        self._noted += 1
         self._is_cut |= row.is_cut
         if row.redacts is not None:
             self._hidden.add(row.redacts)
 
-    def add_texts(self, texts: list[bytes]) -> None:
-        """Entries as they were found in a file; also a text that is none takes its place."""
-        for text, outside in zip(texts, peek_all(texts), strict=True):
-            if outside is None:
-                seq = self._seqs[-1] + 1 if self._seqs else 1
-                self._add(text, seq, unreadable_id(self.session_id, seq), None)
-                continue
-            self._add(text, outside.seq, outside.id, outside.parent_id)
-            if b'"tool_result"' in text or b'"result":' in text or outside.kind == Redaction.kind:
-                self._note(outside)
-            if b'$blob"' in text:
-                self._is_cut = True
-
-    def _note(self, outside: Peek) -> None:
-        payload = bytes(outside.payload)
-        try:
+    def add_texts(self, texts: list[bytes], data: bytes) -> None:
+        """Entries as they were found in a file, and all of them as its lines; a text that is none takes its place."""
+        outsides = peek_all(texts, data)
+        if outsides is None:
+            outsides = self._peek_each(texts)
+        self._extend(
+            texts,
+            [outside.seq for outside in outsides],
+            [outside.id for outside in outsides],
+            [outside.parent_id for outside in outsides],
+        )
+        self._is_cut |= b'$blob"' in data
+        for outside in outsides:
             if outside.kind == Redaction.kind:
-                self._hidden.add(wire.decode(Redaction, payload).entry_id)
-            elif outside.kind == Message.kind:
-                self._results.update(results_in(payload))
+                self._note_redaction(bytes(outside.payload))
+
+    def _peek_each(self, texts: list[bytes]) -> list[Peek]:
+        outsides: list[Peek] = []
+        seq = self._seqs[-1] if self._seqs else 0
+        for text in texts:
+            outside = peek(text)
+            if outside is None:
+                id = unreadable_id(self.session_id, seq + 1)
+                outside = Peek(id, self.session_id, seq + 1, timestamp="", kind="", payload=Raw())
+            outsides.append(outside)
+            seq = outside.seq
+        return outsides
+
+    def _note_redaction(self, payload: bytes) -> None:
+        try:
+            self._hidden.add(wire.decode(Redaction, payload).entry_id)
         except PartValidationError:
             pass  # it reads as unreadable, and the check reports it
 
-    def _add(self, text: bytes, seq: int, id: str, parent_id: str | None) -> None:
-        place = len(self._ids)
-        if place and parent_id is not None and parent_id != self._ids[-1]:
-            parent = self._places.get(parent_id)
-            if parent is not None:
-                self._jumps[seq] = self._seqs[parent]
-        self._places.setdefault(id, place)
-        self._texts.append(text)
-        self._seqs.append(seq)
-        self._ids.append(id)
+    def _note_results(self, text: bytes) -> None:
+        if b'"tool_result"' not in text and b'"result":' not in text:
+            return
+        outside = peek(text)
+        if outside is not None and outside.kind == Message.kind:
+            try:
+                self._results.update(results_in(bytes(outside.payload)))
+            except PartValidationError:
+                pass  # it reads as unreadable, and the check reports it
+
+    def _extend(self, texts: list[bytes], seqs: list[int], ids: list[str], parent_ids: list[str | None]) -> None:
+        start = len(self._ids)
+        self._texts += texts
+        self._seqs += seqs
+        self._ids += ids
+        before = self._ids[start - 1 : -1] if start else [None, *ids[:-1]]
+        if parent_ids != before:  # else each follows the one before it
+            self._find_jumps(start, parent_ids)
+
+    def _find_jumps(self, start: int, parent_ids: list[str | None]) -> None:
+        places = self._up_to_date_places()
+        for place, parent_id in enumerate(parent_ids, start):
+            if place and parent_id is not None and parent_id != self._ids[place - 1]:
+                parent = places.get(parent_id, place)
+                if parent < place:
+                    self._jumps[self._seqs[place]] = self._seqs[parent]
+
+    def _up_to_date_places(self) -> dict[str, int]:
+        for place in range(self._placed, len(self._ids)):
+            self._places.setdefault(self._ids[place], place)
+        self._placed = len(self._ids)
+        return self._places
 
     # -- out
 
@@ -103,7 +145,7 @@ class Log:
 
     def seq_of(self, entry_id: str) -> int:
         """Where an entry stands; `NotFound`."""
-        place = self._places.get(entry_id)
+        place = self._up_to_date_places().get(entry_id)
         if place is None:
             raise NotFound(f"there is no entry {entry_id!r} in session {self.session_id!r}")
         return self._seqs[place]
@@ -111,23 +153,30 @@ class Log:
     def load(self, head: str | None) -> Entries:
         """The branch to `head`."""
         last = self._seqs[-1] if head is None else self.seq_of(head)
-        places: list[int] = []
-        for seqs in tree.path(last, self._jumps):
-            places += range(bisect_left(self._seqs, seqs.start), bisect_right(self._seqs, seqs.stop - 1))
-        return self._entries(places, self._hidden)
+        ranges = [
+            range(bisect_left(self._seqs, seqs.start), bisect_right(self._seqs, seqs.stop - 1))
+            for seqs in tree.path(last, self._jumps)
+        ]
+        return self._entries(ranges, self._hidden)
 
     def entries(self, after_seq: int = 0, limit: int | None = None, *, hide: bool = False) -> Entries:
         """The entries of all branches."""
         start = bisect_right(self._seqs, after_seq)
         end = len(self._seqs) if limit is None else min(start + limit, len(self._seqs))
-        return self._entries(range(start, end), self._hidden if hide else ())
+        return self._entries([range(start, end)], self._hidden if hide else ())
 
-    def _entries(self, places: Iterable[int], hidden: Iterable[str]) -> Entries:
-        places = list(places)
-        texts = [self._texts[place] for place in places]
+    def _entries(self, ranges: Iterable[range], hidden: Iterable[str]) -> Entries:
+        texts: list[bytes] = []
+        seqs: list[int] = []
+        for places in ranges:
+            texts += self._texts[places.start : places.stop]
+            seqs += self._seqs[places.start : places.stop]
         if self._is_cut:
             texts = [restore(text, self._body_of) for text in texts]
-        return Entries(self.session_id, [self._seqs[place] for place in places], texts, frozenset(hidden))
+        return Entries(self.session_id, seqs, texts, frozenset(hidden))
+
+    def _entry(self, place: int, hidden: Iterable[str]) -> Entry:
+        return self._entries([range(place, place + 1)], hidden)[0]
 
     def heads(self) -> tuple[str, ...]:
         """The ids of the branches' last entries."""
@@ -135,13 +184,13 @@ class Log:
 
     def info(self) -> SessionInfo:
         """The session's line in a list."""
-        ends = self._entries([0, len(self._ids) - 1], self._hidden)
-        header = ends[0].fact
+        first = self._entry(0, self._hidden)
+        header = first.fact
         return SessionInfo(
             id=self.session_id,
             title=header.title if isinstance(header, SessionHeader) else None,
-            created=ends[0].timestamp,
-            updated=ends[1].timestamp,
+            created=first.timestamp,
+            updated=self.updated,
             entries=len(self._ids),
             tail=Tail(self._ids[-1], self._seqs[-1]),
             spend=sum(self.spends().values(), NO_SPEND),
@@ -150,7 +199,7 @@ class Log:
     @property
     def updated(self) -> datetime:
         """The time of the last entry."""
-        return self._entries([len(self._ids) - 1], ())[0].timestamp
+        return self._entry(len(self._ids) - 1, ()).timestamp
 
     def search(self, query: str) -> list[Hit]:
         """The entries that hold the query."""
@@ -164,7 +213,7 @@ class Log:
 
     def spends(self) -> dict[_Key, Spend]:
         """What each model used; only entries that came since the last call are read."""
-        new = self._entries(range(self._spends_counted, len(self._texts)), ())
+        new = self._entries([range(self._spends_counted, len(self._texts))], ())
         for entry in new:
             spent = spend_of(entry.fact)
             if spent is not None:

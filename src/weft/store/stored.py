@@ -49,13 +49,13 @@ def peek(text: bytes) -> Peek | None:
         return None
 
 
-def peek_all(texts: list[bytes]) -> list[Peek | None]:
-    """The same for many, at once where all of them are good."""
+def peek_all(texts: list[bytes], data: bytes) -> list[Peek] | None:
+    """The same for many, at once, from the lines that they are in; None where some of them are bad."""
     try:
-        found: list[Peek | None] = [*_PEEK.decode_lines(b"\n".join(texts))]
+        found = _PEEK.decode_lines(data)
     except ValueError:
-        found = []
-    return found if len(found) == len(texts) else [peek(text) for text in texts]
+        return None
+    return found if len(found) == len(texts) else None
 
 
 def unreadable_id(session_id: str, seq: int) -> str:
