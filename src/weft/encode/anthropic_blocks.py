@@ -34,15 +34,10 @@ class Blocks:
         self._answered = {block.get("tool_use_id") for block in carried}  # calls whose results stand elsewhere
         containers = [data["container"] for data in own if isinstance(data.get("container"), dict)]
         self.container: str | None = containers[-1].get("id") if containers else None
-        self._left_out = {  # ids of calls by the provider that nothing will ever answer
-            self._own_data(call).get("callId", call.tool_call_id)
-            for index, message in enumerate(messages)
-            for call in message.tool_calls
-            if call.executed_by == "provider" and not self._is_settled(call, index)
-        }
+        self._told: set[str] = set()  # ids of the provider's own calls that have been told so far
 
     def of(self, index: int) -> list[Json]:
-        """The blocks of one message; empty if the provider is told nothing of it."""
+        """The blocks of one message; empty if the provider is told nothing of it. To be asked in order."""
         message = self._messages[index]
         placed = self._results_by_place(message)
         blocks: list[Json] = []
@@ -116,7 +111,7 @@ class Blocks:
         arguments = {INVALID_JSON: part.raw_args_text} if part.raw_args_text is not None else part.arguments
         if part.executed_by == "client":
             caller = data.get("caller")
-            if isinstance(caller, dict) and caller.get("tool_id") in self._left_out:
+            if isinstance(caller, dict) and caller.get("tool_id", "") not in {"", *self._told}:
                 data = {key: value for key, value in data.items() if key != "caller"}
             return [_use("tool_use", part.tool_call_id, part.tool_name, arguments, data)]
         if "type" not in data:
@@ -125,24 +120,17 @@ class Blocks:
             return []
         call_id = data.get("callId", part.tool_call_id)
         use = _use(data["type"], call_id, part.tool_name, arguments, data)
-        if "result" in data:
-            return [use] if call_id in placed else [use, _result_block(data, call_id)]
-        if call_id not in self._left_out:
-            return [use]
-        self._losses.add(where, f"a call of {part.tool_name}", "its result never came")
-        return []
-
-    def _is_settled(self, call: ToolCall, index: int) -> bool:
-        """Whether a provider's call has its result, or may still be open."""
-        data = self._own_data(call)
-        return "result" in data or data.get("callId", call.tool_call_id) in self._answered or self._may_wait(index)
+        if "result" not in data and call_id not in self._answered and not self._may_wait(index):
+            self._losses.add(where, f"a call of {part.tool_name}", "its result never came")
+            return []
+        self._told.add(call_id)
+        return [use, _result_block(data, call_id)] if "result" in data and call_id not in placed else [use]
 
     def _may_wait(self, index: int) -> bool:
-        """Whether a provider's call may still be open: the turn was paused, or its code waits for the client's tools."""
+        """Whether a provider's call may still be open: the turn was paused, or its code waits for our tools."""
         later = self._messages[index + 1 :]
-        return all(message.role == "tool" or self._is_called_by_code(message) for message in later) and (
-            not later or later[-1].role == "tool"
-        )
+        is_open = all(message.role == "tool" or self._is_called_by_code(message) for message in later)
+        return is_open and (not later or later[-1].role == "tool")
 
     def _is_called_by_code(self, message: Message) -> bool:
         return any("caller" in self._own_data(call) for call in message.tool_calls)
