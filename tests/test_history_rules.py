@@ -16,6 +16,7 @@ LENIENT = HistoryRules(
     allows_empty_text=True,
     allows_signed_empty_text=True,
     call_id_pattern=None,
+    tool_name_pattern=None,
 )
 CALL, RESULT = ToolCall("abcdefghi", "read", {}), ToolResult("abcdefghi", "done")
 OTHER, OTHER_RESULT = ToolCall("abcdefghj", "read", {}), ToolResult("abcdefghj", "done")
@@ -68,7 +69,6 @@ def test_results_out_of_order_are_refused() -> None:
         ([user("a"), user("b")], "messages[1]: a second message of role user in a row"),
         ([assistant("a"), user("b")], "the history does not start with the user"),
         ([system("a")], "the history does not start with the user"),
-        ([], "the history does not start with the user"),
         ([user("a"), assistant("b"), system("c")], "the history ends with the assistant"),
         (
             [user("a"), assistant(CALL), tool_message(RESULT), user("b")],
@@ -92,6 +92,34 @@ def test_results_out_of_order_are_refused() -> None:
 def test_what_the_strictest_provider_refuses_is_named(history: list[Message], fault: str) -> None:
     assert check_history(history, STRICTEST) == [fault]
     assert check_history(history, LENIENT) == []
+
+
+@pytest.mark.parametrize("rules", [LENIENT, STRICTEST])
+def test_a_request_that_says_nothing_is_refused_by_all(rules: HistoryRules) -> None:
+    assert len(check_history([], rules)) == 1
+
+
+def test_system_messages_alone_are_enough_only_where_the_assistant_may_have_the_last_word() -> None:
+    assert check_history([system("a")], RULES["openai-chat"]) == []
+    assert check_history([system("a")], RULES["mistral-chat"]) == ["nobody has spoken"]
+
+
+@pytest.mark.parametrize(
+    ("name", "fitting"),
+    [("read", "read"), ("mcp.read", "mcp_read"), ("1st", "_1st"), ("", "unnamed"), ("n" * 99, "n" * 60)],
+)
+def test_the_name_of_a_tool_fits(name: str, fitting: str) -> None:
+    history = [user("a"), assistant(ToolCall("abcdefghi", name, {})), tool_message(RESULT)]
+    assert (check_history(history) == []) == (name == fitting)
+    assert STRICTEST.fitting_name(name) == fitting
+    assert STRICTEST.accepts_name(fitting)
+    assert check_history(history, LENIENT) == []
+
+
+def test_rules_that_refuse_the_names_that_repair_makes_do_not_exist() -> None:
+    with pytest.raises(PartValidationError, match="tool_name_pattern") as caught:
+        HistoryRules(tool_name_pattern="[a-z]+")
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
 def test_an_answer_with_paused_tools_of_the_provider_may_be_last_where_it_goes_on_with_it() -> None:

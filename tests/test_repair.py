@@ -27,6 +27,7 @@ LENIENT = HistoryRules(
     allows_empty_text=True,
     allows_signed_empty_text=True,
     call_id_pattern=None,
+    tool_name_pattern=None,
 )
 ANTHROPIC = RULES["anthropic-messages"]
 GEMINI = RULES["gemini-generate"]
@@ -405,3 +406,15 @@ def test_the_assistant_speaks_between_results_and_others_where_that_is_demanded(
     assert repaired.messages == (user("x"), *ended, bridge, speaker, user("y"))
     assert only_note(repaired).index == 3
     assert repair([user("x"), *ended], MISTRAL).notes == ()
+
+
+def test_a_tool_whose_name_is_refused_is_renamed_and_its_result_stays_with_it() -> None:
+    odd, result = ToolCall("abcdefghi", "mcp.read file", {"a": 1}), ToolResult("abcdefghi", "x")
+    own = ToolCall("srv", "web.search", {}, executed_by="provider")
+    history = (user("a"), assistant(odd, own), tool_message(result))
+    repaired = repair(history)
+    assert repaired.messages[1].parts == (ToolCall("abcdefghi", "mcp_read_file", {"a": 1}), own)
+    assert repaired.messages[2] is history[2]
+    what = "the tool 'mcp.read file' of a call to 'mcp_read_file'"
+    assert only_note(repaired) == RepairNote(1, "renamed", what, "a name of this form is refused")
+    assert repair(history, LENIENT) == Repaired(history)

@@ -217,7 +217,13 @@ def read_time_ms(value: Any) -> Any:
 
 def sequence_writer(write_item: Convert) -> Convert:
     def write(value: Any) -> Any:
-        return [inside(f"[{index}]", write_item, item) for index, item in enumerate(value)]
+        items: list[Any] = []
+        for item in value:
+            try:
+                items.append(write_item(item))
+            except PartValidationError as error:
+                raise error.under(f"[{len(items)}]") from None
+        return items
 
     return write
 
@@ -236,7 +242,7 @@ def write_bytes(value: Any) -> Any:
 
 
 def write_time_text(value: Any) -> Any:
-    return _utc(value).isoformat().replace("+00:00", "Z")
+    return msgspec.to_builtins(_utc(value))
 
 
 def write_time_ms(value: Any) -> Any:
@@ -248,6 +254,8 @@ def write_time_ms(value: Any) -> Any:
 
 def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
     """Free-form JSON, copied, with the rules that hold for all JSON checked."""
+    if type(value) is str:  # by far the most frequent
+        return value if value.isascii() else _storable(value)
     match value:
         case Enum():
             return value.value
@@ -301,6 +309,8 @@ def _utc(time: datetime) -> datetime:
         raise misplaced(time)
     if time.tzinfo is None:
         raise PartValidationError(f"{time.isoformat()} has no time zone")
+    if time.tzinfo is UTC:
+        return time
     try:
         return time.astimezone(UTC)
     except OverflowError:

@@ -19,6 +19,8 @@ that reading good data costs nothing for it.
 from collections.abc import Callable
 from datetime import datetime
 from enum import Enum
+from functools import cache
+from operator import attrgetter
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, overload
 
@@ -85,7 +87,8 @@ class Dialect:
 
     def dump(self, value: Any) -> Any:
         """`value` as JSON in Python values. A part or delta is written with its kind around it."""
-        return self.writer(_outer_type(value))(value)
+        cls: Any = type(value)
+        return self.writer(_outer_type(cls))(value)
 
     def reader(self, tp: Any) -> Convert:
         """The function that reads a value of type `tp`."""
@@ -156,16 +159,23 @@ class Dialect:
                 writer = by_class.get(type(value))
                 if writer is None:
                     raise misplaced(value)
-                return {"kind": value.kind, "payload": inside(".payload", writer, value)}
+                try:
+                    return {"kind": value.kind, "payload": writer(value)}
+                except PartValidationError as error:
+                    raise error.under(".payload") from None
 
             return wrap
         choices = [(_python_types(member), self.writer(member)) for member in members]
+        chosen: dict[type[Any], Convert] = {}
 
         def write(value: Any) -> Any:
-            for types, writer in choices:
-                if isinstance(value, types):
-                    return writer(value)
-            raise misplaced(value)
+            writer = chosen.get(type(value))
+            if writer is None:
+                writer = next((writer for types, writer in choices if isinstance(value, types)), None)
+                if writer is None:
+                    raise misplaced(value)
+                chosen[type(value)] = writer
+            return writer(value)
 
         return write
 
@@ -214,24 +224,32 @@ class Dialect:
 
     def _struct_writer(self, cls: type[Struct]) -> Convert:
         spliced, tag = _spliced(cls), _inline_tag(cls)
-        plan = [(f.name, self.rename(f.name), self.writer(f.type), _default(cls, f)) for f in _fields(cls)]
+        own = _fields(cls)
+        defaults = [_default(cls, field) for field in own]
+        plan = [
+            (f.name == spliced, self.rename(f.name), self.writer(f.type), default not in (None, _NO_DEFAULT))
+            for f, default in zip(own, defaults, strict=True)
+        ]
+        items_of = _items_getter([field.name for field in own])
         head = {} if tag is None else {tag: getattr(cls, tag)}
-        taken = {key for name, key, _, _ in plan if name != spliced} | head.keys()
+        taken = {key for is_spliced, key, *_ in plan if not is_spliced} | head.keys()
         taken |= {"kind", "payload"} if spliced else set()
 
         def write(value: Any) -> dict[str, Any]:
             out = dict(head)
-            for name, key, writer, default in plan:
-                item = getattr(value, name)
-                if item is default or item == default:
+            for item, default, field in zip(items_of(value), defaults, plan, strict=True):
+                if item is default:  # most fields of most nouns
+                    continue
+                is_spliced, key, writer, has_equals = field
+                if has_equals and item == default:
                     continue
                 try:
-                    if name == spliced:
+                    if is_spliced:
                         out.update(writer(item))
                     else:
                         out[key] = writer(item)
                 except PartValidationError as error:
-                    raise error if name == spliced else error.under(f".{key}") from None
+                    raise error if is_spliced else error.under(f".{key}") from None
             extra = getattr(value, "extra", None)
             if extra:
                 for key, item in extra.items():
@@ -245,11 +263,9 @@ class Dialect:
 # -- how a type looks in Python and in JSON
 
 
-def _outer_type(value: Any) -> Any:
-    for union in (Part, Delta):
-        if isinstance(value, union):
-            return union
-    return type(value)
+@cache
+def _outer_type(cls: type[Any]) -> Any:
+    return next((union for union in (Part, Delta) if issubclass(cls, union)), cls)
 
 
 def _fields(cls: type[Struct]) -> list[FieldInfo]:
@@ -262,6 +278,12 @@ def _field(cls: type[Struct], name: str) -> FieldInfo:
 
 def _spliced(cls: type[Struct]) -> str | None:
     return getattr(cls, "spliced", None)
+
+
+def _items_getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple(getattr(value, name) for name in names)  # for one name, attrgetter gives no tuple
 
 
 def _default(cls: type[Struct], field: FieldInfo) -> Any:
@@ -308,12 +330,13 @@ def _json_types(tp: Any) -> tuple[type[Any], ...]:
 LEDGER = Dialect(rename=camel)
 dump = LEDGER.dump
 load = LEDGER.load
+_to_text = msgspec.json.Encoder().encode
 
 
 def encode(value: Any) -> bytes:
     """`value` as canonical JSON text in UTF-8; raises `PartValidationError` for what is not JSON."""
     try:
-        return msgspec.json.encode(LEDGER.dump(value))
+        return _to_text(LEDGER.dump(value))
     except ValueError as error:  # a whole number with more digits than Python writes
         raise PartValidationError(f"not JSON: {error}") from None
 

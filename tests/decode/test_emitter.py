@@ -234,3 +234,21 @@ def test_half_a_character_anywhere_else_is_replaced() -> None:
         ToolCallEnd("c", result=(Text("\ufffd"),)),
         Failed(ErrorCode.OVERLOADED, "\ufffd", retryable=True),
     ]
+
+
+def test_more_of_what_has_begun_is_said_shortly_and_joined_too() -> None:
+    emitter = new()
+    emitter.start()
+    call_id = emitter.open_call(0, "f", provider_id="c")
+    assert emitter.call_id(0) == call_id == "c"
+    emitter.take()
+    for joins in (False, True):
+        if joins:
+            emitter.join_surrogates()
+        emitter.more_text("a")
+        emitter.more_thinking("b")
+        emitter.more_args(call_id, "{}")
+        for say in (emitter.more_text, emitter.more_thinking):
+            say("")
+        emitter.more_args(call_id, "")
+        assert emitter.take() == [TextDelta("a"), ThinkingDelta("b"), ToolCallArgs("c", "{}")]

@@ -9,7 +9,7 @@ from weft.encode.anthropic_messages import encode, read_request
 from weft.encode.anthropic_models import Claude, claude
 from weft.encode.request import Losses, Request
 from weft.errors import PartValidationError
-from weft.messages import Message, assistant, system, tool_message, user
+from weft.messages import Message, Meta, assistant, system, tool_message, user
 from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
 
 Json = dict[str, Any]
@@ -723,3 +723,78 @@ def test_a_body_that_is_no_request_is_refused_with_the_place(body: Any, path: st
     with pytest.raises(PartValidationError) as caught:
         read_request(body, provider="anthropic")
     assert caught.value.path == path
+
+
+# -- what keeps a request from being refused
+
+
+def test_thinking_that_leads_to_nothing_is_left_out() -> None:
+    thought = Thinking("hm", continuation=kept(signature="s"))
+    foreign = ToolCall("a", "search", {}, executed_by="provider", continuation=kept("openai"))
+    content, lost = content_of(Text("Hi"), thought, thought, foreign)
+    assert content == [{"type": "text", "text": "Hi"}]
+    assert lost == ["continuation data", "thinking"]
+
+
+@pytest.mark.parametrize("opening", [[], [Thinking("hm", continuation=kept(signature="s"))]])
+def test_an_answer_that_began_without_thinking_ends_without(opening: list[Thinking]) -> None:
+    call, result = ToolCall("a", "weather", {}), tool_message(ToolResult("a", "warm"))
+    later, answer = ToolCall("b", "weather", {}), tool_message(ToolResult("b", "cold"))
+    history = [user("Hi"), assistant(*opening, call), result, assistant(later), answer]
+    body, lost = encoded(*history, tools=(WEATHER,), thinking=ThinkingConfig(budget_tokens=2000))
+    assert ("thinking" in body) == bool(opening)
+    assert lost == ([] if opening else ["how much to think"])
+    body, lost = encoded(*history, assistant("So."), user("And?"), thinking=ThinkingConfig(budget_tokens=2000))
+    assert ("thinking" in body, lost) == (True, [])
+
+
+def test_a_paused_answer_of_another_provider_is_continued_by_the_user() -> None:
+    foreign = ToolCall("a", "search", {}, executed_by="provider", continuation=kept("openai"))
+    body, _ = encoded(user("Hi"), assistant("Wait.", foreign, meta=Meta(finish_reason="pause")))
+    assert [turn["role"] for turn in body["messages"]] == ["user", "assistant", "user"]
+    own = ToolCall("a", "search", {}, executed_by="provider", continuation=kept(type="server_tool_use"))
+    turns = turns_of(user("Hi"), assistant(own, meta=Meta(finish_reason="pause")))
+    assert [turn["role"] for turn in turns] == ["user", "assistant"]
+
+
+def test_a_call_of_the_provider_that_nothing_will_answer_is_left_out() -> None:
+    """Its code waits for our tools, unless the conversation has gone on without it."""
+    code = ToolCall("srv", "code", {}, executed_by="provider", continuation=kept(type="server_tool_use"))
+    call = ToolCall("a", "weather", {}, continuation=kept(caller={"type": "code_execution", "tool_id": "srv"}))
+    waiting = [user("Hi"), assistant(code, call), tool_message(ToolResult("a", "warm"))]
+    use = {"type": "tool_use", "id": "a", "name": "weather", "input": {}}
+    caller = {"caller": {"type": "code_execution", "tool_id": "srv"}}
+    assert turns_of(*waiting)[1]["content"] == [
+        {"type": "server_tool_use", "id": "srv", "name": "code", "input": {}},
+        {**use, **caller},
+    ]
+    again = [
+        assistant(ToolCall("b", "weather", {}, continuation=call.continuation)),
+        tool_message(ToolResult("b", "x")),
+    ]
+    assert len(turns_of(*waiting, *again)[1]["content"]) == 2
+    body, lost = encoded(*waiting, assistant("Warm."), user("Thanks"))
+    assert body["messages"][1]["content"] == [use]
+    assert lost == ["a call of code", "what called it"]
+
+
+def test_a_failed_result_with_a_picture_does_not_say_that_it_failed() -> None:
+    picture = Image("image/png", data=b"x")
+    body, lost = encoded(tool_message(ToolResult("a", (picture,), is_error=True), ToolResult("b", " ", is_error=True)))
+    first, second = body["messages"][0]["content"]
+    assert "is_error" not in first
+    assert second == {"type": "tool_result", "tool_use_id": "b", "is_error": True}
+    assert lost == ["that the tool failed"]
+
+
+def test_a_system_turn_before_an_answer_that_is_left_out_is_the_users() -> None:
+    foreign = ToolCall("a", "search", {}, executed_by="provider", continuation=kept("openai"))
+    history = [user("Hi"), system("Be brief."), assistant(foreign), user("And?")]
+    body, lost = encoded(*history, model_id="claude-opus-4-8")
+    assert [turn["role"] for turn in body["messages"]] == ["user"]
+    assert lost == ["continuation data", "the system role"]
+
+
+def test_a_file_with_an_empty_name_has_no_title() -> None:
+    [turn] = turns_of(user(FileRef(" ", mime_type="text/plain", data=b"x")))
+    assert "title" not in turn["content"][0]

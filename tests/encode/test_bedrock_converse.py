@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from weft.config import ModelConfig, SpecificTool, ToolSpec
+from weft.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from weft.encode.bedrock_converse import encode, read_request
 from weft.encode.request import Losses, Request
 from weft.errors import PartValidationError
@@ -404,3 +404,32 @@ def test_what_is_no_body_is_refused_with_its_place(body: Any, path: str) -> None
     with pytest.raises(PartValidationError) as caught:
         read_request(body, provider="bedrock")
     assert caught.value.path == path
+
+
+def test_reasoning_that_leads_to_nothing_is_left_out() -> None:
+    thought = Thinking("Hm.", continuation=carried(reasoningText={"signature": "s"}))
+    foreign = ToolCall("a", "search", {}, executed_by="provider")
+    assert content_of(assistant("Hi", thought, foreign)) == [{"text": "Hi"}]
+    assert lost_by(assistant("Hi", thought, foreign)) == ["the call of search", "thinking"]
+
+
+def test_an_answer_that_began_without_thinking_ends_without() -> None:
+    history = user("Hi"), assistant(ToolCall("a", "f", {})), tool_message(ToolResult("a", "x"))
+    thinking = ThinkingConfig(budget_tokens=2000)
+    assert lost_by(*history, thinking=thinking) == ["how much to think"]
+    assert "additionalModelRequestFields" not in body_of(*history, thinking=thinking)
+    assert lost_by(*history, assistant("So."), user("And?"), thinking=thinking) == []
+    assert lost_by(*history, thinking=ThinkingConfig(effort="high"), model_id="anthropic.claude-opus-4-8-v1:0") == []
+
+
+def test_a_tool_of_the_provider_is_nothing_to_another_family() -> None:
+    own = carried("us.amazon.nova-pro-v1:0", type="server_tool_use")
+    call = ToolCall("p1", "nova_grounding", {}, executed_by="provider", continuation=own)
+    assert lost_by(assistant(call), model_id="amazon.nova-lite-v1:0") == []
+    assert lost_by(assistant(call)) == ["the call of nova_grounding"]
+
+
+def test_blank_text_and_blank_results_are_not_sent() -> None:
+    assert content_of(user("a", " \n")) == [{"text": "a"}]
+    [block] = content_of(tool_message(ToolResult("a", " ")))
+    assert block["toolResult"]["content"] == [{"text": "(no output)"}]

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from weft.config import ModelConfig, ThinkingConfig, ToolSpec
-from weft.encode.bedrock_invoke import encode, read_request
+from weft.encode.bedrock_invoke import encode, read_request, rules_for
 from weft.encode.request import Losses, Request
 from weft.errors import PartValidationError
 from weft.messages import Message, assistant, system, tool_message, user
-from weft.parts import Image, Text, ToolCall, ToolResult
+from weft.parts import Continuation, Image, Text, Thinking, ToolCall, ToolResult
+from weft.repair import RULES
 
 Json = dict[str, Any]
 
@@ -112,3 +113,22 @@ def test_a_model_without_a_known_language_is_refused() -> None:
     with pytest.raises(PartValidationError) as caught:
         read_request({"inputText": "x"}, provider="bedrock")
     assert caught.value.path == "$.model"
+
+
+def test_titan_is_told_no_thinking() -> None:
+    own, foreign = Thinking("hm", continuation=Continuation("bedrock", TITAN, {})), Thinking("oh")
+    body, lost = encoded(TITAN, user("Hi"), assistant(own, foreign, Thinking("-", ignored=True), "Hello"), user("So?"))
+    assert body == {"inputText": "User: Hi\nBot: Hello\nUser: So?\nBot:"}
+    assert lost == ["thinking", "thinking"]
+
+
+@pytest.mark.parametrize(
+    ("model_id", "rules"),
+    [
+        ("anthropic.claude-sonnet-4-5-20250929-v1:0", "bedrock-invoke"),
+        ("us.amazon.nova-pro-v1:0", "bedrock-converse"),
+        ("openai.gpt-oss-120b-1:0", "openai-chat"),
+    ],
+)
+def test_the_language_of_the_model_says_what_a_history_must_be_like(model_id: str, rules: str) -> None:
+    assert rules_for(model_id) is RULES[rules]

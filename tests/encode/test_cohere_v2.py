@@ -272,3 +272,23 @@ def test_what_is_no_message_is_refused_with_its_place(message: Any, path: str) -
     with pytest.raises(PartValidationError) as caught:
         read_request({"model": "m", "messages": [message]}, provider="cohere")
     assert caught.value.path == f"$.messages[0]{path}"
+
+
+def test_a_later_system_message_is_said_by_the_user() -> None:
+    """Cohere: "system turn must be the first in the list"."""
+    said = messages_of(system("a"), system("b"), user("c"), system("d"))
+    assert [message["role"] for message in said] == ["system", "system", "user", "user"]
+    assert lost_by(user("c"), system("d")) == ["the system role"]
+
+
+def test_an_answer_of_which_only_thinking_is_left_is_not_sent() -> None:
+    plan = Thinking("I will look.", continuation=carried(type="tool_plan"))
+    foreign = ToolCall("a", "search", {}, executed_by="provider")
+    assert messages_of(assistant(plan, foreign)) == []
+    assert lost_by(assistant(plan, foreign)) == ["the call of search", "thinking"]
+    assert messages_of(assistant(Text("", continuation=carried(citations=[1])), foreign)) == []
+
+
+def test_thinking_in_a_system_message_is_a_loss() -> None:
+    assert lost_by(Message("system", (Thinking("hm"), Text("S")))) == ["thinking"]
+    assert lost_by(assistant(Thinking("hm", ignored=True), "Hi")) == []

@@ -232,3 +232,13 @@ def test_what_is_no_body_is_refused_with_its_place(body: Any, path: str) -> None
     with pytest.raises(PartValidationError) as caught:
         read_request(body, provider="ollama")
     assert caught.value.path == path
+
+
+def test_an_answer_of_which_nothing_is_left_says_what_it_used() -> None:
+    calls = [ToolCall(name, name, {}, executed_by="provider") for name in ("search", "browse")]
+    assert messages_of(assistant(*calls)) == [{"role": "assistant", "content": "[used search, browse]"}]
+    assert messages_of(assistant("Hi", *calls)) == [{"role": "assistant", "content": "Hi"}]
+
+
+def test_thinking_in_a_system_message_is_a_loss() -> None:
+    assert lost_by(Message("system", (Thinking("hm"), Text("S")))) == ["thinking"]

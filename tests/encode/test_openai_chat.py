@@ -717,3 +717,32 @@ def test_the_rules_of_a_provider_are_part_of_its_accent() -> None:
     assert not accent_of("mistral").rules.accepts_id("call_123456")
     assert accent_of("openai").rules.accepts_id("call_123456")
     assert accent_of("perplexity").rules.merge_same_role == STRICTEST.merge_same_role
+
+
+def test_an_answer_of_which_nothing_is_left_says_what_it_used() -> None:
+    call = ToolCall("a", "search", {}, executed_by="provider")
+    body, losses = encoded(assistant(call))
+    assert body["messages"] == [{"role": "assistant", "content": "[used search]"}]
+    assert losses == ["messages[0].parts[0]: the call of search"]
+    body, _ = encoded(assistant(" ", call))
+    assert body["messages"] == [{"role": "assistant", "content": "[used search]"}]
+
+
+def test_where_roles_alternate_what_the_user_says_twice_is_one_message() -> None:
+    picture = Image("image/png", data=b"abc")
+    body, losses = encoded(user("a"), system("b"), user("c", picture), provider="perplexity")
+    assert [wire["role"] for wire in body["messages"]] == ["user"]
+    assert [piece["type"] for piece in body["messages"][0]["content"]] == ["text", "text", "text", "image_url"]
+    assert losses == ["messages[1]: the system role"]
+
+
+def test_moonshot_takes_empty_thinking_for_none() -> None:
+    (wire,) = sent(assistant(ToolCall("a", "f", {})), provider="moonshot")
+    assert wire["reasoning_content"] == " "
+
+
+def test_ignored_thinking_is_not_sent() -> None:
+    (wire,) = sent(
+        assistant(Thinking("a", ignored=True, continuation=kept("groq", field="reasoning")), "b"), provider="groq"
+    )
+    assert wire == {"role": "assistant", "content": "b"}

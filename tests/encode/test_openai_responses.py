@@ -11,6 +11,7 @@ from weft.encode.request import Losses, Request
 from weft.errors import PartValidationError
 from weft.messages import Message, assistant, system, tool_message, user
 from weft.parts import Continuation, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+from weft.repair import OPENING, made_id
 
 Json = dict[str, Any]
 PNG = "data:image/png;base64," + b64encode(b"picture").decode()
@@ -803,3 +804,30 @@ def test_what_is_no_body_of_this_format_is_refused_with_its_place(body: Json, pa
 
 def test_the_model_may_be_named_beside_the_body() -> None:
     assert read_request({"input": "Hi"}, provider="azure", model_id="m").config.model_id == "m"
+
+
+def test_an_id_that_stands_there_twice_goes_back_once() -> None:
+    """A message may be in a history twice: "Duplicate item found with id"."""
+    said = Text("Hi", continuation=kept(item={"type": "message", "id": "msg_1", "role": "assistant"}))
+    body, _ = body_of(user("a"), assistant(said), user("b"), assistant(said), user("c"))
+    assert [item.get("id") for item in body["input"]] == [None, "msg_1", None, None, None]
+
+
+def test_what_another_provider_ran_gets_an_id_and_a_name_that_fit() -> None:
+    call_id = "x" * 70
+    call = ToolCall(call_id, "browser.search", {}, executed_by="provider", result=ToolResult(call_id, "found"))
+    body, _ = body_of(assistant(call))
+    asked, told = body["input"]
+    assert asked["name"] == "browser_search"
+    assert asked["call_id"] == told["call_id"] == made_id(call_id, 0)
+
+
+def test_a_request_says_something() -> None:
+    body, _ = body_of(Message("assistant", ()))
+    assert body["input"] == [{"role": "user", "content": OPENING}]
+
+
+def test_a_result_of_nothing_is_empty_text() -> None:
+    call = ToolCall("c", "add", {})
+    body, _ = body_of(assistant(call), tool_message(ToolResult("c", (Text("x", ignored=True),))))
+    assert body["input"][1]["output"] == ""

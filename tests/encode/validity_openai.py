@@ -263,7 +263,8 @@ def _answers(items: list[Json]) -> Iterator[str]:
 
 
 def _after_reasoning(items: list[Json]) -> Iterator[str]:
-    for place, (item, following) in enumerate(zip(items, [*items[1:], {}], strict=True)):
+    for place, item in enumerate(items):
+        following = items[place + 1] if place + 1 < len(items) else {}
         if _kind(item) == "reasoning":
             role = following.get("role", "assistant")
             if not following or role != "assistant" or _kind(following).endswith("_output"):

@@ -13,7 +13,8 @@ from weft.config import ModelConfig
 from weft.decode.anthropic_messages import AnthropicMessages
 from weft.encode.anthropic_messages import encode, read_request
 from weft.encode.request import Losses, Request
-from weft.messages import user
+from weft.messages import assistant, user
+from weft.parts import Continuation, ToolCall
 
 STREAMS = [case for case in case_dirs("anthropic-messages") if load_case(case).http_status < 400]
 
@@ -38,16 +39,32 @@ def test_cutting_the_bytes_differently_changes_nothing(case_dir: Path) -> None:
 def test_a_decoded_answer_goes_back_block_for_block(case_dir: Path) -> None:
     """What the provider said is what it is told it said, in the same order, signatures and results included (D-3.9).
 
-    Blank text is left out, since the API refuses it; a block that names no citations has none.
+    Blank text is left out, since the API refuses it; a block that names no citations has none. A call that the
+    provider's code made names it, so the history has that code before the answer.
     """
     case = load_case(case_dir)
     deltas = decoded(AnthropicMessages(framing=FRAMINGS[Path(case.file).suffix], provider="anthropic"), case.body)
     answer = assembler_of(deltas).build_final_message()
-    request = Request(messages=(user("Hi"), answer), config=ModelConfig(model_id="claude-x"), provider="anthropic")
+    expected = blocks_of(case)
+    before = [user("Hi"), assistant(*map(code_call, callers_of(expected)))]
+    history = (*before, user("Go on."), answer)
+    request = Request(messages=history, config=ModelConfig(model_id="claude-x"), provider="anthropic")
     losses = Losses("anthropic")
-    _, said = encode(request, losses)["messages"]
-    assert said["content"] == blocks_of(case)
+    *_, said = encode(request, losses)["messages"]
+    assert said["content"] == expected
     assert losses.found == []
+
+
+def callers_of(blocks: list[dict[str, Any]]) -> list[str]:
+    """The provider's own calls that an answer names and does not hold."""
+    named = {str((block.get("caller") or {}).get("tool_id", "")) for block in blocks}
+    return sorted(named - {str(block.get("id")) for block in blocks} - {""})
+
+
+def code_call(call_id: str) -> ToolCall:
+    result = {"type": "code_execution_tool_result", "content": []}
+    kept = Continuation("anthropic", "claude-x", {"type": "server_tool_use", "result": result})
+    return ToolCall(call_id, "code_execution", {}, executed_by="provider", continuation=kept)
 
 
 def blocks_of(case: Case) -> list[dict[str, Any]]:

@@ -170,7 +170,9 @@ class AnthropicMessages(Decoder):
             self._flowing = self._writing or 0
 
     def _write_thinking(self, piece: str | None) -> None:
-        if piece:
+        if piece and self._last_kind == "thinking" and not self._new_part:
+            self.out.more_thinking(piece)
+        elif piece:
             self.out.thinking(piece, new_part=self._new_part)
             self._new_part = False
             self._last_kind = "thinking"

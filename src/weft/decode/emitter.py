@@ -74,6 +74,13 @@ class Emitter:
         elif piece:
             self.deltas.append(TextDelta(piece))
 
+    def more_thinking(self, piece: str) -> None:
+        """More of a thought that has begun."""
+        if self._joins_surrogates:
+            self.thinking(piece)
+        elif piece:
+            self.deltas.append(ThinkingDelta(piece))
+
     def text(self, piece: str, *, new_part: bool = False, continuation: dict[str, Any] | None = None) -> None:
         """Visible text; an empty piece without continuation data says nothing."""
         if self._joins_surrogates:
@@ -85,9 +92,6 @@ class Emitter:
 
     def thinking(self, piece: str, *, new_part: bool = False, continuation: dict[str, Any] | None = None) -> None:
         """Reasoning; an empty piece without continuation data says nothing."""
-        if self.started and piece and not (new_part or continuation or self._joins_surrogates):
-            self.deltas.append(ThinkingDelta(piece))
-            return
         if self._joins_surrogates:
             piece = self._joined("thinking", piece)
         if piece or continuation:

@@ -194,7 +194,7 @@ class OpenAIChat(Decoder):
 
     def _think(self, piece: str, field: str) -> None:
         if self._writing == "thinking":
-            self.out.thinking(piece)
+            self.out.more_thinking(piece)
         elif piece:
             self._turn_to("thinking")
             self.out.thinking(piece, continuation={"field": field})
@@ -205,7 +205,9 @@ class OpenAIChat(Decoder):
             self._think(delta.reasoning_content, "reasoning_content")
         elif delta.reasoning:
             self._think(delta.reasoning, "reasoning")
-        details = [detail for detail in delta.reasoning_details or () if isinstance(detail, dict)]
+        if delta.reasoning_details is None:
+            return
+        details = [detail for detail in delta.reasoning_details if isinstance(detail, dict)]
         if not details:
             return
         self._hold(len(frame.data))

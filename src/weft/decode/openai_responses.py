@@ -185,7 +185,7 @@ class OpenAIResponses(Decoder):
             text = self._text_at(item, event, TEXTS[str(event.type)])
             self._output.say(item, text, event.delta)
             self._live, self._live_count = event, text
-            self._live_tell = self.out.more_text if item.kind == "text" else self.out.thinking
+            self._live_tell = self.out.more_text if item.kind == "text" else self.out.more_thinking
 
     def _read_whole(self, event: Event) -> None:
         self._route(self._find(event, ENTRY_KINDS[TEXTS[str(event.type)]]), event, self._say_whole)

@@ -112,6 +112,7 @@ class Blocks:
         if part.executed_by == "client":
             caller = data.get("caller")
             if isinstance(caller, dict) and caller.get("tool_id", "") not in {"", *self._told}:
+                self._losses.add(where, "what called it", "that call is not told")
                 data = {key: value for key, value in data.items() if key != "caller"}
             return [_use("tool_use", part.tool_call_id, part.tool_name, arguments, data)]
         if "type" not in data:

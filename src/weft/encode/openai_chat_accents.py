@@ -1,7 +1,19 @@
 """How vendors differ in the Chat Completions requests they take: one `ChatAccent` per vendor, in rows of data.
 
 The default is OpenAI's own. A vendor nobody has heard of gets `COMPATIBLE`: the part of the format that every server
-understands. Sources of the rows: the vendors' API references, and requests that they are known to have accepted.
+understands. How well each row is known:
+
+- Accepted: requests that vendors answered with HTTP 200 show a part of the rows ``openai``, ``azure``, ``groq``,
+  ``mistral``, ``deepseek``, ``xai``, ``zai``, ``openrouter`` and ``cerebras`` (the name of the limit, tools and their
+  choice, `stream_options`, here and there a seed, thinking, images or files); a few requests show that ``writer``,
+  ``snowflake``, ``together``, ``google``, ``ollama`` and ``vllm`` take tools.
+- Documented: DeepSeek's own pages have its switch for thinking and its table of efforts, Alibaba's have
+  `enable_thinking`.
+- Told by others, in libraries that speak to the vendor: that ``zai`` takes no strict schemas and no tool choice by name
+  (they know of ``auto`` alone), that ``moonshot`` wants `reasoning_content` back and takes an empty one for none, that
+  ``perplexity`` has efforts.
+- Not checked: everything else, above all which sounds, films and files a vendor takes, what it caches, and the rows
+  ``fireworks`` and ``llama.cpp`` as a whole. Where a row is wrong, `encode` of `openai_chat` takes another accent.
 """
 
 from collections.abc import Mapping

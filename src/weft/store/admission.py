@@ -12,18 +12,19 @@ the first time.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
 from urllib.parse import quote
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from weft import wire
 from weft.entries import Entry, Redaction, SessionHeader
 from weft.errors import Conflict, ErrorCode, NotFound, PartValidationError, StoreError
+from weft.json_values import write_time_text
 from weft.store.blobs import cut
 from weft.store.facts import results_of, spend_of, text_of
 from weft.store.search import words
@@ -67,8 +68,7 @@ class Row(NamedTuple):
     title: str | None
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """A batch that is right by itself, and what must be looked up before it can land."""
 
     session_id: str
@@ -85,8 +85,7 @@ class Draft:
         return [row.id for row in self.rows]
 
 
-@dataclass(frozen=True)
-class Present:
+class Present(Struct, frozen=True):
     """What a store found: the session as far as this draft is concerned."""
 
     tail: Tail | None  # None: there is no such session
@@ -250,7 +249,7 @@ def no_session(session_id: str) -> NotFound:
 
 def time_text(time: datetime) -> str:
     """A time as the canonical JSON writes it."""
-    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return str(write_time_text(time))
 
 
 def sortable(time: datetime) -> str:

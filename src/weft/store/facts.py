@@ -6,7 +6,7 @@ from weft import wire
 from weft.deltas import Usage
 from weft.entries import BranchSummary, CompactionSummary, Fact, SessionHeader, StreamFailed
 from weft.messages import Message, ModelRef
-from weft.parts import Text, ToolResult
+from weft.parts import Text, ToolCall, ToolResult
 from weft.store.session_store import ModelSpend, Spend
 from weft.tool_state import output_text
 
@@ -19,8 +19,9 @@ def results_of(fact: Fact) -> tuple[str, ...]:
     """The ids of the calls whose result this fact is (D-5.4); a provider's own tools have theirs in the call."""
     if not isinstance(fact, Message):
         return ()
-    inner = (call.result.tool_call_id for call in fact.tool_calls if call.result is not None)
-    return (*(result.tool_call_id for result in fact.tool_results), *inner)
+    ended = [part.tool_call_id for part in fact.parts if isinstance(part, ToolResult)]
+    ended += [part.result.tool_call_id for part in fact.parts if isinstance(part, ToolCall) and part.result is not None]
+    return tuple(ended)
 
 
 class _Result(msgspec.Struct, rename="camel", gc=False):

@@ -80,7 +80,7 @@ class Log:
             [outside.id for outside in outsides],
             [outside.parent_id for outside in outsides],
         )
-        self._is_cut |= b'$blob"' in data
+        self._is_cut |= data.rfind(b'$blob"') >= 0  # backwards, the search skips to the next $ and not to every quote
         for outside in outsides:
             if outside.kind == Redaction.kind:
                 self._note_redaction(bytes(outside.payload))

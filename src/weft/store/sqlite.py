@@ -1,7 +1,8 @@
 """`SqliteStore`: all sessions in one file. The default.
 
-Appends of all tasks go to one thread, which commits whatever is waiting (weft.store.writer); a refused append is undone
-by its savepoint and disturbs nobody. Readers have connections of their own and never wait for the writer.
+Appends of all tasks go to one thread, which commits whatever is waiting (weft.store.writer); a refused append disturbs
+nobody. Almost every refusal comes before anything was written; where one comes after, the group is undone and done
+again with a savepoint around each append. Readers have connections of their own and never wait for the writer.
 
 After a failure of the disk nobody knows what reached it, and asking the system to sync again may get a false yes. So
 the writer starts anew: it opens the database again, moves everything out of the write-ahead log into the database and
@@ -279,8 +280,12 @@ class SqliteStore:
                 self._start_anew()
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                for job in jobs:
-                    self._do(job)
+                if not self._do_all(jobs):
+                    self._connection.execute("ROLLBACK")
+                    self._index.clear()
+                    self._connection.execute("BEGIN IMMEDIATE")
+                    for job in jobs:
+                        self._do_apart(job)
                 rows.write_index(self._connection, self._index)
                 self._connection.execute("COMMIT")
             except BaseException:
@@ -293,7 +298,16 @@ class SqliteStore:
             if self._must_clean:
                 self._clean()
 
-    def _do(self, job: Job) -> None:
+    def _do_all(self, jobs: Sequence[Job]) -> bool:
+        """False where a refused job left something behind."""
+        for job in jobs:
+            changes = self._connection.total_changes()
+            job.run(apsw.Error)
+            if job.error is not None and self._connection.total_changes() != changes:
+                return False
+        return True
+
+    def _do_apart(self, job: Job) -> None:
         indexed = len(self._index)
         self._connection.execute("SAVEPOINT job")
         job.run(apsw.Error)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import apsw
@@ -29,6 +30,7 @@ _SPEND = (
     "cost_usd",
     "unpriced",
 )
+_spend_values = attrgetter(*_SPEND)
 _SUMS = ", ".join(f"sum({name})" for name in _SPEND)
 _ADD_SPEND = (
     f"INSERT INTO total VALUES (?, ?, ?, {', '.join('?' * len(_SPEND))}) ON CONFLICT DO UPDATE SET "
@@ -170,8 +172,7 @@ def _insert_row(connection: apsw.Connection, number: int, row: Row, index: Index
 
 def _add_spend(connection: apsw.Connection, number: int, spent: ModelSpend) -> None:
     provider, model = ("", "") if spent.model is None else (spent.model.provider, spent.model.model)
-    values = tuple(getattr(spent.spend, name) for name in _SPEND)
-    connection.execute(_ADD_SPEND, (number, provider, model, *values))
+    connection.execute(_ADD_SPEND, (number, provider, model, *_spend_values(spent.spend)))
 
 
 def _redact(connection: apsw.Connection, number: int, entry_id: str, index: Index) -> None:

@@ -33,6 +33,7 @@ class Job:
 
     def run(self, everybodys: type[Exception]) -> None:
         """Do the work. What it raises is this job's own outcome; only a failure of the disk is everybody's."""
+        self.error = None  # of an earlier try
         try:
             self.value = self.work()
         except everybodys:
