@@ -42,7 +42,7 @@ def test_what_cannot_be_sent_is_named(part: Image | FileRef, text: str, why: str
 
 
 def test_data_in_an_address_becomes_data() -> None:
-    picture = Image("image/png", url="data:image/gif;base64,eA==")
+    picture = Image("image/png", url="data:image/gif;name=x;base64,eA==")
     sound = FileRef("a", mime_type="audio/wav", url="data:;base64,eA==")
     assert with_inline_data(user("a", picture, sound)).parts == (
         Text("a"),
@@ -53,7 +53,9 @@ def test_data_in_an_address_becomes_data() -> None:
     assert in_result.tool_results[0].content == (Text("a"), Image("image/gif", data=b"x"))
 
 
-@pytest.mark.parametrize("url", ["https://x/y", "data:image/png;base64,?", "data:image/png,x", "data:x"])
+@pytest.mark.parametrize(
+    "url", ["https://x/y", "data:image/png;base64,?", "data:image/png;base64,é", "data:image/png,x", "data:x"]
+)
 def test_any_other_address_stays(url: str) -> None:
     message = user(Image("image/png", url=url))
     assert with_inline_data(message) is message

@@ -819,7 +819,7 @@ def test_what_another_provider_ran_gets_an_id_and_a_name_that_fit() -> None:
     body, _ = body_of(assistant(call))
     asked, told = body["input"]
     assert asked["name"] == "browser_search"
-    assert asked["call_id"] == told["call_id"] == made_id(call_id, 0)
+    assert asked["call_id"] == told["call_id"] == made_id(call_id, -1)
 
 
 def test_a_request_says_something() -> None:

@@ -129,6 +129,7 @@ _odd_media = [
     Image("image/jpeg", url="file:///tmp/z.jpg"),
     Image("image/png", url="data:image/png;base64,iVBORw0KGgo="),
     Image("image/png", url="data:image/png;base64,?"),
+    Image("image/png", url="data:image/png;base64,é"),
     FileRef("c.pdf", mime_type="application/pdf", data=b"%PDF"),
     FileRef("c.pdf", mime_type="application/pdf", url="https://example.com/c.pdf"),
     FileRef("d.txt", mime_type="text/plain", data=b"words"),

@@ -5,7 +5,6 @@ A block that no part can say (a search result, a file by its id, a directive) is
 holds, or with none, stands for it.
 """
 
-import binascii
 from base64 import b64decode, b64encode
 from typing import Any
 
@@ -259,7 +258,7 @@ def _bytes_of(source: Json) -> bytes | None:
         return None
     try:
         data = b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:  # no base64, or not even ASCII
         return None
     return data if b64encode(data).decode() == text else None
 

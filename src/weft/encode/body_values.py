@@ -2,7 +2,6 @@
 we have no word for; and for readers values that are checked where they stand.
 """
 
-import binascii
 from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +24,7 @@ __all__ = [
     "list_at",
     "number_at",
     "object_at",
+    "objects_at",
     "own_fields",
     "read_function_tool",
     "read_message",
@@ -128,6 +128,11 @@ def list_at(value: Any, path: str) -> list[Any]:
     return value
 
 
+def objects_at(value: Any, path: str) -> list[tuple[dict[str, Any], str]]:
+    """The objects of a list, each with its path; `PartValidationError` if it is none, or holds something else."""
+    return [(object_at(item, f"{path}[{at}]"), f"{path}[{at}]") for at, item in enumerate(list_at(value, path))]
+
+
 def text_at(value: Any, path: str) -> str:
     """The value if it is text; `PartValidationError` with the path if not."""
     if not isinstance(value, str):
@@ -151,7 +156,7 @@ def bytes_at(value: Any, path: str) -> bytes:
     """The bytes that the value holds in base64; `PartValidationError` with the path if it does not."""
     try:
         return b64decode(text_at(value, path), validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # no base64, or not even ASCII
         raise PartValidationError(f"not base64: {error}", path=path) from error
 
 

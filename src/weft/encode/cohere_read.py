@@ -14,6 +14,7 @@ from weft.encode.body_values import (
     list_at,
     number_at,
     object_at,
+    objects_at,
     read_function_tool,
     read_message,
     text_at,
@@ -43,15 +44,10 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
     rest = dict(object_at(body, "$"))
     rest.pop("stream", None)  # a request of ours is always streamed
     reader = _Reader(provider, text_at(rest.pop("model", None) or model_id or None, "$.model"))
-    messages = tuple(
-        reader.message(object_at(message, f"$.messages[{index}]"), f"$.messages[{index}]")
-        for index, message in enumerate(list_at(rest.pop("messages", None), "$.messages"))
-    )
+    messages = tuple(reader.message(*said) for said in objects_at(rest.pop("messages", None), "$.messages"))
     is_strict = rest.pop("strict_tools", None)
-    tools = tuple(
-        read_function_tool(object_at(tool, f"$.tools[{index}]"), f"$.tools[{index}]", FORMAT, is_strict)
-        for index, tool in enumerate(list_at(rest.pop("tools", None) or [], "$.tools"))
-    )
+    specs = objects_at(rest.pop("tools", None) or [], "$.tools")
+    tools = tuple(read_function_tool(*spec, FORMAT, is_strict) for spec in specs)
     settings = _settings(rest)
     config = ModelConfig(reader.model, extra=rest or None, **settings)
     return Request(messages=messages, config=config, tools=tools, provider=provider)
@@ -134,9 +130,7 @@ class _Reader:
             plan = Thinking(text_at(said["tool_plan"], f"{path}.tool_plan"))
             parts.append(self._carrying(plan, {"type": "tool_plan"}))
         parts += self._content(said, path)
-        calls = list_at(said.get("tool_calls") or [], f"{path}.tool_calls")
-        for index, call in enumerate(calls):
-            parts.append(_call(object_at(call, f"{path}.tool_calls[{index}]"), f"{path}.tool_calls[{index}]"))
+        parts += [_call(*call) for call in objects_at(said.get("tool_calls") or [], f"{path}.tool_calls")]
         if not parts:
             parts.append(Text(""))
         if said.get("citations"):

@@ -4,7 +4,6 @@ A provider that cannot be shown a file is told its name, so that the message sti
 that holds nothing else would be empty, and empty messages are refused.
 """
 
-import binascii
 from base64 import b64decode
 from pathlib import PurePosixPath
 
@@ -14,7 +13,7 @@ from weft.encode.request import Losses
 from weft.messages import Message
 from weft.parts import FileRef, Image, Part, ToolResult
 
-__all__ = ["has_content", "media_type", "named", "with_inline_data"]
+__all__ = ["has_content", "media_type", "named", "split_data_url", "with_inline_data"]
 
 # Only what providers take: a file of any other type is not sent, so its type does not matter.
 _BY_SUFFIX = {
@@ -64,16 +63,16 @@ def named(part: Image | FileRef, where: str, why: str, losses: Losses) -> str:
     return f"[{'file' if isinstance(part, FileRef) else 'image'}: {name}{place}]"
 
 
-def _split_data_url(url: str) -> tuple[str, bytes] | None:
+def split_data_url(url: str) -> tuple[str, bytes] | None:
     """The media type and the bytes of a ``data:`` address in base64; None for any other, and where it is broken."""
     head, comma, text = url.partition(",")
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
         return None
     try:
         data = b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:  # no base64, or not even ASCII
         return None
-    return head.removeprefix("data:").removesuffix(";base64").partition(";")[0], data
+    return head.removeprefix("data:").removesuffix(";base64"), data
 
 
 def with_inline_data(message: Message) -> Message:
@@ -86,10 +85,11 @@ def with_inline_data(message: Message) -> Message:
 def _inline(part: Part) -> Part:
     match part:
         case Image(url=str(url)) | FileRef(url=str(url)) if url.startswith("data:"):
-            found = _split_data_url(url)
+            found = split_data_url(url)
             if found is None:
                 return part
-            return replace(part, url=None, data=found[1], mime_type=found[0] or part.mime_type)
+            kind = found[0].partition(";")[0]  # what follows says how text is written
+            return replace(part, url=None, data=found[1], mime_type=kind or part.mime_type)
         case ToolResult(content=tuple(content)):
             pieces = tuple(_inline(piece) for piece in content)
             changed = any(new is not old for new, old in zip(pieces, content, strict=True))

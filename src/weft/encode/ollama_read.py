@@ -14,6 +14,7 @@ from weft.encode.body_values import (
     list_at,
     number_at,
     object_at,
+    objects_at,
     read_function_tool,
     read_message,
     text_at,
@@ -50,14 +51,9 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
     rest = dict(object_at(body, "$"))
     rest.pop("stream", None)  # a request of ours is always streamed
     reader = _Reader(provider, text_at(rest.pop("model", None) or model_id or None, "$.model"))
-    messages = tuple(
-        reader.message(object_at(message, f"$.messages[{index}]"), f"$.messages[{index}]")
-        for index, message in enumerate(list_at(rest.pop("messages", None), "$.messages"))
-    )
-    tools = tuple(
-        read_function_tool(object_at(tool, f"$.tools[{index}]"), f"$.tools[{index}]", FORMAT)
-        for index, tool in enumerate(list_at(rest.get("tools") or [], "$.tools"))
-    )
+    messages = tuple(reader.message(*said) for said in objects_at(rest.pop("messages", None), "$.messages"))
+    specs = objects_at(rest.get("tools") or [], "$.tools")
+    tools = tuple(read_function_tool(*spec, FORMAT) for spec in specs)
     if tools:
         del rest["tools"]
     settings = _settings(rest)
@@ -111,11 +107,10 @@ class _Reader:
         if said.get("thinking"):
             thinking = Thinking(text_at(said["thinking"], f"{path}.thinking"))
             parts.append(carrying(thinking, self._origin, {"thinking": {}}))
-        calls = list_at(said.get("tool_calls") or [], f"{path}.tool_calls")
+        calls = objects_at(said.get("tool_calls") or [], f"{path}.tool_calls")
         if said.get("content") or not (parts or calls):
             parts.append(Text(text_at(said.get("content") or "", f"{path}.content")))
-        for index, call in enumerate(calls):
-            parts.append(self._call(object_at(call, f"{path}.tool_calls[{index}]"), f"{path}.tool_calls[{index}]"))
+        parts += [self._call(*call) for call in calls]
         return tuple(parts)
 
     def _call(self, call: dict[str, Any], path: str) -> ToolCall:

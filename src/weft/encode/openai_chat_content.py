@@ -3,11 +3,10 @@
 A piece that a provider cannot be sent is a loss; a file whose text can be read is sent as text.
 """
 
-import binascii
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from typing import Any, assert_never
 
-from weft.encode.media import has_content, media_type, named
+from weft.encode.media import has_content, media_type, named, split_data_url
 from weft.encode.openai_chat_accents import ChatAccent
 from weft.encode.request import Losses
 from weft.parts import ContentPart, Continuation, FileRef, Image, Text
@@ -168,14 +167,8 @@ def _address_in(payload: Any, key: str) -> tuple[str, Json]:
 
 def _data_in(url: str) -> tuple[str, bytes] | None:
     """Media type and bytes of a data URL that says exactly what we would write."""
-    head, comma, text = url.partition(",")
-    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
-        return None
-    try:
-        data = b64decode(text, validate=True)
-    except binascii.Error:
-        return None
-    return (head[5:-7], data) if b64encode(data).decode() == text else None
+    found = split_data_url(url)
+    return found if found is not None and url.endswith(f",{b64encode(found[1]).decode()}") else None
 
 
 def _read_image(url: str) -> Image:

@@ -332,7 +332,7 @@ def _address(part: Image | FileRef, kind: str) -> str | None:
 def _call_id(part: ToolCall) -> str:
     if part.executed_by == "client" or RULES[FORMAT].accepts_id(part.tool_call_id):
         return part.tool_call_id
-    return made_id(part.tool_call_id, 0)
+    return made_id(part.tool_call_id, -1)  # none that repair makes for another call of this id
 
 
 def _arguments(part: ToolCall, written: object) -> str:

@@ -7,8 +7,7 @@ A body without `store` is read as one with `store: true`, and a function without
 the server makes of them. `stream` is not kept, since our requests always stream.
 """
 
-import binascii
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from typing import Any
 
 from msgspec.structs import replace
@@ -29,6 +28,7 @@ from weft.decode.openai_items import (
     texts_of,
 )
 from weft.encode.body_values import list_at, object_at, text_at
+from weft.encode.media import split_data_url
 from weft.encode.request import Request
 from weft.errors import PartValidationError
 from weft.messages import Message, Meta
@@ -264,7 +264,7 @@ class _History:
         own = {key: value for key, value in entry.items() if key not in ("type", "image_url")}
         kept = None if own in ({}, {"detail": "auto"}) else self.kept({"part": own})
         inline = _inline(url)
-        if inline is not None and all(inline):
+        if inline is not None:
             return Image(inline[0], data=inline[1], continuation=kept)
         if url.startswith("data:"):  # not as we would write it
             kept = self.kept({"part": entry})
@@ -340,11 +340,6 @@ class _History:
 
 def _inline(url: str) -> tuple[str, bytes] | None:
     """The media type and the bytes of a data URL, if the bytes give the same URL again."""
-    head, _, text = url.partition(";base64,")
-    if not head.startswith("data:") or not head.removeprefix("data:"):
-        return None
-    try:
-        data = b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    return (head.removeprefix("data:"), data) if b64encode(data).decode() == text else None
+    found = split_data_url(url)
+    is_same = found is not None and all(found) and url.endswith(f",{b64encode(found[1]).decode()}")
+    return found if is_same else None
