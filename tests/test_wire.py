@@ -86,6 +86,18 @@ def test_defaults_are_left_out_and_required_nulls_are_written() -> None:
     assert load(SystemPromptOverride, {"text": None}) == SystemPromptOverride(None)
 
 
+def test_a_default_is_left_out_also_where_it_is_another_object() -> None:
+    by_whom: Any = "".join(["cli", "ent"])
+    assert dump(ToolCall("c1", "t", {}, executed_by=by_whom)) == part("tool_call", **CALL)
+
+
+def test_text_of_a_subclass_is_text() -> None:
+    class Name(str):
+        __slots__ = ()
+
+    assert encode(Text(Name("x"))) == encode(Text("x"))
+
+
 def test_a_time_is_written_in_utc_and_read_in_any_zone() -> None:
     """000-3.1.3"""
     tokyo = NOON.astimezone(timezone(timedelta(hours=9)))

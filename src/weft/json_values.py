@@ -260,7 +260,7 @@ def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
         case Enum():
             return value.value
         case str():
-            return _storable(value)
+            return _storable(str(value))  # of a subclass, which no encoder knows
         case None | bool() | int():
             return value
         case float():

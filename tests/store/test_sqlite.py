@@ -13,7 +13,7 @@ import pytest
 
 from tests.session import SESSION
 from tests.store.stores import add
-from weft.errors import ErrorCode, NotFound, StoreError
+from weft.errors import Conflict, ErrorCode, NotFound, StoreError
 from weft.messages import user
 from weft.store import MemoryStore, default_path, open_store
 from weft.store.jsonl import JsonlStore
@@ -64,6 +64,27 @@ async def test_d_5_3_the_database_refuses_what_no_program_may_do(tmp_path: Path,
         connection.execute(sql)
     assert connection.execute("SELECT * FROM entry").fetchall() == before
     connection.close()
+
+
+async def test_what_the_database_refuses_leaves_nothing_behind_and_disturbs_nobody(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "a.db")
+    for name in ("a", "b", "c"):
+        await store.create_session(name)
+    before = await store.tail_of("b")
+    connection = apsw.Connection(str(tmp_path / "a.db"))  # another program, which knows nothing of a session's tail
+    connection.execute(
+        "INSERT INTO entry (session, seq, id, kind, timestamp, body, is_cut) "
+        "SELECT number, 2, 'foreign', 'x', 'x', '{}', 0 FROM session WHERE id = 'b'"
+    )
+    connection.close()
+    outcomes = await asyncio.gather(
+        *(add(store, name, user(f"from {name}")) for name in ("a", "b", "c")), return_exceptions=True
+    )
+    assert [isinstance(outcome, Conflict) for outcome in outcomes] == [False, True, False]
+    assert [(await store.tail_of(name)).seq for name in ("a", "c")] == [2, 2]
+    assert await store.tail_of("b") == before
+    assert sorted(hit.session_id for hit in await store.search("from")) == ["a", "c"]
+    await store.close()
 
 
 # -- opening

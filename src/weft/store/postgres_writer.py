@@ -11,9 +11,10 @@ Nobody hears of anything before the commit, not even of a conflict: it may be on
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import asyncpg  # type: ignore[import-untyped]
+from msgspec.structs import replace
 
 from weft.errors import Conflict, StoreError
 from weft.store.admission import Draft, Present, Row, admit

@@ -134,10 +134,11 @@ class SqliteStore:
         draft = make_draft(session_id, entries)
 
         def work() -> None:
-            known = rows.present(self._connection, draft, rows.find(self._connection, session_id))
+            found = rows.find(self._connection, session_id)
+            known = rows.present(self._connection, draft, found)
             new = admit(draft, known, expected_tail, lease)
             if new:
-                rows.insert(self._connection, draft, new, known, self._index)
+                self._index += rows.insert(self._connection, draft, new, found, known)
 
         await self._write(work)
         self._watch.wake(session_id)
@@ -308,12 +309,10 @@ class SqliteStore:
         return True
 
     def _do_apart(self, job: Job) -> None:
-        indexed = len(self._index)
         self._connection.execute("SAVEPOINT job")
         job.run(apsw.Error)
         if job.error is not None:
             self._connection.execute("ROLLBACK TO job")
-            del self._index[indexed:]
         self._connection.execute("RELEASE job")
 
     def _start_anew(self) -> None:

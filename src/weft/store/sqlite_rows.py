@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from datetime import datetime
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -111,9 +112,12 @@ def present(connection: apsw.Connection, draft: Draft, found: Found | None) -> P
     return Present(tail, texts, seqs, ended, held)
 
 
-def insert(connection: apsw.Connection, draft: Draft, rows: tuple[Row, ...], known: Present, index: Index) -> None:
-    """Store rows that were admitted; what the search index must learn is added to `index`."""
-    number = _keep_session(connection, draft, rows, is_new=known.tail is None)
+def insert(
+    connection: apsw.Connection, draft: Draft, rows: tuple[Row, ...], found: Found | None, known: Present
+) -> Index:
+    """Store rows that were admitted; gives what the search index must learn."""
+    number = _keep_session(connection, draft, rows, found)
+    index: Index = []
     try:
         for row in rows:
             _insert_row(connection, number, row, index)
@@ -126,22 +130,22 @@ def insert(connection: apsw.Connection, draft: Draft, rows: tuple[Row, ...], kno
             connection.execute("INSERT INTO blob VALUES (?, ?)", (name, body))
         if not select(connection, "SELECT 1 FROM blob_use WHERE name = ? AND session = ?", name, number):
             connection.execute("INSERT INTO blob_use VALUES (?, ?)", (number, name))
+    return index
 
 
-def _keep_session(connection: apsw.Connection, draft: Draft, rows: tuple[Row, ...], *, is_new: bool) -> int:
+def _keep_session(connection: apsw.Connection, draft: Draft, rows: tuple[Row, ...], found: Found | None) -> int:
     last = rows[-1]
-    if is_new:
+    if found is None:
         connection.execute(
             "INSERT INTO session (id, title, created, updated, tail_id, tail_seq) VALUES (?, ?, ?, ?, ?, ?)",
             (draft.session_id, rows[0].title, draft.created, draft.updated, last.id, last.seq),
         )
         return connection.last_insert_rowid()
-    return int(
-        connection.execute(
-            "UPDATE session SET updated = ?, tail_id = ?, tail_seq = ? WHERE id = ? RETURNING number",
-            (draft.updated, last.id, last.seq, draft.session_id),
-        ).get
+    connection.execute(
+        "UPDATE session SET updated = ?, tail_id = ?, tail_seq = ? WHERE number = ?",
+        (draft.updated, last.id, last.seq, found.number),
     )
+    return found.number
 
 
 def _insert_row(connection: apsw.Connection, number: int, row: Row, index: Index) -> None:
@@ -187,11 +191,11 @@ def _redact(connection: apsw.Connection, number: int, entry_id: str, index: Inde
 
 def write_index(connection: apsw.Connection, index: Index) -> None:
     """Tell the search index. Once per transaction, since the index writes itself out at every savepoint."""
-    for place, text in index:
-        if text is None:
-            connection.execute("DELETE FROM search WHERE rowid = ?", (place,))
+    for is_gone, items in groupby(index, key=lambda item: item[1] is None):
+        if is_gone:
+            connection.executemany("DELETE FROM search WHERE rowid = ?", [(place,) for place, _ in items])
         else:
-            connection.execute("INSERT INTO search (rowid, words) VALUES (?, ?)", (place, text))
+            connection.executemany("INSERT INTO search (rowid, words) VALUES (?, ?)", items)
 
 
 def hold(connection: apsw.Connection, lease: Lease) -> None:
