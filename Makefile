@@ -79,7 +79,7 @@ lock:
 
 #: make clean    remove .venv and everything that was generated
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist
+	rm -rf .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist
 	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
 # Built anew when the lock changes, so that nothing unlocked stays behind.
