@@ -15,6 +15,7 @@ NEEDED_ALWAYS = ("typer", "rich")
 EXTRA_OF = {
     "typer": "cli",
     "rich": "cli",
+    "prompt_toolkit": "cli",
     "platformdirs": "cli",
     "aiohttp": "http",
     "genai_prices": "prices",

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
+from weft.cli.settings import first_said
 from weft.errors import ErrorCode, StoreError
 from weft.store import SessionStore, open_store
 
@@ -24,7 +25,7 @@ StoreOption = Annotated[
         "--store",
         envvar="WEFT_STORE",
         metavar="URL",
-        help=f"The store: {_PLACES}. Without one, the SQLite file in the user's data folder.",
+        help=f"The store: {_PLACES}. Without one, that of the configuration file, or the SQLite file in the user's data folder.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -41,10 +42,11 @@ _HINTS = {
 
 def with_store(store: str | None, work: Callable[[SessionStore], Awaitable[T]], *, may_be_new: bool = False) -> T:
     """What `work` gives, with the store open; a `StoreError` carries a hint as its note."""
+    place = first_said(store, "store")
     try:
-        if store is not None:
-            _check_place(store, may_be_new=may_be_new)
-        return asyncio.run(_opened(store, work))
+        if place is not None:
+            _check_place(place, may_be_new=may_be_new)
+        return asyncio.run(_opened(place, work))
     except StoreError as error:
         hint = _HINTS.get(error.code)
         if hint is not None:

@@ -9,6 +9,7 @@
 
 from weft.models.client import HttpRequest, HttpResponse, ProviderClient, Timeouts
 from weft.models.connect import model
+from weft.models.defaults import DefaultModel, default_model
 from weft.models.guard import GuardedStream, guarded
 from weft.models.local import LocalModel
 from weft.models.model import Model, RequestMetadata
@@ -20,6 +21,7 @@ from weft.models.vendors import VENDORS, Vendor, vendor_named
 
 __all__ = [
     "VENDORS",
+    "DefaultModel",
     "ErrorMapper",
     "GuardedStream",
     "HttpRequest",
@@ -37,6 +39,7 @@ __all__ = [
     "Timeouts",
     "Vendor",
     "cost_of",
+    "default_model",
     "guarded",
     "model",
     "replay",
