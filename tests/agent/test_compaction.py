@@ -117,3 +117,36 @@ async def test_a_summary_that_does_not_shrink_the_context_fails_the_run(summary:
     assert result.error is not None
     assert result.error.error_code is ErrorCode.COMPACTION_FAILED
     await check_session(store)
+
+
+async def test_a_session_is_compacted_on_demand() -> None:
+    agent, store, model = make([story(300), story(600), "They told stories.", "Tuesday."], config=SMALL)
+    for prompt in ("Tell me a story", "Another"):
+        await agent.run(prompt, session=SESSION)
+    events = await collected(agent.compact_stream(SESSION))
+    assert [type(event) for event in events].count(Compacted) == 1
+    assert events[-1].result.status is AgentStatus.COMPLETED
+    assert events[-1].result.reason == "compacted"
+    result = await agent.run("Which day was it?", session=SESSION)
+    assert result.output == "Tuesday."
+    assert any("They told stories." in message.text for message in model.calls[-1].messages)
+    await check_session(store)
+
+
+async def test_a_summary_on_demand_that_is_no_shorter_is_not_kept() -> None:
+    agent, store, _ = make(["Hello.", LONG])
+    await agent.run("Hi", session=SESSION)
+    result = await agent.compact(SESSION)
+    assert result.status is AgentStatus.FAILED
+    assert result.error is not None
+    assert result.error.error_code is ErrorCode.COMPACTION_FAILED
+    assert (await kinds(store)).count("compaction_summary") == 0
+    await check_session(store)
+
+
+async def test_compaction_on_demand_says_when_it_is_switched_off() -> None:
+    agent, _, _ = make(["Hello."], config=AgentConfig(context=ContextConfig(compaction=False)))
+    await agent.run("Hi", session=SESSION)
+    result = await agent.compact(SESSION)
+    assert result.error is not None
+    assert "switched off" in (result.error.message or "")

@@ -190,6 +190,26 @@ class Agent:
 
         return Run(session, start, self._connect, snapshots=snapshots)
 
+    def compact_stream(
+        self, session: str, *, model: str | Model | None = None, head: str | None = None, takeover: bool = False
+    ) -> Run:
+        """As `compact`, with events."""
+
+        async def start(run: Run) -> Loop | RunResult:
+            return await self._begin(run, None, named=True, model=model, head=head, takeover=takeover, compacts=True)
+
+        return Run(session, start, self._connect)
+
+    async def compact(
+        self, session: str, *, model: str | Model | None = None, head: str | None = None, takeover: bool = False
+    ) -> RunResult:
+        """Let older turns be told as a summary from here on, without waiting until the context is full.
+
+        It is a run of its own that asks nothing else. It fails, with the code ``compaction_failed``, where there is too
+        little to leave out; then the session is as before. `NotFound` without such a session.
+        """
+        return await self.compact_stream(session, model=model, head=head, takeover=takeover).complete()
+
     async def resume(self, session: str, *, model: str | Model | None = None, takeover: bool = False) -> RunResult:
         """Go on with the run that a crash or a pause has left; the last result if there is nothing to go on with.
 
@@ -213,6 +233,7 @@ class Agent:
         model: str | Model | None,
         head: str | None,
         takeover: bool,
+        compacts: bool = False,
     ) -> Loop | RunResult:
         setup = self._setup
         store = await self._open_store(named)
@@ -226,19 +247,20 @@ class Agent:
             takeover=takeover,
         )
         progress = view.progress
-        resumed = progress.run_id if prompt is None else None
+        is_new = compacts or prompt is not None
+        resumed = None if is_new else progress.run_id
         chosen = setup.model if model is None else self._connect(model)
         work = Work(setup, view, resumed or self._edge.new_id(), chosen, run.channel)
         try:
-            if prompt is None and is_over(progress):
+            if not is_new and is_over(progress):
                 await released(store, lease)
                 return _last_result(work)
-            answering = await begin(work, store, lease, prompt, head=head)
+            answering = await begin(work, store, lease, prompt, head=head, ends_earlier=is_new)
         except BaseException:
             await released(store, lease)
             raise
         run.work = work
-        return Loop(work, answering, run.inbox, keep=kept.put)
+        return Loop(work, answering, run.inbox, keep=kept.put, compacts=compacts)
 
     # -- humans
 

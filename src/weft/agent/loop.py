@@ -20,6 +20,7 @@ from weft.agent.progress import OpenCall
 from weft.agent.recovery import stopped_results
 from weft.agent.rounds import executor_for, run_round
 from weft.agent.shielding import begun, carried_out
+from weft.agent.summary import compact
 from weft.agent.view import SessionView
 from weft.agent.work import RunFailed, Work
 from weft.deltas import Failed
@@ -51,10 +52,20 @@ class Ending(NamedTuple):
 class Loop:
     """One run, from its first model call to its end."""
 
-    def __init__(self, work: Work, answering: Answering, inbox: Inbox, *, keep: Callable[[SessionView], None]) -> None:
-        """`keep` takes the session's view when the run is over and it is known to be right."""
+    def __init__(
+        self,
+        work: Work,
+        answering: Answering,
+        inbox: Inbox,
+        *,
+        keep: Callable[[SessionView], None],
+        compacts: bool = False,
+    ) -> None:
+        """`keep` takes the session's view when the run is over and it is known to be right. With `compacts` the run
+        makes the context smaller and does nothing else."""
         self._work = work
         self._keep = keep
+        self._compacts = compacts
         self._answering = answering
         self._inbox = inbox
         self._executor = executor_for(work)
@@ -85,7 +96,7 @@ class Loop:
         error: BaseException | None = None
         self._enter()
         try:
-            ending = self._stop or await self._turns()
+            ending = self._stop or await (self._compaction() if self._compacts else self._turns())
         except asyncio.CancelledError as cancelled:
             ending = self._stop or Ending("abort", "cancelled")
             error = cancelled
@@ -118,6 +129,12 @@ class Loop:
         ending = Ending("fail", "timeout", failed)
         return asyncio.get_running_loop().call_later(limit_ms / 1000, self.stop, ending)
 
+    async def _compaction(self) -> Ending:
+        if not await compact(self._work, overflow=True):
+            raise RunFailed(ErrorCode.COMPACTION_FAILED, "compaction is switched off")
+        self._work.move("call_model")  # the model was asked, for the summary
+        return Ending("complete", "compacted")
+
     # -- the turns
 
     async def _turns(self) -> Ending:
@@ -148,7 +165,7 @@ class Loop:
     def _enter(self) -> None:
         """A run begins by preparing. One that was resumed after its last answer stands where that answer left it."""
         self._work.move("prepare")
-        if self._work.progress.answer is not None:
+        if self._work.progress.answer is not None and not self._compacts:
             self._work.move("call_model")
 
     async def _settled(self, answer: Message) -> Ending | None:

@@ -85,9 +85,10 @@ def is_over(progress: Progress) -> bool:
 
 
 async def begin(
-    work: Work, store: SessionStore, lease: Lease, prompt: Message | None, *, head: str | None
+    work: Work, store: SessionStore, lease: Lease, prompt: Message | None, *, head: str | None, ends_earlier: bool
 ) -> Answering:
-    """Make the run's first facts durable; `Conflict` if another was quicker."""
+    """Make the run's first facts durable, after those that end an earlier run that nobody goes on with; `Conflict` if
+    another was quicker."""
     setup = work.setup
     if head is not None:
         work.view = await SessionView.load(store, work.view.session_id, head)
@@ -101,8 +102,9 @@ async def begin(
         facts.append(ModelChange(model, previous))
     facts += await _runtime_facts(work)
     before: list[Batch] = []
-    if prompt is not None:
+    if ends_earlier:
         before = [(work.progress.run_id, closing_facts(work.progress))]
+    if prompt is not None:
         facts.append(prompt)
     await work.ledger.open(before, facts)
     return Answering(work, switched_from=previous if switched else None)

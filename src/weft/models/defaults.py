@@ -1,7 +1,7 @@
 """Which model answers when nobody names one: the vendor whose key is in the environment, else the local model.
 
-The vendors are asked in this order. Each has one model here, a capable one of its middle class. Such a row ages: whoever
-wants another model says so with ``--model``, ``WEFT_MODEL`` or the configuration file.
+The vendors are asked in this order. Each has one model here, a capable one of its middle class. Such a row ages; the
+command line takes another model with ``--model``, ``WEFT_MODEL`` or its configuration file.
 """
 
 import os
