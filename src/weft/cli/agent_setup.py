@@ -9,15 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from weft.agent import Agent
-from weft.cli.settings import settings_file
+from weft.cli.settings import first_said, settings_file
 from weft.config import AgentConfig, ToolsConfig
 from weft.errors import ErrorCode, PartValidationError, WeftError
 from weft.models.connect import model as connect
 from weft.models.model import Model
-from weft.store import default_path
+from weft.store import SessionStore, default_path
 from weft.tools import ApprovalPolicy, Approver, LocalRuntime, ToolDefinition, file_tools, tool
 
-__all__ = ["LEASE_S", "ToolOption", "connected", "new_agent", "tool_named"]
+__all__ = ["LEASE_S", "ToolOption", "connected", "new_agent", "store_place", "tool_named"]
 
 LEASE_S = 10.0  # after a crash the session can be continued this much later
 _INSTRUCTIONS = "You are a helpful assistant in a terminal. Answer in Markdown, and briefly."
@@ -47,22 +47,24 @@ def connected(name: str) -> Model:
 def new_agent(
     model: Model,
     *,
-    store: str | None,
+    store: SessionStore,
+    place: str,
     instructions: str | None,
     tools: Iterable[ToolDefinition] = (),
     files: bool,
     approver: Approver | None,
     approval: ApprovalPolicy | None = None,
 ) -> Agent:
-    """An agent that keeps its sessions. With `files` it works in the current directory, with the ready tools."""
+    """An agent that keeps its sessions in `store`, which is at `place`. With `files` it works in the current directory,
+    with the ready tools."""
     settings = settings_file().settings
     ready = file_tools() if files else ()
     return Agent(
         model,
         tools=(*ready, *tools),
         instructions=instructions or settings.instructions or _INSTRUCTIONS,
-        store=store or settings.store or default_path(),
-        runtime=LocalRuntime(Path.cwd(), forbidden=_store_files(store or settings.store)) if files else None,
+        store=store,
+        runtime=LocalRuntime(Path.cwd(), forbidden=_store_files(place)) if files else None,
         approver=approver,
         approval=approval,
         config=AgentConfig(tools=ToolsConfig(approval=settings.approval or None)),
@@ -71,9 +73,14 @@ def new_agent(
     )
 
 
-def _store_files(store: str | None) -> Sequence[Path]:
+def store_place(said: str | None) -> str:
+    """Where the sessions are: as the flag, the environment or the file says, else in the user's data folder."""
+    place = first_said(said, "store")
+    return str(default_path()) if place is None else place
+
+
+def _store_files(place: str) -> Sequence[Path]:
     """What the tools must not touch, should it lie in the folder."""
-    place = str(default_path()) if store is None else store
     scheme, _, rest = place.partition(":")
     if scheme in {"memory", "postgres", "postgresql"}:
         return ()

@@ -1,6 +1,6 @@
 """Settings of the command line: flags come before the environment, and that before the configuration file.
 
-The file is TOML: ``config.toml`` in the platform's folder for configuration (``weft doctor`` says where), or the one that
+The file is TOML: ``config.toml`` in the platform's folder for configuration (``weft doctor`` says where), or what
 ``WEFT_CONFIG`` names:
 
     model = "anthropic:claude-sonnet-4-5"

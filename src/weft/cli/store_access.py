@@ -25,7 +25,7 @@ StoreOption = Annotated[
         "--store",
         envvar="WEFT_STORE",
         metavar="URL",
-        help=f"The store: {_PLACES}. Without one, that of the configuration file, or else the SQLite file in the user's "
+        help=f"The store: {_PLACES}. Without one, that of the configuration file, or the SQLite file in the user's "
         "data folder.",
     ),
 ]

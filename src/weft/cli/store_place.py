@@ -1,0 +1,69 @@
+"""Where sessions are kept, for those who only look: a store is found here without being made.
+
+Opening a store makes it (weft.store.open_store). `weft doctor` and a press of the Tab key ask first.
+"""
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from weft.store import default_path
+
+__all__ = ["StorePlace", "is_there", "place_of_store"]
+
+Kind = Literal["none", "memory", "jsonl", "sqlite", "postgres"]
+
+
+class StorePlace(NamedTuple):
+    """A place as `weft.store.open_store` takes it, and how it may be shown: without user, password and parameters."""
+
+    kind: Kind
+    url: str
+    shown: str
+
+
+def place_of_store(said: str | None) -> StorePlace:
+    """What a flag, the environment or the file said, read; without that the file in the user's data folder."""
+    place = str(default_path()) if said is None else said
+    scheme, _, rest = place.partition(":")
+    match scheme:
+        case "none" if not rest:
+            return StorePlace("none", place, place)
+        case "memory":
+            return StorePlace("memory", place, place)
+        case "jsonl":
+            folder = Path(rest).expanduser()
+            return StorePlace("jsonl", f"jsonl:{folder}", f"jsonl:{folder}")
+        case "postgres" | "postgresql":
+            host = rest.rpartition("@")[2].lstrip("/").partition("?")[0]
+            return StorePlace("postgres", place, f"{scheme}://{host}")
+        case _:
+            path = Path(rest if scheme == "sqlite" else place).expanduser()
+            return StorePlace("sqlite", f"sqlite:{path}", str(path))
+
+
+async def is_there(place: StorePlace) -> bool:
+    """Whether something is at this place that can be opened and was not made by that; `StoreError` if it is away."""
+    match place.kind:
+        case "none" | "memory":
+            return False
+        case "jsonl":
+            return (Path(place.url.removeprefix("jsonl:")) / "weft-store.json").exists()
+        case "sqlite":
+            path = Path(place.url.removeprefix("sqlite:"))
+            return path.exists() and (not path.is_file() or path.stat().st_size > 0)
+        case "postgres":
+            return await _has_tables(place.url)
+
+
+async def _has_tables(url: str) -> bool:
+    from weft.store.postgres_link import TROUBLE, Link, failure  # noqa: PLC0415 - asyncpg is an extra
+
+    link = Link(url)
+    connection = await link.connect()
+    try:
+        found = await connection.fetchval("SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1)", link.schema)
+    except TROUBLE as error:
+        raise failure(error, "looking for the store") from error
+    finally:
+        connection.terminate()
+    return bool(found)

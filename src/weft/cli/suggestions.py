@@ -1,0 +1,67 @@
+"""What the Tab key offers as the value of an option or argument. Out: words with what they mean; typer picks those that fit.
+
+Each function is the `autocompletion` of a typer option. It runs only while a shell completes a line, so what it needs
+is imported inside. Whoever presses Tab wants no errors: where nothing can be found out, nothing is offered.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+import typer
+
+__all__ = ["models", "sessions", "stores"]
+
+_MOST = 50  # sessions: more than fit on a screen help nobody
+_PATIENCE_S = 2.0  # for a database server: whoever pressed Tab is waiting
+
+_STORES = (
+    ("none", "keep nothing"),
+    ("memory:", "until the program ends"),
+    ("jsonl:", "a folder"),
+    ("sqlite:", "a file"),
+    ("postgresql://", "a server"),
+)
+
+
+def models() -> Iterator[tuple[str, str]]:
+    """Local models by their names, and the beginnings of all others."""
+    from weft.models.vendors import VENDORS  # noqa: PLC0415
+    from weft.models.weights import known_models  # noqa: PLC0415
+
+    yield "local", "the local model"
+    for name, model in known_models().items():
+        yield f"local:{name}", model.summary
+    for vendor in sorted(VENDORS):
+        yield f"{vendor}:", VENDORS[vendor].format
+
+
+def stores() -> Iterator[tuple[str, str]]:
+    """The kinds of stores. Anything else is a path, which the shell completes."""
+    yield from _STORES
+
+
+def sessions(ctx: typer.Context) -> Iterator[tuple[str, str]]:
+    """The ids of the sessions that changed last, in the store that the line names."""
+    from weft.errors import WeftError  # noqa: PLC0415
+
+    try:
+        yield from asyncio.run(_newest(ctx.params.get("store")))
+    except (WeftError, OSError, ImportError):  # no store, none that can be read, or none for which a library is there
+        return
+
+
+async def _newest(store: str | None) -> list[tuple[str, str]]:
+    from weft.cli.settings import first_said  # noqa: PLC0415
+    from weft.cli.store_place import is_there, place_of_store  # noqa: PLC0415
+    from weft.store import open_store  # noqa: PLC0415
+
+    place = place_of_store(first_said(store, "store"))
+    async with asyncio.timeout(_PATIENCE_S):
+        if not await is_there(place):
+            return []
+        opened = await open_store(place.url)
+        try:
+            page = await opened.sessions(_MOST)
+        finally:
+            await opened.close()
+    return [(info.id, info.title or "") for info in page.items]

@@ -1,0 +1,225 @@
+"""Growing Markdown in, finished blocks out, so that each is rendered once.
+
+    splitter = BlockSplitter()
+    for piece in ("# Ti", "tle\nSome", " text\n\nmore"):
+        for block in splitter.feed(piece):
+            ...                 # Block('text', '# Title\n'), then Block('text', 'Some text\n\n')
+    splitter.rest               # 'more'
+    splitter.finish()           # [Block('text', 'more')]
+
+It reads whole lines and knows of CommonMark only where blocks end: at a blank line, before a heading, fence, list item,
+quote or rule; a list ends item by item, and a fence line by line, so that no block has to wait for the end of something
+long. Tables and quotes end like paragraphs. The texts of the blocks, joined, are the text; how the text was cut into
+pieces changes no block; each character is looked at a fixed number of times.
+"""
+
+import re
+from typing import Literal
+
+from msgspec import Struct
+
+__all__ = ["Block", "BlockSplitter"]
+
+BlockKind = Literal["text", "item", "fence", "code", "fence_end", "space"]
+
+_FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)")
+_HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
+_RULE = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
+_UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*$")
+_QUOTE = re.compile(r" {0,3}>")
+_ITEM = re.compile(r"( {0,3})([-*+]|(\d{1,9})([.)]))(?:([ \t]+)|$)")
+
+
+class Block(Struct, frozen=True):
+    """A finished piece of Markdown.
+
+    `text` is a block of its own and `item` one item of a list, the `number`-th where the list counts. A fence comes as
+    its first line, each line of `code` (without what the fence is indented by), and its last line; `space` is blank.
+    """
+
+    kind: BlockKind
+    text: str
+    number: int | None = None
+    code: str = ""  # of a line of code: the line; of a fence: the language
+
+
+class _Fence:
+    """An open fence, and how it ends."""
+
+    def __init__(self, line: str, found: "re.Match[str]") -> None:
+        self.language = (found[2].split() or [""])[0]
+        self._mark = found[1]
+        self._indent = len(line) - len(line.lstrip(" "))
+
+    def is_end(self, line: str) -> bool:
+        stripped = line.strip()
+        indent = len(line) - len(line.lstrip(" "))
+        return indent < 4 and set(stripped) == {self._mark[0]} and len(stripped) >= len(self._mark)
+
+    def code(self, line: str) -> str:
+        spaces = len(line) - len(line.lstrip(" "))
+        return line[min(spaces, self._indent) :]
+
+
+class _Item:
+    """The list item being read."""
+
+    def __init__(self, found: "re.Match[str]", before: "_Item | None") -> None:
+        self.marker = found[4] or found[2]
+        after = len(found[5] or " ")
+        self.content = found.end(2) + (after if after < 5 else 1)  # the column where what belongs to it begins
+        self.number = None if found[3] is None else int(found[3])
+        if self.number is not None and before is not None and before.marker == self.marker:
+            self.number = (before.number or 0) + 1  # a list counts by itself, whatever is written
+        self.had_blank = False
+        self.fence: _Fence | None = None
+
+    def read(self, line: str) -> None:
+        """Take note of fences inside: a blank line in one ends nothing."""
+        inner = line[self.content :]
+        if self.fence is not None:
+            self.fence = None if self.fence.is_end(inner) else self.fence
+        elif found := _FENCE.match(inner):
+            self.fence = _Fence(inner, found)
+
+
+class BlockSplitter:
+    """Takes text in pieces and gives back blocks as they are finished."""
+
+    def __init__(self) -> None:
+        self._partial: list[str] = []  # of the line that has no end yet
+        self._lines: list[str] = []  # of the block that is not finished
+        self._fence: _Fence | None = None
+        self._item: _Item | None = None
+        self._last_item: _Item | None = None
+        self._is_quote = False
+        self._found: list[Block] = []
+
+    @property
+    def rest(self) -> str:
+        """What belongs to no finished block yet."""
+        self._partial = ["".join(self._partial)]
+        return "".join(self._lines) + self._partial[0]
+
+    @property
+    def in_fence(self) -> bool:
+        """Whether the rest is code."""
+        return self._fence is not None
+
+    @property
+    def number(self) -> int | None:
+        """The number of the list item that the rest is, if it is one of a list that counts."""
+        return None if self._item is None else self._item.number
+
+    def feed(self, text: str) -> list[Block]:
+        """Take more text; gives the blocks that it finished."""
+        *whole, partial = text.split("\n")
+        for line in whole:
+            self._partial.append(line)
+            self._line("".join(self._partial) + "\n")
+            self._partial = []
+        if partial:
+            self._partial.append(partial)
+        return self._take()
+
+    def finish(self) -> list[Block]:
+        """Nothing more comes: the rest as blocks."""
+        partial = "".join(self._partial)
+        self._partial = []
+        if partial:
+            self._line(partial)
+        self._end()
+        self._fence = self._last_item = None
+        return self._take()
+
+    def _take(self) -> list[Block]:
+        found, self._found = self._found, []
+        return found
+
+    def _line(self, line: str) -> None:
+        bare = line.rstrip("\r\n")
+        if self._fence is not None:
+            self._in_fence(line, bare)
+        elif self._item is not None:
+            self._in_item(line, bare)
+        elif not bare.strip():
+            self._blank(line)
+        elif self._lines:
+            self._in_paragraph(line, bare)
+        else:
+            self._begin(line, bare)
+
+    def _in_fence(self, line: str, bare: str) -> None:
+        assert self._fence is not None
+        if self._fence.is_end(bare):
+            self._fence = None
+            self._found.append(Block("fence_end", line))
+        else:
+            self._found.append(Block("code", line, code=self._fence.code(bare)))
+
+    def _in_item(self, line: str, bare: str) -> None:
+        item = self._item
+        assert item is not None
+        indent = len(bare) - len(bare.lstrip(" "))
+        if not bare.strip():
+            item.had_blank = item.had_blank or item.fence is None
+            self._lines.append(line)
+        elif indent >= item.content or bare.startswith("\t"):
+            item.had_blank = False
+            item.read(bare)
+            self._lines.append(line)
+        elif item.fence is not None or item.had_blank or _begins(bare) or _ITEM.match(bare):
+            self._end()
+            self._begin(line, bare)
+        else:
+            self._lines.append(line)  # a paragraph goes on, though not indented
+
+    def _blank(self, line: str) -> None:
+        if self._lines:
+            self._lines.append(line)
+            self._end()
+        else:
+            self._found.append(Block("space", line))
+
+    def _in_paragraph(self, line: str, bare: str) -> None:
+        item = _ITEM.match(bare)
+        interrupts = item is not None and item[5] is not None and item[3] in (None, "1")
+        starts_quote = _QUOTE.match(bare) is not None and not self._is_quote
+        if _UNDERLINE.match(bare) and not self._is_quote:
+            self._lines.append(line)
+            self._end()
+        elif _begins(bare) or interrupts or starts_quote:
+            self._end()
+            self._begin(line, bare)
+        else:
+            self._lines.append(line)
+
+    def _begin(self, line: str, bare: str) -> None:
+        if found := _FENCE.match(bare):
+            self._fence = _Fence(bare, found)
+            self._last_item = None
+            self._found.append(Block("fence", line, code=self._fence.language))
+            return
+        self._lines.append(line)
+        if _HEADING.match(bare) or _RULE.match(bare):
+            self._end()
+        elif found := _ITEM.match(bare):
+            self._item = _Item(found, self._last_item)
+            self._item.read(bare)
+        else:
+            self._is_quote = _QUOTE.match(bare) is not None
+
+    def _end(self) -> None:
+        """The block is finished."""
+        text = "".join(self._lines)
+        if self._item is not None:
+            self._found.append(Block("item", text, number=self._item.number))
+        elif text:
+            self._found.append(Block("text", text))
+        self._last_item, self._item = self._item, None
+        self._lines = []
+        self._is_quote = False
+
+
+def _begins(bare: str) -> bool:
+    return any(pattern.match(bare) for pattern in (_FENCE, _HEADING, _RULE))
