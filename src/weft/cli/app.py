@@ -6,6 +6,7 @@ Measured (bench/start_up.py has the page itself), in units of that: msgspec alon
 typer with rich 6.8, one of cyclopts 7.1.
 """
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -22,7 +23,11 @@ class Command(NamedTuple):
 
 
 COMMANDS: Mapping[str, Command] = {
+    "chat": Command("weft.cli.chat.command", "Talk with a model in the terminal."),
+    "run": Command("weft.cli.run", "Ask a model once, for scripts."),
+    "completion": Command("weft.cli.completion", "Print the completion script of a shell."),
     "decode": Command("weft.cli.decode", "Show what recorded provider streams say."),
+    "doctor": Command("weft.cli.doctor", "Check the installation, keys, models and stores."),
     "models": Command("weft.cli.models", "Fetch, list and remove the weights of local models."),
     "schema": Command("weft.cli.schema", "Print the JSON Schema of every noun."),
     "sessions": Command("weft.cli.sessions", "List, search, move, check and purge stored sessions."),
@@ -43,16 +48,20 @@ Options:
 
 def run(words: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int:
     """The exit code of one command line. Raises ImportError as it is, and with --debug everything."""
-    debug, words = take_debug(words)
+    debug, kept = take_debug(words)
     try:
-        return dispatch(words, commands)
+        if "_WEFT_COMPLETE" in os.environ:  # a shell asks what may come next
+            from weft.cli.completion import complete  # noqa: PLC0415 - slow, and only shells need it
+
+            return complete(os.environ["_WEFT_COMPLETE"], words)
+        return dispatch(kept, commands)
     except ImportError:
         raise
     except Exception as error:  # the rim: whatever is left is reported here, and fails the command
         if debug:
             raise
         complain(sentence(error), hint(error))
-        return 1
+        return getattr(error, "exit_status", 1)
 
 
 def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -39,17 +40,18 @@ _HINTS = {
     ErrorCode.INVALID_CONFIG: "weft models list shows what there is",
 }
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="One of weft models list.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="One of weft models list.", autocompletion=lambda: list(known_models())),
+]
 
 
 @app.command(name="pull", no_args_is_help=False)
 def pull_model(name: NameArgument = DEFAULT, as_json: JsonOption = False) -> None:
     """Fetch a model, verify it, and keep it for use without a network. A pull that was cut goes on where it stopped."""
     model = _named(name)
-    _note(f"{model.title}: {_megabytes(model.size)}, licence {_licence(model)}")
     was_here = is_here(model)
-    with _hinted(), _shown() as progress:
-        path = pull(model, progress=progress)
+    path = fetch(model)
     if as_json:
         print_json(_facts(model))
     else:
@@ -81,6 +83,18 @@ def remove_model(name: NameArgument, as_json: JsonOption = False) -> None:
         print(f"{model.name} is gone: {_megabytes(freed)} freed")
     else:
         print(f"{model.name} was not here")
+
+
+def fetch(model: KnownModel) -> Path:
+    """Pull a model, and show on stderr what it is, its size and licence, and how far it has come."""
+    _note(described(model))
+    with _hinted(), _shown() as progress:
+        return pull(model, progress=progress)
+
+
+def described(model: KnownModel) -> str:
+    """A model in a line: its name, size and licence."""
+    return f"{model.title}: {_megabytes(model.size)}, licence {_licence(model)}"
 
 
 def _named(name: str) -> KnownModel:

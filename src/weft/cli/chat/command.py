@@ -1,0 +1,221 @@
+"""`weft chat`: talk with a model that works in the current directory, asks before changing anything, and remembers."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Annotated, NamedTuple
+
+import typer
+from rich.console import Console
+
+from weft.agent import LiveApprover
+from weft.cli.agent_setup import ToolOption, connected, new_agent, setting_up, store_place, tool_named
+from weft.cli.chat.approving import Approvals
+from weft.cli.chat.keyboard import Keyboard
+from weft.cli.chat.slash import COMMANDS, obey, toggle_thinking
+from weft.cli.chat.status import status_line
+from weft.cli.chat.talk import Talk
+from weft.cli.command import new_app
+from weft.cli.models import described, fetch
+from weft.cli.session_choice import newest_here
+from weft.cli.settings import ModelOption, chosen_model, first_said, settings_file
+from weft.cli.store_access import StoreOption
+from weft.errors import ErrorCode, PartValidationError
+from weft.models.defaults import DefaultModel
+from weft.models.local import LocalModel
+from weft.models.model import Model
+from weft.models.weights import is_here
+from weft.store import SessionStore, default_path, open_store
+from weft.tools import ToolDefinition
+
+app = new_app("Talk with a model in the terminal.")
+
+_STOPPED = 128 + signal.SIGINT
+
+
+@app.command(no_args_is_help=False)
+def chat(
+    model: ModelOption = None,
+    *,
+    goes_on: Annotated[
+        bool, typer.Option("--continue", "-c", help="Go on with the newest session of this directory.")
+    ] = False,
+    session: Annotated[str | None, typer.Option(metavar="SESSION", help="Go on with this session.")] = None,
+    tools: Annotated[
+        bool, typer.Option("--tools/--no-tools", help="Let it read, write and run things in the current directory.")
+    ] = True,
+    tool: ToolOption = None,
+    instructions: Annotated[
+        str | None,
+        typer.Option("--instructions", envvar="WEFT_INSTRUCTIONS", metavar="TEXT", help="What the model is to be."),
+    ] = None,
+    thinking: Annotated[
+        bool | None,
+        typer.Option("--thinking/--folded", envvar="WEFT_THINKING", help="Show thinking unfolded or folded."),
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Talk with a model. It may use files and commands of the current directory; what changes anything asks you first.
+
+    Ctrl-C stops an answer and keeps what was said of it, and again leaves. /help lists what else there is.
+    """
+    if session is not None and goes_on:
+        raise typer.BadParameter("--session and --continue name two sessions; give one")
+    with setting_up():
+        _check_terminal()
+        choice = chosen_model(model)
+        made = connected(choice.name)
+        wish = _Wish(
+            choice=choice,
+            model=made,
+            tools=[tool_named(name) for name in tool or ()],
+            files=tools and made.supports("tools"),
+            instructions=instructions,
+            thinking=bool(first_said(thinking, "thinking")),
+            place=store_place(store),
+            session=session,
+            goes_on=goes_on,
+        )
+    console = Console(highlight=False)
+    _greet(console, choice)
+    _fetch_weights(made)
+    try:
+        asyncio.run(_chat(wish, console))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise typer.Exit(_STOPPED) from None
+
+
+class _Wish(NamedTuple):
+    """The words of the command line, made ready."""
+
+    choice: DefaultModel
+    model: Model
+    tools: list[ToolDefinition]
+    files: bool
+    instructions: str | None
+    thinking: bool
+    place: str
+    session: str | None
+    goes_on: bool
+
+
+def _check_terminal() -> None:
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return
+    error = PartValidationError("weft chat needs a terminal", code=ErrorCode.INVALID_CONFIG)
+    error.add_note("weft run is for scripts and pipes")
+    raise error
+
+
+def _greet(console: Console, choice: DefaultModel) -> None:
+    because = f", because {choice.reason}" if choice.reason else ""
+    who = "the local model" if choice.name == "local" else choice.name
+    console.print(
+        f"weft {version('weft')}: {who} answers{because}. /help lists what you can do.", style="dim", markup=False
+    )
+
+
+def _fetch_weights(model: Model) -> None:
+    """The weights of a local model, fetched if they are not here and the human wants them."""
+    known = model.weights.known if isinstance(model, LocalModel) else None
+    if known is None or is_here(known):
+        return
+    print(f"The local model is not on this machine yet. {described(known)}")
+    if not typer.confirm("Fetch it now?", default=True):
+        raise typer.Exit(1)
+    fetch(known)
+
+
+async def _chat(wish: _Wish, console: Console) -> None:
+    store = await open_store(wish.place)
+    try:
+        await _with_store(wish, console, store)
+    finally:
+        await store.close()
+
+
+async def _with_store(wish: _Wish, console: Console, store: SessionStore) -> None:
+    session = await newest_here(store) if wish.goes_on else wish.session
+    talk: Talk
+    keyboard = Keyboard(
+        history=default_path().with_name("history"),
+        status=lambda: _status(talk),
+        commands={name: command.meaning for name, command in COMMANDS.items()},
+        toggle_thinking=lambda: toggle_thinking(talk),
+    )
+    approvals = Approvals(console, keyboard, settings_file().settings.approval)
+    agent = new_agent(
+        wish.model,
+        store=store,
+        place=wish.place,
+        instructions=wish.instructions,
+        tools=wish.tools,
+        files=wish.files,
+        approver=LiveApprover(),
+        approval=approvals.policy,
+    )
+    talk = Talk(agent, store, wish.choice.name, console=console, approvals=approvals, thinking=wish.thinking)
+    async with agent:
+        with _interrupting(talk):
+            if session is not None:
+                await talk.open(session)
+            await _converse(talk, keyboard)
+    _farewell(talk)
+
+
+@contextmanager
+def _interrupting(talk: Talk) -> Iterator[None]:
+    """Ctrl-C stops the answer while there is one; else it ends the command. Prompts take it as a key."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def interrupt() -> None:
+        if not talk.interrupt():
+            task.cancel()
+
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _converse(talk: Talk, keyboard: Keyboard) -> None:
+    """Prompt after prompt, until the human leaves."""
+    begun = ""
+    while not talk.is_leaving:
+        try:
+            line = (await keyboard.line(begun)).strip()
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            if talk.was_interrupted:
+                return
+            talk.was_interrupted = True
+            talk.note("Ctrl-C again leaves.")
+            continue
+        begun = ""
+        if line.startswith("/"):
+            talk.was_interrupted = False
+            begun = await obey(talk, line) or ""
+        elif line:
+            await talk.say(line)
+
+
+def _status(talk: Talk) -> str:
+    info = talk.model.model_info()
+    return status_line(
+        f"{info.provider}:{info.model_id}",
+        talk.usage,
+        window=info.context_window,
+        session=talk.session_id,
+        width=talk.console.width,
+    )
+
+
+def _farewell(talk: Talk) -> None:
+    if talk.session_id is not None:
+        talk.note(f"The session is kept: weft chat --session {talk.session_id}")

@@ -1,0 +1,70 @@
+"""The line below the prompt: model, tokens, cost, how full the context is, and the session; short in narrow windows."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from weft.cli.sessions_print import safe
+from weft.entries import Entry
+from weft.messages import Message
+from weft.store import SessionStore, Spend
+
+__all__ = ["Usage", "cost_text", "count_text", "status_line", "usage_of"]
+
+
+class Usage(NamedTuple):
+    """What a session used so far, and the tokens of its last request with the answer."""
+
+    spend: Spend = Spend()
+    context_tokens: int | None = None
+
+
+async def usage_of(store: SessionStore, session_id: str, branch: Iterable[Entry]) -> Usage:
+    """As the session says."""
+    context = None
+    for entry in branch:
+        if isinstance(entry.fact, Message) and entry.fact.meta is not None and entry.fact.meta.usage is not None:
+            context = entry.fact.meta.usage.total_tokens
+    return Usage((await store.totals(session_id)).spend, context)
+
+
+def status_line(model: str, usage: Usage, *, window: int | None, session: str | None, width: int) -> str:
+    """The pieces that fit, the most useful ones first; the model is always there."""
+    spend = usage.spend
+    pieces = [
+        safe(model),
+        _context(usage.context_tokens, window),
+        f"{count_text(spend.input_tokens + spend.output_tokens)} tokens",
+        cost_text(spend),
+        f"session {safe(session)}" if session else "new session",
+        "/help",
+    ]
+    line = f" {pieces[0]}"
+    for piece in pieces[1:]:
+        if piece and len(line) + 3 + len(piece) < width:
+            line += f" · {piece}"
+    return line[:width]
+
+
+def _context(tokens: int | None, window: int | None) -> str:
+    if tokens is None:
+        return ""
+    if not window:
+        return f"context {count_text(tokens)}"
+    return f"context {count_text(tokens)} of {count_text(window)} ({tokens * 100 // window} %)"
+
+
+def count_text(count: int) -> str:
+    """A number of tokens in a few characters: 950, 1.2k, 34k, 1.1M."""
+    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+        if count >= size:
+            return f"{count / size:.1f}{letter}" if count < 10 * size else f"{count // size}{letter}"
+    return str(count)
+
+
+def cost_text(spend: Spend) -> str:
+    """Dollars; a plus says that there were calls whose cost nobody knows."""
+    if not spend.calls:
+        return ""
+    if not spend.cost_usd:
+        return "cost unknown" if spend.unpriced else "$0"
+    return f"${spend.cost_usd:.4f}{'+' if spend.unpriced else ''}"
