@@ -22,9 +22,10 @@ endef
 help:
 	@sed -n 's/^#: //p' Makefile
 
-#: make run      the main job, with no API key
+#: make run      talk with a real local model, with no API key; without a terminal a scripted conversation with it
 run: .venv/ready
-	@$(BIN)/python examples/first_look.py
+	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/weft models pull >/dev/null && $(BIN)/weft chat; \
+	else $(BIN)/python examples/local_agent.py; fi
 
 #: make test     style, types, and every test with branch coverage
 test: style types
@@ -60,9 +61,18 @@ crash: .venv/ready
 	$(BIN)/python scripts/crash_postgres.py --kills 50
 	$(BIN)/python scripts/crash_agent.py
 
-#: make docs     redraw what the docs take from the code
+#: make docs     redraw what the docs take from the code, and build the site in site/
 docs: .venv/ready
 	$(BIN)/python scripts/draw_tables.py
+	$(BIN)/python scripts/draw_cli.py
+	$(BIN)/python scripts/draw_benchmark.py
+	$(BIN)/mkdocs build --strict --quiet
+
+#: make picture  photograph `weft chat` with the local model (needs tmux)
+.PHONY: picture
+picture: .venv/ready
+	$(BIN)/weft models pull >/dev/null
+	$(BIN)/python scripts/draw_terminal.py
 
 #: make format   let ruff repair and format the code
 format: .venv/ready
@@ -79,7 +89,7 @@ lock:
 
 #: make clean    remove .venv and everything that was generated
 clean:
-	rm -rf .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist
+	rm -rf .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist site
 	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
 # Built anew when the lock changes, so that nothing unlocked stays behind.

@@ -1,0 +1,130 @@
+"""Draw docs/pictures/chat.svg: a real conversation with the local model in `weft chat`, typed into a real terminal.
+
+    python scripts/draw_terminal.py
+
+It needs tmux and the weights (``weft models pull``). The chat runs in a project of three files in a temporary folder,
+with a home of its own. What the model says is what it says: look at the picture before you keep it.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+from weft.models.weights import is_here, known_models, place_of
+
+ROOT = Path(__file__).parent.parent
+PICTURE = ROOT / "docs" / "pictures" / "chat.svg"
+COLUMNS, ROWS = 88, 60
+PATIENCE_S = 120.0
+
+FILES = {
+    "README.md": "# Herbarium\n\nA tiny catalogue of plants. Run it with `python plants.py`.\n",
+    "plants.py": 'PLANTS = ["fern", "moss", "clover"]\n\nfor plant in PLANTS:\n    print(plant)\n',
+    "notes.txt": "water the fern on Tuesday\n",
+}
+SAID = (
+    "What does README.md say?",
+    "Write a file hello.txt with the text: good morning",
+)
+
+
+class Chat:
+    """`weft chat` in a tmux of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        project = folder / "herbarium"
+        project.mkdir()
+        for name, content in FILES.items():
+            (project / name).write_text(content, encoding="utf-8")
+        keys = {name: "" for name in os.environ if name.endswith(("_API_KEY", "_TOKEN"))}
+        cache = place_of(next(iter(known_models().values()))).parent.parent
+        own = {"HOME": str(folder), "XDG_DATA_HOME": str(folder / "data"), "XDG_CONFIG_HOME": str(folder / "config")}
+        environment = {**os.environ, **keys, **own, "WEFT_CACHE": str(cache), "COLORTERM": "truecolor", "PS1": ""}
+        self._tmux = ["tmux", "-L", f"weft-picture-{os.getpid()}", "-f", os.devnull]
+        command = f"{sys.executable} -m weft.cli chat; sleep 600"
+        size = ["-x", str(COLUMNS), "-y", str(ROWS)]
+        subprocess.run(
+            [*self._tmux, "new-session", "-d", *size, "-c", str(project), command], env=environment, check=True
+        )
+
+    def type(self, text: str, *keys: str) -> None:
+        subprocess.run([*self._tmux, "send-keys", "-l", text], check=True)
+        for key in keys:
+            subprocess.run([*self._tmux, "send-keys", key], check=True)
+
+    def screen(self, *options: str) -> str:
+        shown = subprocess.run(
+            [*self._tmux, "capture-pane", "-p", *options], check=True, capture_output=True, text=True
+        )
+        return shown.stdout
+
+    def wait(self, is_there: Callable[[str], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_there(self.screen()):
+            if time.monotonic() > deadline:
+                sys.exit(f"the chat did not come to {what}; it shows:\n{self.screen()}")
+            time.sleep(0.2)
+
+    def close(self) -> None:
+        subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True)
+
+
+def is_asking(screen: str) -> bool:
+    """Whether a tool call waits for a word."""
+    return screen.rstrip().endswith("stop:")
+
+
+def is_ready(screen: str) -> bool:
+    """Whether the chat waits: with an empty prompt above the status line, or with a question."""
+    lines = [line.rstrip() for line in screen.splitlines() if line.strip()]
+    return is_asking(screen) or ">" in lines[-2:]
+
+
+def main() -> None:
+    if not is_here(next(iter(known_models().values()))):
+        sys.exit("the weights are not here; weft models pull fetches them")
+    with TemporaryDirectory() as folder:
+        chat = Chat(Path(folder))
+        try:
+            chat.wait(is_ready, "its first prompt")
+            for said in SAID:
+                chat.type(said, "Enter")
+                time.sleep(1)
+                chat.wait(is_ready, f"an end after {said!r}")
+                if is_asking(chat.screen()):
+                    chat.type("y", "Enter")
+                    time.sleep(1)
+                    chat.wait(is_ready, "an end after the approval")
+            ansi = chat.screen("-e")
+        finally:
+            chat.close()
+    PICTURE.parent.mkdir(exist_ok=True)
+    PICTURE.write_text(drawn(ansi), encoding="utf-8")
+    print(Text.from_ansi(ansi).plain)
+
+
+def drawn(ansi: str) -> str:
+    """The screen as SVG, without the empty lines above the status line and without fonts from other hosts."""
+    lines = ansi.rstrip().splitlines()
+    status = lines.pop()
+    while lines and not Text.from_ansi(lines[-1]).plain.strip():
+        lines.pop()
+    console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(Text.from_ansi("\n".join([*lines, "", status])), soft_wrap=True)
+    template = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    return console.export_svg(title="weft chat", theme=MONOKAI, code_format=template, unique_id="weft")
+
+
+if __name__ == "__main__":
+    main()
