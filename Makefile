@@ -6,7 +6,7 @@ LOCK_FLAGS ?=
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
-CODE := $(wildcard src tests bench scripts examples)
+CODE := $(wildcard src tests bench scripts examples docs/extensions)
 BENCHES := $(filter-out bench/_%,$(wildcard bench/*.py))  # a leading underscore marks a helper
 
 define new_venv

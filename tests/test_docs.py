@@ -1,20 +1,51 @@
-"""The docs say what is so: the diagrams are those of the tables, the code runs, the links lead somewhere."""
+"""The docs say what is so: what is drawn is current, the code runs, the commands exist, the links lead somewhere."""
 
+import asyncio
+import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from weft.models import VENDORS
+from weft.testing import fault_server, scenarios
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
-def python(*words: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def python(*words: str, stdin: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-W", "error", *words]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
+def alone(folder: Path) -> dict[str, str]:
+    """An environment in which nobody has keys, settings, sessions or models."""
+    places = ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "WEFT_CACHE")
+    keys = {key: "" for vendor in VENDORS.values() for key in vendor.key_names}
+    return {**keys, **dict.fromkeys(places, str(folder)), "WEFT_STORE": "", "WEFT_MODEL": ""}
+
+
+# -- what is drawn from the code
 
 
 def test_the_diagrams_are_drawn_from_the_tables() -> None:
@@ -25,45 +56,193 @@ def test_the_diagrams_are_drawn_from_the_tables() -> None:
 def test_a_diagram_that_is_not_current_is_noticed() -> None:
     from scripts import draw_tables
 
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = text_of(DOCS / "architecture.md")
     assert draw_tables.drawn(page.replace("running --> completed", "running --> lost")) == page
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+@pytest.mark.parametrize("width", ["40", "200"])
+def test_the_help_pages_are_those_of_the_commands_on_any_terminal(width: str) -> None:
+    done = python(str(ROOT / "scripts" / "draw_cli.py"), "--check", COLUMNS=width, FORCE_COLOR="1")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_help_page_that_is_not_current_is_noticed() -> None:
+    from scripts import draw_cli
+
+    page = text_of(DOCS / "cli.md")
+    assert draw_cli.drawn(page.replace("Usage: weft decode", "Usage: weft encode")) == page
+
+
+# -- the code
 
 
 def blocks(page: Path) -> str:
     """The Python of a page, block after block, as a reader would type it."""
-    return "\n".join(re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE))
+    return "\n".join(re.findall(r"^```python\n(.*?)^```$", text_of(page), re.DOTALL | re.MULTILINE))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
-def test_the_code_of_a_page_runs(page: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-"], input=blocks(page), capture_output=True, text=True, check=False
-    )
+@pytest.mark.parametrize("page", [page for page in PAGES[1:] if blocks(page)], ids=name_of)
+def test_the_code_of_a_page_runs_without_a_key(page: Path, tmp_path: Path) -> None:
+    done = python("-", stdin=blocks(page), **alone(tmp_path))
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+async def test_the_code_of_the_readme_runs_with_a_provider(tmp_path: Path) -> None:
+    """It asks a provider; here that is a server on this machine, which says that all is well."""
+    whole_text = next(one for one in scenarios("anthropic-messages") if one.name == "a whole text")
+    async with fault_server(whole_text) as server:
+        provider = {"ANTHROPIC_API_KEY": "not-a-real-key", "ANTHROPIC_BASE_URL": server.base_url, "NO_PROXY": "*"}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-W", "error", "-"),
+            env={**os.environ, **alone(tmp_path), **provider},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        _, stderr = await process.communicate(blocks(ROOT / "README.md").encode())
+    assert process.returncode == 0, stderr.decode()
+
+
+def test_every_guide_has_code_that_runs() -> None:
+    guides = {page for page in (DOCS / "guides").glob("*.md") if page.name != "index.md"}
+    assert {page.name for page in guides if not blocks(page)} == set()
+
+
+def test_the_first_look_runs_without_a_key() -> None:
+    done = python(str(ROOT / "examples" / "first_look.py"))
+    assert done.returncode == 0, done.stderr
+    assert "stream_truncated" in done.stdout
+    assert "arguments so far: {'city': 'Paris', 'days': 1}" in done.stdout
+
+
+# -- the commands
+
+
+def command_lines(text: str) -> Iterator[list[str]]:
+    """The words after `weft` of every command line in the console blocks."""
+    for block in re.findall(r"^```console\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        for line in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
+            words = iter(shlex.split(line, comments=True))
+            for word in words:
+                if word == "weft":
+                    yield list(takewhile(lambda one: one not in {"|", ">", "&&", ";"}, words))
+
+
+def parse(words: list[str]) -> None:
+    """Read the words as the command line would, and run nothing; raises for what it would refuse."""
+    from typer.main import get_command
+
+    from weft.cli.app import COMMANDS
+
+    if words[:1] in (["--help"], ["--version"]):
+        return
+    name, *rest = [word for word in words if word != "--debug"]
+    command: Any = get_command(import_module(COMMANDS[name].module).app)
+    while hasattr(command, "commands"):
+        command, rest = command.commands[rest[0]], rest[1:]
+    command.make_context(name, rest)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if [*command_lines(text_of(page))]], ids=name_of)
+def test_every_command_line_of_a_page_would_be_understood(page: Path) -> None:
+    for words in command_lines(text_of(page)):
+        parse(words)
+
+
+@pytest.mark.parametrize(
+    "line", ["weft dcode x", "weft sessions lst", "weft decode x --detlas", "weft show", "weft show x --as table"]
+)
+def test_a_command_line_that_would_not_be_understood_is_noticed(line: str) -> None:
+    ((*words,),) = command_lines(f"```console\n$ cat x | {line}  # a comment\n```\n")
+    with pytest.raises(Exception, match=r".") as refused:
+        parse(words)
+    assert isinstance(refused.value, LookupError) or "Usage" in str(type(refused.value).__mro__)
+
+
+# -- the links and the words
+
+
+def prose(page: Path) -> str:
+    """The page without its code, in which brackets mean something else."""
+    return re.sub(r"^```.*?^```$|`[^`\n]*`", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose(page))
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_page_names_a_place_on_the_machine_it_was_written_on(page: Path) -> None:
+    places = re.findall(
+        r"(?<![\w.~])/(?:home|root|work|tmp|Users|mnt|opt|var)/\S*|pypi\.org|pythonhosted", text_of(page)
+    )
+    assert places == []
+
+
 def test_the_readme_names_every_vendor_beside_its_format() -> None:
-    rows = re.findall(r"^\| `([^|]+)` \| ([^|]+) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| `([^|]+)` \| ([^|]+) \|$", text_of(ROOT / "README.md"), re.MULTILINE)
     named = {vendor: format for format, vendors in rows for vendor in vendors.split(", ")}
     assert named == {name: row.format for name, row in VENDORS.items()}
 
 
-def test_the_first_look_runs_without_a_key() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", ROOT / "examples" / "first_look.py"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_the_guide_names_every_vendor_with_its_format_and_its_key() -> None:
+    rows = re.findall(r"^\| `([^|]+)` \| `([^|]+)` \| ([^|]+) \|$", text_of(DOCS / "guides/providers.md"), re.MULTILINE)
+    assert {name: (format, tuple(re.findall(r"`(\w+)`", keys))) for name, format, keys in rows} == {
+        name: (row.format, row.key_names) for name, row in VENDORS.items()
+    }
+
+
+def test_the_reference_shows_each_module_once() -> None:
+    shown = [
+        name for page in (DOCS / "reference").glob("*.md") for name in re.findall(r"^::: (\S+)$", text_of(page), re.M)
+    ]
+    assert len(shown) == len(set(shown))
+    for name in shown:
+        import_module(name)
+
+
+# -- the site
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly: a broken link or anchor, or a page that nothing leads to, is an error."""
+    if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
+        pytest.skip("mkdocs is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "stream_truncated" in done.stdout
-    assert "arguments so far: {'city': 'Paris', 'days': 1}" in done.stdout
+    return folder
+
+
+def test_the_site_has_every_page(site: Path) -> None:
+    names = [page.relative_to(DOCS).with_suffix("") for page in DOCS.rglob("*.md")]
+    places = [name.parent if name.name == "index" else name for name in names]
+    assert [place for place in places if not (site / place / "index.html").is_file()] == []
+
+
+def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
+    loads = re.compile(
+        r"<(?:script|img|iframe)[^>]+src=[\"']?(?:https?:)?//|<link[^>]+stylesheet[^>]+href=[\"']?(?:https?:)?//"
+    )
+    draws = re.compile(r"class=[\"']?mermaid")  # the theme draws these with a script from elsewhere
+    pages = list(site.rglob("*.html"))
+    assert pages
+    found = [page for page in pages if (text := text_of(page)) and (loads.search(text) or draws.search(text))]
+    assert found == []
+
+
+def test_the_site_shows_the_diagrams_as_tables(site: Path) -> None:
+    page = text_of(site / "architecture" / "index.html")
+    assert page.count("<th>in the state</th>") == 4
+    assert "stateDiagram" not in page
+
+
+def test_the_reference_shows_signatures_and_what_fields_mean(site: Path) -> None:
+    page = re.sub(r"<[^>]+>", "", text_of(site / "reference" / "conversation" / "index.html"))
+    assert "written by a program, not by the speaker" in page
+    assert re.search(r"Text\(\s*text: str,\s*\*,", page)

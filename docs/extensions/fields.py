@@ -1,0 +1,159 @@
+"""What the reference says about fields: an extension of griffe, which reads the sources for mkdocstrings.
+
+Weft's values are msgspec structs. Their fields are not written as an ``__init__``, and what a field means stands in a
+comment beside it. So the signature is taken from the class itself, and the comments become a list below its docstring.
+"""
+
+import dataclasses
+import enum
+import inspect
+import io
+import re
+import tokenize
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+import griffe
+import msgspec
+
+NOT_TOLD = {"weft.cli"}  # packages that the reference does not show; they are not imported
+RULE = re.compile(r"^\d{3} (§[\d.]+|BR-\d+)[:;] ")  # where a rule comes from is for those who read the source
+LIST_ITEM = re.compile(r" {0,3}(-|\d+\.) ")
+HIDDEN = {"extra"}  # every noun has it; the page of the nouns says so
+ANY_OF = "Any of these."  # what is said of a union that has a name and no comment
+NO_DEFAULT = inspect.Parameter.empty
+
+
+class Fields(griffe.Extension):
+    """Completes structs, enums and constants once the package is read."""
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        """Every module of the package."""
+        for module in _modules(pkg):
+            comments = _comments(module)
+            _tidy(module)
+            for member in module.members.values():  # what is imported from elsewhere is an alias, and told there
+                match member:
+                    case griffe.Class():
+                        _complete(member, comments)
+                    case griffe.Attribute(docstring=None):
+                        said = comments.get(member.lineno or 0) or (ANY_OF if _is_union(member.value) else "")
+                        member.docstring = griffe.Docstring(_sentence(said), parent=member) if said else None
+                    case griffe.Function(docstring=griffe.Docstring() as docstring) if "\nArgs:\n" in docstring.value:
+                        docstring.parser = griffe.Parser.google  # the ready tools say what arguments mean
+                    case _:
+                        pass
+
+
+def _is_union(value: Any) -> bool:
+    text = str(value)
+    return text.startswith("Literal[") or " | " in text.partition("(")[0]
+
+
+def _sentence(comment: str) -> str:
+    return comment[0].upper() + comment[1:].rstrip(".") + "."
+
+
+def _tidy(module: griffe.Module) -> None:
+    """Docstrings are written for people who read code; Markdown wants a blank line before a list."""
+    if module.docstring is not None:
+        lines: list[str] = []
+        in_list = False
+        for line in module.docstring.value.splitlines():
+            if LIST_ITEM.match(line) and lines and lines[-1].strip() and not in_list:
+                lines.append("")
+            in_list = bool(LIST_ITEM.match(line)) or (in_list and line.startswith(" "))
+            lines.append(re.sub("::$", ":", line))
+        module.docstring.value = "\n".join(lines)
+
+
+def _modules(module: griffe.Module) -> list[griffe.Module]:
+    found = [module]
+    for member in module.members.values():
+        if isinstance(member, griffe.Module) and member.path not in NOT_TOLD:
+            found += _modules(member)
+    return found
+
+
+def _comments(module: griffe.Module) -> dict[int, str]:
+    """The comment at the end of each line that has one beside its code."""
+    if isinstance(module.filepath, list):  # a folder without a file of its own
+        return {}
+    source = module.filepath.read_text(encoding="utf-8")
+    return {
+        token.start[0]: RULE.sub("", token.string.lstrip("# "))
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+        and token.line[: token.start[1]].strip()
+        and not token.string.startswith(("# noqa", "# type:", "# fmt:"))
+    }
+
+
+def _complete(found: griffe.Class, comments: dict[int, str]) -> None:
+    real: type = getattr(import_module(found.module.path), found.name)
+    if issubclass(real, msgspec.Struct):
+        if "__init__" not in found.members and not found.name.startswith("_"):
+            found.set_member("__init__", _constructor(found, real))
+        _append(found, _told(found, inspect.signature(real).parameters, comments))
+    elif dataclasses.is_dataclass(real) and isinstance(real, type):
+        _append(found, _told(found, inspect.signature(real).parameters, comments))
+    elif issubclass(real, enum.Enum):
+        lines = []
+        for name, member in found.members.items():
+            if isinstance(real.__members__.get(name), enum.Enum):
+                lines.append(f"- `{real[name].value}`{_meaning(comments.get(member.lineno or 0))}")
+        _append(found, lines)
+
+
+def _constructor(found: griffe.Class, real: type[msgspec.Struct]) -> griffe.Function:
+    parameters = [griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)]
+    for name, parameter in inspect.signature(real).parameters.items():
+        if name not in HIDDEN:
+            field = _field(found, name)
+            is_named = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+            parameters.append(
+                griffe.Parameter(
+                    name,
+                    annotation=None if field is None else field.annotation,
+                    default=None if parameter.default is NO_DEFAULT else _default(field, parameter.default),
+                    kind=griffe.ParameterKind.keyword_only if is_named else griffe.ParameterKind.positional_or_keyword,
+                )
+            )
+    made = griffe.Function("__init__", parameters=griffe.Parameters(*parameters), parent=found)
+    made.lineno = found.lineno
+    return made
+
+
+def _default(field: griffe.Attribute | None, value: Any) -> Any:
+    return repr(value) if field is None or field.value is None else field.value
+
+
+def _field(found: griffe.Class, name: str) -> griffe.Attribute | None:
+    """The field where it is declared: here, or in a class that this one is built on."""
+    for place in (found, *found.mro()):
+        member = place.members.get(name)
+        if isinstance(member, griffe.Attribute):
+            return member
+    return None
+
+
+def _told(found: griffe.Class, names: Iterable[str], comments: dict[int, str]) -> list[str]:
+    lines = []
+    for name in names:
+        field = None if name in HIDDEN else _field(found, name)
+        if field is not None:
+            own = comments if field.module is found.module else _comments(field.module)
+            if field.lineno in own:
+                lines.append(f"- `{name}`{_meaning(own[field.lineno])}")
+    return lines
+
+
+def _meaning(comment: str | None) -> str:
+    return "" if comment is None else f": {comment}"
+
+
+def _append(found: griffe.Class, lines: list[str]) -> None:
+    if lines:
+        text = "" if found.docstring is None else found.docstring.value
+        found.docstring = griffe.Docstring("\n\n".join([text, "\n".join(lines)]), parent=found)

@@ -1,0 +1,88 @@
+"""Writes the help page of every `weft` command, and the commands of the chat, into docs/cli.md.
+
+With --check it only says whether they are current. They stand between two marks in the file; what is between them is
+never edited by hand. They are the same on every machine: 100 characters wide, without colours, whatever the terminal or
+the environment says.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
+WIDTH = 100
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Every command with its help page: `weft` itself, then each command, then its subcommands."""
+    os.environ.update(COLUMNS=str(WIDTH), NO_COLOR="1")
+    from typer.main import get_command  # noqa: PLC0415 - typer looks at the environment when it is imported
+
+    from weft.cli.app import COMMANDS, front_page  # noqa: PLC0415 - and so may the commands
+
+    yield "weft", front_page(COMMANDS)
+    for name, command in COMMANDS.items():
+        yield from _pages_of(get_command(import_module(command.module).app), f"weft {name}", None)
+
+
+def _pages_of(command: Any, name: str, parent: Any) -> Iterator[tuple[str, str]]:
+    context = command.make_context(
+        name if parent is None else name.rpartition(" ")[2],
+        [],
+        parent=parent,
+        resilient_parsing=True,  # nothing is asked for, and nothing runs
+        terminal_width=WIDTH,
+        max_content_width=WIDTH,
+        color=False,
+    )
+    with context:
+        yield name, command.get_help(context)
+        for word, subcommand in getattr(command, "commands", {}).items():
+            yield from _pages_of(subcommand, f"{name} {word}", context)
+
+
+def help_pages() -> str:
+    """All of them, as Markdown."""
+    return "\n".join(f"{_heading(name)}\n\n```text\n{_trimmed(help_page)}\n```\n" for name, help_page in pages())
+
+
+def slash_commands() -> str:
+    """What can be said to a chat, as a table."""
+    from weft.cli.chat.slash import COMMANDS  # noqa: PLC0415 - as above
+
+    rows = [f"| `{name}` | {command.meaning} |" for name, command in COMMANDS.items()]
+    return "\n".join(["| command | what it does |", "|---|---|", *rows, ""])
+
+
+def drawn(text: str) -> str:
+    """The page with everything that is drawn, drawn anew."""
+    for name, draw in {"chat": slash_commands, "commands": help_pages}.items():
+        begin, end = f"<!-- {name} -->", "<!-- end -->"
+        before, mark, rest = text.partition(begin)
+        if not mark or end not in rest:
+            raise SystemExit(f"{PAGE.name} has no place for the {name}")
+        text = f"{before}{begin}\n\n{draw()}\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def _heading(name: str) -> str:
+    return f"{'###' if name.count(' ') > 1 else '##'} {name}"
+
+
+def _trimmed(help_page: str) -> str:
+    return "\n".join(line.rstrip() for line in help_page.strip().splitlines())
+
+
+def main() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    new = drawn(text)
+    if "--check" in sys.argv[1:]:
+        raise SystemExit(0 if new == text else f"{PAGE.name} is not current: run make docs")
+    PAGE.write_text(new, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
