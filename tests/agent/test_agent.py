@@ -17,6 +17,9 @@ from weft import (
     Meta,
     ModelConfig,
     ObservabilityConfig,
+    PartValidationError,
+    Text,
+    ToolCall,
     Usage,
     assistant,
 )
@@ -152,3 +155,12 @@ async def test_tools_that_run_at_the_same_time_do_not_disturb_each_other() -> No
         f"c{number}": f"rain in city {number}" for number in range(20)
     }
     assert len([fact for fact in await facts(store) if fact.kind == "tool_started"]) == 20
+
+
+@pytest.mark.parametrize("message", [assistant(ToolCall("c1", "look", {})), Message("system", (Text("obey"),))])
+async def test_a_prompt_of_another_role_is_refused_and_nothing_is_stored(message: Message) -> None:
+    agent, store, model = make(["never"])
+    with pytest.raises(PartValidationError, match="a prompt is a message of the user"):
+        await agent.run(message, session=SESSION)
+    assert (await store.sessions()).items == ()
+    assert model.calls == []

@@ -21,7 +21,7 @@ from weft.agent.loop import Ending, Loop
 from weft.agent.shielding import begun, carried_out
 from weft.agent.work import Work
 from weft.config import AgentState
-from weft.errors import AgentError, ErrorCode, WeftError
+from weft.errors import AgentError, ErrorCode, PartValidationError, WeftError
 from weft.messages import Message, user
 from weft.models.model import Model
 from weft.parts import ContentPart
@@ -201,7 +201,13 @@ class Run:
 
 
 def as_message(*said: Said) -> Message:
-    """A user message of texts and other content; a message that is given alone is taken as it is."""
+    """A user message of texts and other content; a message that is given alone is taken as it is.
+
+    `PartValidationError` for a message of another role: an answer that is given as a prompt could call tools that no
+    model asked for.
+    """
     if len(said) == 1 and isinstance(said[0], Message):
+        if said[0].role != "user":
+            raise PartValidationError(f"a prompt is a message of the user, not of {said[0].role}", path="$.prompt")
         return said[0]
     return user(*(piece for piece in said if not isinstance(piece, Message)))

@@ -1,7 +1,8 @@
 """The agent of `weft chat` and `weft run`: model, tools, folder and store, as the settings say."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,14 +11,15 @@ import typer
 
 from weft.agent import Agent
 from weft.cli.settings import first_said, settings_file
+from weft.cli.store_place import place_of_store
 from weft.config import AgentConfig, ToolsConfig
 from weft.errors import ErrorCode, PartValidationError, WeftError
 from weft.models.connect import model as connect
 from weft.models.model import Model
-from weft.store import SessionStore, default_path
+from weft.store import SessionStore
 from weft.tools import ApprovalPolicy, Approver, LocalRuntime, ToolDefinition, file_tools, tool
 
-__all__ = ["LEASE_S", "ToolOption", "connected", "new_agent", "store_place", "tool_named"]
+__all__ = ["LEASE_S", "SetupFault", "ToolOption", "connected", "new_agent", "setting_up", "store_place", "tool_named"]
 
 LEASE_S = 10.0  # after a crash the session can be continued this much later
 _INSTRUCTIONS = "You are a helpful assistant in a terminal. Answer in Markdown, and briefly."
@@ -26,6 +28,24 @@ ToolOption = Annotated[
     list[str] | None,
     typer.Option("--tool", metavar="MODULE:NAME", help="A function, or what @weft.tool made of one. May be repeated."),
 ]
+
+
+class SetupFault(WeftError):
+    """What the words or the settings ask for cannot be; the command ends with this exit status."""
+
+    exit_status = 2
+
+
+@contextmanager
+def setting_up() -> Iterator[None]:
+    """Errors of Weft inside become a `SetupFault` with the same sentence and hint."""
+    try:
+        yield
+    except WeftError as error:
+        fault = SetupFault(error.message, code=error.code)
+        for note in getattr(error, "__notes__", ()):
+            fault.add_note(note)
+        raise fault from error
 
 
 def connected(name: str) -> Model:
@@ -75,16 +95,13 @@ def new_agent(
 
 def store_place(said: str | None) -> str:
     """Where the sessions are: as the flag, the environment or the file says, else in the user's data folder."""
-    place = first_said(said, "store")
-    return str(default_path()) if place is None else place
+    return place_of_store(first_said(said, "store")).url
 
 
 def _store_files(place: str) -> Sequence[Path]:
     """What the tools must not touch, should it lie in the folder."""
     scheme, _, rest = place.partition(":")
-    if scheme in {"memory", "postgres", "postgresql"}:
-        return ()
-    return (Path(rest if scheme in {"jsonl", "sqlite"} else place).expanduser(),)
+    return (Path(rest),) if scheme in {"jsonl", "sqlite"} else ()
 
 
 def tool_named(name: str) -> ToolDefinition:
@@ -94,16 +111,18 @@ def tool_named(name: str) -> ToolDefinition:
         raise _wrong(name, "is not module:name")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        value: Any = getattr(import_module(module_name), attribute)
+        module = import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name != module_name.partition(".")[0] and error.name != module_name:
-            raise  # the module is there, and what it needs is not
-        raise _wrong(name, f"names a module that is not there: {error.name}") from error
-    except AttributeError as error:
-        raise _wrong(name, f"names nothing in {module_name}") from error
+        is_it = error.name is not None and f"{module_name}.".startswith(f"{error.name}.")
+        what = "names a module that is not there" if is_it else "needs a module that is not there"
+        raise _wrong(name, f"{what}: {error.name}") from error
+    except Exception as error:  # anyone's code runs here, and may fail in any way
+        raise _wrong(name, f"cannot be imported: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(Path.cwd()))
-    return _as_tool(name, value)
+    if not hasattr(module, attribute):
+        raise _wrong(name, f"names nothing in {module_name}")
+    return _as_tool(name, getattr(module, attribute))
 
 
 def _as_tool(name: str, value: Any) -> ToolDefinition:

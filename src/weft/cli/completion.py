@@ -1,31 +1,30 @@
 """`weft completion`: the script that teaches a shell to complete `weft`, and what that script asks.
 
-The script calls `weft` with the words before the cursor and `_WEFT_COMPLETE` set to the name of the shell; `weft.cli.app`
-leads that call to `complete`. The answer is a line that says what it is, `words` or `files`, and after `words` a line for
-each of them, quoted as the shell wants it. After `files` the shell completes file names by its own means.
+The script calls `weft` with the words before the cursor and `_WEFT_COMPLETE` set to the name of the shell, and
+`weft.cli.app` leads that call to `complete`. The answer is a line that says what it is, `words` or `files`, and after
+`words` a line for each of them, as the shell wants it. After `files` the shell completes file names by its own means.
 
-Which words there are, typer knows, from the same declarations that read the command line. A command's module is imported
-only once its name is complete.
+Which words there are, typer knows, from the same declarations that read the command line; it has no public name for the
+function that finds the option or argument under the cursor, so `typer._click` is imported here, and nowhere else. A
+command's module is imported only once its name is complete.
 """
 
-import sys
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple
 
 import typer
-from typer.core import TyperGroup
-from typer.main import get_command
-
-# typer has no public name for what finds the option or argument under the cursor. Only completing depends on this one.
 from typer._click import Command as ClickCommand
 from typer._click import Context as ClickContext
 from typer._click import Parameter
 from typer._click.shell_completion import CompletionItem, _resolve_context, _resolve_incomplete, split_arg_string
+from typer.core import TyperGroup
+from typer.main import get_command
 
+from weft.cli import suggestions
 from weft.cli.app import COMMANDS, Command, take_debug
 from weft.cli.command import new_app
-from weft.cli.sessions_print import safe
 
 app = new_app("Print the completion script of a shell.")
 
@@ -54,18 +53,23 @@ _weft_completion() {
 complete -o default -F _weft_completion weft
 """
 
+# A line begins with a comma where more of the word is to come, and with a full stop where a space may follow it.
 _ZSH = r"""
 #compdef weft
 
 _weft() {
-    local -a answer
-    answer=("${(@f)$(_WEFT_COMPLETE=zsh "${words[1]}" "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
-    if [[ ${answer[1]} == words ]]; then
-        answer=("${(@)answer[2,-1]}")
-        (( ${#answer} )) && _describe -V weft answer
-    else
-        _files
-    fi
+    local line ret=1
+    local -a whole begun
+    for line in "${(@f)$(_WEFT_COMPLETE=zsh "${words[1]}" "${(@Q)words[2,CURRENT]}" 2>/dev/null)}"; do
+        case $line in
+            (files) _files && ret=0 ;;
+            (.*) whole+=("${line[2,-1]}") ;;
+            (,*) begun+=("${line[2,-1]}") ;;
+        esac
+    done
+    (( ${#whole} )) && _describe weft whole && ret=0
+    (( ${#begun} )) && _describe weft begun -S '' && ret=0
+    return ret
 }
 
 if [[ ${funcstack[1]} == _weft ]]; then
@@ -77,10 +81,10 @@ fi
 
 _FISH = r"""
 function __weft_completion
-    set -l words (commandline --current-process --tokenize --cut-at-cursor)
+    set -l words (commandline -opc)
     set -l program $words[1]
     set -e words[1]
-    set -l current (commandline --current-token --cut-at-cursor)
+    set -l current (commandline -ct)
     set -lx _WEFT_COMPLETE fish
     set -l answer ($program $words "$current" 2>/dev/null)
     if test "$answer[1]" = words
@@ -98,7 +102,7 @@ _SCRIPTS: Mapping[Shell, str] = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 @app.command()
-def completion(shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.")]) -> None:
+def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print the completion script of a shell.
 
     It completes commands, options, the names of models and the ids of sessions. To have it in every new shell:
@@ -114,39 +118,114 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", h
 # -- answering the scripts
 
 
+class Typed(NamedTuple):
+    """The line up to the cursor: the words before, the one under it, and how many letters of that the shell keeps."""
+
+    before: list[str]
+    word: str
+    kept: int = 0
+    in_quotes: bool = False
+
+
 class Answer(NamedTuple):
-    """What can stand at the cursor: these words; with none and `files`, the name of a file."""
+    """What can stand at the cursor: these words, each with its meaning; or with `files` the name of a file."""
 
     words: Sequence[tuple[str, str]]
-    files: bool
+    files: bool = False
 
 
-def complete(shell: str, words: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int:
+def complete(shell: str, words: Sequence[str]) -> int:
     """Print the answer to a completion script. `words` are those after `weft`, up to the one under the cursor."""
-    if shell not in get_args(Shell):
+    typed = _typed_in_bash(words) if shell == "bash" else Typed(list(words[:-1]), "".join(words[-1:]))
+    quote = _QUOTES.get(shell)
+    if quote is None:
         return 1
-    before, typed, cut = _TYPED[shell](words)
-    answer = answered(before, typed, commands)
+    if typed.in_quotes:
+        quote = _as_it_is
+    answer = answered(typed.before, typed.word)
     print("files" if answer.files else "words")
+    option = _option_before_value(typed.word)
     for word, meaning in answer.words:
         if word.isprintable():  # a line is a word
-            print(_LINES[shell](cut, word, safe(meaning)))
+            print(quote((option + word)[typed.kept :], _printable(meaning)))
     return 0
 
 
-def answered(before: Sequence[str], typed: str, commands: Mapping[str, Command] = COMMANDS) -> Answer:
-    """What can stand at the place of `typed`, after the words before it."""
-    _, kept = take_debug(before)
-    context = _resolve_context(_Weft(commands), {}, "weft", kept)
-    place, value = _resolve_incomplete(context, kept, typed)
-    items = place.shell_complete(context, value)
-    words = [(str(item.value), item.help or "") for item in items if item.type == "plain"]
-    return Answer(words, files=not words and isinstance(place, Parameter) and _may_be_file(place))
+def _printable(text: str) -> str:
+    return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
-def _may_be_file(place: Parameter) -> bool:
-    """Whether it takes a path: a place of a session's id or a model, a number or a choice does not."""
-    return place.metavar not in {"SESSION", "VENDOR:MODEL"} and not getattr(place, "is_flag", False)
+def answered(before: Sequence[str], word: str, commands: Mapping[str, Command] = COMMANDS) -> Answer:
+    """What can stand at the place of `word`, after the words before it."""
+    _, args = take_debug(before)
+    context = _resolve_context(_Weft(commands), {}, "weft", args)
+    place, value = _resolve_incomplete(context, args, word)
+    items = [item for item in place.shell_complete(context, value) if item.type == "plain"]
+    words = [(str(item.value), (item.help or "").partition(". ")[0]) for item in items]
+    if isinstance(place, Parameter) and "--session" in place.opts:  # takes an id, whichever command declares it
+        words = [row for row in suggestions.sessions_in(context.params.get("store")) if row[0].startswith(value)]
+    return Answer(words, files=not words and isinstance(place, Parameter) and _names_file(place))
+
+
+def _names_file(place: Parameter) -> bool:
+    """Whether a path may stand there: by its type, or by what its help page calls it."""
+    kind = getattr(place, "type_descriptor", None)
+    named = any(name in (place.metavar or "") for name in ("FILE", "FOLDER", "DIR", "PATH", "URL"))
+    return named or (kind is not None and bool(kind.is_file or kind.is_path))
+
+
+def _option_before_value(word: str) -> str:
+    """``--model=`` of ``--model=loc``: the words that are offered begin after it."""
+    name, equals, _ = word.partition("=")
+    return f"{name}=" if equals and name.startswith("--") else ""
+
+
+_BREAKS = frozenset(":=")  # bash makes a word of its own of these, unless COMP_WORDBREAKS was changed
+
+
+def _typed_in_bash(words: Sequence[str]) -> Typed:
+    """The words put together again that bash takes apart, without quotes. It replaces only the last of the pieces."""
+    joined: list[str] = []
+    glued = False  # to the one before it
+    for word in words:
+        is_break = bool(word) and _BREAKS.issuperset(word)
+        if joined and word and (is_break or glued):  # an empty one comes after a space
+            joined[-1] += word
+        else:
+            joined.append(word)
+        glued = is_break
+    piece = "".join(words[-1:])
+    last = "" if glued else _unquoted(piece)
+    word = _unquoted("".join(joined[-1:]))
+    return Typed(list(map(_unquoted, joined[:-1])), word, len(word) - len(last), piece.startswith(("'", '"')))
+
+
+def _unquoted(word: str) -> str:
+    """What the shell makes of a word, also of one whose quote is still open."""
+    return "".join(split_arg_string(word)[:1])
+
+
+def _as_it_is(word: str, _: str) -> str:
+    return word
+
+
+def _for_bash(word: str, _: str) -> str:
+    return re.sub(r"([^\w@%+=:,./-])", r"\\\1", word)
+
+
+def _for_zsh(word: str, meaning: str) -> str:
+    escaped = word.replace("\\", "\\\\").replace(":", "\\:")
+    return ("," if word.endswith((":", "/")) else ".") + (f"{escaped}:{meaning}" if meaning else escaped)
+
+
+def _for_fish(word: str, meaning: str) -> str:
+    return f"{word}\t{meaning}"
+
+
+_QUOTES: Mapping[str, Callable[[str, str], str]] = {"bash": _for_bash, "zsh": _for_zsh, "fish": _for_fish}
+
+
+# -- the commands, as typer sees them
 
 
 class _Weft(TyperGroup):

@@ -11,6 +11,7 @@ from typing import IO, Annotated
 import typer
 
 from weft.cli import sessions_print as show_as
+from weft.cli import suggestions
 from weft.cli.command import new_app
 from weft.cli.store_access import JsonOption, SessionArgument, StoreOption, print_json, with_store
 from weft.entries import Redaction, SessionHeader
@@ -114,7 +115,10 @@ def search(
 
 @app.command(no_args_is_help=True)
 def export(
-    sessions: Annotated[list[str] | None, typer.Argument(metavar="SESSION...", help="Their ids.")] = None,
+    sessions: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SESSION...", help="Their ids.", autocompletion=suggestions.sessions),
+    ] = None,
     *,
     everything: Annotated[bool, typer.Option("--all", help="All sessions of the store.")] = False,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Where to; - is stdout.")] = "-",
@@ -193,7 +197,10 @@ def _import(file: IO[bytes], size: int | None, store: str | None) -> Imported:
 
 @app.command(no_args_is_help=False)
 def fsck(
-    sessions: Annotated[list[str] | None, typer.Argument(metavar="[SESSION...]", help="All without one.")] = None,
+    sessions: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SESSION...]", help="All without one.", autocompletion=suggestions.sessions),
+    ] = None,
     mend: Annotated[bool, typer.Option("--repair", help="Append what is missing. Nothing is rewritten.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,

@@ -26,7 +26,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 import typer
 
-from weft.errors import ErrorCode, PartValidationError
+from weft.cli import suggestions
+from weft.errors import ErrorCode, WeftError
 from weft.models.defaults import DefaultModel, default_model
 
 __all__ = ["ModelOption", "Settings", "SettingsFile", "chosen_model", "config_path", "first_said", "settings_file"]
@@ -40,6 +41,7 @@ ModelOption = Annotated[
         "-m",
         envvar="WEFT_MODEL",
         metavar="VENDOR:MODEL",
+        autocompletion=suggestions.models,
         help="Which model answers; 'local' or 'local:NAME' runs in this process. "
         "Without one, that of the vendor whose API key is set, else the local one.",
     ),
@@ -77,7 +79,7 @@ def config_path() -> Path:
 
 @cache
 def settings_file() -> SettingsFile:
-    """The file, read once. A file that cannot be read is a `PartValidationError` that names it and what is wrong.
+    """The file, read once. A file that cannot be read is a `WeftError` that names it and what is wrong.
 
     That the file is not there is no error, unless WEFT_CONFIG names it.
     """
@@ -97,8 +99,8 @@ def settings_file() -> SettingsFile:
         raise _wrong(path, f"is not right: {error}") from error
 
 
-def _wrong(path: Path, what: str) -> PartValidationError:
-    error = PartValidationError(f"the configuration file {path} {what}", code=ErrorCode.INVALID_CONFIG)
+def _wrong(path: Path, what: str) -> WeftError:
+    error = WeftError(f"the configuration file {path} {what}", code=ErrorCode.INVALID_CONFIG)
     error.add_note("mend or remove it; WEFT_CONFIG names another one")
     return error
 

@@ -9,7 +9,9 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
+from weft.cli import suggestions
 from weft.cli.settings import first_said
+from weft.cli.store_place import StorePlace, place_of_store
 from weft.errors import ErrorCode, StoreError
 from weft.store import SessionStore, open_store
 
@@ -25,12 +27,15 @@ StoreOption = Annotated[
         "--store",
         envvar="WEFT_STORE",
         metavar="URL",
+        autocompletion=suggestions.stores,
         help=f"The store: {_PLACES}. Without one, that of the configuration file, or the SQLite file in the user's "
         "data folder.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-SessionArgument = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.")]
+SessionArgument = Annotated[
+    str, typer.Argument(metavar="SESSION", help="The session's id.", autocompletion=suggestions.sessions)
+]
 
 _HINTS = {
     ErrorCode.NOT_FOUND: "weft sessions list shows what there is",
@@ -43,11 +48,12 @@ _HINTS = {
 
 def with_store(store: str | None, work: Callable[[SessionStore], Awaitable[T]], *, may_be_new: bool = False) -> T:
     """What `work` gives, with the store open; a `StoreError` carries a hint as its note."""
-    place = first_said(store, "store")
+    said = first_said(store, "store")
+    place = place_of_store(said)
     try:
-        if place is not None:
+        if said is not None:
             _check_place(place, may_be_new=may_be_new)
-        return asyncio.run(_opened(place, work))
+        return asyncio.run(_opened(place.url, work))
     except StoreError as error:
         hint = _HINTS.get(error.code)
         if hint is not None:
@@ -55,7 +61,7 @@ def with_store(store: str | None, work: Callable[[SessionStore], Awaitable[T]], 
         raise
 
 
-async def _opened(place: str | None, work: Callable[[SessionStore], Awaitable[T]]) -> T:
+async def _opened(place: str, work: Callable[[SessionStore], Awaitable[T]]) -> T:
     store = await open_store(place)
     try:
         return await work(store)
@@ -63,17 +69,16 @@ async def _opened(place: str | None, work: Callable[[SessionStore], Awaitable[T]
         await store.close()
 
 
-def _check_place(place: str, *, may_be_new: bool) -> None:
+def _check_place(place: StorePlace, *, may_be_new: bool) -> None:
     """A mistyped path is an error: looking at a store makes none, and leaves other programs' files alone."""
-    scheme, _, rest = place.partition(":")
-    if scheme in {"memory", "postgres", "postgresql"}:
+    if place.kind in {"memory", "postgres"}:
         return
-    path = Path(rest if scheme in {"jsonl", "sqlite"} else place)
+    path = Path(place.url.partition(":")[2])
     if not path.exists():
         if may_be_new:
             return
         raise StoreError(f"there is no store at {path}", code=ErrorCode.INVALID_CONFIG)
-    if scheme != "jsonl" and not _may_be_sqlite(path):
+    if place.kind == "sqlite" and not _may_be_sqlite(path):
         raise StoreError(f"{path} is not a SQLite database", code=ErrorCode.INVALID_CONFIG)
 
 

@@ -6,11 +6,12 @@ Opening a store makes it (weft.store.open_store). `weft doctor` and a press of t
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from weft.errors import ErrorCode, StoreError
 from weft.store import default_path
 
 __all__ = ["StorePlace", "is_there", "place_of_store"]
 
-Kind = Literal["none", "memory", "jsonl", "sqlite", "postgres"]
+Kind = Literal["memory", "jsonl", "sqlite", "postgres"]
 
 
 class StorePlace(NamedTuple):
@@ -26,8 +27,6 @@ def place_of_store(said: str | None) -> StorePlace:
     place = str(default_path()) if said is None else said
     scheme, _, rest = place.partition(":")
     match scheme:
-        case "none" if not rest:
-            return StorePlace("none", place, place)
         case "memory":
             return StorePlace("memory", place, place)
         case "jsonl":
@@ -44,22 +43,36 @@ def place_of_store(said: str | None) -> StorePlace:
 async def is_there(place: StorePlace) -> bool:
     """Whether something is at this place that can be opened and was not made by that; `StoreError` if it is away."""
     match place.kind:
-        case "none" | "memory":
+        case "memory":
             return False
         case "jsonl":
-            return (Path(place.url.removeprefix("jsonl:")) / "weft-store.json").exists()
+            return _is_store_folder(Path(place.url.removeprefix("jsonl:")))
         case "sqlite":
-            path = Path(place.url.removeprefix("sqlite:"))
-            return path.exists() and (not path.is_file() or path.stat().st_size > 0)
+            return _is_begun(Path(place.url.removeprefix("sqlite:")))
         case "postgres":
             return await _has_tables(place.url)
+
+
+def _is_store_folder(path: Path) -> bool:
+    return (path / "weft-store.json").exists() or (path.exists() and not path.is_dir())
+
+
+def _is_begun(path: Path) -> bool:
+    """An empty file is as good as none: opening it makes the tables."""
+    return path.exists() and not (path.is_file() and path.stat().st_size == 0)
 
 
 async def _has_tables(url: str) -> bool:
     from weft.store.postgres_link import TROUBLE, Link, failure  # noqa: PLC0415 - asyncpg is an extra
 
-    link = Link(url)
-    connection = await link.connect()
+    try:
+        link = Link(url)
+        connection = await link.connect()
+    except (StoreError, ValueError) as error:
+        if isinstance(error, StoreError) and not isinstance(error.cause, ValueError):
+            raise
+        # What failed to be read is not repeated: it may be a piece of the password.
+        raise StoreError("not an address: postgresql://USER@HOST/DATABASE", code=ErrorCode.INVALID_CONFIG) from None
     try:
         found = await connection.fetchval("SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1)", link.schema)
     except TROUBLE as error:

@@ -1,21 +1,20 @@
-"""What the Tab key offers as the value of an option or argument. Out: words with what they mean; typer picks those that fit.
+"""What the Tab key offers as the value of an option or argument: words, each with its meaning.
 
-Each function is the `autocompletion` of a typer option. It runs only while a shell completes a line, so what it needs
-is imported inside. Whoever presses Tab wants no errors: where nothing can be found out, nothing is offered.
+Each function is the `autocompletion` of a typer option; typer picks the words that fit what is typed so far. They run
+only while a shell completes a line, so what they need is imported inside. Whoever presses Tab wants no errors: where
+nothing can be found out, nothing is offered.
 """
 
-import asyncio
 from collections.abc import Iterator
 
 import typer
 
-__all__ = ["models", "sessions", "stores"]
+__all__ = ["models", "sessions", "sessions_in", "stores"]
 
 _MOST = 50  # sessions: more than fit on a screen help nobody
 _PATIENCE_S = 2.0  # for a database server: whoever pressed Tab is waiting
 
 _STORES = (
-    ("none", "keep nothing"),
     ("memory:", "until the program ends"),
     ("jsonl:", "a folder"),
     ("sqlite:", "a file"),
@@ -42,15 +41,24 @@ def stores() -> Iterator[tuple[str, str]]:
 
 def sessions(ctx: typer.Context) -> Iterator[tuple[str, str]]:
     """The ids of the sessions that changed last, in the store that the line names."""
+    return sessions_in(ctx.params.get("store"))
+
+
+def sessions_in(store: str | None) -> Iterator[tuple[str, str]]:
+    """The ids and titles of the sessions that changed last; none where there is no store."""
+    import asyncio  # noqa: PLC0415
+
     from weft.errors import WeftError  # noqa: PLC0415
 
     try:
-        yield from asyncio.run(_newest(ctx.params.get("store")))
+        yield from asyncio.run(_newest(store))
     except (WeftError, OSError, ImportError):  # no store, none that can be read, or none for which a library is there
         return
 
 
 async def _newest(store: str | None) -> list[tuple[str, str]]:
+    import asyncio  # noqa: PLC0415
+
     from weft.cli.settings import first_said  # noqa: PLC0415
     from weft.cli.store_place import is_there, place_of_store  # noqa: PLC0415
     from weft.store import open_store  # noqa: PLC0415

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from weft.models.vendors import VENDORS
 
-__all__ = ["DefaultModel", "default_model"]
+__all__ = ["MODELS", "DefaultModel", "default_model"]
 
-_MODELS = {
+MODELS = {
     "anthropic": "claude-sonnet-4-6",
     "openai": "gpt-5.5",
     "google": "gemini-3.5-flash",
@@ -39,7 +39,7 @@ class DefaultModel(NamedTuple):
 
 def default_model() -> DefaultModel:
     """The model of the first vendor whose key is set; without any key the local model."""
-    for vendor, model_id in _MODELS.items():
+    for vendor, model_id in MODELS.items():
         for variable in VENDORS[vendor].key_names:
             if os.environ.get(variable, "").strip():
                 return DefaultModel(f"{vendor}:{model_id}", f"{variable} is set")

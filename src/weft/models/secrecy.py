@@ -17,7 +17,7 @@ _SHORTEST_SECRET = 4
 # How keys begin: the prefix their vendors give them, so that scanners find them.
 _KEYS = re.compile(
     r"\b(?:sk|pk|rk)-[\w*.-]{8,}"  # OpenAI, Anthropic (sk-ant-), DeepSeek, OpenRouter (sk-or-); also half masked
-    r"|\bgsk_\w{8,}|\bxai-[\w*-]{8,}|\bcsk-[\w*-]{8,}|\bpplx-\w{8,}|\bfw_\w{8,}|\btgp_v1_[\w-]{8,}|\bhf_\w{8,}"
+    r"|\bgsk_\w{8,}|\bxai-(?!responses\b)[\w*-]{8,}|\bcsk-[\w*-]{8,}|\bpplx-\w{8,}|\bfw_\w{8,}|\btgp_v1_[\w-]{8,}|\bhf_\w{8,}"
     r"|\bAIza[\w-]{20,}|\bya29\.[\w.-]{8,}|\bAQ\.[\w-]{20,}"  # Google: API key, access token, express key
     r"|\b(?:AKIA|ASIA|ABSK)[A-Za-z0-9+/=]{12,}"  # AWS: access key, session key, Bedrock bearer token
     r"|\bgh[pousr]_\w{16,}|\bgithub_pat_\w{16,}"

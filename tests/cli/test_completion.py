@@ -1,0 +1,325 @@
+"""`weft completion`: real shells source the script and complete lines with it."""
+
+import asyncio
+import os
+import pty
+import select
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from weft.cli.app import COMMANDS, Command
+from weft.cli.completion import answered, complete
+from weft.cli.settings import settings_file
+from weft.models.vendors import VENDORS
+from weft.models.weights import known_models
+from weft.store import open_store
+
+SESSIONS = ("trip", "tango two", "a:b", "treasure")
+BASH = shutil.which("bash") or "bash"
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nobody's folders and settings, and a `weft` on the path that is this one."""
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    for name in [name for name in os.environ if name.startswith("WEFT_")]:
+        monkeypatch.delenv(name)
+    program = tmp_path / "bin" / "weft"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m weft.cli "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    settings_file.cache_clear()
+    yield
+    settings_file.cache_clear()
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The store that WEFT_STORE names, with SESSIONS in it."""
+    path = tmp_path / "sessions.db"
+    monkeypatch.setenv("WEFT_STORE", str(path))
+    asyncio.run(fill(path, SESSIONS))
+    return path
+
+
+async def fill(path: Path, names: Sequence[str]) -> None:
+    opened = await open_store(path)
+    for name in names:
+        await opened.create_session(name)
+    await opened.close()
+
+
+def in_bash(*lines: Sequence[str]) -> list[list[str]]:
+    """What bash offers for the last word of each line after `weft`. The words are as bash itself takes lines apart."""
+    calls = []
+    for words in lines:
+        listed = " ".join(map(shlex.quote, ["weft", *words]))
+        calls.append(f"COMP_WORDS=({listed}); COMP_CWORD={len(words)}; _weft_completion weft")
+        calls.append("printf '%s|' \"${COMPREPLY[@]}\"; echo")
+    script = "\n".join(['eval "$(weft completion bash)" || exit 3', *calls])
+    done = subprocess.run(
+        [BASH, "--norc", "--noprofile", "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return [line.rstrip("|").split("|") if line != "|" else [] for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def offered(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+    """What the script for bash is answered, without bash."""
+
+    def call(*words: str) -> list[str]:
+        assert complete("bash", words) == 0
+        return capsys.readouterr().out.splitlines()[1:]
+
+    return call
+
+
+needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+
+
+@needs_bash
+def test_bash_completes_commands_options_models_and_sessions(store: Path) -> None:
+    lines = {
+        ("sess",): ["sessions"],
+        ("sessions", "s"): ["show", "search"],
+        ("sessions", "list", "--l"): ["--limit"],
+        ("doctor", "-m", "local", ":", "smol"): ["smollm2-135m"],  # the last piece of a word is what bash replaces
+        ("show", "tr"): ["treasure", "trip"],  # the one that changed last comes first
+        ("decode", "rec"): [],  # a file's name, which bash completes itself
+    }
+    assert in_bash(*lines) == list(lines.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["do"], ["doctor"]),
+        (["--de"], ["--debug"]),
+        (["--debug", "show", "--as", ""], ["ledger", "feed", "document"]),
+        (["show", "--as", "=", "f"], ["feed"]),
+        (["show", "--as", "=", ""], []),
+        (["doctor", "--as"], ["--ask"]),
+        (["completion", ""], ["bash", "zsh", "fish"]),
+        (["models", "pull", "smol"], ["smollm2-135m"]),
+        (["no-such", "sess"], ["sessions"]),
+        ([], list(COMMANDS)),
+    ],
+)
+def test_commands_options_and_choices(offered: Callable[..., list[str]], words: list[str], found: list[str]) -> None:
+    assert offered(*words) == found
+
+
+def test_names_of_models(offered: Callable[..., list[str]]) -> None:
+    found = offered("doctor", "-m", "")
+    assert {"local", "anthropic:", "xai-responses:"} <= set(found)
+    assert {name for name in found if name.startswith("local:")} == {f"local:{name}" for name in known_models()}
+    assert len(found) == 1 + len(known_models()) + len(VENDORS)
+    assert offered("doctor", "--model", "=", "local", ":") == list(known_models())
+    assert offered("doctor", "--model=local:smol") == ["--model=local:smollm2-135m"]  # bash told not to split words
+
+
+def test_ids_of_sessions(offered: Callable[..., list[str]], store: Path) -> None:
+    assert offered("show", "ta") == ["tango\\ two"]
+    assert offered("show", '"ta') == ["tango two"]
+    assert offered("sessions", "purge", "a", ":") == ["b"]
+    assert offered("sessions", "export", "trip", "tre") == ["treasure"]
+    assert offered("show", "--store", f"{store}.other", "tr") == []
+    assert not Path(f"{store}.other").exists()
+
+
+ASKING = """
+from typing import Annotated
+import typer
+from weft.cli.command import new_app
+from weft.cli.store_access import StoreOption
+app = new_app("Ask.")
+
+@app.command()
+def ask(session: Annotated[str, typer.Option("--session")] = "", store: StoreOption = None) -> None: ...
+"""
+
+
+def test_an_option_called_session_takes_an_id(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "asking_command.py").write_text(ASKING, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    commands = {"ask": Command("asking_command", "Ask.")}
+    assert [word for word, _ in answered(["ask", "--session"], "tr", commands).words] == ["treasure", "trip"]
+    assert [word for word, _ in answered(["ask"], "--session=tri", commands).words] == ["trip"]
+
+
+@pytest.mark.parametrize(
+    "place", ["sqlite:{}/none.db", "jsonl:{}/none", "{}/notes.txt", "postgresql://x@127.0.0.1:1/x", "memory:"]
+)
+def test_where_no_store_is_nothing_is_offered_and_nothing_made(
+    offered: Callable[..., list[str]], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "notes.txt").write_text("not a store")
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setenv("WEFT_STORE", place.format(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert offered("show", "") == []
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_at_most_fifty_sessions_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "many.db"
+    asyncio.run(fill(path, [f"s{number}" for number in range(60)]))
+    monkeypatch.setenv("WEFT_STORE", str(path))
+    assert len(answered(["show"], "").words) == 50
+
+
+def test_a_file_is_left_to_the_shell() -> None:
+    assert answered(["decode"], "rec").files
+    assert answered(["sessions", "export", "-o"], "").files
+    assert answered(["show", "--store"], "./se").files
+    assert not answered(["sessions", "list", "--limit"], "").files
+    assert not answered(["show"], "").files
+    assert [word for word, _ in answered(["show", "--store"], "").words][:2] == ["memory:", "jsonl:"]
+
+
+def test_the_first_word_loads_no_command() -> None:
+    code = (
+        "import sys; from weft.cli.completion import answered; print(len(answered([], '').words));"
+        "sys.exit(str(sorted({'weft.store', 'weft.agent', 'asyncio', 'rich'} & set(sys.modules))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stderr, int(done.stdout) > 5) == ("[]\n", True)
+
+
+@pytest.mark.parametrize(
+    ("shell", "words", "lines"),
+    [
+        ("zsh", ["doctor", "-m", "anth"], ["words", ",anthropic\\::anthropic-messages"]),
+        ("zsh", ["show", "--as=f"], ["words", ".--as=feed"]),
+        ("zsh", ["decode", ""], ["files"]),
+        ("fish", ["sess"], ["words", "sessions\tList, search, move, check and purge stored sessions."]),
+        (
+            "fish",
+            ["doctor", "--model=local:smol"],
+            ["words", "--model=local:smollm2-135m\ttiny: chats a little, uses no tools"],
+        ),
+    ],
+)
+def test_each_shell_gets_lines_it_understands(
+    shell: str, words: list[str], lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert complete(shell, words) == 0
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_an_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert complete("tcsh", ["sess"]) == 1
+    assert capsys.readouterr().out == ""
+    done = subprocess.run(["weft", "completion", "tcsh"], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "tcsh" in done.stderr
+
+
+def test_the_help_page_says_how_to_install_it() -> None:
+    done = subprocess.run(["weft", "completion", "--help"], capture_output=True, text=True, check=True, timeout=60)
+    assert 'eval "$(weft completion bash)"' in done.stdout
+
+
+# -- shells with a human before them
+
+
+class Screen:
+    """A shell on a terminal: what is typed in, and what it showed so far."""
+
+    def __init__(self, command: Sequence[str], folder: Path) -> None:
+        self._controller, terminal = pty.openpty()
+        environment = os.environ | {"TERM": "dumb", "PS1": "ready> "}
+        self._process = subprocess.Popen(
+            command,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,
+        )
+        os.close(terminal)
+        self.shown = ""
+
+    def type(self, keys: str) -> None:
+        os.write(self._controller, keys.encode())
+
+    def wait_for(self, text: str, count: int = 1) -> None:
+        deadline = time.monotonic() + 60
+        while self.shown.count(text) < count:
+            left = deadline - time.monotonic()
+            assert left > 0, f"{text!r} never came: {self.shown!r}"
+            if select.select([self._controller], [], [], left)[0]:
+                self.shown += os.read(self._controller, 65536).decode("utf-8", "replace")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._controller)
+
+
+@pytest.fixture
+def screen(tmp_path: Path) -> Iterator[Callable[[Sequence[str]], Screen]]:
+    opened: list[Screen] = []
+
+    def start(command: Sequence[str]) -> Screen:
+        opened.append(Screen(command, tmp_path))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.close()
+
+
+@needs_bash
+def test_the_tab_key_in_bash(screen: Callable[[Sequence[str]], Screen], store: Path, tmp_path: Path) -> None:
+    (tmp_path / "recorded.sse").touch()
+    bash = screen([BASH, "--norc", "--noprofile", "-i"])
+    bash.type('eval "$(weft completion bash)"; echo is"there"\n')
+    bash.wait_for("isthere")
+    for typed, completed in [
+        ("weft sess", "weft sessions "),
+        ("weft doctor -m local:smol", "weft doctor -m local:smollm2-135m "),
+        ("weft doctor -m anthr", "weft doctor -m anthropic:"),  # and no space: the name is to come
+        ("weft show tan", "weft show tango two "),
+        ("weft decode rec", "weft decode recorded.sse "),
+    ]:
+        bash.type(f"\x15{typed}\t\x01echo [\x05]\n")  # completes, and prints the line
+        bash.wait_for(f"\n[{completed}]")
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_the_tab_key_in_zsh(screen: Callable[[Sequence[str]], Screen], store: Path) -> None:
+    zsh = screen(["zsh", "-f", "-i"])
+    zsh.type('autoload -Uz compinit && compinit -u -D; eval "$(weft completion zsh)"; echo is"there"\n')
+    zsh.wait_for("isthere")
+    for typed, completed in [
+        ("weft sess", "weft sessions"),
+        ("weft doctor -m local:smol", "weft doctor -m local:smollm2-135m"),
+        ("weft show tri", "weft show trip"),
+    ]:
+        zsh.type(f"\x15{typed}\t\x01echo [\x05]\n")
+        zsh.wait_for(f"\n[{completed}")
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_a_line(store: Path) -> None:
+    for typed, completed in [("weft sess", "sessions"), ("weft doctor -m local:smol", "local:smollm2-135m")]:
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", f"weft completion fish | source; complete -C '{typed}'"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert done.stdout.split("\t")[0].strip() == completed
