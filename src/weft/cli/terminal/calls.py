@@ -5,8 +5,10 @@ from typing import Any
 
 from msgspec import UNSET
 
+from weft.agent.events import ApprovalRequested, EntryAppended
 from weft.deltas import ToolCallArgs, ToolCallStart
 from weft.document_parts import Completed, Errored, Pending, Running, ToolState
+from weft.entries import ApprovalDecided, ToolProgress
 from weft.messages import Message
 from weft.partial_json import PartialJson
 
@@ -79,7 +81,27 @@ class Calls:
         if call := self._open.get(delta.tool_call_id):
             call.write(delta.args_text_delta)
 
-    def settle(self, message: Message) -> None:
+    def note(self, event: ApprovalRequested | EntryAppended) -> None:
+        """Take what events besides states tell about calls."""
+        if isinstance(event, ApprovalRequested):
+            self._asked(event.request.tool_call_id, waits=True)
+            return
+        match event.entry.fact:
+            case Message() as message:
+                self._settle(message)
+            case ToolProgress() as said:
+                if call := self._open.get(said.tool_call_id):
+                    call.progress = said.content
+            case ApprovalDecided() as decided:
+                self._asked(decided.tool_call_id, waits=decided.decision == "pause")
+            case _:
+                pass
+
+    def _asked(self, call_id: str, *, waits: bool) -> None:
+        if call := self._open.get(call_id):
+            call.waits = waits
+
+    def _settle(self, message: Message) -> None:
         """The answer is whole: a call whose id was changed goes by its new one."""
         for part in message.tool_calls:
             said = (part.metadata or {}).get("providerToolCallId")
@@ -107,19 +129,15 @@ class Calls:
             self._over.add(call_id)
         return call
 
-    def asked(self, call_id: str, waits: bool) -> None:
-        """A human is asked about the call, or has answered."""
-        if call := self._open.get(call_id):
-            call.waits = waits
-
-    def said(self, call_id: str, text: str) -> None:
-        """The running call says how far it is."""
-        if call := self._open.get(call_id):
-            call.progress = text
-
     def cut(self) -> list[Call]:
         """The calls that the model was still writing: they will never be made."""
-        lost = [call for call in self._open.values() if call.state is None]
+        lost = [call for call in self.open if call.state is None]
         for call in lost:
             del self._open[call.id]
+        return lost
+
+    def end(self) -> list[Call]:
+        """Nothing more comes: the calls that have no outcome."""
+        lost = self.open
+        self._open.clear()
         return lost

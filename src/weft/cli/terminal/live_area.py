@@ -1,8 +1,8 @@
 """The lines at the bottom of the terminal that change; everything above them stays as it was printed.
 
 While the area is open, whatever is printed with its console goes above it: the area is taken away, the new lines are
-printed, and it is drawn again below them, all in one write, so nothing flickers. The area is never as high as the window:
-no line of it can scroll away and stay behind.
+printed, and it is drawn again below them, all in one write, so nothing flickers. The area is never as high as the
+window: no line of it can scroll away and stay behind.
 """
 
 from collections.abc import Callable
@@ -24,19 +24,20 @@ class LiveArea(RenderHook):
         self._draw = draw
         self._is_open = False
         self._shown: list[Line] = []
+        self._next: list[Line] | None = None  # drawn already, to be shown with this print
         self._widths: list[int] = []  # of the lines as they were drawn
 
-    def open(self) -> None:
-        """Let it appear with the next thing that is drawn."""
+    def refresh(self) -> None:
+        """Draw it as it is now, if that is different; it opens when there is something to draw."""
+        lines = self._lines()
+        if lines == self._shown:
+            return
         if not self._is_open:
             self._is_open = True
             self._console.push_render_hook(self)
             self._console.show_cursor(False)
-
-    def refresh(self) -> None:
-        """Draw it as it is now, if that is different."""
-        if self._is_open and self._lines() != self._shown:
-            self._console.print(Control())
+        self._next = lines
+        self._console.print(Control())
 
     def close(self) -> None:
         """Take it away; the cursor stands where it began."""
@@ -53,7 +54,7 @@ class LiveArea(RenderHook):
         return [self._erasing(), *renderables, self]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        self._shown = self._lines()
+        self._shown, self._next = self._lines() if self._next is None else self._next, None
         self._widths = [Segment.get_line_length(line) for line in self._shown]
         for place, line in enumerate(self._shown):
             if place:

@@ -6,7 +6,19 @@ from msgspec import Struct
 from rich.console import Console
 from rich.theme import Theme
 
-__all__ = ["BAD", "FAINT", "FAINT_ITALIC", "GOOD", "NAME", "NOTE", "THEME", "Marks", "marks_for", "seconds"]
+__all__ = [
+    "BAD",
+    "FAINT",
+    "FAINT_ITALIC",
+    "GOOD",
+    "NAME",
+    "NOTE",
+    "THEME",
+    "Marks",
+    "marks_for",
+    "seconds",
+    "whole_seconds",
+]
 
 FAINT = "dim"
 FAINT_ITALIC = "dim italic"
@@ -68,8 +80,11 @@ def marks_for(console: Console) -> Marks:
 
 
 def seconds(time: float) -> str:
-    """A length of time, as short as it can be said."""
-    if time < 9.95:
-        return f"{max(time, 0.0):.1f} s"
-    whole = round(time)
+    """A length of time, with tenths while they matter."""
+    return f"{max(time, 0.0):.1f} s" if time < 9.95 else whole_seconds(time)
+
+
+def whole_seconds(time: float) -> str:
+    """A length of time that nobody takes so exactly; less than a second is one."""
+    whole = max(round(time), 1)
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02} s"

@@ -40,6 +40,7 @@ class Block(Struct, frozen=True):
     kind: BlockKind
     text: str
     number: int | None = None
+    is_new_list: bool = False  # of an item: it stands apart from the one before it
     code: str = ""  # of a line of code: the line; of a fence: the language
 
 
@@ -65,13 +66,15 @@ class _Item:
     """The list item being read."""
 
     def __init__(self, found: "re.Match[str]", before: "_Item | None") -> None:
+        self.had_blank = False  # after what it says so far
         self.marker = found[4] or found[2]
         after = len(found[5] or " ")
         self.content = found.end(2) + (after if after < 5 else 1)  # the column where what belongs to it begins
         self.number = None if found[3] is None else int(found[3])
-        if self.number is not None and before is not None and before.marker == self.marker:
-            self.number = (before.number or 0) + 1  # a list counts by itself, whatever is written
-        self.had_blank = False
+        goes_on = before is not None and before.marker == self.marker
+        if before is not None and before.number is not None and goes_on:
+            self.number = before.number + 1  # a list counts by itself, whatever is written
+        self.is_new_list = before is None or (before.had_blank and not goes_on)
         self.fence: _Fence | None = None
 
     def read(self, line: str) -> None:
@@ -102,14 +105,13 @@ class BlockSplitter:
         return "".join(self._lines) + self._partial[0]
 
     @property
-    def in_fence(self) -> bool:
-        """Whether the rest is code."""
-        return self._fence is not None
-
-    @property
-    def number(self) -> int | None:
-        """The number of the list item that the rest is, if it is one of a list that counts."""
-        return None if self._item is None else self._item.number
+    def unfinished(self) -> Block:
+        """The rest as the block that it would be if it ended here; of a fence, the line that has no end yet."""
+        if self._fence is not None:
+            return Block("code", self.rest, code=self._fence.code(self.rest))
+        if self._item is not None:
+            return Block("item", self.rest, number=self._item.number, is_new_list=self._item.is_new_list)
+        return Block("text", self.rest)
 
     def feed(self, text: str) -> list[Block]:
         """Take more text; gives the blocks that it finished."""
@@ -213,7 +215,8 @@ class BlockSplitter:
         """The block is finished."""
         text = "".join(self._lines)
         if self._item is not None:
-            self._found.append(Block("item", text, number=self._item.number))
+            item = self._item
+            self._found.append(Block("item", text, number=item.number, is_new_list=item.is_new_list))
         elif text:
             self._found.append(Block("text", text))
         self._last_item, self._item = self._item, None

@@ -18,10 +18,10 @@ from rich.text import Text
 from weft.cli.terminal.looks import THEME, marks_for
 from weft.cli.terminal.safe_text import encodable, safe_text
 
-__all__ = ["CODE_INDENT", "Line", "Lines", "highlighted", "lines_of", "markdown", "plain", "unwrapped"]
+__all__ = ["INDENT", "Line", "Lines", "highlighted", "indented", "lines_of", "markdown", "plain", "unwrapped"]
 
 Line = list[Segment]
-CODE_INDENT = 2
+INDENT = 2
 _CODE_THEME = "ansi_dark"  # the terminal's own colours
 # Tags stay visible, since an answer about Vec<String> means them; a picture is shown as the link that it is.
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable(["image", "autolink"])
@@ -49,8 +49,16 @@ def lines_of(console: Console, renderable: RenderableType, *, width: int | None 
 
 def unwrapped(console: Console, texts: Iterable[Text]) -> list[Line]:
     """A line for each text, however long: the terminal wraps it, and what is copied from there is whole."""
-    with console.use_theme(THEME):
-        return [_tidy(text.render(console), console.encoding) for text in texts]
+    lines = []
+    for text in texts:
+        text.stylize_before(text.style)  # a text alone renders its spans, not the style of its whole
+        lines.append(_tidy(text.render(console), console.encoding))
+    return lines
+
+
+def indented(lines: Iterable[Line]) -> list[Line]:
+    """The lines moved to the right."""
+    return [[Segment(" " * INDENT), *line] if line else line for line in lines]
 
 
 def plain(text: str, style: str = "") -> Text:
@@ -92,7 +100,7 @@ class _Code(CodeBlock):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in highlighted(str(self.text).rstrip().split("\n"), self.lexer_name):
             line.overflow = "fold"
-            yield Padding(line, (0, 0, 0, CODE_INDENT))
+            yield Padding(line, (0, 0, 0, INDENT))
 
 
 class _Heading(Heading):

@@ -8,7 +8,7 @@ the direction of reading included. What is left can be printed anywhere.
 import re
 import unicodedata
 
-__all__ = ["encodable", "safe_line", "safe_text"]
+__all__ = ["encodable", "safe_line", "safe_text", "visible_text"]
 
 # ESC [ ... letter; ESC ] (also P, X, ^, _) ... up to BEL or ESC \, at most to the end of the line, so that an open one
 # swallows no answer; ESC and one more; and the one-byte forms of the same (U+0080 to U+009F).
@@ -24,13 +24,23 @@ _TAB = "    "
 
 def safe_text(text: str) -> str:
     """The text with its lines, tabs as spaces, and nothing that a terminal would obey."""
-    text = _LINE_ENDS.sub("\n", _SEQUENCE.sub("", text)) if not text.isascii() or _has_control(text) else text
+    if not text.isprintable():
+        text = _LINE_ENDS.sub("\n", _SEQUENCE.sub("", text))
     return "\n".join(_shown(line) for line in text.split("\n"))
 
 
 def safe_line(text: str) -> str:
     """The same on one line."""
     return " ".join(safe_text(text).split())
+
+
+def visible_text(text: str) -> str:
+    """The text with its lines, and an escape in letters (\\x1b) for each character that would not be seen: for a human
+    who decides about it and must see all there is."""
+    return "\n".join(
+        "".join(sign if _is_seen(sign) else sign.encode("unicode_escape").decode() for sign in line.replace("\t", _TAB))
+        for line in text.split("\n")
+    )
 
 
 def encodable(text: str, encoding: str) -> str:
@@ -40,12 +50,12 @@ def encodable(text: str, encoding: str) -> str:
     return text.encode(encoding, "replace").decode(encoding, "replace")
 
 
-def _has_control(text: str) -> bool:
-    return any(sign in text for sign in "\x1b\r\v\f")
-
-
 def _shown(line: str) -> str:
     if line.isprintable():
         return line
     line = line.replace("\t", _TAB)
-    return "".join(sign for sign in line if sign == " " or unicodedata.category(sign) not in _UNSEEN)
+    return "".join(sign for sign in line if _is_seen(sign))
+
+
+def _is_seen(sign: str) -> bool:
+    return unicodedata.category(sign) not in _UNSEEN

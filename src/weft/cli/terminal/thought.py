@@ -1,15 +1,19 @@
-"""One stretch of a model's thinking, while it goes on and after."""
+"""A model's thinking, while it goes on and after; both screens keep it so."""
 
 from collections.abc import Callable
 
-from weft.cli.terminal.looks import seconds
+from weft.cli.terminal.looks import whole_seconds
 from weft.cli.terminal.safe_text import safe_text
+from weft.deltas import ThinkingDelta
 
-__all__ = ["Thought", "words"]
+__all__ = ["Thought", "Thoughts", "words"]
+
+
+_TAIL = 2_000  # characters; more than the few lines that anybody sees of it
 
 
 class Thought:
-    """Grows with the deltas; knows its words and its time."""
+    """One stretch of it: grows with the deltas; knows its words and its time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -53,10 +57,46 @@ class Thought:
     @property
     def summary(self) -> str:
         """One line about it."""
-        return f"thought for {seconds(self.seconds)}{words(self.text)}"
+        return f"thought for {whole_seconds(self.seconds)}{words(self.text)}"
 
 
-_TAIL = 2_000  # characters; more than three lines of any window
+class Thoughts:
+    """The stretch that goes on, the one before it, and whether they are shown in full."""
+
+    def __init__(self, clock: Callable[[], float], *, are_unfolded: bool) -> None:
+        self.are_unfolded = are_unfolded
+        self.current: Thought | None = None
+        self._last: Thought | None = None
+        self._clock = clock
+
+    def add(self, delta: ThinkingDelta) -> bool:
+        """Take what the model thinks; gives whether it is any thinking. Providers also send their own data so, between
+        the words of an answer, and that ends no answer."""
+        if not delta.text_delta and self.current is None:
+            return False
+        self.current = self.current or Thought(self._clock)
+        self.current.add(delta.text_delta, new_part=delta.new_part)
+        return True
+
+    def end(self) -> Thought | None:
+        """The model does something else now: the thought that is over, if it is worth a line."""
+        thought, self.current = self.current, None
+        if thought is None:
+            return None
+        thought.end()
+        self._last = thought
+        return thought if thought.is_worth_a_line else None
+
+    def toggle(self) -> bool:
+        """Fold or unfold from here on."""
+        self.are_unfolded = not self.are_unfolded
+        return self.are_unfolded
+
+    @property
+    def last_text(self) -> str | None:
+        """All of the last one that has any words."""
+        thought = self.current or self._last
+        return None if thought is None else thought.text or None
 
 
 def words(text: str) -> str:

@@ -1,0 +1,79 @@
+"""`PlainScreen`: only ever appended, not one escape sequence."""
+
+import re
+
+from tests.cli.terminal.playing import MARKDOWN, play
+from tests.cli.terminal.telling import (
+    Clock,
+    completed,
+    console_of,
+    errored,
+    pending,
+    plain_console,
+    running,
+    said,
+    written,
+)
+from weft.cli.terminal.plain_screen import PlainScreen
+from weft.deltas import Done, TextDelta, ThinkingDelta, ToolCallStart
+
+
+async def test_a_run_is_readable_without_any_cursor() -> None:
+    console = console_of(_environ={"TERM": "dumb"}, color_system=None)  # none: what rich finds for such a terminal
+    await play("tools", console)
+    text = written(console)
+    assert "\x1b" not in text
+    assert "\r" not in text
+    lines = text.split("\n")
+    assert re.fullmatch(r"\[thought for \d+ s \(48 words\)\]", lines[0])
+    assert lines[1] == "Let me look at **both**."
+    assert '[read_file path="README.md" ...]' in lines
+    assert any(line.startswith('[read_file path="README.md" ok, ') and line.endswith("120 lines]") for line in lines)
+    assert '[fails reason="no such table: things" error: ValueError: no such table: things]' in lines
+    assert '[write_file path="src/new.py" text=(3 lines) error, not run: the call was denied: not today]' in lines
+    assert "[rate_limited: too many requests; trying again in 0.5 s (attempt 2)]" in lines
+    assert lines[-2:] == ["All **done**.", ""]
+
+
+def test_text_comes_as_it_is() -> None:
+    console = plain_console()
+    screen = PlainScreen(console)
+    for at in range(0, len(MARKDOWN), 9):
+        for event in said(TextDelta(MARKDOWN[at : at + 9])):
+            screen.show(event)
+        assert written(console) == MARKDOWN[: at + 9]
+
+
+def test_thinking_can_be_read_in_full() -> None:
+    console = plain_console()
+    screen = PlainScreen(console, clock=Clock())
+    assert screen.toggle_thinking()
+    for event in said(ThinkingDelta("one\ntwo"), ThinkingDelta("three", new_part=True), TextDelta("Hi"), Done("stop")):
+        screen.show(event)
+    assert written(console) == "[thought for 1 s (3 words)]\none\ntwo\n\nthree\nHi\n"
+    assert screen.last_thinking() == "one\ntwo\n\nthree"
+
+
+def test_what_ends_while_a_human_is_asked_is_told_afterwards() -> None:
+    console = plain_console()
+    screen = PlainScreen(console)
+    for event in [*said(TextDelta("Text")), pending("c1", "look", {}), running("c1", "look", {})]:
+        screen.show(event)
+    screen.suspend()
+    before = written(console)
+    screen.show(completed("c1", "look", {}, "seen"))
+    assert written(console) == before == "Text\n[look ...]\n"
+    screen.resume()
+    assert written(console) == f"{before}[look ok, 0.1 s]\n"
+
+
+def test_controls_never_get_out() -> None:
+    console = plain_console()
+    screen = PlainScreen(console, thinking=True)
+    nasty = "a\x1b]52;c;aGk=\x07\x9b2J\u202eb\x00\rc"
+    for event in said(*(TextDelta(sign) for sign in nasty), ThinkingDelta(nasty), ToolCallStart("c0", nasty)):
+        screen.show(event)
+    screen.show(errored("c1", nasty, {nasty: nasty}, nasty))
+    screen.close()
+    assert written(console).replace("\n", "").isprintable()
+    assert "not run]" in written(console)

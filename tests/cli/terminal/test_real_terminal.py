@@ -1,0 +1,113 @@
+"""In a real terminal (tmux): the scrollback holds everything once, whatever the size of the window."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.terminal.playing import MANY
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+ROOT = Path(__file__).parents[3]
+PLAYING = Path(__file__).with_name("playing.py")
+PATIENCE = 60  # seconds; a busy machine may take its time
+
+
+class Terminal:
+    """A tmux server of our own, with one window."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home  # its socket is there too, so the server is ours alone
+
+    def start(self, case: str, *, width: int, pause: float = 0.0) -> None:
+        program = f"'{sys.executable}' '{PLAYING}' {case} {pause}; sleep 600"
+        size = ("-x", str(width), "-y", "20")
+        self._tmux("-f", "/dev/null", "new-session", "-d", *size, "sleep 600")
+        self._tmux("set-option", "-g", "history-limit", "10000")
+        self._tmux("set-option", "-g", "remain-on-exit", "on")
+        self._tmux("new-window", "-k", "-t", "0", program)
+
+    def resize(self, width: int) -> None:
+        self._tmux("resize-window", "-x", str(width), "-y", "20")
+
+    def text(self) -> str:
+        """The scrollback and the screen; lines that the terminal itself wrapped are joined."""
+        return self._tmux("capture-pane", "-p", "-J", "-S", "-")
+
+    def wait_for(self, condition: Callable[[str], bool]) -> str:
+        deadline = time.monotonic() + PATIENCE
+        while not condition(text := self.text()):
+            assert time.monotonic() < deadline, text
+            time.sleep(0.05)
+        return text
+
+    def end(self) -> str:
+        """What stands there when the program is through."""
+        return self.wait_for(lambda text: "END OF RUN" in text)
+
+    def close(self) -> None:
+        self._tmux("kill-server")
+
+    def _tmux(self, *words: str) -> str:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self._home),
+            "TMUX_TMPDIR": str(self._home),
+            "PYTHONPATH": str(ROOT),
+            "LC_ALL": "C.UTF-8",
+        }
+        command = ["tmux", "-L", "w", *words]
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, encoding="utf-8")
+        return done.stdout
+
+
+@pytest.fixture
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    opened = Terminal(tmp_path_factory.mktemp("t"))
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().split("\n")]
+
+
+@pytest.mark.parametrize("width", [40, 60])
+def test_code_longer_than_the_window_is_whole_and_there_once(terminal: Terminal, width: int) -> None:
+    terminal.start("code", width=width)
+    code = [f"  line_{n:03} = {n}" for n in range(MANY)]
+    assert lines(terminal.end()) == ["Here it is:", "", *code, "", "Done with it.", "END OF RUN"]
+
+
+def test_a_text_longer_than_the_window_is_whole_and_there_once(terminal: Terminal) -> None:
+    terminal.start("text", width=60)
+    said = [line for n in range(60) for line in (f"Paragraph {n:03} says something and ends.", "")]
+    assert lines(terminal.end()) == [*said[:-1], "END OF RUN"]
+
+
+def test_calls_leave_their_outcome_and_nothing_else(terminal: Terminal) -> None:
+    terminal.start("tools", width=100)
+    told = lines(terminal.end())
+    assert sum(line.startswith(("✓", "✗")) for line in told) == 4
+    assert sum("read_file" in line for line in told) == 1
+    assert told[-3:] == ["", "All done.", "END OF RUN"]
+    assert not any("thinking" in line or "waits" in line for line in told)
+
+
+def test_a_window_that_changes_while_the_model_speaks(terminal: Terminal) -> None:
+    terminal.start("text", width=80, pause=0.002)
+    for place, width in ((5, 50), (20, 42), (35, 90)):
+        terminal.wait_for(lambda text, place=place: f"Paragraph {place:03}" in text)  # type: ignore[misc]
+        terminal.resize(width)
+    told = [line for line in lines(terminal.end()) if line]
+    assert [line for line in told if line.endswith("and ends.")] == [
+        f"Paragraph {n:03} says something and ends." for n in range(60)
+    ]

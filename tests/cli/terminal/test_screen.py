@@ -1,0 +1,482 @@
+"""`LiveScreen` on a terminal that keeps its bytes: what must be there, and what must never be."""
+
+import re
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.cli.terminal.emulator import Emulator
+from tests.cli.terminal.playing import CASES, MARKDOWN, play
+from tests.cli.terminal.telling import (
+    NOW,
+    Clock,
+    completed,
+    console_of,
+    errored,
+    finished,
+    pending,
+    plain_console,
+    running,
+    said,
+    written,
+)
+from weft.agent.events import (
+    ApprovalRequested,
+    Compacted,
+    EntryAppended,
+    Event,
+    ModelSwitched,
+    Retrying,
+    RunPaused,
+    Snapshot,
+    StatusChanged,
+)
+from weft.cli.terminal.plain_screen import PlainScreen
+from weft.cli.terminal.screen import LiveScreen, new_screen
+from weft.deltas import Delta, Done, Failed, Start, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallEnd, ToolCallStart
+from weft.encode.request import Loss, LossReport
+from weft.entries import ApprovalDecided, ApprovalRequired, CompactionSummary, Entry, ToolProgress
+from weft.errors import ErrorCode
+from weft.messages import Message, Meta, ModelRef, assistant, stamped
+from weft.parts import ToolCall
+from weft.tables import AgentStatus
+
+CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+REQUEST = ApprovalRequired("c1", "run_command", {"command": "rm -r build"})
+OURS = re.compile(r"\x1b\[(?:[0-9;]*m|[0-9]*A|2K|\?25[lh])|\r(?=\x1b\[2K)")  # all that a screen itself may send
+
+
+def shown(event_list: Iterable[Event], *, width: int = 60, thinking: bool = False, is_closed: bool = True) -> str:
+    """What was printed, without colours and cursor movements."""
+    console = console_of(width)
+    screen = LiveScreen(console, thinking=thinking)
+    for event in event_list:
+        screen.show(event)
+    if is_closed:
+        screen.close()
+    return CODES.sub("", written(console))
+
+
+def a_call(number: int, output: str) -> list[Event]:
+    call_id, arguments = f"c{number}", {"path": "some/long/path/to.py"}
+    return [
+        *said(ToolCallStart(call_id, "look"), ToolCallArgs(call_id, '{"path": "some/long'), ToolCallEnd(call_id)),
+        pending(call_id, "look", arguments),
+        running(call_id, "look", arguments, title="a title"),
+        completed(call_id, "look", arguments, output),
+    ]
+
+
+HAPPENINGS: list[list[Event]] = [
+    *([event] for event in said(*(TextDelta(MARKDOWN[at : at + 40]) for at in range(0, len(MARKDOWN), 40)))),
+    said(TextDelta("word " * 40)),
+    said(TextDelta("\n")),
+    said(TextDelta("\n\n- item one\n- item two 日本語\n   ```\n   code\n")),
+    said(TextDelta("```py\n" + "line = 1\n" * 30)),
+    said(TextDelta("x" * 100)),
+    said(ThinkingDelta("think about it " * 20), ThinkingDelta("and again\n" * 5)),
+    a_call(1, "short"),
+    a_call(2, "many\nlines\nof\noutput\nhere"),
+    [running("c3", "run_command", {"command": "sleep"})],
+    said(Failed(ErrorCode.OVERLOADED, "busy")),
+    [Retrying(error=Failed(ErrorCode.OVERLOADED, "busy"), model_call_index=0, attempt=2, delay_ms=500)],
+]
+
+
+class Watched:
+    """A screen whose clock the test moves; gives what was written since the last look."""
+
+    def __init__(self, width: int = 60) -> None:
+        self.console = console_of(width)
+        self.clock = Clock()
+        self.screen = LiveScreen(self.console, clock=self.clock)
+        self._seen = 0
+
+    def show(self, *event_list: Event, after: float = 1.0) -> str:
+        for event in event_list:
+            self.screen.show(event)
+        self.clock.now += after
+        self.screen.tick()
+        return self.news()
+
+    def news(self) -> str:
+        whole = written(self.console)
+        new, self._seen = whole[self._seen :], len(whole)
+        return CODES.sub("", new)
+
+
+def entry(fact: Message | ToolProgress | ApprovalDecided | CompactionSummary) -> Entry:
+    stamped_fact = stamped(fact, id="m", timestamp=NOW) if isinstance(fact, Message) else fact
+    return Entry(id="e", session_id="s", seq=1, timestamp=NOW, fact=stamped_fact)
+
+
+# -- text
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_an_answer_is_there_once(width: int) -> None:
+    pieces = [TextDelta(MARKDOWN[at : at + 9]) for at in range(0, len(MARKDOWN), 9)]
+    text = shown(said(Start("m", "q"), *pieces, Done("stop")), width=width)
+    for words in ("A tour of the house", "one short item", "nested below it", "README.md", "def greet", "That is all"):
+        assert text.count(words) >= 1
+    final = shown(said(TextDelta(MARKDOWN)), width=width)
+    assert [line.rstrip() for line in final.split("\n") if "def greet" in line] == ["  def greet(name: str) -> str:"]
+    code = '      return f"Hello {name}"  # said once'  # left to the terminal to wrap, so that it is copied whole
+    assert code in final
+    assert max(len(line) for line in final.split("\n") if line != code) <= width
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(1, len(MARKDOWN) - 1), max_size=6))
+def test_cutting_the_deltas_differently_prints_the_same(cuts: list[int]) -> None:
+    def printed(pieces: list[str]) -> str:
+        console = console_of()
+        screen = LiveScreen(console, clock=Clock())
+        screen.suspend()  # nothing that moves, only what stays
+        for event in said(*map(TextDelta, pieces)):
+            screen.show(event)
+        screen.close()
+        return written(console)
+
+    places = sorted({0, len(MARKDOWN), *cuts})
+    assert printed([MARKDOWN[a:b] for a, b in pairwise(places)]) == printed([MARKDOWN])
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_whatever_moved_the_terminal_ends_with_every_line_once(data: st.DataObject) -> None:
+    """Against a screen on which nothing ever moved."""
+    width, height = data.draw(st.sampled_from([(30, 6), (24, 3), (60, 20)]))
+    happenings = data.draw(st.lists(st.sampled_from(HAPPENINGS), max_size=25))
+    moving, still = console_of(width, height), console_of(width, height)
+    clock = Clock()
+    screens = LiveScreen(moving, clock=clock), LiveScreen(still, clock=clock)
+    screens[1].suspend()
+    for happening in happenings:
+        for event in happening:
+            clock.now += data.draw(st.sampled_from([0.0, 0.05, 0.2]))
+            screens[0].tick()
+            for screen in screens:
+                screen.show(event)
+    ends = []
+    for screen, console in zip(screens, (moving, still), strict=True):
+        screen.close()
+        terminal = Emulator(width, height)
+        terminal.write(written(console))
+        ends.append(terminal.lines())
+    assert ends[0] == ends[1]
+
+
+def test_only_the_unfinished_block_is_drawn_again() -> None:
+    watched = Watched()
+    first = watched.show(*said(TextDelta("First block.\n\nSecond ")))
+    assert "First block." in first
+    later = watched.show(*said(TextDelta("block grows")))
+    assert "First" not in later
+    assert "Second block grows" in later
+
+
+def test_long_code_leaves_the_area_as_it_grows() -> None:
+    watched = Watched()
+    watched.show(*said(TextDelta("```python\n")))
+    for n in range(60):
+        assert len(watched.show(*said(TextDelta(f"line_{n} = {n}\n"))).split("\n")) < 45
+    watched.screen.close()
+    assert "line_59 = 59" in watched.news()
+
+
+def test_tags_and_addresses_stay_visible() -> None:
+    text = shown(
+        said(TextDelta("A Vec<String> at [here](http://a.b/c) ![pic](p.png) <div>\n\n<p>\n\n[x]: http://d.e\n"))
+    )
+    for words in ("Vec<String>", "here (http://a.b/c)", "p.png", "<div>", "<p>", "http://d.e"):
+        assert words in text
+
+
+# -- thinking
+
+
+def test_thinking_is_folded_into_a_line() -> None:
+    watched = Watched()
+    live = watched.show(*said(ThinkingDelta("one\ntwo\nthree\nfour\nfive six")), after=4.0)
+    assert "thinking  4 s" in live
+    assert "four" in live
+    assert "two" not in live
+    ended = watched.show(*said(TextDelta("Hi.\n\n")))
+    assert "thought for 4 s (6 words)" in ended
+    assert "five" not in ended
+    assert watched.screen.last_thinking() == "one\ntwo\nthree\nfour\nfive six"
+
+
+def test_thinking_is_printed_in_full_where_that_is_wanted() -> None:
+    text = shown(said(ThinkingDelta("one\ntwo\nthree\nfour\nfive"), TextDelta("Hi")), thinking=True)
+    assert "one\ntwo\nthree\nfour\nfive\n\nHi" in text
+
+
+def test_thinking_can_be_unfolded_from_now_on() -> None:
+    screen = LiveScreen(console_of())
+    assert screen.last_thinking() is None
+    assert screen.toggle_thinking() is True
+    assert screen.toggle_thinking() is False
+
+
+def test_thinking_without_words_is_no_line() -> None:
+    assert "thought" not in shown(said(TextDelta("a"), ThinkingDelta(""), TextDelta("b"), ThinkingDelta("")))
+
+
+# -- calls
+
+
+def test_a_call_grows_runs_and_ends_in_one_line() -> None:
+    watched = Watched()
+    watched.show(*said(TextDelta("Let me look."), ToolCallStart("c1", "read_file")))
+    assert 'read_file path="READ' in watched.show(*said(ToolCallArgs("c1", '{"path": "READ')))
+    watched.show(*said(ToolCallArgs("c1", 'ME.md"}'), ToolCallEnd("c1"), Done("tool_calls")))
+    arguments = {"path": "README.md"}
+    watched.show(pending("c1", "read_file", arguments), running("c1", "read_file", arguments))
+    progress = EntryAppended(entry(ToolProgress("c1", "half way")))
+    live = watched.show(progress, running("c1", "read_file", arguments, title="reading", metadata={"done": 3}), after=5)
+    assert "reading half way done=3" in live
+    assert "6 s" in live
+    end = watched.show(completed("c1", "read_file", arguments, "\n".join(map(str, range(120)))))
+    assert '✓ read_file path="README.md"  0.1 s  120 lines\n  0\n  1\n  2\n  … 117 more lines\n' in end
+    assert watched.show(completed("c1", "read_file", arguments, "again")) == ""
+
+
+def test_calls_run_side_by_side() -> None:
+    watched = Watched()
+    one, two = {"command": "one"}, {"command": "two"}
+    live = watched.show(running("c1", "run_command", one), running("c2", "run_command", two))
+    assert "one" in live
+    assert "two" in live
+    ended = watched.show(completed("c2", "run_command", two, "fine"))
+    assert '✓ run_command command="two"  0.1 s\n  fine\n' in ended
+
+
+def test_a_failed_call_says_why() -> None:
+    arguments = {"path": "nowhere"}
+    text = shown([running("c1", "read_file", arguments), errored("c1", "read_file", arguments, "no such file")])
+    assert '✗ read_file path="nowhere"\n  no such file\n' in text
+
+
+def test_a_refused_call_was_not_run() -> None:
+    asked = [pending("c1", "run_command", {"command": "rm"}), ApprovalRequested(REQUEST)]
+    text = shown([*asked, errored("c1", "run_command", {"command": "rm"}, "the call was denied")])
+    assert '✗ run_command command="rm"  not run\n  the call was denied\n' in text
+
+
+def test_a_call_waits_for_the_human_until_there_is_an_answer() -> None:
+    watched = Watched()
+    live = watched.show(pending("c1", "run_command", {"command": "rm"}), ApprovalRequested(REQUEST))
+    assert '? run_command command="rm"  waits for you' in live
+    assert "waits" not in watched.show(EntryAppended(entry(ApprovalDecided("c1", "approve"))))
+
+
+def test_a_call_of_a_paused_run_still_waits() -> None:
+    asked = [pending("c1", "run_command", {"command": "rm"}), ApprovalRequested(REQUEST)]
+    text = shown([*asked, RunPaused((REQUEST,)), finished(AgentStatus.AWAITING_HUMAN)])
+    assert text.rstrip().endswith('? run_command command="rm"  waits for you')
+    assert "paused: 1 call waits for a decision" in text
+
+
+def test_a_call_whose_id_was_changed_is_still_one_call() -> None:
+    watched = Watched()
+    watched.show(*said(ToolCallStart("c1", "look"), ToolCallArgs("c1", "{}"), ToolCallEnd("c1"), Done("tool_calls")))
+    renamed = ToolCall("new", "look", {}, metadata={"providerToolCallId": "c1"})
+    watched.show(EntryAppended(entry(assistant(renamed))), pending("new", "look", {}), running("new", "look", {}))
+    watched.show(completed("new", "look", {}, "seen"))
+    watched.screen.close()
+    assert "look" not in watched.news()
+
+
+def test_a_call_in_a_broken_answer_is_not_run() -> None:
+    broken = said(ToolCallStart("c1", "look"), ToolCallArgs("c1", '{"at": "th'), Failed(ErrorCode.STREAM_TRUNCATED))
+    assert '✗ look at="th"  not run' in shown(broken)
+
+
+def test_what_was_running_when_all_is_cut_was_stopped() -> None:
+    assert "✗ look  stopped" in shown([running("c1", "look", {})])
+
+
+def test_an_output_is_cut_to_the_window() -> None:
+    text = shown([completed("c1", "look", {"at": "a" * 100}, "b" * 500)], width=40)
+    lines = text.strip().split("\n")
+    assert max(len(line) for line in lines) <= 40
+    assert [line[-1] for line in lines] == ["s", "…"]
+
+
+# -- what happens to a run
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (
+            Retrying(error=Failed(ErrorCode.RATE_LIMITED, "slow down."), model_call_index=0, attempt=2, delay_ms=2000),
+            "rate_limited: slow down; trying again in 2 s (attempt 2)",
+        ),
+        (
+            ModelSwitched(
+                model=ModelRef("openai", "gpt-5"),
+                previous=None,
+                report=LossReport((Loss("m", "thinking", "w"), Loss("n", "thinking", "w"))),
+                reason="fallback",
+            ),
+            "it is not told: thinking (2 times)",
+        ),
+        (
+            Compacted(entry(CompactionSummary("s", "e")), 120_000, 8_000),
+            "120,000 tokens before, 8,000 after",
+        ),
+        (RunPaused((REQUEST,)), "paused: 1 call waits for a decision"),
+        (finished(AgentStatus.FAILED, error=Failed(ErrorCode.OVERLOADED, "busy")), "overloaded: busy"),
+        (finished(AgentStatus.ABORTED), "stopped; what was said is kept"),
+        (
+            finished(AgentStatus.COMPLETED, message=assistant("a", meta=Meta(finish_reason="length"))),
+            "cut off at the length limit",
+        ),
+    ],
+)
+def test_it_is_told_in_a_line(event: Event, words: str) -> None:
+    console = plain_console()
+    plain = PlainScreen(console)
+    plain.show(event)
+    assert words in written(console)
+    assert words in shown([*said(TextDelta("before")), event], width=200)
+
+
+def test_nothing_is_said_about_a_run_that_went_well() -> None:
+    assert shown([finished(AgentStatus.COMPLETED, message=assistant("a"))]) == ""
+
+
+def test_a_model_that_takes_its_time_is_waited_for() -> None:
+    watched = Watched()
+    asked = StatusChanged(AgentStatus.MODEL_RUNNING, AgentStatus.PREPARING)
+    assert "waiting for the model  3 s" in watched.show(asked, after=3)
+    assert "waiting" not in watched.show(*said(TextDelta("Here")))
+
+
+# -- the area
+
+
+def test_what_ends_while_a_human_is_asked_is_told_afterwards() -> None:
+    watched = Watched()
+    watched.show(*said(TextDelta("Text ")), running("c1", "look", {}))
+    watched.screen.suspend()
+    watched.news()
+    assert watched.show(completed("c1", "look", {}, "seen"), *said(TextDelta("more\n\n"))) == ""
+    watched.screen.resume()
+    assert "✓ look" in watched.news()
+
+
+def test_after_closing_the_cursor_is_back_and_nothing_moves() -> None:
+    console = console_of()
+    screen = LiveScreen(console)
+    for event in said(TextDelta("Half a sen")):
+        screen.show(event)
+    screen.close()
+    text = written(console)
+    assert text.endswith("\x1b[?25h")
+    assert "Half a sen\n" in text
+    screen.tick()
+    screen.close()
+    assert written(console) == text
+
+
+def test_drawing_is_not_done_for_every_delta() -> None:
+    console = console_of()
+    screen = LiveScreen(console, clock=Clock())
+    for event in said(*(TextDelta("word ") for _ in range(500))):
+        screen.show(event)
+    assert len(written(console)) < 100
+
+
+def test_the_window_may_change_its_size() -> None:
+    watched = Watched(80)
+    watched.show(*said(TextDelta("word " * 60)))
+    for width, height in ((20, 5), (1, 1), (200, 50)):
+        watched.console.width, watched.console.height = width, height
+        watched.show(*said(TextDelta("more ")), running("c1", "look", {"at": "here"}))
+    watched.show(completed("c1", "look", {"at": "here"}, "seen"))
+    watched.screen.close()
+
+
+# -- safety
+
+
+@settings(max_examples=40)
+@given(st.text(alphabet=st.sampled_from("ab \n`*_#>|-[]()&;x1b27\x1b\x07\x9b\r\t\u202e\ud800\x00é"), max_size=80))
+def test_nothing_but_our_own_sequences_reaches_the_terminal(text: str) -> None:
+    console = console_of()
+    screen = LiveScreen(console, thinking=True)
+    hostile: list[Delta] = [ThinkingDelta(text), TextDelta(text), TextDelta(f"\n\n```{text}\n{text}"), Done("stop")]
+    failure = Failed(ErrorCode.SERVER_ERROR, text)
+    for event in [
+        *said(*hostile),
+        running("c1", text, {text: text}, title=text, metadata={text: [text]}),
+        completed("c1", text, {text: text}, text or "x"),
+        running("c2", text, {}),
+        errored("c2", text, {}, text or "x"),
+        Retrying(error=failure, model_call_index=0, attempt=1, delay_ms=1),
+        finished(AgentStatus.FAILED, error=failure),
+    ]:
+        screen.show(event)
+        screen.tick()
+    left = OURS.sub("", written(console))
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\ud800]", left)
+
+
+async def test_a_hostile_answer_is_words_only() -> None:
+    console = console_of()
+    await play("hostile", console)
+    left = OURS.sub("", written(console))
+    assert "\x1b" not in left
+    assert "aGk" not in left
+    assert "\u202e" not in left
+    assert "one  two  three" in left
+    assert "code" in left
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+async def test_whole_runs_are_shown(case: str) -> None:
+    await play(case, console_of(40), thinking=True)
+
+
+def test_any_event_is_taken() -> None:
+    odd: list[Event] = [
+        Snapshot(assistant("x")),
+        StatusChanged(AgentStatus.PREPARING, AgentStatus.IDLE),
+        *said(ToolCallArgs("nobody", "{}"), ToolCallEnd("nobody"), ToolCallStart("c", ""), ToolCallArgs("c", "[1,")),
+        completed("new", "", {"a": float("inf"), "b": None, "c": {"d": ["\ud800"]}}, "x"),
+        ApprovalRequested(REQUEST),
+    ]
+    shown(odd)
+
+
+# -- other terminals
+
+
+def test_no_colours_where_none_are_wanted() -> None:
+    console = console_of(_environ={"TERM": "xterm-256color", "NO_COLOR": "1"})
+    screen = LiveScreen(console)
+    for event in [*said(TextDelta(MARKDOWN)), completed("c", "look", {}, "seen")]:
+        screen.show(event)
+    screen.close()
+    numbers = {int(n) for codes in re.findall(r"\x1b\[([0-9;]+)m", written(console)) for n in codes.split(";")}
+    assert numbers <= {0, 1, 2, 3, 4}  # bold, faint, italic, underlined
+
+
+def test_typed_marks_for_a_poor_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "linux")
+    text = shown([*said(TextDelta("- item\n\n> quote\n")), completed("c", "look", {}, "seen")])
+    assert text.isascii()
+    assert "+ look" in text
+
+
+def test_the_screen_suits_the_console() -> None:
+    assert isinstance(new_screen(console_of()), LiveScreen)
+    assert isinstance(new_screen(plain_console()), PlainScreen)
+    assert isinstance(new_screen(console_of(_environ={"TERM": "dumb"})), PlainScreen)
