@@ -1,5 +1,6 @@
 """Asking a human whether a tool call may run: yes, no, edit the arguments, always for this tool, or stop the answer."""
 
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
@@ -9,12 +10,16 @@ from weft.agent import Run
 from weft.cli.chat.keyboard import Keyboard
 from weft.cli.terminal.screen import show_request
 from weft.entries import ApprovalRequired
+from weft.errors import NotFound
 from weft.parts import ToolCall
 from weft.tools import ToolDefinition, by_tool
 
 __all__ = ["Approvals"]
 
-_QUESTION = "[y]es  [n]o, or n and why  [e]dit  [a]lways  [q] stop: "
+_QUESTION = "[y]es  [n]o, or n and why  [e]dit  [a]lways  [q]uit: "
+_SHORT = "[y]es [n]o [e]dit [a]lways [q]uit: "  # for windows in which the other one would be folded
+_HELP = "Answer y, n, e, a or q: always is for this tool until you leave, quit stops the answer."
+_WORDS = {"yes": "y", "no": "n", "edit": "e", "always": "a", "quit": "q", "stop": "q", "abort": "q"}
 
 
 class Approvals:
@@ -34,37 +39,55 @@ class Approvals:
 
     def asks(self, definition: ToolDefinition) -> bool:
         """Whether calls of this tool are asked for, as far as that depends on no arguments."""
-        return bool(self.policy(ToolCall("", definition.name, {}), definition))
+        return bool(self.policy(ToolCall("any", definition.name, {}), definition))
 
-    async def ask(self, run: Run, request: ApprovalRequired) -> None:
-        """Ask, and let the run know. Ctrl-C and Ctrl-D stop the answer."""
+    async def ask(self, run: Run, request: ApprovalRequired) -> bool:
+        """Ask, and let the run know; False if the answer is to be stopped. Raises as the keyboard does."""
         call_id = request.tool_call_id
         if request.tool_name in self.always:
             run.approve(call_id, decided_by="always")
-            return
+            return True
         show_request(self._console, request)
-        try:
-            key, reason = await self._keyboard.choice(_QUESTION, "yneaq")
-            match key:
-                case "y":
-                    run.approve(call_id, decided_by="user")
-                case "n":
-                    run.deny(call_id, reason=reason or None, decided_by="user")
-                case "e":
-                    run.approve(call_id, arguments=await self._edited(request.arguments), decided_by="user")
-                case "a":
-                    self.always.add(request.tool_name)
-                    run.approve(call_id, decided_by="always")
-                case _:
-                    run.abort("user")
-        except (KeyboardInterrupt, EOFError):
-            run.abort("user")
+        with suppress(NotFound):  # the run ended meanwhile, and says why
+            while True:
+                match await self._choice():
+                    case "y", _:
+                        run.approve(call_id, decided_by="user")
+                    case "n", reason:
+                        run.deny(call_id, reason=reason or None, decided_by="user")
+                    case "e", _:
+                        arguments = await self._edited(request.arguments)
+                        if arguments is None:
+                            continue
+                        run.approve(call_id, arguments=arguments, decided_by="user")
+                    case "a", _:
+                        self.always.add(request.tool_name)
+                        run.approve(call_id, decided_by="always")
+                    case _:
+                        return False
+                return True
+        return True
 
-    async def _edited(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        text = msgspec.json.format(msgspec.json.encode(arguments), indent=2).decode()
+    async def _choice(self) -> tuple[str, str]:
+        """The letter, and what was said after it; asked again until it is one. Only the letter or its whole word
+        count: who types something else has not read the question."""
+        question = _QUESTION if len(_QUESTION) < self._console.width else _SHORT
         while True:
-            text = await self._keyboard.edited("arguments: ", text)
+            word, _, rest = (await self._keyboard.choice(question)).partition(" ")
+            letter = _WORDS.get(word.lower(), word.lower())
+            if letter in _WORDS.values():
+                return letter, rest.strip()
+            self._console.print(_HELP, style="dim", markup=False, highlight=False)
+
+    async def _edited(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        """What the user made of the arguments; None if they went back with Ctrl-C or Ctrl-D."""
+        text = msgspec.json.format(msgspec.json.encode(arguments), indent=2).decode()
+        self._console.print("Enter takes it, Alt-Enter begins a line, Ctrl-C goes back.", style="dim")
+        while True:
             try:
+                text = await self._keyboard.edited("", text)
                 return msgspec.json.decode(text, type=dict[str, Any])
+            except (KeyboardInterrupt, EOFError):
+                return None
             except msgspec.MsgspecError as error:
-                self._console.print(f"That is no JSON object: {error}", style="red", markup=False)
+                self._console.print(f"That is no JSON object: {error}", style="red", markup=False, highlight=False)

@@ -6,16 +6,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from shutil import get_terminal_size
 from typing import Annotated, NamedTuple
 
 import typer
+from prompt_toolkit.utils import is_dumb_terminal
 from rich.console import Console
 
 from weft.agent import LiveApprover
 from weft.cli.agent_setup import ToolOption, connected, new_agent, setting_up, store_place, tool_named
 from weft.cli.chat.approving import Approvals
-from weft.cli.chat.keyboard import Keyboard
-from weft.cli.chat.slash import COMMANDS, obey, toggle_thinking
+from weft.cli.chat.keyboard import Keyboard, quiet
+from weft.cli.chat.slash import COMMANDS, is_command, obey, toggle_thinking
 from weft.cli.chat.status import status_line
 from weft.cli.chat.talk import Talk
 from weft.cli.command import new_app
@@ -23,7 +25,7 @@ from weft.cli.models import described, fetch
 from weft.cli.session_choice import newest_here
 from weft.cli.settings import ModelOption, chosen_model, first_said, settings_file
 from weft.cli.store_access import StoreOption
-from weft.errors import ErrorCode, PartValidationError
+from weft.errors import ErrorCode, PartValidationError, WeftError
 from weft.models.defaults import DefaultModel
 from weft.models.local import LocalModel
 from weft.models.model import Model
@@ -79,7 +81,9 @@ def chat(
             session=session,
             goes_on=goes_on,
         )
-    console = Console(highlight=False)
+    # rich takes every dumb terminal for 80 columns
+    width = get_terminal_size().columns if is_dumb_terminal() else None
+    console = Console(highlight=False, width=width)
     _greet(console, choice)
     _fetch_weights(made)
     try:
@@ -157,9 +161,17 @@ async def _with_store(wish: _Wish, console: Console, store: SessionStore) -> Non
         approver=LiveApprover(),
         approval=approvals.policy,
     )
-    talk = Talk(agent, store, wish.choice.name, console=console, approvals=approvals, thinking=wish.thinking)
+    talk = Talk(
+        agent,
+        store,
+        wish.choice.name,
+        console=console,
+        keyboard=keyboard,
+        approvals=approvals,
+        thinking=wish.thinking,
+    )
     async with agent:
-        with _interrupting(talk):
+        with _interrupting(talk), quiet():
             if session is not None:
                 await talk.open(session)
             await _converse(talk, keyboard)
@@ -168,7 +180,7 @@ async def _with_store(wish: _Wish, console: Console, store: SessionStore) -> Non
 
 @contextmanager
 def _interrupting(talk: Talk) -> Iterator[None]:
-    """Ctrl-C stops the answer while there is one; else it ends the command. Prompts take it as a key."""
+    """Ctrl-C stops the answer while there is one; twice it ends the command. Prompts take it as a key."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
 
@@ -187,6 +199,9 @@ async def _converse(talk: Talk, keyboard: Keyboard) -> None:
     """Prompt after prompt, until the human leaves."""
     begun = ""
     while not talk.is_leaving:
+        talk.console.print()
+        if talk.console.is_dumb_terminal:  # its prompt has no line below
+            talk.note(f"[{_status(talk).strip()}]")
         try:
             line = (await keyboard.line(begun)).strip()
         except EOFError:
@@ -197,12 +212,19 @@ async def _converse(talk: Talk, keyboard: Keyboard) -> None:
             talk.was_interrupted = True
             talk.note("Ctrl-C again leaves.")
             continue
-        begun = ""
-        if line.startswith("/"):
+        begun = await _heard(talk, line) if line else ""
+
+
+async def _heard(talk: Talk, line: str) -> str:
+    """Do or say it; gives what the next prompt begins with."""
+    try:
+        if is_command(line):
             talk.was_interrupted = False
-            begun = await obey(talk, line) or ""
-        elif line:
-            await talk.say(line)
+            return await obey(talk, line) or ""
+        return "" if await talk.say(line) else line
+    except WeftError as error:  # a disk that is full must not end the talk
+        talk.fault(error)
+        return line
 
 
 def _status(talk: Talk) -> str:

@@ -1,23 +1,31 @@
 """What a human types, by prompt_toolkit: prompts of one or many lines with history, choices, and text to edit.
 
 Enter sends; Alt-Enter, Ctrl-J or a backslash at the end of a line begin a new one; pasted lines stay together. On a
-dumb terminal prompt_toolkit reads plain lines. Between prompts the terminal shows nothing that is typed, so that an
-answer is not disturbed; it is kept for the next prompt.
+dumb terminal prompt_toolkit appends what is typed and moves no cursor.
+
+Between prompts the terminal shows nothing that is typed, so that an answer is not disturbed. What is typed while an
+answer is given is kept for the next prompt, Enter included; a question about a tool call never takes it, because who
+typed it had not seen the question.
 """
 
-import asyncio
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import create_app_session, run_in_terminal
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import AnyFormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.output.plain_text import PlainTextOutput
 from prompt_toolkit.styles import Style
+from prompt_toolkit.utils import is_dumb_terminal
 
 __all__ = ["Keyboard", "quiet"]
 
@@ -44,40 +52,89 @@ class Keyboard:
     ) -> None:
         """`commands` are words that begin with a slash, and what they do; `status` is the line below the prompt."""
         self._status = status
-        self._session: PromptSession[str] = PromptSession(
-            history=_history(history),
-            completer=_SlashCompleter(commands),
-            complete_while_typing=True,
-            key_bindings=_bindings(toggle_thinking),
-            multiline=True,
-            prompt_continuation=[("class:continuation", ". ")],
-            bottom_toolbar=self._toolbar,
-            style=_STYLE,
-            enable_suspend=True,
-        )
-        self._asking: PromptSession[str] = PromptSession(style=_STYLE)
+        with _terminal():
+            self._session: PromptSession[str] = PromptSession(
+                history=_history(history),
+                completer=_SlashCompleter(commands),
+                complete_while_typing=True,
+                key_bindings=_bindings(toggle_thinking),
+                multiline=True,
+                prompt_continuation=_continuation,
+                bottom_toolbar=self._toolbar,
+                style=_STYLE,
+                enable_suspend=True,
+            )
+            self._asking: PromptSession[str] = PromptSession(style=_STYLE)
+            self._editing: PromptSession[str] = PromptSession(
+                style=_STYLE, multiline=True, key_bindings=_bindings(None)
+            )
+        self._ahead: list[KeyPress] = []  # typed while there was no prompt
 
     def _toolbar(self) -> AnyFormattedText:
         return [("class:bottom-toolbar", self._status())]
 
     async def line(self, default: str = "") -> str:
-        """What the user says next. Raises `KeyboardInterrupt` for Ctrl-C and `EOFError` for Ctrl-D."""
-        return await self._session.prompt_async([("class:prompt", "> ")], default=default)
+        """What the user says next; nothing if Ctrl-C threw it away. Raises `KeyboardInterrupt` for Ctrl-C in an empty
+        line, and `EOFError` for Ctrl-D there."""
+        ahead, self._ahead = self._ahead, []
+        store_typeahead(self._session.app.input, ahead)
+        try:
+            return await _asked(self._session, "class:prompt", "> ", default)
+        except KeyboardInterrupt:
+            if not self._session.default_buffer.text:
+                raise
+            return ""
 
-    async def choice(self, question: str, letters: str) -> tuple[str, str]:
-        """One of the letters, and what was said after it; asked again until it is one. Raises as `line` does.
-
-        A word that begins with a letter is that letter: "yes" is "y".
-        """
-        while True:
-            word, _, rest = (await self._asking.prompt_async([("class:question", question)])).strip().partition(" ")
-            if word and word[0].lower() in letters:
-                return word[0].lower(), rest.strip()
+    async def choice(self, question: str) -> str:
+        """A short answer, on one line. Raises as `line` does."""
+        self._put_aside(get_typeahead(self._asking.app.input))
+        return (await _asked(self._asking, "class:question", question)).strip()
 
     async def edited(self, question: str, text: str) -> str:
         """The text as the user changed it; Enter sends, Alt-Enter begins a new line. Raises as `line` does."""
-        editor: PromptSession[str] = PromptSession(style=_STYLE, multiline=True, key_bindings=_bindings(None))
-        return await editor.prompt_async([("class:question", question)], default=text)
+        return await _asked(self._editing, "class:question", question, text)
+
+    @contextmanager
+    def listening(self, toggle_thinking: Callable[[], object]) -> Iterator[None]:
+        """While no prompt is shown: Ctrl-O toggles, and all other keys are kept for the next `line`."""
+        source = self._session.app.input
+
+        def hear() -> None:
+            for press in source.read_keys():
+                if press.key is Keys.ControlO:
+                    toggle_thinking()
+                else:
+                    self._put_aside([press])
+
+        with source.attach(hear):
+            yield
+
+    def _put_aside(self, presses: list[KeyPress]) -> None:
+        self._ahead += [press for press in presses if press.key is not Keys.CPRResponse]  # the terminal typed that
+
+
+def _terminal() -> AbstractContextManager[object]:
+    """What prompts that are made inside write to. On a dumb terminal that is text and nothing else."""
+    return create_app_session(output=PlainTextOutput(sys.stdout) if is_dumb_terminal() else None)
+
+
+def _continuation(width: int, line_number: int, wrap_count: int) -> AnyFormattedText:
+    return [("class:continuation", "  " if wrap_count else ". ")]
+
+
+async def _asked(session: PromptSession[str], style: str, question: str, default: str = "") -> str:
+    # A dumb terminal is not shown the text that a prompt begins with, unless it belongs to the question.
+    shown = question + default.replace("\n", "\r\n") if is_dumb_terminal() else question
+    # Ctrl-C is a key here. The signal stays with the chat: prompt_toolkit would leave it with nobody afterwards.
+    return await session.prompt_async([(style, shown)], default=default, handle_sigint=False)
+
+
+class _KeptHistory(FileHistory):
+    """What was said, in a file. A disk that is full or read-only is no reason not to talk."""
+
+    def store_string(self, string: str) -> None:
+        with suppress(OSError):
+            super().store_string(string)
 
 
 def _history(path: Path | None) -> History:
@@ -86,9 +143,9 @@ def _history(path: Path | None) -> History:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600, exist_ok=True)
-    except OSError:  # a disk that is full or read-only is no reason not to talk
+    except OSError:
         return InMemoryHistory()
-    return FileHistory(str(path))
+    return _KeptHistory(str(path))
 
 
 class _SlashCompleter(Completer):
@@ -126,31 +183,37 @@ def _bindings(toggle_thinking: Callable[[], None] | None) -> KeyBindings:
 
         @keys.add("c-o")
         def _(event: KeyPressEvent) -> None:
-            from prompt_toolkit.application import run_in_terminal  # noqa: PLC0415 - only where an application runs
-
-            asyncio.ensure_future(run_in_terminal(toggle_thinking))  # noqa: RUF006 - the application waits for it
+            event.app.create_background_task(_above_the_prompt(toggle_thinking))
 
     return keys
 
 
+async def _above_the_prompt(work: Callable[[], None]) -> None:
+    await run_in_terminal(work)
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keys are not echoed meanwhile; Ctrl-C still is a signal."""
+    """Keys are not echoed between prompts, and Enter stays what the next prompt takes for Enter; Ctrl-C still is a
+    signal. Whoever comes back after Ctrl-Z finds it so again."""
     try:
         import termios  # noqa: PLC0415 - POSIX only
     except ImportError:
         yield
         return
-    if not sys.stdin.isatty():
-        yield
-        return
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     silent = termios.tcgetattr(descriptor)
-    silent[0] &= ~termios.ICRNL  # Enter stays what the next prompt takes for Enter
+    silent[0] &= ~termios.ICRNL
     silent[3] &= ~(termios.ECHO | termios.ICANON)
-    termios.tcsetattr(descriptor, termios.TCSANOW, silent)
+
+    def hush(*_: object) -> None:
+        termios.tcsetattr(descriptor, termios.TCSANOW, silent)
+
+    hush()
+    old = signal.signal(signal.SIGCONT, hush)
     try:
         yield
     finally:
+        signal.signal(signal.SIGCONT, old)
         termios.tcsetattr(descriptor, termios.TCSANOW, before)

@@ -1,16 +1,18 @@
 """The commands of the chat: a line that begins with a slash. In: the talk and the words after the command."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from rich.table import Table
+from rich.text import Text as Styled
 
 from weft.cli import sessions_print as tables
 from weft.cli.agent_setup import connected
-from weft.cli.chat.status import cost_text
+from weft.cli.chat.status import cost_text, count_text
 from weft.cli.chat.talk import Talk
 from weft.cli.chat.turns import Turn, branch_of, other_ends, turns_of
 from weft.cli.sessions_print import safe
@@ -19,13 +21,25 @@ from weft.entries import Entry
 from weft.errors import ErrorCode, WeftError
 from weft.models.vendors import VENDORS
 from weft.models.weights import is_here, known_models
+from weft.store import SessionInfo
 from weft.store.transfer import export_session
 from weft.views import document
 
-__all__ = ["COMMANDS", "SlashCommand", "obey"]
+__all__ = ["COMMANDS", "SlashCommand", "is_command", "obey", "toggle_thinking"]
 
 _SHOWN = 20  # sessions in a list
 _FIRST_WORDS = 60  # characters of a message in a list
+_KEYS = """\
+Enter sends; Alt-Enter or a \\ at the end begins a new line; Up brings back what was said.
+Ctrl-C stops an answer, and again leaves; Ctrl-O folds and unfolds thinking; Ctrl-D leaves."""
+_SESSIONS = (
+    tables.Column("", is_number=True),
+    tables.Column(""),
+    tables.Column("title"),
+    tables.Column("updated"),
+    tables.Column("tokens", is_number=True, is_extra=True),
+    tables.Column("cost", is_number=True, is_extra=True),
+)
 
 
 class SlashCommand(NamedTuple):
@@ -35,19 +49,24 @@ class SlashCommand(NamedTuple):
     work: Callable[[Talk, str], Awaitable[str | None]]
 
 
+def is_command(line: str) -> bool:
+    """Whether a line is meant for the chat; a path that begins with a slash is not."""
+    return line.startswith("/") and line.split(maxsplit=1)[0].count("/") == 1
+
+
 async def obey(talk: Talk, line: str) -> str | None:
     """Do what the line says; gives the text that the next prompt begins with, if any."""
-    word, _, rest = line.partition(" ")
+    word, *rest = line.split(maxsplit=1)
     command = COMMANDS.get(word)
     if command is None:
         talk.note(f"There is no {safe(word)}; /help lists what there is.")
         return None
     try:
-        return await command.work(talk, rest.strip())
+        return await command.work(talk, rest[0].strip() if rest else "")
     except WeftError as error:
         talk.fault(error)
     except OSError as error:
-        talk.console.print(str(error), style="red", markup=False, highlight=False)
+        talk.complain(f"{error.filename or word}: {error.strerror or error}")
     return None
 
 
@@ -55,13 +74,11 @@ async def obey(talk: Talk, line: str) -> str | None:
 
 
 async def _help(talk: Talk, words: str) -> None:
-    width = max(map(len, COMMANDS))
+    table = Table.grid(padding=(0, 2))
     for name, command in COMMANDS.items():
-        talk.console.print(f"  {name:{width}}  {command.meaning}", markup=False, highlight=False)
-    talk.note(
-        "Enter sends; Alt-Enter or a \\ at the end begins a new line; Up brings back what was said.\n"
-        "Ctrl-C stops an answer, and again leaves; Ctrl-O folds and unfolds thinking; Ctrl-D leaves."
-    )
+        table.add_row(Styled(f"  {name}"), Styled(command.meaning))
+    talk.console.print(table)
+    talk.note(_KEYS)
 
 
 async def _quit(talk: Talk, words: str) -> None:
@@ -73,9 +90,10 @@ async def _quit(talk: Talk, words: str) -> None:
 
 async def _model(talk: Talk, words: str) -> None:
     if not words:
-        talk.console.print(f"{safe(talk.model_name)} answers.", markup=False, highlight=False)
+        talk.line(f"{safe(talk.model_name)} answers.")
         here = [f"local:{name}" for name, row in known_models().items() if is_here(row)]
-        talk.note(f"/model VENDOR:MODEL takes another: {', '.join([*here, *(f'{name}:...' for name in VENDORS)])}")
+        on_disk = f" Here on this machine: {', '.join(here)}." if here else ""
+        talk.note(f"/model VENDOR:MODEL takes another.{on_disk} Vendors: {', '.join(VENDORS)}.")
         return
     talk.model = connected(words)
     talk.model_name = words
@@ -102,12 +120,15 @@ async def _sessions(talk: Talk, words: str) -> None:
         numbered = dict(zip(map(str, count(1)), page.items, strict=False))
         await talk.open(numbered[words].id if words in numbered else words)
         return
-    rows = (
-        (str(number), "*" if info.id == talk.session_id else "", *row)
-        for number, info, row in zip(count(1), page.items, tables.info_rows(page.items), strict=False)
-    )
-    tables.print_rows((tables.Column("", is_number=True), tables.Column(""), *tables.INFOS), rows)
+    if page.items:
+        tables.print_rows(_SESSIONS, _session_rows(page.items, talk.session_id))
     talk.note("/sessions NUMBER goes on with one of them." if page.items else "There are no sessions yet.")
+
+
+def _session_rows(infos: Sequence[SessionInfo], here: str | None) -> Iterator[Sequence[str]]:
+    for number, info, row in zip(count(1), infos, tables.info_rows(infos), strict=False):
+        _, title, _, *rest = row
+        yield str(number), "*" if info.id == here else "", title, *rest
 
 
 async def _new(talk: Talk, words: str) -> None:
@@ -144,11 +165,11 @@ async def _tree(talk: Talk) -> tuple[Sequence[Entry], list[Entry], list[str]]:
 def _list_turns(talk: Talk, turns: Sequence[Turn], others: Mapping[str, Sequence[Entry]]) -> None:
     for number, turn in enumerate(turns, 1):
         here = "  <- here" if number == len(turns) else ""
-        talk.console.print(f"  {number}  {_words(turn)}{here}", markup=False, highlight=False)
+        talk.line(f"  {number}  {_words(turn)}{here}")
     for letter, branch in others.items():
         its_turns = turns_of(branch)
         words = _words(its_turns[-1]) if its_turns else "(nothing said)"
-        talk.console.print(f"  {letter}  ... {words} ({len(its_turns)} turns)", markup=False, highlight=False)
+        talk.line(f"  {letter}  ... {words} ({len(its_turns)} turns)")
     talk.note(
         "/branch NUMBER goes on after that turn, /branch LETTER on that branch." if turns else "Nothing was said."
     )
@@ -185,7 +206,8 @@ async def _cost(talk: Talk, words: str) -> None:
         return
     totals = await talk.store.totals(talk.session_id)
     tables.print_rows(tables.SPENDS, tables.spend_rows(totals.models))
-    talk.note(f"in all {cost_text(totals.spend) or 'nothing'}")
+    tokens = totals.spend.input_tokens + totals.spend.output_tokens
+    talk.note(f"in all {count_text(tokens)} tokens, {cost_text(totals.spend) or '$0'}")
 
 
 async def _thinking(talk: Talk, words: str) -> None:
@@ -223,8 +245,13 @@ async def _export(talk: Talk, words: str) -> None:
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    with path.expanduser().open("xb") as file:  # what is there already is not ours to overwrite
-        file.write(data)
+    try:
+        with path.expanduser().open("xb") as file:  # what is there already is not ours to overwrite
+            file.write(data)
+    except FileExistsError as error:
+        fault = WeftError(f"{path} is there already", code=ErrorCode.INVALID_CONFIG)
+        fault.add_note("name another file, or remove this one first")
+        raise fault from error
 
 
 COMMANDS: Mapping[str, SlashCommand] = {

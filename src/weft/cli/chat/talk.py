@@ -7,28 +7,31 @@ on with the session. Ctrl-C stops the answer and keeps what was said of it; a se
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from rich.console import Console
 
 from weft.agent import Agent, ApprovalRequested, Run
 from weft.cli.agent_setup import LEASE_S
 from weft.cli.chat.approving import Approvals
-from weft.cli.chat.keyboard import quiet
+from weft.cli.chat.keyboard import Keyboard
 from weft.cli.chat.status import Usage, usage_of
 from weft.cli.chat.turns import has_open_run
+from weft.cli.failure_hints import failure_hint
 from weft.cli.session_choice import there_or_made
 from weft.cli.terminal.screen import Screen, new_screen, show_message
-from weft.entries import Entry
-from weft.errors import Conflict, WeftError
+from weft.entries import ApprovalRequired, Entry
+from weft.errors import Conflict, ErrorCode, NotFound, WeftError
 from weft.messages import Message
 from weft.models.model import Model
 from weft.store import SessionStore
+from weft.tables import AgentStatus
 
 __all__ = ["Talk"]
 
 _PROGRAM = "weft chat"
 _TICK_S = 1 / 8
+_AGAIN_S = 0.5  # until a session that another program works on is asked for again
 _TOLD = 8  # messages that are shown when a session is continued
 
 
@@ -42,12 +45,14 @@ class Talk:
         model_name: str,
         *,
         console: Console,
+        keyboard: Keyboard,
         approvals: Approvals,
         thinking: bool,
     ) -> None:
         self.agent = agent
         self.store = store
         self.console = console
+        self.keyboard = keyboard
         self.approvals = approvals
         self.model: Model = agent.model
         self.model_name = model_name
@@ -59,6 +64,7 @@ class Talk:
         self.was_interrupted = False  # by Ctrl-C, since something was said
         self.is_leaving = False
         self._run: Run | None = None
+        self._stopped = asyncio.Event()  # the run, or waiting until it can begin
 
     # -- telling the human something that no model said
 
@@ -66,11 +72,23 @@ class Talk:
         """A quiet line."""
         self.console.print(text, style="dim", markup=False, highlight=False)
 
+    def line(self, text: str) -> None:
+        """A line that is cut where the window ends."""
+        self.console.print(text, markup=False, highlight=False, no_wrap=True, overflow="ellipsis")
+
     def fault(self, error: WeftError) -> None:
         """What went wrong, and the hint that came with it; the chat goes on."""
-        self.console.print(" ".join(str(error).split()), style="red", markup=False, highlight=False)
+        self.complain(" ".join(str(error).split()))
         for hint in getattr(error, "__notes__", ())[-1:]:
-            self.note(f"hint: {hint}")
+            self.hint(hint)
+
+    def complain(self, sentence: str) -> None:
+        """A sentence in red."""
+        self.console.print(sentence, style="red", markup=False, highlight=False)
+
+    def hint(self, hint: str) -> None:
+        """What to do about it. Hints are written for the command line; here a slash stands for the two hyphens."""
+        self.note(f"hint: {hint.replace('--model', '/model')}")
 
     # -- which session
 
@@ -79,7 +97,11 @@ class Talk:
 
         Raises `NotFound` if it is not there.
         """
-        branch = await self.store.load(session_id)
+        try:
+            branch = await self.store.load(session_id)
+        except NotFound as error:
+            error.add_note("weft sessions list shows what there is")
+            raise
         self._enter(session_id)
         self.show(branch)
         await self._measure()
@@ -113,12 +135,14 @@ class Talk:
 
     # -- saying something
 
-    async def say(self, text: str) -> None:
-        """Say something and show the answer."""
+    async def say(self, text: str) -> bool:
+        """Say something and show the answer; False if it could not be said."""
         self.was_interrupted = False
         session_id, head = await self._session_for(text), self.head
-        if await self.watch(lambda: self.agent.stream(text, session=session_id, model=self.model, head=head)):
+        has_begun = await self.watch(lambda: self.agent.stream(text, session=session_id, model=self.model, head=head))
+        if has_begun:
             self.head = None
+        return has_begun
 
     async def _session_for(self, text: str) -> str:
         if self.session_id is None:
@@ -129,51 +153,81 @@ class Talk:
 
     async def watch(self, new_run: Callable[[], Run]) -> bool:
         """Show a run to its end, whichever it is; False where it could not begin."""
-        screen: Screen | None = None
+        self._stopped.clear()
+        has_begun = False
         try:
-            async with AsyncExitStack() as stack:
-                self._run = run = await self._begun(new_run)
-                stack.push_async_exit(run)
-                screen = new_screen(self.console, thinking=self.thinking)
-                await self._shown(run, screen)
+            run = await self._begun(new_run)
+            if run is not None:
+                has_begun = True
+                await self._shown(run)
+                self._hint_at_failure(run)
         except WeftError as error:
-            if screen is not None:
-                screen.close()
+            if not hasattr(error, "__notes__"):
+                error.add_note(failure_hint(error.code, self.model))
             self.fault(error)
         finally:
             self._run = None
-        if screen is not None:
-            self.last_thinking = screen.last_thinking() or self.last_thinking
+        if has_begun:
             await self._measure()
-        return screen is not None
+        return has_begun
 
-    async def _begun(self, new_run: Callable[[], Run]) -> Run:
-        """The run, entered. A session that another process works on is waited for as long as a dead one holds it."""
-        deadline = time.monotonic() + LEASE_S + 1
-        while True:
-            run = new_run()
+    async def _begun(self, new_run: Callable[[], Run]) -> Run | None:
+        """The run, entered; None if the user would not wait for it. A session that another process works on is waited
+        for as long as a dead one holds it."""
+        deadline, is_told = time.monotonic() + LEASE_S + 1, False
+        while not self._stopped.is_set():
+            self._run = run = new_run()
             try:
                 return await run.__aenter__()
             except Conflict as conflict:
                 if time.monotonic() > deadline:
-                    conflict.add_note("another program works on this session; /new begins another one")
+                    conflict.add_note("another program works on this session: try again later; /new begins another one")
                     raise
-                with self.console.status("waiting for another program that works on this session"):
-                    await asyncio.sleep(0.5)
+            if not is_told:
+                self.note("Another program works on this session; waiting for it. Ctrl-C stops waiting.")
+                is_told = True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), _AGAIN_S)
+        return None
 
-    async def _shown(self, run: Run, screen: Screen) -> None:
+    async def _shown(self, run: Run) -> None:
+        screen = new_screen(self.console, thinking=self.thinking)
+        self.console.print()
         ticking = asyncio.create_task(_tick(screen))
         try:
-            with quiet():
+            async with AsyncExitStack() as stack:
+                stack.push_async_exit(run)
+                stack.enter_context(self.keyboard.listening(lambda: self._toggle(screen)))
                 async for event in run:
                     screen.show(event)
                     if isinstance(event, ApprovalRequested):
                         screen.suspend()
-                        await self.approvals.ask(run, event.request)
+                        await self._ask(run, event.request)
                         screen.resume()
         finally:
             ticking.cancel()
             screen.close()
+            self.last_thinking = screen.last_thinking() or self.last_thinking
+
+    def _toggle(self, screen: Screen) -> None:
+        self.thinking = screen.toggle_thinking()
+
+    async def _ask(self, run: Run, request: ApprovalRequired) -> None:
+        if self._stopped.is_set():  # of several calls an earlier one was answered with: stop
+            return
+        try:
+            if not await self.approvals.ask(run, request):
+                self._stopped.set()
+                run.abort("user")
+        except (KeyboardInterrupt, EOFError):
+            self.interrupt()
+
+    def _hint_at_failure(self, run: Run) -> None:
+        error = run.result.error
+        if run.result.status is not AgentStatus.FAILED or error is None:
+            return
+        if error.error_code is not ErrorCode.COMPACTION_FAILED:  # its sentence says it all
+            self.hint(failure_hint(error.error_code, self.model, error.retry_after_ms))
 
     async def _measure(self) -> None:
         if self.session_id is not None:
@@ -182,12 +236,15 @@ class Talk:
     # -- Ctrl-C
 
     def interrupt(self) -> bool:
-        """Stop the answer that is being given; the second time, leave after it. False if there is no answer to stop."""
-        if self._run is None:
+        """Stop the answer that is being given; the second time, leave after it. False if there is no answer to stop
+        and this is the second time."""
+        if self._run is None and self.was_interrupted:
             return False
         self.is_leaving = self.was_interrupted
         self.was_interrupted = True
-        self._run.abort("user")
+        self._stopped.set()
+        if self._run is not None:
+            self._run.abort("user")
         return True
 
 

@@ -1,0 +1,517 @@
+"""`weft run` as a script runs it: in a process of its own, with a provider on the loopback address."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.provider_server import ProviderServer, Script, Step, provider
+from weft.entries import Entry, RunEnded, SessionHeader
+from weft.messages import Message
+from weft.store import open_store
+
+MODEL = "openai-compatible:test"
+KEY = "sk-test-0123456789abcdef"
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+TIMEOUT = 120  # seconds; only a hang takes this long
+
+
+class Shell:
+    """A user with empty folders and no keys, in a directory of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.work = folder / "work"
+        self.work.mkdir()
+        self.config = folder / "config.toml"
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "XDG_DATA_HOME": str(folder / "data"),
+            "XDG_CONFIG_HOME": str(folder / "xdg-config"),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "WEFT_CACHE": str(folder / "cache"),
+            "PYTHONWARNINGS": "default::ResourceWarning",  # what is not closed would be on stderr
+        }
+
+    def at(self, server: ProviderServer) -> "Shell":
+        """Ask this provider from now on."""
+        self.env |= {"OPENAI_COMPATIBLE_BASE_URL": server.base_url, "WEFT_MODEL": MODEL}
+        return self
+
+    def weft(self, *words: str, stdin: bytes = b"", **variables: str) -> "Done":
+        done = subprocess.run(
+            [sys.executable, "-m", "weft.cli", "run", *words],
+            input=stdin,
+            env=self.env | variables,
+            cwd=self.work,
+            capture_output=True,
+            check=False,
+            timeout=TIMEOUT,
+        )
+        return Done(done.returncode, done.stdout, done.stderr.decode())
+
+    def start(self, *words: str, stdout: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [sys.executable, "-m", "weft.cli", "run", *words],
+            env=self.env,
+            cwd=self.work,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+        )
+
+    def sessions(self, store: Path | None = None) -> dict[str, list[Entry]]:
+        """Everything that is stored."""
+        place = store or self.folder / "data" / "weft" / "sessions.db"
+        return asyncio.run(_sessions(place))
+
+    def only_session(self) -> list[Entry]:
+        (entries,) = self.sessions().values()
+        return entries
+
+
+async def _sessions(place: Path) -> dict[str, list[Entry]]:
+    store = await open_store(place)
+    try:
+        return {info.id: list(await store.load(info.id)) for info in (await store.sessions()).items}
+    finally:
+        await store.close()
+
+
+class Done:
+    """What came of a command."""
+
+    def __init__(self, status: int, stdout: bytes, stderr: str) -> None:
+        self.status = status
+        self.stdout = stdout
+        self.stderr = stderr
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+    def complaint(self) -> str:
+        """The one sentence and its hint; anything else on stderr is about the session."""
+        assert "Traceback" not in self.stderr
+        lines = [line for line in self.stderr.splitlines() if not line.startswith(("session ", "["))]
+        assert len(lines) == 2, self.stderr
+        assert lines[0].startswith("weft: ")
+        assert lines[1].startswith("hint: ")
+        return " ".join(lines)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def answers(entries: list[Entry]) -> list[str]:
+    return [entry.fact.text for entry in entries if isinstance(entry.fact, Message) and entry.fact.role == "assistant"]
+
+
+def ending(entries: list[Entry]) -> RunEnded:
+    fact = entries[-1].fact
+    assert isinstance(fact, RunEnded)
+    return fact
+
+
+# -- an answer
+
+
+def test_stdout_is_the_answer_and_nothing_else(shell: Shell) -> None:
+    with provider([["It ", "will \x1b[1mrain\x1b[0m."]]) as server:
+        done = shell.at(server).weft("Will it rain\nin Paris?", "-m", MODEL)
+    assert (done.status, done.stdout) == (0, b"It will \x1b[1mrain\x1b[0m.\n")
+    entries = shell.only_session()
+    assert re.fullmatch(rf"session {entries[0].session_id}; go on with: weft run --session \S+ \.\.\.\n", done.stderr)
+    header = entries[0].fact
+    assert isinstance(header, SessionHeader)
+    assert header.title == "Will it rain in Paris?"
+    assert header.metadata == {"directory": str(shell.work), "program": "weft run"}
+    assert ending(entries).status == "completed"
+
+
+def test_a_terminal_is_not_steered_by_the_answer(shell: Shell) -> None:
+    with provider([["\x1b]0;title\x07safe\n"]]) as server:
+        ours, theirs = pty.openpty()
+        process = shell.at(server).start("hi", stdout=theirs)
+        os.close(theirs)
+        _, stderr = process.communicate(timeout=TIMEOUT)
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux says so at the end of a terminal
+        while piece := os.read(ours, 1000):
+            shown += piece
+    os.close(ours)
+    assert (process.returncode, shown.replace(b"\r", b"")) == (0, b"safe\n"), stderr
+
+
+def test_json_is_one_event_per_line_and_the_last_is_finished(shell: Shell) -> None:
+    with provider([["Hel", "lo"]]) as server:
+        done = shell.at(server).weft("hi", "--json")
+    assert (done.status, done.stderr) == (0, "")
+    kinds = [event["event"] for event in done.events]
+    assert set(kinds) == {"entry", "status", "delta", "finished"}
+    texts = [event["payload"]["textDelta"] for event in done.events if event.get("kind") == "text"]
+    assert texts == ["Hel", "lo"]
+    last = done.events[-1]
+    assert kinds.count("finished") == 1
+    assert last == {
+        "event": "finished",
+        "status": "completed",
+        "sessionId": shell.only_session()[0].session_id,
+        "runId": shell.only_session()[-1].run_id,
+        "text": "Hello",
+        "usage": {"inputTokens": 10, "outputTokens": 5, "totalTokens": 15},
+        "costUsd": None,
+        "reason": None,
+        "error": None,
+    }
+
+
+def test_stdin_follows_the_prompt_and_can_be_all_of_it(shell: Shell) -> None:
+    with provider([["Yes."]]) as server:
+        assert shell.at(server).weft("Is this code?", stdin="print('é')\n".encode()).status == 0
+        assert shell.weft(stdin=b"only this\n").status == 0
+    said = [request["messages"][-1]["content"] for request in server.requests]
+    assert said == ["Is this code?\n\nprint('é')", "only this"]
+
+
+def test_attachments_travel_with_the_prompt(shell: Shell) -> None:
+    (shell.work / "pixel.bin").write_bytes(PIXEL)
+    (shell.work / "notes.py").write_text("# für alle", encoding="utf-8")
+    (shell.work / "paper.pdf").write_bytes(b"%PDF-1.4 ...")
+    with provider([["I see."]]) as server:
+        done = shell.at(server).weft("look", "-a", "pixel.bin", "--attach", "notes.py", "-a", "paper.pdf")
+    assert done.status == 0, done.stderr
+    content = server.requests[0]["messages"][-1]["content"]
+    assert f"data:image/png;base64,{base64.b64encode(PIXEL).decode()}" in json.dumps(content)
+    assert {"type": "text", "text": "notes.py:\n# für alle"} in content
+    assert content[-1] == {"type": "text", "text": "look"}
+    assert "paper.pdf" in json.dumps(content)
+
+
+def test_what_the_provider_cannot_be_shown_is_said(shell: Shell) -> None:
+    (shell.work / "pixel.png").write_bytes(PIXEL)
+    with provider([["I see nothing."]]) as server:
+        done = shell.at(server).weft(
+            "look", "-a", "pixel.png", "-m", "deepseek:x", DEEPSEEK_API_KEY=KEY, DEEPSEEK_BASE_URL=server.base_url
+        )
+    assert done.status == 0, done.stderr
+    assert "warning: the model is not told an image (image/png)" in done.stderr
+
+
+def test_an_answer_that_is_too_long_is_an_answer_with_a_warning(shell: Shell) -> None:
+    with provider([["It will", {"finish": "length"}]]) as server:
+        done = shell.at(server).weft("hi")
+    assert (done.status, done.stdout) == (0, b"It will\n")
+    assert "warning: the answer was cut off at its length limit\n" in done.stderr
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(shell: Shell) -> None:
+    with provider([["It w", {"cut": True}], ["It will rain."]]) as server:
+        done = shell.at(server).weft("hi")
+    assert (done.status, done.stdout) == (0, b"It w\nIt will rain.\n")
+    assert "asked again in" in done.stderr
+
+
+# -- tools
+
+
+def test_a_function_of_the_directory_can_be_a_tool(shell: Shell) -> None:
+    code = 'def weather(city: str) -> str:\n    """Weather."""\n    return f"Rain in {city}."\n'
+    (shell.work / "my_tools.py").write_text(code, encoding="utf-8")
+    script: Script = [["Let me look.", {"call": "weather", "arguments": {"city": "Paris"}}], ["It will rain."]]
+    with provider(script) as server:
+        done = shell.at(server).weft("Will it rain?", "--tool", "my_tools:weather")
+    assert (done.status, done.stdout) == (0, b"Let me look.\nIt will rain.\n")
+    assert done.stderr.startswith('[weather city="Paris"]\nsession ')
+    assert [tool["function"]["name"] for tool in server.requests[0]["tools"]] == ["weather"]
+    assert server.requests[1]["messages"][-1]["content"] == "Rain in Paris."
+
+
+@pytest.mark.parametrize("flags", [[], ["--yes"]])
+def test_file_tools_read_freely_and_write_only_with_yes(shell: Shell, flags: list[str]) -> None:
+    (shell.work / "README.md").write_text("It is blue.", encoding="utf-8")
+    script: Script = [
+        [
+            {"call": "read_file", "arguments": {"path": "README.md"}},
+            {"call": "write_file", "arguments": {"path": "new.txt", "text": "blue"}},
+            {"call": "read_file", "arguments": {"path": "missing"}},
+        ],
+        ["Done."],
+    ]
+    with provider(script) as server:
+        done = shell.at(server).weft("Go", "--tools", "files", *flags)
+    assert (done.status, done.stdout) == (0, b"Done.\n")
+    read, written, _ = (message["content"] for message in server.requests[1]["messages"][-3:])
+    assert "It is blue." in read
+    assert '[read_file path="README.md"]\n' in done.stderr
+    assert "[read_file failed: 'missing': No such file or directory]\n" in done.stderr
+    if flags:
+        assert (shell.work / "new.txt").read_text(encoding="utf-8") == "blue"
+        assert '[write_file path="new.txt" text="blue"]\n' in done.stderr
+    else:
+        assert not (shell.work / "new.txt").exists()
+        assert "nobody is there to approve it; --yes approves" in written
+        denied = "the call was denied: nobody is there to approve it; --yes approves"
+        assert f'[write_file path="new.txt" text="blue" did not run: {denied}]\n' in done.stderr
+
+
+# -- sessions
+
+
+def test_a_session_goes_on_by_its_name_and_as_the_newest_of_its_directory(shell: Shell) -> None:
+    other = shell.folder / "other"
+    other.mkdir()
+    with provider([["one"], ["two"], ["elsewhere"], ["three"]]) as server:
+        assert shell.at(server).weft("first", "--session", "trip").stderr == ""
+        assert shell.weft("second", "--session", "trip").stdout == b"two\n"
+        here, shell.work = shell.work, other
+        assert shell.weft("elsewhere").status == 0
+        shell.work = here
+        assert shell.weft("third", "-c").stdout == b"three\n"
+    said = [message["content"] for message in server.requests[-1]["messages"][1:]]
+    assert said == ["first", "one", "second", "two", "third"]
+    assert answers(shell.sessions()["trip"]) == ["one", "two", "three"]
+    shell.work = shell.folder
+    done = shell.weft("fourth", "--continue")
+    assert done.status == 2
+    assert "no session was begun in" in done.complaint()
+
+
+# -- what fails
+
+
+def closed_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def test_without_a_network_one_sentence_says_so(shell: Shell) -> None:
+    done = shell.weft("hi", "-m", MODEL, OPENAI_COMPATIBLE_BASE_URL=f"http://127.0.0.1:{closed_port()}")
+    assert (done.status, done.stdout) == (1, b"")
+    assert "--model local works without one" in done.complaint()
+    assert ending(shell.only_session()).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("step", "hint"),
+    [
+        (
+            {"status": 401, "error": f"wrong key {KEY}"},
+            "OPENAI_COMPATIBLE_API_KEY holds a key that the provider does not",
+        ),
+        ({"status": 404, "error": "model \x1b[2Jnot found"}, "openai-compatible has no model of that name"),
+        ({"status": 429, "error": "slow down", "headers": {"Retry-After": "500"}}, "try again in 500 seconds"),
+    ],
+)
+def test_a_refusal_is_one_sentence_with_what_to_do(shell: Shell, step: dict[str, Any], hint: str) -> None:
+    with provider([[step]]) as server:
+        done = shell.at(server).weft("hi", OPENAI_COMPATIBLE_API_KEY=KEY)
+    assert (done.status, done.stdout) == (1, b"")
+    assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
+    assert hint in done.complaint()
+    assert "weft: openai-compatible: " in done.stderr
+    assert KEY not in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+def test_json_ends_in_finished_also_for_what_fails(shell: Shell) -> None:
+    with provider([[{"status": 429, "error": "slow down", "headers": {"Retry-After": "500"}}]]) as server:
+        refused = shell.at(server).weft("hi", "--json")
+    assert refused.status == 1
+    last = refused.events[-1]
+    assert (last["event"], last["status"], last["sessionId"]) == ("finished", "failed", *shell.sessions())
+    assert (last["error"]["errorCode"], last["error"]["retryAfterMs"]) == ("rate_limited", 500_000)
+    refused.complaint()
+    no_key = shell.weft("hi", "--json", "-m", "anthropic:x")
+    assert no_key.status == 2
+    (only,) = no_key.events
+    assert (only["event"], only["status"], only["error"]["errorCode"]) == ("finished", "failed", "authentication")
+    assert "ANTHROPIC_API_KEY" in no_key.complaint()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-m", "nobody:x"], "'nobody' is not a vendor"),
+        (["--tool", "no_such_module:f"], "no_such_module"),
+        (["--tool", "broken:f"], "cannot be imported: ZeroDivisionError"),
+        (["-a", "missing.png"], "the file missing.png cannot be read: No such file"),
+        (["-a", "unknown.bin"], "is neither a picture"),
+        (["--session", "x" * 1000], "a session id has"),
+    ],
+)
+def test_wrong_words_are_one_sentence_and_status_2(shell: Shell, words: list[str], sentence: str) -> None:
+    (shell.work / "unknown.bin").write_bytes(b"\x00\xff\x00")
+    (shell.work / "broken.py").write_text("1 / 0", encoding="utf-8")
+    done = shell.weft("hi", *words, WEFT_MODEL=MODEL, OPENAI_COMPATIBLE_BASE_URL="http://127.0.0.1:9")
+    assert (done.status, done.stdout) == (2, b"")
+    assert sentence in done.complaint()
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "sentence"),
+    [
+        ([], b" \n", "there is nothing to ask"),
+        (["hi", "--tools", "web"], b"", "'web'"),
+        (["hi", "--session", "x", "-c"], b"", "give one"),
+        (["hi", "--session", ""], b"", "--session needs a name"),
+    ],
+)
+def test_words_that_make_no_wish_are_a_usage_error(shell: Shell, words: list[str], stdin: bytes, sentence: str) -> None:
+    done = shell.weft(*words, stdin=stdin)
+    assert (done.status, done.stdout) == (2, b"")
+    assert "Usage: weft run" in done.stderr
+    assert sentence in done.stderr
+
+
+def test_stdin_that_is_no_text_is_refused(shell: Shell) -> None:
+    done = shell.weft("hi", stdin=b"\xff\xfe", WEFT_MODEL=MODEL, OPENAI_COMPATIBLE_BASE_URL="http://127.0.0.1:9")
+    assert done.status == 2
+    assert "stdin is not text in UTF-8" in done.complaint()
+
+
+def test_without_a_key_the_local_model_answers_or_says_how_to_get_it(shell: Shell) -> None:
+    pytest.importorskip("xllamacpp", reason="local models need xllamacpp")
+    done = shell.weft("hi")
+    assert (done.status, done.stdout) == (1, b"")
+    first, *others = done.stderr.splitlines()
+    assert first == "weft: local model qwen2.5-coder-0.5b (no API key is set)"
+    assert "weft models pull qwen2.5-coder-0.5b" in Done(1, b"", "\n".join(others)).complaint()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for two megabytes."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command to make a small file system with")
+    if done.returncode:
+        pytest.skip(f"a small file system cannot be mounted: {done.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_one_sentence_and_the_session_goes_on_later(shell: Shell, small_disk: Path) -> None:
+    store, filler = small_disk / "sessions.db", small_disk / "filler"
+    words = ["--session", "s", "--store", str(store)]
+    with provider([["one"], ["x" * 600_000], ["three"]]) as server:
+        assert shell.at(server).weft("first", *words).status == 0
+        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(b"x" * 4096)
+        with filler.open("r+b") as file:
+            file.truncate(filler.stat().st_size - 250_000)  # enough for the prompt, and not for the answer
+        done = shell.weft("second", *words)
+        assert done.status == 1
+        assert "the disk is full" in done.complaint()
+        assert "everything up to the last entry is in the session" in done.stderr
+        filler.unlink()
+        assert shell.weft("third", *words).stdout == b"three\n"
+    assert answers(shell.sessions(store)["s"]) == ["one", "three"]
+    said = [message["content"] for message in server.requests[-1]["messages"] if message["role"] == "user"]
+    assert said == ["first", "second", "third"]
+
+
+# -- stopped
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_the_run_and_keeps_what_was_said(shell: Shell, number: signal.Signals, status: int) -> None:
+    with provider([["It will", {"pause": None}]]) as server:
+        process = shell.at(server).start("hi")
+        assert process.stdout is not None
+        said = process.stdout.read(7)
+        (session,) = shell.sessions()
+        second = shell.weft("me too", "--session", session)
+        assert second.status == 1
+        assert "another run works on this session" in second.complaint()
+        process.send_signal(number)
+        rest, stderr = process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, said + rest) == (status, b"It will\n")
+    lines = stderr.decode().splitlines()
+    assert lines[-1] == "weft: stopped; what was said so far is in the session"
+    assert len(lines) == 2
+    entries = shell.only_session()
+    assert answers(entries) == ["It will"]
+    assert (ending(entries).status, ending(entries).reason) == ("aborted", "interrupted")
+
+
+def test_a_closed_pipe_ends_the_run_quietly(shell: Shell) -> None:
+    more: list[Step] = [{"pause": 0.02}, "more\n"] * 1000
+    with provider([["one\n", *more]]) as server:
+        process = shell.at(server).start("hi")
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"one\n"
+        process.stdout.close()
+        assert process.stderr is not None
+        stderr = process.stderr.read()
+        process.stderr.close()
+        assert (process.wait(TIMEOUT), stderr) == (141, b"")
+    entries = shell.only_session()
+    assert answers(entries)[0].startswith("one\nmore\n")
+    assert ending(entries).status == "aborted"
+
+
+def test_an_answer_that_cannot_be_written_is_one_sentence(shell: Shell) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full, which refuses every write")
+    with provider([["Hello"]]) as server, Path("/dev/full").open("wb") as full:
+        process = shell.at(server).start("hi", stdout=full.fileno())
+        _, stderr = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 1
+    assert "the answer cannot be written: " in Done(1, b"", stderr.decode()).complaint()
+
+
+# -- settings
+
+
+def test_flags_come_before_the_environment_and_that_before_the_file(shell: Shell) -> None:
+    stores = {name: shell.folder / f"{name}.db" for name in ("file", "variable", "flag")}
+    settings = 'model = "openai-compatible:file"\nstore = "sqlite:~/file.db"\ninstructions = "file"\n'
+    shell.config.write_text(settings, encoding="utf-8")
+    with provider([["ok"]]) as server:
+        shell.env |= {"OPENAI_COMPATIBLE_BASE_URL": server.base_url, "WEFT_CONFIG": str(shell.config)}
+        assert shell.weft("hi").status == 0
+        shell.env |= {
+            "WEFT_MODEL": "openai-compatible:variable",
+            "WEFT_STORE": str(stores["variable"]),
+            "WEFT_INSTRUCTIONS": "variable",
+        }
+        assert shell.weft("hi").status == 0
+        flags = ["-m", "openai-compatible:flag", "--store", str(stores["flag"]), "--instructions", "flag"]
+        assert shell.weft("hi", *flags).status == 0
+    assert [request["model"] for request in server.requests] == ["file", "variable", "flag"]
+    assert [request["messages"][0]["content"] for request in server.requests] == ["file", "variable", "flag"]
+    assert [len(shell.sessions(store)) for store in stores.values()] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("text", "sentence"), [("model = ", "is not TOML"), ("modle = 'x'", "unknown field `modle`")])
+def test_a_wrong_configuration_file_is_named(shell: Shell, text: str, sentence: str) -> None:
+    shell.config.write_text(text, encoding="utf-8")
+    done = shell.weft("hi", WEFT_CONFIG=str(shell.config))
+    assert (done.status, done.stdout) == (2, b"")
+    assert str(shell.config) in done.stderr
+    assert sentence in done.complaint()
