@@ -327,3 +327,11 @@ def test_a_store_whose_making_was_killed_opens(tmp_path: Path) -> None:
         return entry.seq
 
     assert asyncio.run(opened()) == 1
+
+
+async def test_a_place_of_a_kind_that_there_is_not_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match="no stores of the kind mysql://") as raised:
+        await open_store("mysql://localhost/weft")
+    assert raised.value.code is ErrorCode.INVALID_CONFIG
+    assert not list(await asyncio.to_thread(os.listdir, tmp_path))

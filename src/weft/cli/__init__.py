@@ -43,4 +43,6 @@ def main() -> NoReturn:
             raise
         print(f"weft: {error.name} is not installed; get it with: pip install 'weft[{extra}]'", file=sys.stderr)
         code = 2
+    except KeyboardInterrupt:  # before the command could take Ctrl-C itself
+        code = 130
     sys.exit(code)

@@ -104,7 +104,8 @@ def hint(error: Exception) -> str:
 
 
 def complain(fault: str, hint: str) -> None:
-    print(f"weft: {fault}\nhint: {hint}", file=sys.stderr)
+    if sys.stderr is not None:  # it may be closed, and then print would take stdout
+        print(f"weft: {fault}\nhint: {hint}", file=sys.stderr)
 
 
 def kind(word: str) -> str:

@@ -9,6 +9,7 @@ compressed all the same is unpacked, and the size limit counts what comes out.
 """
 
 import asyncio
+import os
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
@@ -172,8 +173,12 @@ _TOO_LONG = {
 
 def _unreachable(request: HttpRequest, error: Exception) -> ModelError:
     # The cause is not chained: aiohttp's exceptions hold the whole request, with its key.
-    said = hide(str(error) or type(error).__name__, request.secrets)
-    return ModelError(f"{request.host}: {said}", code=ErrorCode.CONNECTION_FAILED)
+    said = str(error) or type(error).__name__
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.strerror:
+        # Its own text names the host again, and aiohttp's settings. What a resolver says has no positive number.
+        number = error.os_error.errno or 0
+        said = f"no connection: {os.strerror(number) if number > 0 else error.os_error.strerror}"
+    return ModelError(f"{request.host}: {hide(said, request.secrets)}", code=ErrorCode.CONNECTION_FAILED)
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

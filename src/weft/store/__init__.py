@@ -81,6 +81,8 @@ async def open_store(where: str | Path | None = None, *, edge: Edge | None = Non
             from weft.store.postgres import PostgresStore  # noqa: PLC0415 - asyncpg is an extra
 
             return await PostgresStore.open(place, edge=edge)
+        case _ if rest.startswith("//"):
+            raise StoreError(f"there are no stores of the kind {scheme}://", code=ErrorCode.INVALID_CONFIG)
         case _:
             return await _open_sqlite(Path(rest if scheme == "sqlite" else place), edge)
 
