@@ -144,7 +144,7 @@ def test_without_the_runtime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_auto_asks_the_router_and_then_for_the_arguments() -> None:
-    engine = PlayedEngine(["lo", "ok"], ['{"city":', ' "Rome"}'])
+    engine = PlayedEngine(["lo", "ok("], ['{"city":', ' "Rome"}'])
     answer = await check_stream(local(engine), [user("How is Rome?")], tool_specs=TOOLS)
     assert answer.message is not None
     (call,) = answer.message.tool_calls
@@ -155,8 +155,8 @@ async def test_auto_asks_the_router_and_then_for_the_arguments() -> None:
     assert sum(isinstance(one.delta, ToolCallArgs) for one in answer.deltas) == 2
 
 
-async def test_a_router_that_says_none_leads_to_an_answer() -> None:
-    engine = PlayedEngine(["none"], ["Hello"])
+async def test_a_router_that_says_talk_leads_to_an_answer() -> None:
+    engine = PlayedEngine(["talk("], ["Hello"])
     answer = await check_stream(local(engine), [user("Hi")], tool_specs=TOOLS)
     assert answer.message is not None
     assert (answer.message.text, answer.message.tool_calls) == ("Hello", ())
@@ -180,11 +180,11 @@ async def test_a_tool_without_arguments_needs_no_generation() -> None:
 
 
 async def test_required_leaves_the_router_no_way_out() -> None:
-    engine = PlayedEngine(["tick"])
+    engine = PlayedEngine(["tick("])
     answer = await check_stream(local(engine), [user("Go")], tool_specs=TOOLS, tool_choice="required")
     assert answer.message is not None
     assert [call.tool_name for call in answer.message.tool_calls] == ["tick"]
-    assert "none" not in engine.bodies[0]["grammar"]
+    assert "talk" not in engine.bodies[0]["grammar"]
 
 
 async def test_none_forbids_tools() -> None:
@@ -222,6 +222,18 @@ async def test_after_a_result_comes_the_answer() -> None:
     (told,) = engine.bodies[0]["messages"]
     assert "How is Rome?" in told["content"]
     assert "rain" in told["content"]
+
+
+async def test_a_result_takes_at_most_half_of_the_context() -> None:
+    engine = PlayedEngine(["Long."])
+    history = [
+        user("How is Rome?"),
+        assistant(ToolCall("c1", "look", {"city": "Rome"})),
+        tool_message(ToolResult("c1", "1" * 5000)),
+    ]
+    await check_stream(local(engine, context_window=2048), history, tool_specs=TOOLS)
+    (told,) = engine.bodies[0]["messages"]
+    assert "1" * 1024 + " [cut here: 3976 characters more]" in told["content"]
 
 
 async def test_a_model_that_cannot_use_tools_is_not_led_to_them() -> None:

@@ -7,8 +7,18 @@ import pytest
 from weft.config import SpecificTool, ToolChoice, ToolSpec
 from weft.errors import ErrorCode, ModelError
 from weft.messages import Message, assistant, system, tool_message, user
-from weft.models.local_tools import Route, arguments_body, bounded, next_step, plain_history, router_body
+from weft.models.local_tools import (
+    Route,
+    arguments_body,
+    bounded,
+    chosen,
+    next_step,
+    plain_history,
+    router_body,
+    talk_word,
+)
 from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+from weft.tools import file_tools
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 LOOK = ToolSpec("look", CITY, description="Look at a city.")
@@ -58,26 +68,68 @@ def test_a_tool_that_is_not_there_cannot_be_demanded(choice: ToolChoice) -> None
 # -- the two questions
 
 
-def test_the_router_may_say_the_name_of_a_tool_or_none() -> None:
+def test_the_router_may_say_the_name_of_a_tool_or_that_it_is_talk() -> None:
     body = router_body(ANSWERED, Route((LOOK, TICK), may_decline=True))
-    assert body["grammar"] == 'root ::= "look" | "tell_time" | "none"'
-    assert body["logit_bias"][0][0] == "none"
+    assert body["grammar"] == 'root ::= "look(" | "tell_time(" | "talk("'
+    assert body["logit_bias"][0][0] == "talk"
     assert body["temperature"] == 0
     turns = body["messages"]
     assert "look(city): Look at a city." in turns[0]["content"]
-    assert {"role": "assistant", "content": "tell_time"} in turns
+    assert {"role": "assistant", "content": 'look(city="X")'} in turns
+    assert {"role": "assistant", "content": "tell_time()"} in turns
+    assert {"role": "assistant", "content": "talk()"} in turns
     assert turns[-1] == {"role": "user", "content": "How is Rome?"}
 
 
 def test_a_router_that_must_choose_hears_of_no_way_out() -> None:
-    body = router_body(ASKED, Route((LOOK, TICK), may_decline=False))
-    assert "none" not in body["grammar"]
+    spoken = [user("Hi"), assistant("Hello"), *ASKED]
+    body = router_body(spoken, Route((LOOK, TICK), may_decline=False))
     assert body["logit_bias"] == []
-    assert {"role": "assistant", "content": "none"} not in body["messages"]
+    assert "talk" not in str(body)
+    assert [turn["role"] for turn in body["messages"]] == ["system", *["user", "assistant"] * 4, "user"]
+
+
+def test_the_router_sees_the_last_requests_and_what_was_called_for_them() -> None:
+    talk = [message for number in range(5) for message in (user(f"Hi {number}"), assistant("Hello"))]
+    body = router_body([*talk, *ANSWERED, assistant("Rain."), user("x" * 3000)], Route((LOOK,), may_decline=True))
+    assert [turn["content"] for turn in body["messages"]][-7:] == [
+        "Hi 3",
+        "talk()",
+        "Hi 4",
+        "talk()",
+        "How is Rome?",
+        'look(city="Rome")',
+        "x" * 2000,
+    ]
+
+
+def test_a_tool_of_weft_is_shown_with_requests_for_it() -> None:
+    (spec,) = (tool.spec for tool in file_tools() if tool.name == "read_file")
+    body = router_body(ASKED, Route((spec,), may_decline=True))
+    assert {"role": "assistant", "content": 'read_file(path="app.py")'} in body["messages"]
+    asked = arguments_body(ASKED, spec, max_tokens=50, room=100)
+    assert {"role": "assistant", "content": '{"path": "app.py"}'} in asked["messages"]
+    namesake = ToolSpec("read_file", CITY)  # of somebody else, who takes other arguments
+    assert "app.py" not in str(router_body(ASKED, Route((namesake,), may_decline=True)))
+
+
+def test_what_the_router_said_is_a_tool_or_talk() -> None:
+    route = Route((LOOK, TICK), may_decline=True)
+    assert chosen(route, "look(") is LOOK
+    assert chosen(route, "talk(") is None
+
+
+def test_a_tool_with_the_name_of_talk_is_a_tool() -> None:
+    speak = ToolSpec("talk", CITY)
+    route = Route((speak,), may_decline=True)
+    assert talk_word(route) == "only_talk"
+    assert router_body(ASKED, route)["grammar"] == 'root ::= "talk(" | "only_talk("'
+    assert chosen(route, "talk(") is speak
+    assert chosen(route, "only_talk(") is None
 
 
 def test_the_arguments_are_asked_for_under_the_schema_of_the_tool() -> None:
-    body = arguments_body([system("Be kind."), *ASKED], LOOK, max_tokens=50)
+    body = arguments_body([system("Be kind."), *ASKED], LOOK, max_tokens=50, room=100)
     form = body["response_format"]
     assert form["type"] == "json_schema"
     assert form["json_schema"]["schema"] == bounded(CITY)
@@ -122,8 +174,9 @@ def test_a_bounded_schema_has_an_end_to_everything(schema: dict[str, Any], expec
 # -- plain histories
 
 
-def texts(messages: list[Message]) -> list[tuple[str, str]]:
-    return [(message.role, "|".join(part.text for part in message.parts)) for message in plain_history(messages)]  # type: ignore[union-attr]
+def texts(messages: list[Message], room: int = 4000) -> list[tuple[str, str]]:
+    told = plain_history(messages, room=room)
+    return [(message.role, "|".join(part.text for part in message.parts)) for message in told]  # type: ignore[union-attr]
 
 
 def test_calls_and_results_become_words_of_the_user() -> None:
@@ -131,23 +184,38 @@ def test_calls_and_results_become_words_of_the_user() -> None:
     assert role == "user"
     assert text.startswith("How is Rome?")
     assert '(The tool look was run for this with {"city": "Rome"}. Its result: rain)' in text
-    assert text.endswith("Answer me from this, in whole sentences.")
+    assert text.endswith("Tell me in whole sentences what the result is. Do not tell me how to do it.")
 
 
 def test_older_results_do_not_ask_for_an_answer() -> None:
     told = texts([*ANSWERED, assistant("It rains."), user("Thanks")])
     assert [role for role, _ in told] == ["user", "assistant", "user"]
-    assert "Answer me" not in told[0][1]
+    assert "Tell me" not in told[0][1]
 
 
 def test_a_failed_call_is_told_as_failed() -> None:
     failed = [*ANSWERED[:2], tool_message(ToolResult("c1", "no such city", is_error=True))]
-    assert "It failed: no such city" in texts(failed)[0][1]
+    text = texts(failed)[0][1]
+    assert "It failed and did nothing: no such city" in text
+    assert text.endswith("Tell me in one sentence that this was not done, and why.")
 
 
-def test_a_long_result_is_cut_and_says_so() -> None:
-    long = [*ANSWERED[:2], tool_message(ToolResult("c1", "x" * 9000))]
-    assert "[and 1000 characters more]" in texts(long)[0][1]
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [("1" * 9000, 400), ("a" * 9000, 1333), ("雨" * 9000, 266)],
+    ids=["figures", "letters", "signs"],
+)
+def test_a_long_result_is_cut_and_says_so(content: str, kept: int) -> None:
+    long = [*ANSWERED[:2], tool_message(ToolResult("c1", content))]
+    assert f"Its result: {content[:kept]} [cut here: {9000 - kept} characters more])" in texts(long, room=400)[0][1]
+
+
+def test_an_older_result_has_less_room() -> None:
+    long = [*ANSWERED[:2], tool_message(ToolResult("c1", "1" * 900)), assistant("Long.")]
+    again = [user("And now?"), assistant(ToolCall("c2", "look", {})), tool_message(ToolResult("c2", "2" * 900))]
+    told = "".join(text for _, text in texts([*long, *again], room=400))
+    assert "1" * 100 + " [cut here: 800 " in told
+    assert "2" * 400 + " [cut here: 500 " in told
 
 
 def test_system_messages_go_to_the_front_as_one() -> None:

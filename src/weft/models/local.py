@@ -37,7 +37,7 @@ from weft.errors import ErrorCode, ModelError, PartValidationError
 from weft.messages import Message
 from weft.models.guard import GuardedStream, guarded
 from weft.models.local_engine import Engine, LlamaEngine, Worker
-from weft.models.local_tools import Route, arguments_body, bounded, next_step, plain_history, router_body
+from weft.models.local_tools import Route, arguments_body, bounded, chosen, next_step, plain_history, router_body
 from weft.models.model import RequestMetadata, configured, with_system_prompt
 from weft.models.prices import ModelInfo, Prices
 from weft.models.weights import weights_named
@@ -188,7 +188,7 @@ class LocalModel:
         if isinstance(step, Route):
             word, routing = await self._word(router_body(call.messages, step))
             used = _sum(used, routing)
-            step = next((tool for tool in step.tools if tool.name == word), None)
+            step = chosen(step, word)
         source = self._answer(call) if step is None else self._tool_call(call, step)
         async with aclosing(source) as deltas:
             async for delta in deltas:
@@ -197,6 +197,10 @@ class LocalModel:
     @property
     def _rounds(self) -> int:
         return self._tool_rounds if self._uses_tools else 0
+
+    @property
+    def _result_room(self) -> int:
+        return self._context_window // 2  # the rest is for the conversation and the answer
 
     def _check_weights(self) -> None:
         if self._is_llama and self.weights.known is not None and not self.weights.path.is_file():
@@ -213,7 +217,7 @@ class LocalModel:
             config = replace(config, temperature=_TEMPERATURE)
         if config.output_schema is not None:
             config = replace(config, output_schema=bounded(config.output_schema))
-        messages = plain_history(call.messages)
+        messages = plain_history(call.messages, room=self._result_room)
         body = encode("openai-chat", messages, config=config, provider=_PROVIDER).body
         async with aclosing(self._generated(body)) as deltas:
             async for delta in deltas:
@@ -228,7 +232,8 @@ class LocalModel:
             yield Usage(0, 0, cost=0.0)
             yield Done("tool_calls")
             return
-        body = arguments_body(call.messages, tool, max_tokens=call.config.max_tokens or _MAX_TOKENS)
+        limit = call.config.max_tokens or _MAX_TOKENS
+        body = arguments_body(call.messages, tool, max_tokens=limit, room=self._result_room)
         async with aclosing(self._generated(body)) as deltas:
             async for delta in deltas:
                 match delta:

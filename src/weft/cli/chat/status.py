@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from rich.cells import cell_len, set_cell_size
+
 from weft.cli.sessions_print import safe
 from weft.entries import Entry
 from weft.messages import Message
@@ -40,9 +42,9 @@ def status_line(model: str, usage: Usage, *, window: int | None, session: str | 
     ]
     line = f" {pieces[0]}"
     for piece in pieces[1:]:
-        if piece and len(line) + 3 + len(piece) < width:
+        if piece and cell_len(line) + 3 + cell_len(piece) < width:
             line += f" · {piece}"
-    return line[:width]
+    return line if cell_len(line) <= width else set_cell_size(line, width)
 
 
 def _context(tokens: int | None, window: int | None) -> str:
@@ -57,7 +59,8 @@ def count_text(count: int) -> str:
     """A number of tokens in a few characters: 950, 1.2k, 34k, 1.1M."""
     for size, letter in ((1_000_000, "M"), (1_000, "k")):
         if count >= size:
-            return f"{count / size:.1f}{letter}" if count < 10 * size else f"{count // size}{letter}"
+            tenths = count * 10 // size  # rounded down: 9.99k is not 10.0k
+            return f"{tenths // 10}.{tenths % 10}{letter}" if count < 10 * size else f"{count // size}{letter}"
     return str(count)
 
 

@@ -106,7 +106,7 @@ class Talk:
         self.show(branch)
         await self._measure()
         if has_open_run(branch):
-            self.note("The last answer was cut off; going on with it.")
+            self.note("The last answer is not finished; going on with it.")
             await self.watch(lambda: self.agent.resume_stream(session_id, model=self.model))
 
     def begin_anew(self) -> None:
