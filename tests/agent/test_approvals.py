@@ -200,3 +200,16 @@ async def test_a_decision_by_the_agent_reaches_the_run_that_waits_for_it() -> No
                 await agent.approve(SESSION, event.request.tool_call_id)
     assert run.result.output == "Done."
     await check_session(store)
+
+
+async def test_a_question_that_a_pause_has_left_is_told_to_whoever_watches_the_run_go_on() -> None:
+    paused, store, _ = make([ASK])
+    await paused.run("Go", session=SESSION)
+    agent, _, _ = make(["Done."], store=store, approver=LiveApprover())
+    async with agent.resume_stream(SESSION) as run:
+        async for event in run:
+            if isinstance(event, ApprovalRequested):
+                run.approve(event.request.tool_call_id)
+    assert run.result.output == "Done."
+    assert (await results(store))["c1"].content == "moved 5"
+    assert (await kinds(store)).count("approval_required") == 1

@@ -60,10 +60,11 @@ async def run_round(work: Work, executor: ToolExecutor) -> ToolRound:
         await work.ledger.append(fact)
         _move(work)
         if isinstance(fact, ApprovalRequired):
-            if isinstance(work.setup.approver, LiveApprover):
-                work.setup.approver.expect(fact.tool_call_id)
-            work.tell(ApprovalRequested(fact))
+            _tell_question(work, fact)
 
+    for question in work.progress.waiting:  # asked before a crash or a pause: whoever watches now has not heard it
+        if question.expires_at is None or question.expires_at > work.setup.edge.now():
+            _tell_question(work, question)
     return await executor.run(
         [one.call for one in calls.values()],
         record=record,
@@ -71,6 +72,12 @@ async def run_round(work: Work, executor: ToolExecutor) -> ToolRound:
         session_id=work.view.session_id,
         histories={call_id: _history(one) for call_id, one in calls.items()},
     )
+
+
+def _tell_question(work: Work, question: ApprovalRequired) -> None:
+    if isinstance(work.setup.approver, LiveApprover):
+        work.setup.approver.expect(question.tool_call_id)
+    work.tell(ApprovalRequested(question))
 
 
 def _move(work: Work) -> None:

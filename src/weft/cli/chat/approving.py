@@ -43,29 +43,33 @@ class Approvals:
 
     async def ask(self, run: Run, request: ApprovalRequired) -> bool:
         """Ask, and let the run know; False if the answer is to be stopped. Raises as the keyboard does."""
-        call_id = request.tool_call_id
-        if request.tool_name in self.always:
-            run.approve(call_id, decided_by="always")
-            return True
-        show_request(self._console, request)
         with suppress(NotFound):  # the run ended meanwhile, and says why
-            while True:
-                match await self._choice():
-                    case "y", _:
-                        run.approve(call_id, decided_by="user")
-                    case "n", reason:
-                        run.deny(call_id, reason=reason or None, decided_by="user")
-                    case "e", _:
-                        arguments = await self._edited(request.arguments)
-                        if arguments is None:
-                            continue
-                        run.approve(call_id, arguments=arguments, decided_by="user")
-                    case "a", _:
-                        self.always.add(request.tool_name)
-                        run.approve(call_id, decided_by="always")
-                    case _:
-                        return False
+            if request.tool_name in self.always:
+                run.approve(request.tool_call_id, decided_by="always")
                 return True
+            show_request(self._console, request)
+            return await self._answered(run, request)
+        return True
+
+    async def _answered(self, run: Run, request: ApprovalRequired) -> bool:
+        call_id, is_decided = request.tool_call_id, False
+        while not is_decided:
+            is_decided = True
+            match await self._choice():
+                case "y", _:
+                    run.approve(call_id, decided_by="user")
+                case "n", reason:
+                    run.deny(call_id, reason=reason or None, decided_by="user")
+                case "a", _:
+                    self.always.add(request.tool_name)
+                    run.approve(call_id, decided_by="always")
+                case "e", _:
+                    arguments = await self._edited(request.arguments)
+                    if arguments is not None:
+                        run.approve(call_id, arguments=arguments, decided_by="user")
+                    is_decided = arguments is not None
+                case _:
+                    return False
         return True
 
     async def _choice(self) -> tuple[str, str]:

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from importlib.metadata import version
 from shutil import get_terminal_size
 from typing import Annotated, NamedTuple
@@ -25,7 +25,8 @@ from weft.cli.models import described, fetch
 from weft.cli.session_choice import newest_here
 from weft.cli.settings import ModelOption, chosen_model, first_said, settings_file
 from weft.cli.store_access import StoreOption
-from weft.errors import ErrorCode, PartValidationError, WeftError
+from weft.cli.terminal.looks import marks_for
+from weft.errors import ErrorCode, PartValidationError, StoreError, WeftError
 from weft.models.defaults import DefaultModel
 from weft.models.local import LocalModel
 from weft.models.model import Model
@@ -134,7 +135,11 @@ def _fetch_weights(model: Model) -> None:
 
 
 async def _chat(wish: _Wish, console: Console) -> None:
-    store = await open_store(wish.place)
+    try:
+        store = await open_store(wish.place)
+    except StoreError as error:
+        error.add_note("--store, WEFT_STORE or the configuration file say where the sessions are; weft doctor checks")
+        raise
     try:
         await _with_store(wish, console, store)
     finally:
@@ -145,6 +150,7 @@ async def _with_store(wish: _Wish, console: Console, store: SessionStore) -> Non
     session = await newest_here(store) if wish.goes_on else wish.session
     talk: Talk
     keyboard = Keyboard(
+        mark=marks_for(console).prompt,
         history=default_path().with_name("history"),
         status=lambda: _status(talk),
         commands={name: command.meaning for name, command in COMMANDS.items()},
@@ -170,9 +176,10 @@ async def _with_store(wish: _Wish, console: Console, store: SessionStore) -> Non
         approvals=approvals,
         thinking=wish.thinking,
     )
-    async with agent:
+    async with agent, aclosing(talk):
         with _interrupting(talk), quiet():
             if session is not None:
+                talk.space()
                 await talk.open(session)
             await _converse(talk, keyboard)
     _farewell(talk)
@@ -180,7 +187,8 @@ async def _with_store(wish: _Wish, console: Console, store: SessionStore) -> Non
 
 @contextmanager
 def _interrupting(talk: Talk) -> Iterator[None]:
-    """Ctrl-C stops the answer while there is one; twice it ends the command. Prompts take it as a key."""
+    """Ctrl-C stops the answer while there is one; twice it ends the command. Prompts take it as a key. A polite kill
+    ends the command too, with the terminal as it was before."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
 
@@ -189,17 +197,19 @@ def _interrupting(talk: Talk) -> Iterator[None]:
             task.cancel()
 
     loop.add_signal_handler(signal.SIGINT, interrupt)
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+        loop.remove_signal_handler(signal.SIGTERM)
 
 
 async def _converse(talk: Talk, keyboard: Keyboard) -> None:
     """Prompt after prompt, until the human leaves."""
     begun = ""
     while not talk.is_leaving:
-        talk.console.print()
+        talk.space()
         if talk.console.is_dumb_terminal:  # its prompt has no line below
             talk.note(f"[{_status(talk).strip()}]")
         try:

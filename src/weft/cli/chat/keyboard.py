@@ -27,8 +27,11 @@ from prompt_toolkit.output.plain_text import PlainTextOutput
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import is_dumb_terminal
 
+from weft.cli.attachments import valid_text
+
 __all__ = ["Keyboard", "quiet"]
 
+_MENU = 6  # lines
 _STYLE = Style.from_dict(
     {
         "prompt": "bold ansicyan",
@@ -45,12 +48,15 @@ class Keyboard:
     def __init__(
         self,
         *,
+        mark: str,
         history: Path | None,
         status: Callable[[], str],
         commands: Mapping[str, str],
         toggle_thinking: Callable[[], None],
     ) -> None:
-        """`commands` are words that begin with a slash, and what they do; `status` is the line below the prompt."""
+        """`mark` stands before what is typed, `status` is the line below it; `commands` are words that begin with a
+        slash, and what they do."""
+        self._mark = f"{mark} "
         self._status = status
         with _terminal():
             self._session: PromptSession[str] = PromptSession(
@@ -79,7 +85,7 @@ class Keyboard:
         ahead, self._ahead = self._ahead, []
         store_typeahead(self._session.app.input, ahead)
         try:
-            return await _asked(self._session, "class:prompt", "> ", default)
+            return await _asked(self._session, "class:prompt", self._mark, default)
         except KeyboardInterrupt:
             if not self._session.default_buffer.text:
                 raise
@@ -106,6 +112,7 @@ class Keyboard:
                 else:
                     self._put_aside([press])
 
+        self._put_aside(get_typeahead(source))  # what came in one piece with the last line
         with source.attach(hear):
             yield
 
@@ -125,8 +132,12 @@ def _continuation(width: int, line_number: int, wrap_count: int) -> AnyFormatted
 async def _asked(session: PromptSession[str], style: str, question: str, default: str = "") -> str:
     # A dumb terminal is not shown the text that a prompt begins with, unless it belongs to the question.
     shown = question + default.replace("\n", "\r\n") if is_dumb_terminal() else question
+    room = session.output.get_size().rows - 3  # for the completions, above the status line
     # Ctrl-C is a key here. The signal stays with the chat: prompt_toolkit would leave it with nobody afterwards.
-    return await session.prompt_async([(style, shown)], default=default, handle_sigint=False)
+    said = await session.prompt_async(
+        [(style, shown)], default=default, reserve_space_for_menu=max(0, min(room, _MENU)), handle_sigint=False
+    )
+    return valid_text(said)
 
 
 class _KeptHistory(FileHistory):

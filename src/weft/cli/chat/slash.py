@@ -95,8 +95,7 @@ async def _model(talk: Talk, words: str) -> None:
         on_disk = f" Here on this machine: {', '.join(here)}." if here else ""
         talk.note(f"/model VENDOR:MODEL takes another.{on_disk} Vendors: {', '.join(VENDORS)}.")
         return
-    talk.model = connected(words)
-    talk.model_name = words
+    await talk.take_model(connected(words), words)
     talk.note(f"{safe(words)} answers from here on.")
 
 

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
+from typing import Any
 
 from rich.console import Console
 
@@ -63,6 +64,7 @@ class Talk:
         self.last_thinking: str | None = None
         self.was_interrupted = False  # by Ctrl-C, since something was said
         self.is_leaving = False
+        self._is_spaced = False  # the last line on the screen is blank
         self._run: Run | None = None
         self._stopped = asyncio.Event()  # the run, or waiting until it can begin
 
@@ -70,21 +72,31 @@ class Talk:
 
     def note(self, text: str) -> None:
         """A quiet line."""
-        self.console.print(text, style="dim", markup=False, highlight=False)
+        self._tell(text, style="dim")
 
     def line(self, text: str) -> None:
         """A line that is cut where the window ends."""
-        self.console.print(text, markup=False, highlight=False, no_wrap=True, overflow="ellipsis")
+        self._tell(text, no_wrap=True, overflow="ellipsis")
+
+    def complain(self, sentence: str) -> None:
+        """A sentence in red."""
+        self._tell(sentence, style="red")
+
+    def _tell(self, text: str, **how: Any) -> None:
+        self._is_spaced = False
+        self.console.print(text, markup=False, highlight=False, **how)
+
+    def space(self) -> None:
+        """A blank line, unless there is one."""
+        if not self._is_spaced:
+            self.console.print()
+        self._is_spaced = False
 
     def fault(self, error: WeftError) -> None:
         """What went wrong, and the hint that came with it; the chat goes on."""
         self.complain(" ".join(str(error).split()))
         for hint in getattr(error, "__notes__", ())[-1:]:
             self.hint(hint)
-
-    def complain(self, sentence: str) -> None:
-        """A sentence in red."""
-        self.console.print(sentence, style="red", markup=False, highlight=False)
 
     def hint(self, hint: str) -> None:
         """What to do about it. Hints are written for the command line; here a slash stands for the two hyphens."""
@@ -107,7 +119,19 @@ class Talk:
         await self._measure()
         if has_open_run(branch):
             self.note("The last answer is not finished; going on with it.")
-            await self.watch(lambda: self.agent.resume_stream(session_id, model=self.model))
+            await self._go_on(session_id, len(branch))
+
+    async def _go_on(self, session_id: str, known: int) -> None:
+        """Let the last run finish, or show what another program has made of it meanwhile."""
+        runs: list[Run] = []
+
+        def new_run() -> Run:
+            runs.append(self.agent.resume_stream(session_id, model=self.model))
+            return runs[-1]
+
+        await self.watch(new_run)
+        if runs[-1].status is AgentStatus.IDLE:  # there was nothing left to do
+            self.show((await self.branch())[known:])
 
     def begin_anew(self) -> None:
         """Let the next message begin a new session."""
@@ -132,6 +156,20 @@ class Talk:
             self.note(f"... {len(said) - _TOLD} earlier messages; /export writes all of them")
         for message in said[-_TOLD:]:
             show_message(self.console, message, thinking=self.thinking)
+        self._is_spaced = bool(said) and not said[-1].tool_calls  # the blank line after a message
+
+    # -- which model
+
+    async def take_model(self, model: Model, name: str) -> None:
+        """Let another model answer from here on; the one before it lets go of its memory and connections."""
+        await self.aclose()
+        self.model, self.model_name = model, name
+
+    async def aclose(self) -> None:
+        """Let the model go."""
+        close = getattr(self.model, "aclose", None)
+        if close is not None:
+            await close()
 
     # -- saying something
 
@@ -168,8 +206,14 @@ class Talk:
         finally:
             self._run = None
         if has_begun:
-            await self._measure()
+            await self._measure_after_run()
         return has_begun
+
+    async def _measure_after_run(self) -> None:
+        try:
+            await self._measure()
+        except WeftError as error:  # it was said and answered all the same
+            self.fault(error)
 
     async def _begun(self, new_run: Callable[[], Run]) -> Run | None:
         """The run, entered; None if the user would not wait for it. A session that another process works on is waited
@@ -192,7 +236,7 @@ class Talk:
 
     async def _shown(self, run: Run) -> None:
         screen = new_screen(self.console, thinking=self.thinking)
-        self.console.print()
+        self.space()
         ticking = asyncio.create_task(_tick(screen))
         try:
             async with AsyncExitStack() as stack:

@@ -1,0 +1,239 @@
+"""How answers come: streaming, Markdown, thinking, stopping them, typing ahead, windows of many sizes."""
+
+from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_FSIZE, prlimit
+from threading import Event
+
+from tests.cli.chat.gates import Gated
+from tests.cli.chat.scene import scene
+from tests.cli.chat.terminal import is_at_prompt, needs_tmux
+
+pytestmark = needs_tmux
+
+
+def test_an_answer_grows_while_it_streams_and_is_markdown(tmp_path: Path) -> None:
+    gate = Event()
+    answer = Gated(["Here is **bold", " text** and\n\n- a list\n\n", {"gate": gate}, "```python\nx = 1\n```\nThe end."])
+    with scene(tmp_path, answer) as here, here.chat() as chat:
+        chat.wait_for_prompt()
+        chat.say("hi")
+        assert "The end." not in chat.wait_for("a list")
+        gate.set()
+        chat.wait_for("The end.")
+        seen = chat.wait_for_prompt()
+        assert "bold text" in seen
+        assert "**" not in seen
+        assert "```" not in seen
+        assert "openai-compatible:test" in seen.rstrip().splitlines()[-1]
+        assert "15 tokens" in seen.rstrip().splitlines()[-1]
+
+
+def test_keys_that_are_typed_while_an_answer_streams_are_the_next_message(tmp_path: Path) -> None:
+    gate = Event()
+    with scene(tmp_path, Gated(["First", {"gate": gate}, " answer."]), ["Second answer."]) as here, here.chat() as chat:
+        chat.wait_for_prompt()
+        chat.say("one")
+        chat.wait_for("First")
+        chat.say("two, typed ahead")
+        chat.type("and three")
+        assert "ahead" not in chat.screen()  # the answer is not disturbed
+        gate.set()
+        chat.wait_for("Second answer.")
+        assert "two, typed ahead" in chat.wait_for("› and three")
+        assert here.said() == ["one", "two, typed ahead"]
+
+
+def test_ctrl_c_keeps_what_was_said_and_twice_leaves(tmp_path: Path) -> None:
+    with scene(tmp_path, ["One two", {"pause": None}], ["Three."]) as here, here.chat() as chat:
+        chat.wait_for_prompt()
+        chat.say("count")
+        chat.wait_for("One two")
+        chat.key("C-c")
+        chat.wait_for("stopped")
+        chat.wait_for_prompt()
+        chat.say("go on")
+        chat.wait_for("Three.")
+        chat.wait_for_prompt()
+        assert [message["content"] for message in here.messages()] == ["count", "One two", "go on"]
+        session = here.weft("sessions", "list").split()[0]
+        assert "One two" in here.weft("show", session)
+        chat.key("C-c")
+        chat.wait_for("Ctrl-C again leaves")
+        chat.key("C-c")
+        assert session in chat.wait_for("[left with 0]")
+
+
+def test_ctrl_c_throws_a_line_away_first_and_ctrl_d_leaves(tmp_path: Path) -> None:
+    with scene(tmp_path, ["One two", {"pause": None}]) as here:
+        with here.chat() as chat:
+            chat.wait_for_prompt()
+            chat.say("count")
+            chat.wait_for("One two")
+            chat.key("C-c")
+            chat.wait_for("stopped")
+            chat.wait_for_prompt()
+            chat.type("thrown away")
+            chat.wait_for("thrown away")
+            chat.key("C-c")
+            chat.wait_for_prompt()
+            chat.key("C-c")
+            chat.wait_for("[left with 0]")
+        with here.chat() as chat:
+            chat.wait_for_prompt()
+            chat.key("C-d")
+            chat.wait_for("[left with 0]")
+
+
+def test_thinking_is_folded_and_can_be_unfolded(tmp_path: Path) -> None:
+    gate = Event()
+    thinking = [{"think": "First I weigh the stones. " * 8}, {"think": "Then I count. "}]
+    with (
+        scene(tmp_path, [*thinking, "Done."], Gated([*thinking, {"gate": gate}, "Again."])) as here,
+        here.chat() as chat,
+    ):
+        chat.wait_for_prompt()
+        chat.say("think")
+        chat.wait_for("Done.")
+        assert "weigh the stones" not in chat.wait_for_prompt()
+        chat.say("/thinking")
+        assert "Thinking is shown." in chat.wait_for("weigh the stones")
+        chat.wait_for_prompt()
+        chat.key("C-o")
+        chat.wait_for("Thinking is folded.")
+        chat.say("think again")
+        chat.wait_for(lambda seen: seen.count("count.") >= 2)  # its end is seen while it goes on
+        chat.key("C-o")  # in the middle of it
+        gate.set()
+        chat.wait_for("Again.")
+        assert chat.wait_for_prompt().count("First I weigh") >= 2
+
+
+def test_a_message_may_have_many_lines_and_comes_back_with_up(tmp_path: Path) -> None:
+    with scene(tmp_path, ["Yes."]) as here, here.chat() as chat:
+        chat.wait_for_prompt()
+        chat.type("one")
+        chat.key("M-Enter")
+        chat.type("two\\")
+        chat.key("Enter")
+        chat.say("three")
+        chat.wait_for("Yes.")
+        assert here.said() == ["one\ntwo\nthree"]
+        chat.wait_for_prompt()
+        chat.key("Up")
+        chat.wait_for(lambda seen: seen.count("three") == 2)
+        chat.key("Enter")
+        chat.wait_for(lambda seen: seen.count("Yes.") == 2)
+        assert here.said() == ["one\ntwo\nthree"] * 2
+        chat.wait_for_prompt()
+        chat.paste("four\nfive")
+        chat.wait_for("five")
+        assert len(here.server.requests) == 2  # a paste sends nothing by itself
+        chat.bytes(b"\xff\xfe")  # no UTF-8
+        chat.key("Enter")
+        chat.wait_for("45 tokens")
+        assert here.said()[-1] == "four\nfive\ufffd\ufffd"
+
+
+def test_a_long_answer_stands_once_in_the_scrollback_also_when_the_window_changes(tmp_path: Path) -> None:
+    gate, end = Event(), Event()
+    lines = [f"Line number {number}.\n\n" for number in range(1, 301)]
+    answer = Gated([*lines[:100], {"gate": gate}, *lines[100:200], {"gate": end}, *lines[200:]])
+    with scene(tmp_path, answer) as here, here.chat(rows=20) as chat:
+        chat.wait_for_prompt()
+        chat.say("count")
+        chat.wait_for("Line number 99.")
+        chat.resize(50, 12)
+        gate.set()
+        chat.wait_for("Line number 199.")
+        chat.resize(90, 30)
+        end.set()
+        chat.wait_for("Line number 300.")
+        chat.wait_for_prompt()
+        whole = chat.scrollback()
+        assert [whole.count(f"Line number {number}.") for number in range(1, 301)] == [1] * 300
+
+
+def test_a_refusal_is_a_sentence_and_a_hint_and_the_chat_goes_on(tmp_path: Path) -> None:
+    refusal = [{"status": 401, "error": "that key is unknown here"}]
+    with scene(tmp_path, refusal, ["Now it works."]) as here, here.chat(OPENAI_COMPATIBLE_API_KEY="wrong") as chat:
+        chat.wait_for_prompt()
+        chat.say("hi")
+        seen = chat.wait_for("hint:")
+        assert "that key is unknown here" in seen
+        assert "OPENAI_COMPATIBLE_API_KEY" in seen
+        assert "Traceback" not in seen
+        chat.wait_for_prompt()
+        chat.say("again")
+        chat.wait_for("Now it works.")
+
+
+def test_narrow_windows_hold_everything(tmp_path: Path) -> None:
+    answer = ["A sentence that is much too long for a window of forty columns, and so it is wrapped at its words."]
+    with scene(tmp_path, answer) as here, here.chat(columns=40, rows=60) as chat:
+        chat.wait_for_prompt()
+        chat.say("a question that is too long as well, and is folded")
+        chat.wait_for("its words.")
+        for command in ("/help", "/tools", "/sessions", "/branch", "/cost", "/model"):
+            chat.wait_for_prompt()
+            chat.say(command)
+        seen = chat.wait_for_prompt()
+        assert "Traceback" not in chat.scrollback()
+        assert max(map(len, seen.splitlines())) <= 40
+        chat.resize(60, 40)
+        chat.say("again")
+        chat.wait_for(lambda seen: "context 15" in seen.rstrip().splitlines()[-1] and is_at_prompt(seen))
+
+
+def test_a_tiny_window_is_enough_to_talk(tmp_path: Path) -> None:
+    with scene(tmp_path, ["Yes."]) as here, here.chat(columns=20, rows=6) as chat:
+        chat.wait_for_prompt()
+        chat.resize(1, 1)
+        chat.resize(30, 8)
+        chat.wait_for(":test")  # the status line is whole again
+        chat.say("Is it?")
+        chat.wait_for("Yes.")
+        chat.wait_for_prompt()
+
+
+def test_a_dumb_terminal_gets_no_control_sequences(tmp_path: Path) -> None:
+    with scene(tmp_path, ["Some **bold** words."]) as here, here.chat(TERM="dumb") as chat:
+        raw = tmp_path / "raw"
+        chat.record(raw)
+        chat.wait_for("new session")
+        chat.say("hi")
+        chat.wait_for("15 tokens")
+        chat.say("/undo")
+        chat.wait_for("> hi")  # what is put back into the prompt is seen
+        chat.say(" again")
+        chat.wait_for("30 tokens")
+        assert here.said() == ["hi again"]
+        chat.key("C-d")
+        chat.wait_for("[left with 0]")
+        assert b"\x1b" not in raw.read_bytes()
+
+
+def test_a_disk_that_fails_is_told_and_the_chat_goes_on(tmp_path: Path) -> None:
+    with scene(tmp_path, ["Hello."], ["Again."]) as here, here.chat() as chat:
+        chat.wait_for_prompt()
+        chat.say("hi")
+        chat.wait_for("15 tokens")
+        prlimit(chat.pid, RLIMIT_FSIZE, (0, RLIM_INFINITY))  # no file can grow
+        chat.say("and now")
+        seen = chat.wait_for("hint:")
+        assert "Traceback" not in seen
+        chat.wait_for(lambda seen: seen.split("hint:")[-1].count("› and now") == 1)  # it is not lost
+        prlimit(chat.pid, RLIMIT_FSIZE, (RLIM_INFINITY, RLIM_INFINITY))
+        chat.key("Enter")
+        chat.wait_for("Again.")
+        assert here.said() == ["hi", "and now"]
+
+
+def test_a_polite_kill_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
+    with scene(tmp_path, ["One two", {"pause": None}]) as here, here.chat() as chat:
+        chat.wait_for_prompt()
+        chat.say("count")
+        chat.wait_for("One two")
+        chat.end()
+        assert "Traceback" not in chat.wait_for("[left with")
+        chat.type("echoed again")
+        chat.wait_for("echoed again")

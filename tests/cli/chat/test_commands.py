@@ -1,0 +1,120 @@
+"""The commands that begin with a slash, and the words of the command line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cli.chat.scene import scene
+from tests.cli.chat.terminal import needs_tmux, place
+
+
+@needs_tmux
+def test_commands_that_show_something(tmp_path: Path) -> None:
+    with scene(tmp_path, ["Hello."]) as here, here.chat(rows=50) as chat:
+        chat.wait_for_prompt()
+        for command, answer in {
+            "/cost": "Nothing was asked yet.",
+            "/export": "There is nothing to export.",
+            "/compact": "There is nothing to compact.",
+            "/undo": "There is nothing to undo.",
+            "/branch": "Nothing was said.",
+            "/sessions": "There are no sessions yet.",
+            "/nonsense": "There is no /nonsense",
+            "/sessions nowhere": "'nowhere'",
+            "/tools": "search_files",
+        }.items():
+            chat.say(command)
+            chat.wait_for(answer)
+            chat.wait_for_prompt()
+        chat.say("/etc/hosts is a file, is it not?")  # a path is no command
+        chat.wait_for("Hello.")
+        chat.wait_for_prompt()
+        chat.say("/help")
+        seen = chat.wait_for("Ctrl-O")
+        for name in ["model", "tools", "sessions", "branch", "undo", "compact", "cost", "export", "thinking", "help"]:
+            assert f"/{name}" in seen
+        chat.wait_for_prompt()
+        chat.say("/cost")
+        chat.wait_for("in all 15 tokens")
+        chat.wait_for_prompt()
+        chat.say("/quit")
+        assert "Traceback" not in chat.wait_for("[left with 0]")
+
+
+@needs_tmux
+def test_another_model_answers_after_model(tmp_path: Path) -> None:
+    with scene(tmp_path, ["Hello."]) as here, here.chat() as chat:
+        chat.wait_for_prompt()
+        chat.say("/model")
+        chat.wait_for("openai-compatible:test answers.")
+        chat.wait_for_prompt()
+        chat.say("hi")
+        chat.wait_for("15 tokens")
+        chat.say("/model nobody:knows")
+        chat.wait_for("nobody")
+        chat.wait_for_prompt()
+        chat.say("/model openai-compatible:other")
+        chat.wait_for("openai-compatible:other answers from here on.")
+        chat.say("hi again")
+        chat.wait_for("30 tokens")
+        assert [request["model"] for request in here.server.requests] == ["test", "other"]
+        assert "openai-compatible:other" in chat.screen().rstrip().splitlines()[-1]
+
+
+@needs_tmux
+def test_sessions_are_exported_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    with scene(tmp_path, ["Some **bold** words."]) as here, here.chat() as chat:
+        chat.wait_for_prompt()
+        chat.say("hi")
+        chat.wait_for("15 tokens")
+        for name in ("notes.md", "notes.json", "notes.jsonl"):
+            chat.say(f"/export {name}")
+            chat.wait_for(f"written to {name}")
+        chat.wait_for_prompt()
+        (here.project / "mine.md").write_text("mine")
+        chat.say("/export mine.md")
+        chat.wait_for("mine.md is there already")
+        assert (here.project / "mine.md").read_text() == "mine"
+        chat.say("/export nowhere/notes.md")
+        chat.wait_for("No such file or directory")
+        chat.say("/export notes.txt")
+        chat.wait_for(".md, .json or .jsonl")
+        assert "Some **bold** words." in (here.project / "notes.md").read_text()
+        assert "bold" in json.dumps(json.loads((here.project / "notes.json").read_bytes()))
+        lines = (here.project / "notes.jsonl").read_text().splitlines()
+        assert len(lines) > 3
+        assert all(json.loads(line) for line in lines)
+
+
+@needs_tmux
+def test_older_turns_are_compacted(tmp_path: Path) -> None:
+    long = ["A long answer. " * 400]
+    with scene(tmp_path, long, long, long, ["What was said, in short."], ["Good."]) as here, here.chat() as chat:
+        for turn in range(3):
+            chat.wait_for_prompt()
+            chat.say(f"turn {turn}")
+            chat.wait_for(f"{15 * (turn + 1)} tokens")
+        chat.say("/compact")
+        chat.wait_for("as a summary")
+        chat.wait_for_prompt()
+        chat.say("go on")
+        chat.wait_for("Good.")
+        assert "What was said, in short." in json.dumps(here.messages())
+        assert "turn 0" not in here.said()
+
+
+def test_without_a_terminal_it_says_so_in_a_sentence(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "weft.cli", "chat"],
+        env=place(tmp_path, "http://127.0.0.1:9/v1"),
+        cwd=tmp_path,
+        input="hi\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == ["weft: weft chat needs a terminal", "hint: weft run is for scripts and pipes"]

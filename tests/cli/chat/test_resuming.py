@@ -1,0 +1,196 @@
+"""Sessions that go on: after leaving, after a crash, on another branch, and with two chats at once."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event
+
+from tests.cli.chat.gates import Gated
+from tests.cli.chat.scene import scene, writes
+from tests.cli.chat.terminal import is_at_prompt, needs_tmux
+from tests.cli.provider_server import Step
+from weft import Agent, ToolCall, assistant
+from weft.models import ScriptedModel
+from weft.store import open_store
+from weft.tables import AgentStatus
+from weft.tools import LocalRuntime, file_tools
+
+pytestmark = needs_tmux
+
+
+def test_a_session_goes_on_by_continue_by_its_name_and_from_the_list(tmp_path: Path) -> None:
+    with scene(tmp_path, ["Hello Ann."], ["Ann."], ["Still Ann."], ["Who?"], ["Ann, as ever."]) as here:
+        with here.chat("-c") as chat:
+            seen = chat.wait_for("[left with 1]")
+            assert "hint:" in seen
+            assert "Traceback" not in seen
+        with here.chat() as chat:
+            chat.wait_for_prompt()
+            chat.say("I am Ann")
+            chat.wait_for("Hello Ann.")
+            chat.wait_for_prompt()
+            chat.key("C-d")
+            chat.wait_for("[left with 0]")
+        with here.chat("-c") as chat:
+            seen = chat.wait_for_prompt()
+            assert "I am Ann" in seen
+            assert "Hello Ann." in seen
+            assert "15 tokens" in seen
+            chat.say("Who am I?")
+            chat.wait_for("30 tokens")
+            assert here.said() == ["I am Ann", "Who am I?"]
+        session = here.weft("sessions", "list").split()[0]
+        with here.chat("--session", session) as chat:
+            assert "Who am I?" in chat.wait_for_prompt()
+            chat.say("Sure?")
+            chat.wait_for("Still Ann.")
+            chat.wait_for_prompt()
+            chat.say("/new")
+            chat.wait_for("new session ·")
+            chat.say("Who am I?")
+            chat.wait_for("Who?")
+            assert here.said() == ["Who am I?"]
+            chat.wait_for_prompt()
+            chat.say("/sessions")
+            seen = chat.wait_for("/sessions NUMBER")
+            assert "I am Ann" in seen
+            chat.wait_for_prompt()
+            chat.say("/sessions 2")
+            chat.wait_for("Still Ann.")
+            chat.wait_for("45 tokens")
+            chat.say("And now?")
+            chat.wait_for("Ann, as ever.")
+            assert here.said() == ["I am Ann", "Who am I?", "Sure?", "And now?"]
+        with here.chat("--session", "nowhere") as chat:
+            seen = chat.wait_for("[left with 1]")
+            assert "nowhere" in seen
+            assert "hint: weft sessions list" in seen
+
+
+def test_undo_and_branches_lose_nothing(tmp_path: Path) -> None:
+    with scene(tmp_path, ["One."], ["Two."], ["Other two."], ["Three."]) as here, here.chat(rows=60) as chat:
+        chat.wait_for_prompt()
+        chat.say("first")
+        chat.wait_for("One.")
+        chat.wait_for_prompt()
+        chat.say("second")
+        chat.wait_for("Two.")
+        chat.wait_for_prompt()
+        chat.say("/undo")
+        chat.wait_for("› second")  # in the prompt again
+        chat.say(", but better")
+        chat.wait_for("Other two.")
+        assert here.said() == ["first", "second, but better"]
+        chat.wait_for_prompt()
+        chat.say("/branch")
+        seen = chat.wait_for("/branch NUMBER")
+        assert "2  second, but better" in seen
+        assert "a  ... second (2 turns)" in seen
+        chat.wait_for_prompt()
+        chat.say("/branch a")
+        chat.wait_for(lambda seen: seen.split("/branch a")[-1].count("Two.") == 1)
+        chat.wait_for_prompt()
+        chat.say("third")
+        chat.wait_for("Three.")
+        assert here.said() == ["first", "second", "third"]
+        chat.wait_for_prompt()
+        chat.say("/branch 1")
+        chat.wait_for("Going on after turn 1")
+        chat.wait_for_prompt()
+        chat.say("elsewhere")
+        chat.wait_for(lambda seen: seen.count("Three.") == 2)
+        assert here.said() == ["first", "elsewhere"]
+        chat.wait_for_prompt()
+        chat.say("/branch")
+        seen = chat.wait_for("b  ...")
+        assert "third (3 turns)" in seen
+        chat.wait_for_prompt()
+        chat.say("/branch 9")
+        chat.wait_for("There is no turn or branch 9.")
+
+
+def test_two_chats_on_one_session_take_turns(tmp_path: Path) -> None:
+    gate = Event()
+    script = ["Hello."], Gated(["From the first", {"gate": gate}, " chat."]), ["For the second chat."]
+    with scene(tmp_path, *script) as here, here.chat() as one:
+        one.wait_for_prompt()
+        one.say("hi")
+        one.wait_for("15 tokens")
+        with here.chat("-c") as two:
+            two.wait_for("15 tokens")
+            one.say("from one")
+            one.wait_for("From the first")
+            two.say("from two")
+            two.wait_for("waiting for it")
+            two.key("C-c")
+            two.wait_for("› from two\n\n")  # not said yet, and not lost
+            two.key("Enter")
+            two.wait_for(lambda seen: seen.count("waiting for it") == 2)
+            with here.chat("-c") as three:  # finds a run that it does not have to finish itself
+                three.wait_for("waiting for it")
+                gate.set()
+                two.wait_for("For the second chat.")
+                one.wait_for_prompt()
+                assert here.said() == ["hi", "from one", "from two"]
+                three.wait_for("From the first chat.")
+                three.wait_for_prompt()
+                assert len(here.server.requests) == 3
+
+
+async def test_a_question_that_another_program_left_is_asked(tmp_path: Path) -> None:
+    with scene(tmp_path, ["Written."]) as here:
+        call = ToolCall("c1", "write_file", {"path": "a.txt", "text": "text"})
+        store = await open_store(f"sqlite:{tmp_path / 'paused.db'}")
+        agent = Agent(
+            ScriptedModel([assistant("I write.", call)]),
+            tools=file_tools(),
+            runtime=LocalRuntime(here.project),
+            store=store,
+        )
+        paused = await agent.run("write", session="paused")
+        await agent.close()
+        await store.close()
+        assert paused.status is AgentStatus.AWAITING_HUMAN
+        with here.chat("--session", "paused", "--store", str(tmp_path / "paused.db")) as chat:
+            chat.wait_for("[q]uit:")
+            chat.say("y")
+            chat.wait_for("Written.")
+            assert (here.project / "a.txt").read_text() == "text"
+
+
+def test_what_a_killed_chat_was_doing_goes_on(tmp_path: Path) -> None:
+    """Killed in an answer, while a tool runs, and while a human is asked; all three at once, because each waits until
+    the dead chat's lease is over."""
+    for name in "answer", "tool", "question":
+        (tmp_path / name).mkdir()
+    sleeps: Step = {"call": "run_command", "arguments": {"command": "echo begun > begun.txt; sleep 60"}}
+    asks = writes("a.txt", "text")
+    with ExitStack() as stack:
+        answer = stack.enter_context(scene(tmp_path / "answer", ["Half an", {"pause": None}], ["A whole answer."]))
+        tool = stack.enter_context(scene(tmp_path / "tool", [sleeps], ["It was cut."]))
+        question = stack.enter_context(scene(tmp_path / "question", [asks], ["Written."]))
+        scenes = answer, tool, question
+        first = [stack.enter_context(here.chat()) for here in scenes]
+        for chat in first:
+            chat.wait_for_prompt()
+            chat.say("do it")
+        first[0].wait_for("Half an")
+        first[1].wait_for("[q]uit:")
+        first[1].say("y")
+        first[1].wait_for(lambda seen: (tool.project / "begun.txt").exists())
+        first[2].wait_for("[q]uit:")
+        for chat in first:
+            chat.kill()
+        again = [stack.enter_context(here.chat("-c")) for here in scenes]
+        for chat in again:
+            chat.wait_for("do it")
+            chat.wait_for("waiting for it")
+        again[0].wait_for("A whole answer.")
+        again[0].wait_for_prompt()
+        assert answer.said() == ["do it"]
+        again[1].wait_for("It was cut.")
+        assert "interrupted" in tool.messages()[-1]["content"]
+        again[2].wait_for("[q]uit:")
+        again[2].say("y")
+        again[2].wait_for("Written.")
+        assert (question.project / "a.txt").read_text() == "text"
+        again[2].wait_for(is_at_prompt)
