@@ -25,7 +25,7 @@ from weft.models.weights import is_here, known_models, place_of
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "pictures" / "chat.svg"
-COLUMNS, ROWS = 88, 60
+COLUMNS, ROWS = 92, 60
 PATIENCE_S = 120.0
 
 FILES = {
@@ -82,13 +82,13 @@ class Chat:
 
 def is_asking(screen: str) -> bool:
     """Whether a tool call waits for a word."""
-    return screen.rstrip().endswith("stop:")
+    return "[y]es" in screen.rstrip().rpartition("\n")[2]
 
 
 def is_ready(screen: str) -> bool:
     """Whether the chat waits: with an empty prompt above the status line, or with a question."""
     lines = [line.rstrip() for line in screen.splitlines() if line.strip()]
-    return is_asking(screen) or ">" in lines[-2:]
+    return is_asking(screen) or "›" in lines[-2:]
 
 
 def main() -> None:

@@ -224,7 +224,23 @@ async def test_after_a_result_comes_the_answer() -> None:
     assert "rain" in told["content"]
 
 
-async def test_a_result_takes_at_most_half_of_the_context() -> None:
+@pytest.mark.parametrize(("rounds", "is_shown"), [(1, False), (2, True)])
+async def test_a_small_model_answers_from_the_result_alone(rounds: int, is_shown: bool) -> None:
+    engine = PlayedEngine(*[["talk("]] * (rounds - 1), ["It rains."])
+    history = [
+        user("My name is Ann."),
+        assistant("Hello Ann."),
+        user("How is Rome?"),
+        assistant(ToolCall("c1", "look", {"city": "Rome"})),
+        tool_message(ToolResult("c1", "rain")),
+    ]
+    await check_stream(local(engine, tool_rounds=rounds), history, tool_specs=TOOLS)
+    told = str(engine.bodies[-1]["messages"])
+    assert "How is Rome?" in told
+    assert ("My name is Ann." in told) == is_shown
+
+
+async def test_a_result_takes_at_most_a_part_of_the_context() -> None:
     engine = PlayedEngine(["Long."])
     history = [
         user("How is Rome?"),
@@ -233,7 +249,7 @@ async def test_a_result_takes_at_most_half_of_the_context() -> None:
     ]
     await check_stream(local(engine, context_window=2048), history, tool_specs=TOOLS)
     (told,) = engine.bodies[0]["messages"]
-    assert "1" * 1024 + " [cut here: 3976 characters more]" in told["content"]
+    assert "1" * 768 + " [cut here: 4232 characters more]" in told["content"]
 
 
 async def test_a_model_that_cannot_use_tools_is_not_led_to_them() -> None:

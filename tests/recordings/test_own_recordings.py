@@ -1,0 +1,142 @@
+"""What a real server said in three formats, recorded by scripts/record_local.py and kept in this repository.
+
+Each stream is read twice: by Weft, cut at every byte, and here, from the JSON of its events.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.recordings.agreement import assembler_of, decoded
+from tests.recordings.plain import sse_events
+from weft.decode import decoder
+from weft.deltas import Delta, Done, Start, Usage
+from weft.errors import ErrorCode
+from weft.models.refusals import refusal
+
+OWN = Path(__file__).with_name("own")
+STREAMS = sorted(OWN.glob("*/*.response.sse"))
+REFUSALS = sorted(OWN.glob("*/*.response.[45]*.json"))
+
+
+class Told(NamedTuple):
+    """What a stream says. Usage is input and output; a call is its id, its name and the text of its arguments."""
+
+    text: str
+    calls: list[tuple[str, str, str]]
+    finish: str
+    usage: tuple[int, int] | None
+
+
+# -- reading, from the JSON alone
+
+
+def read_chat(events: list[dict[str, Any]]) -> Told:
+    choices = [event["choices"][0] for event in events if event["choices"]]
+    calls: dict[int, list[str]] = {}
+    for piece in (piece for choice in choices for piece in choice["delta"].get("tool_calls", [])):
+        call = calls.setdefault(piece["index"], [piece.get("id", ""), piece["function"].get("name", ""), ""])
+        call[2] += piece["function"]["arguments"]
+    usage = next((event["usage"] for event in events if "usage" in event), None)
+    return Told(
+        "".join(choice["delta"].get("content") or "" for choice in choices),
+        [(call_id, name, text) for call_id, name, text in calls.values()],
+        choices[-1]["finish_reason"],
+        usage and (usage["prompt_tokens"], usage["completion_tokens"]),
+    )
+
+
+def read_messages(events: list[dict[str, Any]]) -> Told:
+    begun = events[0]["message"]["usage"]
+    ended = next(event for event in events if event["type"] == "message_delta")
+    finish = {"end_turn": "stop", "max_tokens": "length", "tool_use": "tool_calls"}[ended["delta"]["stop_reason"]]
+    deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
+    assert {delta["type"] for delta in deltas} == {"text_delta"}
+    text = "".join(delta["text"] for delta in deltas)
+    # This format counts what was in the cache apart; the whole prompt is their sum.
+    return Told(
+        text, [], finish, (begun["input_tokens"] + begun["cache_read_input_tokens"], ended["usage"]["output_tokens"])
+    )
+
+
+def read_responses(events: list[dict[str, Any]]) -> Told:
+    response = events[-1]["response"]
+    assert (events[-1]["type"], response["status"]) == ("response.completed", "completed")
+    items = response["output"]
+    calls = [item for item in items if item["type"] == "function_call"]
+    parts = [part for item in items if item["type"] == "message" for part in item["content"]]
+    return Told(
+        "".join(part["text"] for part in parts),
+        [(call["call_id"], call["name"], call["arguments"]) for call in calls],
+        "tool_calls" if calls else "stop",  # the server tells of no limit in this format
+        (response["usage"]["input_tokens"], response["usage"]["output_tokens"]),
+    )
+
+
+READERS: dict[str, Callable[[list[dict[str, Any]]], Told]] = {
+    "openai-chat": read_chat,
+    "anthropic-messages": read_messages,
+    "openai-responses": read_responses,
+}
+
+
+def name_of(path: Path) -> str:
+    return f"{path.parent.name}/{path.name.partition('.')[0]}"
+
+
+def told_by_weft(deltas: list[Delta]) -> Told:
+    assert isinstance(deltas[0], Start)
+    done = deltas[-1]
+    assert isinstance(done, Done)
+    message = assembler_of(deltas).build_final_message()
+    usage = next((delta for delta in reversed(deltas) if isinstance(delta, Usage)), None)
+    return Told(
+        message.text,
+        [
+            (call.tool_call_id, call.tool_name, call.raw_args_text or json.dumps(call.arguments))
+            for call in message.tool_calls
+        ],
+        done.finish_reason,
+        None if usage is None else (usage.input_tokens, usage.output_tokens),
+    )
+
+
+# -- the tests
+
+
+@pytest.mark.parametrize("path", STREAMS, ids=name_of)
+def test_a_stream_is_read_as_its_json_says_wherever_it_is_cut(path: Path) -> None:
+    kind, body = path.parent.name, path.read_bytes()
+    events = [json.loads(data) for _, data in sse_events(body) if data != "[DONE]"]
+    whole = decoded(decoder(kind), body)
+    assert told_by_weft(whole) == READERS[kind](events)
+    for cut in range(len(body) + 1):
+        assert decoded(decoder(kind), body[:cut], body[cut:]) == whole, f"cut at {cut}"
+
+
+@pytest.mark.parametrize("path", REFUSALS, ids=name_of)
+def test_a_refusal_has_its_code_and_the_words_of_the_server(path: Path) -> None:
+    body = path.read_bytes()
+    status = int(path.name.split(".")[-2])
+    failed = refusal(status, {}, body, now=datetime(2026, 1, 1, tzinfo=UTC))
+    assert failed.error_code is (ErrorCode.INVALID_REQUEST if status == 400 else ErrorCode.SERVER_ERROR)
+    assert json.loads(body)["error"]["message"] in failed.message
+
+
+def test_a_call_that_was_cut_is_marked() -> None:
+    body = (OWN / "openai-chat" / "cut_call.response.sse").read_bytes()
+    message = assembler_of(decoded(decoder("openai-chat"), body)).build_final_message()
+    (call,) = message.tool_calls
+    assert message.meta is not None
+    assert call.tool_call_id in (message.meta.bad_args or {})
+
+
+def test_every_format_has_its_cases_and_every_answer_its_request() -> None:
+    names = {name_of(path) for path in (*STREAMS, *REFUSALS)}
+    assert {f"{kind}/{case}" for kind in READERS for case in ("text", "length", "refused")} <= names
+    assert {f"openai-{kind}/tool_call" for kind in ("chat", "responses")} <= names
+    assert {name_of(path) for path in OWN.glob("*/*.request.json")} == names
