@@ -308,9 +308,11 @@ class Outcome(NamedTuple):
         return self.tool in wish.tools.split() if wish.tools else not self.tool
 
     def has_arguments(self, wish: Wish) -> bool:
-        """Whether every expected word is in its argument."""
-        said = self.arguments or {}
-        return all(word.lower() in str(said.get(name, "")).lower() for name, word in wish.arguments.items())
+        """Whether every expected word is in its argument; a path has to be exactly the expected one."""
+        said = {name: str(value).lower() for name, value in (self.arguments or {}).items()}
+        path = said.get("path", "").removeprefix("./").rstrip("/")
+        is_path = path == wish.arguments.get("path", path).lower()
+        return is_path and all(word.lower() in said.get(name, "") for name, word in wish.arguments.items())
 
     def has_fact(self, wish: Wish) -> bool:
         """Whether the answer has the word that only the result could tell."""

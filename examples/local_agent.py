@@ -66,10 +66,11 @@ async def talk(agent: Agent, session: str) -> str | None:
                 async for event in run:
                     show(event)
             print(flush=True)
+            answer = run.result.output  # raises if the run did not end well, and says why
             results = [result.content for message in run.result.messages for result in message.tool_results]
             if fact not in "".join(map(str, results)):
                 return f"no tool told {fact!r} for {said!r}."
-            if fact not in run.result.output:
+            if fact not in answer:
                 return f"the answer to {said!r} does not have {fact!r}, which the tool told."
     return None
 

@@ -185,7 +185,7 @@ def test_calls_and_results_become_words_of_the_user() -> None:
     assert role == "user"
     assert text.startswith("How is Rome?")
     assert '(The tool look was run for this with {"city": "Rome"}. Its result: rain)' in text
-    assert text.endswith("with its names and numbers. Do not tell me how to do it.")
+    assert text.endswith("with the names and numbers in it. Do not tell me how to do it.")
 
 
 def test_older_results_do_not_ask_for_an_answer() -> None:
@@ -215,8 +215,10 @@ def test_an_older_result_has_less_room() -> None:
     long = [*ANSWERED[:2], tool_message(ToolResult("c1", "1" * 900)), assistant("Long.")]
     again = [user("And now?"), assistant(ToolCall("c2", "look", {})), tool_message(ToolResult("c2", "2" * 900))]
     told = "".join(text for _, text in texts([*long, *again], room=400))
-    assert "1" * 100 + " [cut here: 800 " in told
+    assert "1" * 25 + " [cut here: 875 " in told
     assert "2" * 400 + " [cut here: 500 " in told
+    gone_on = [*long, user("Thanks")]
+    assert "1" * 100 + " [cut here: 800 " in texts(gone_on, room=400)[0][1]
 
 
 def test_beside_a_new_result_stands_only_the_request_it_is_for() -> None:

@@ -68,7 +68,7 @@ def info_rows(infos: Iterable[SessionInfo]) -> Iterator[Row]:
             str(info.entries),
             f"{info.updated.astimezone():%Y-%m-%d %H:%M}",
             str(tokens),
-            _cost(info.spend),
+            cost_text(info.spend),
         )
 
 
@@ -94,12 +94,16 @@ def spend_rows(models: Iterable[ModelSpend]) -> Iterator[Row]:
     for each in models:
         name = "" if each.model is None else f"{each.model.provider}/{each.model.model}"
         spend = each.spend
-        yield safe(name), str(spend.calls), str(spend.input_tokens), str(spend.output_tokens), _cost(spend)
+        yield safe(name), str(spend.calls), str(spend.input_tokens), str(spend.output_tokens), cost_text(spend)
 
 
-def _cost(spend: Spend) -> str:
+def cost_text(spend: Spend) -> str:
     """Dollars; a plus says that there were calls whose cost nobody knows."""
-    return f"${spend.cost_usd:.4f}{'+' if spend.unpriced else ''}" if spend.calls else ""
+    if not spend.calls:
+        return ""
+    if not spend.cost_usd:
+        return "cost unknown" if spend.unpriced else "$0"
+    return f"${spend.cost_usd:.4f}{'+' if spend.unpriced else ''}"
 
 
 def print_rows(columns: Sequence[Column], rows: Iterable[Row]) -> None:

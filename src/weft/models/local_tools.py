@@ -274,8 +274,9 @@ def plain_history(messages: Sequence[Message], *, room: int) -> tuple[Message, .
     """The conversation in text alone, as any chat template takes it: one system message, then user and assistant in
     turn. What tools did is told by the user; thinking is left out.
 
-    `room` is how many tokens the newest results may take together. Each older message of results has a quarter of what
-    the next one has; what is longer is cut, and says so.
+    `room` is how many tokens the results for the last request may take together. Results have a quarter of that when
+    the user has gone on to something else, and a quarter for every newer message of results; what is longer is cut, and
+    says so.
     """
     sound = repair(messages, RULES["openai-chat"]).messages
     system = "\n\n".join(message.text for message in sound if message.role == "system")
@@ -285,7 +286,8 @@ def plain_history(messages: Sequence[Message], *, room: int) -> tuple[Message, .
 
 def _spoken(messages: Sequence[Message], room: int) -> Iterator[Message]:
     calls = {call.tool_call_id: call for message in messages for call in message.tool_calls}
-    told_by = [message for message in messages if message.role == "tool"]
+    newer = sum(message.role == "tool" for message in messages)
+    asked = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
     for at, message in enumerate(messages):
         match message.role:
             case "user":
@@ -293,8 +295,8 @@ def _spoken(messages: Sequence[Message], room: int) -> Iterator[Message]:
             case "assistant":
                 yield Message("assistant", tuple(part for part in _written(message.parts) if part.text.strip()))
             case "tool":
-                told_by.pop(0)
-                share = room // 4 ** len(told_by) // len(message.tool_results)
+                newer -= 1
+                share = room // 4 ** (newer + (at < asked)) // len(message.tool_results)
                 told = [_told(calls[result.tool_call_id], result, share) for result in message.tool_results]
                 wish = [_wish(message.tool_results)] if at == len(messages) - 1 else []
                 yield Message("user", (Text("\n\n".join(told + wish)),))
@@ -306,7 +308,9 @@ def _wish(results: Sequence[ToolResult]) -> str:
     """What the model is asked for, at the end of the newest results."""
     if all(result.is_error for result in results):
         return "Tell me in one sentence that this was not done, and why."
-    return "Tell me in whole sentences what the result says, with its names and numbers. Do not tell me how to do it."
+    # Word for word: others make it repeat the call, or leave out what it was asked for.
+    told = "Tell me in whole sentences what the result says, with the names and numbers in it."
+    return f"{told} Do not tell me how to do it."
 
 
 def _written(parts: Iterable[Any]) -> Iterator[Text]:

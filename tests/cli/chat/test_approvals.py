@@ -12,7 +12,7 @@ pytestmark = needs_tmux
 
 
 def waits_for_an_answer(screen: str) -> bool:
-    return screen.rstrip().endswith("[q]uit:")
+    return screen.rstrip().endswith("[q] stop:")
 
 
 def results(here: Scene) -> list[str]:

@@ -151,7 +151,7 @@ async def test_a_question_that_another_program_left_is_asked(tmp_path: Path) -> 
         await store.close()
         assert paused.status is AgentStatus.AWAITING_HUMAN
         with here.chat("--session", "paused", "--store", str(tmp_path / "paused.db")) as chat:
-            chat.wait_for("[q]uit:")
+            chat.wait_for("[q] stop:")
             chat.say("y")
             chat.wait_for("Written.")
             assert (here.project / "a.txt").read_text() == "text"
@@ -174,10 +174,10 @@ def test_what_a_killed_chat_was_doing_goes_on(tmp_path: Path) -> None:
             chat.wait_for_prompt()
             chat.say("do it")
         first[0].wait_for("Half an")
-        first[1].wait_for("[q]uit:")
+        first[1].wait_for("[q] stop:")
         first[1].say("y")
         first[1].wait_for(lambda seen: (tool.project / "begun.txt").exists())
-        first[2].wait_for("[q]uit:")
+        first[2].wait_for("[q] stop:")
         for chat in first:
             chat.kill()
         again = [stack.enter_context(here.chat("-c")) for here in scenes]
@@ -189,7 +189,7 @@ def test_what_a_killed_chat_was_doing_goes_on(tmp_path: Path) -> None:
         assert answer.said() == ["do it"]
         again[1].wait_for("It was cut.")
         assert "interrupted" in tool.messages()[-1]["content"]
-        again[2].wait_for("[q]uit:")
+        again[2].wait_for("[q] stop:")
         again[2].say("y")
         again[2].wait_for("Written.")
         assert (question.project / "a.txt").read_text() == "text"

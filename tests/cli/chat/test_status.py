@@ -6,7 +6,8 @@ from rich.cells import cell_len
 
 from tests.session import chain
 from weft import Meta, SessionHeader, assistant, user
-from weft.cli.chat.status import Usage, cost_text, count_text, status_line, usage_of
+from weft.cli.chat.status import Usage, count_text, status_line, usage_of
+from weft.cli.sessions_print import cost_text
 from weft.deltas import Usage as Tokens
 from weft.messages import Message
 from weft.store import MemoryStore, Spend

@@ -16,9 +16,9 @@ from weft.tools import ToolDefinition, by_tool
 
 __all__ = ["Approvals"]
 
-_QUESTION = "[y]es  [n]o, or n and why  [e]dit  [a]lways  [q]uit: "
-_SHORT = "[y]es [n]o [e]dit [a]lways [q]uit: "  # for windows in which the other one would be folded
-_HELP = "Answer y, n, e, a or q: always is for this tool until you leave, quit stops the answer."
+_QUESTION = "[y]es  [n]o, or n and why  [e]dit  [a]lways  [q] stop: "
+_SHORT = "[y]es [n]o [e]dit [a]lways [q] stop: "  # for windows in which the other one would be folded
+_HELP = "Answer y, n, e, a or q: always is for this tool until you leave, q stops the answer."
 _WORDS = {"yes": "y", "no": "n", "edit": "e", "always": "a", "quit": "q", "stop": "q", "abort": "q"}
 
 

@@ -12,7 +12,7 @@ from rich.text import Text as Styled
 
 from weft.cli import sessions_print as tables
 from weft.cli.agent_setup import connected
-from weft.cli.chat.status import cost_text, count_text
+from weft.cli.chat.status import count_text
 from weft.cli.chat.talk import Talk
 from weft.cli.chat.turns import Turn, branch_of, other_ends, turns_of
 from weft.cli.sessions_print import safe
@@ -206,7 +206,7 @@ async def _cost(talk: Talk, words: str) -> None:
     totals = await talk.store.totals(talk.session_id)
     tables.print_rows(tables.SPENDS, tables.spend_rows(totals.models))
     tokens = totals.spend.input_tokens + totals.spend.output_tokens
-    talk.note(f"in all {count_text(tokens)} tokens, {cost_text(totals.spend) or '$0'}")
+    talk.note(f"in all {count_text(tokens)} tokens, {tables.cost_text(totals.spend) or '$0'}")
 
 
 async def _thinking(talk: Talk, words: str) -> None:

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from weft.cli.sessions_print import safe
+from weft.cli.sessions_print import cost_text, safe
 from weft.entries import Entry
 from weft.messages import Message
 from weft.store import SessionStore, Spend
 
-__all__ = ["Usage", "cost_text", "count_text", "status_line", "usage_of"]
+__all__ = ["Usage", "count_text", "status_line", "usage_of"]
 
 
 class Usage(NamedTuple):
@@ -62,12 +62,3 @@ def count_text(count: int) -> str:
             tenths = count * 10 // size  # rounded down: 9.99k is not 10.0k
             return f"{tenths // 10}.{tenths % 10}{letter}" if count < 10 * size else f"{count // size}{letter}"
     return str(count)
-
-
-def cost_text(spend: Spend) -> str:
-    """Dollars; a plus says that there were calls whose cost nobody knows."""
-    if not spend.calls:
-        return ""
-    if not spend.cost_usd:
-        return "cost unknown" if spend.unpriced else "$0"
-    return f"${spend.cost_usd:.4f}{'+' if spend.unpriced else ''}"
