@@ -1,8 +1,10 @@
 """How well a local model uses tools: does it find the right one, give the right arguments, and answer from the result?
 
 Requests as people type them into a chat inside of a project folder, each with what should happen. Prompts were chosen
-with the requests marked `tuning`; the `fresh` ones were written before that and only counted. Two sets of tools: those
-of `weft.tools.file_tools()`, and three others. Nothing is run: a call gets the result that stands beside it here.
+with the requests for `tuning`. The `fresh` ones were written before that, but are not quite unseen: their counts showed
+that an earlier handicap of plain talk was too strong, which more tuning requests then confirmed. Answers have one seed
+each; another wording of the same prompt moves "result used" by one or two. Two sets of tools: those of
+`weft.tools.file_tools()`, and three others. Nothing is run: a call gets the result that stands beside it here.
 
     python -m bench.local_router [name of a local model] [--misses]
 """

