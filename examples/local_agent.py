@@ -5,17 +5,19 @@ session is stored. No API key, and no network once the model is here. `make run`
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from datetime import UTC, date, datetime
+from pathlib import Path
 
 from weft import TextDelta
 from weft.agent import Agent, DeltaReceived, Event, ToolChanged
-from weft.cli.store_place import place_of_store
 from weft.document_parts import Completed, Errored, Running
 from weft.errors import WeftError
 from weft.models.weights import LocalWeights, weights_named
+from weft.store import default_path
 from weft.tools import tool
 
 ORDERS = {4711: "left Rotterdam by ship, arrives on Friday", 4712: "is being packed"}
@@ -85,12 +87,12 @@ def is_here(weights: LocalWeights) -> bool:
 def main() -> int:
     """The exit status: 0, or 1 after one sentence that says what went wrong."""
     began = time.monotonic()
-    store = place_of_store(os.environ.get("WEFT_STORE") or None)
+    store = os.environ.get("WEFT_STORE") or str(default_path())
     agent = Agent(
         "local",
         tools=[order_status, days_between],
         instructions="You help the customers of a shop. Answer in one short sentence.",
-        store=store.url,
+        store=store,
     )
     print(f"{agent.model.model_info().name} runs in this process; no API key is needed.", flush=True)
     if not is_here(weights_named()):
@@ -100,8 +102,9 @@ def main() -> int:
     if wrong is not None:
         print(f"error: {wrong}", file=sys.stderr)
         return 1
-    print(f"\n{time.monotonic() - began:.0f} s; the session is stored in {store.shown}.")
-    print(f"Look at it with: weft show {session}, or go on with: weft chat --session {session}")
+    print(f"\n{time.monotonic() - began:.0f} s; the session is stored in {store}.")
+    weft = "weft" if shutil.which("weft") else os.path.relpath(Path(sys.executable).with_name("weft"))
+    print(f"Look at it with: {weft} show {session}\nGo on with it:    {weft} chat --session {session}")
     return 0
 
 
