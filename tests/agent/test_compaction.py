@@ -150,3 +150,24 @@ async def test_compaction_on_demand_says_when_it_is_switched_off() -> None:
     result = await agent.compact(SESSION)
     assert result.error is not None
     assert "switched off" in (result.error.message or "")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        ["They sent a log.", "Tuesday.", "Still Tuesday."],
+        [Failed(ErrorCode.SERVER_ERROR, "no"), "Tuesday.", Failed(ErrorCode.SERVER_ERROR, "no"), "Still Tuesday."],
+    ],
+    ids=["summarised", "cut"],
+)
+async def test_a_first_message_that_is_far_too_long_does_not_block_the_session(script: list[str | Failed]) -> None:
+    small = AgentConfig(context=ContextConfig(max_tokens=4_000))
+    agent, store, model = make(script, config=small)
+    result = await agent.run("x" * 100_000, session=SESSION)
+    assert result.status is AgentStatus.FAILED
+    assert result.error is not None
+    assert "there is room for 3000" in (result.error.message or "")
+    assert (await agent.run("Which day is it?", session=SESSION)).output == "Tuesday."
+    assert (await agent.run("And now?", session=SESSION)).output == "Still Tuesday."
+    assert all(sum(len(message.text) for message in call.messages) < 12_000 for call in model.calls)
+    await check_session(store)

@@ -35,7 +35,8 @@ async def compact(work: Work, *, overflow: bool = False) -> bool:
     given = replace(work.context_input, overflow=overflow)
     update = manager.compute_context_updates(given)
     if update.error is not None:
-        raise RunFailed(update.error, f"the context has {update.tokens} tokens and cannot be made smaller")
+        room = "" if update.budget is None else f", there is room for {update.budget},"
+        raise RunFailed(update.error, f"the context has {update.tokens} tokens{room} and cannot be made smaller")
     if not update.needs_compaction:
         return False
     work.move("prepare")

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from weft.config import ContextConfig, ToolSpec
 from weft.context.fold import ContextFold
 from weft.context.item import Item, summary_message
+from weft.context.spoken import briefly
 from weft.context.summary import summary_messages
 from weft.context.tokens import message_tokens, tool_tokens
 from weft.context.window import Limits, TrimNote, Window
@@ -150,7 +151,7 @@ class ContextManager:
         if input.overflow:
             excess = max(excess, after.estimated - window.estimated)
         if excess >= 0:
-            why = f"with the summary the context has {excess} tokens more"
+            why = "there is too little to leave out: the summary is no shorter"
             raise AgentError(f"the compaction failed: {why}", code=ErrorCode.COMPACTION_FAILED)
         before = window.tokens(fold.model) + window.untrimmed - window.estimated
         return CompactionSummary(
@@ -190,10 +191,13 @@ def _head(input: ContextInput, summary: Message | None) -> list[Message]:
 
 
 def _to_summarise(gone: list[Item], summary: Message | None, limits: Limits) -> tuple[Message, ...]:
-    """What a summary has to tell, the earlier summary first, with outputs cut: a model has to read it in one piece."""
+    """What a summary has to tell, the earlier summary first, with outputs cut, and words too where one message takes a
+    quarter of the budget: a model has to read it in one piece."""
     earlier = () if summary is None else (summary,)
     window = Window(Limits(limits.budget, 0, sum(map(message_tokens, earlier)), summary is not None))
     for item in gone:
         message = item.message if item.short is None else item.short[0]
+        if limits.budget is not None and message_tokens(message) > limits.budget // 4:
+            message = briefly(message)
         window.add(Item(item.entry_id, item.seq, message, None, is_summary=item.is_summary))
     return (*earlier, *window.messages())

@@ -8,7 +8,7 @@ from weft.context.tokens import json_text
 from weft.messages import Message
 from weft.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolContent, ToolResult
 
-__all__ = ["OUTPUT_CHARS", "WHOLE_OUTPUT", "cut_text", "shortened", "spoken"]
+__all__ = ["OUTPUT_CHARS", "WHOLE_OUTPUT", "briefly", "cut_text", "shortened", "spoken"]
 
 OUTPUT_CHARS = 2_000  # longer outputs are worth cutting: more than half of one is saved
 _HEAD_CHARS = 700  # what a command or file begins with says what it is,
@@ -54,6 +54,12 @@ def shortened(message: Message) -> Message | None:
     if all(new is old for new, old in zip(parts, message.parts, strict=True)):
         return None
     return replace(message, parts=parts)
+
+
+def briefly(message: Message) -> Message:
+    """The message with its long texts cut, for a summary that has no room for them."""
+    parts = (replace(part, text=cut_text(part.text)) if isinstance(part, Text) else part for part in message.parts)
+    return replace(message, parts=tuple(parts))
 
 
 def _short_part(part: Part) -> Part:

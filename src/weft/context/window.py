@@ -10,7 +10,8 @@ pass before the next time: every trim changes what a provider has cached. It goe
 1. tool outputs are cut, oldest first, except the recent ones and those that the model has not seen yet;
 2. the recent ones too;
 3. whole exchanges are left out, oldest first; system messages stay, and the first and the last thing the user said;
-4. the outputs that the model has not seen yet are cut.
+4. the first thing the user said is cut, if it is long and not the last: it may be a whole log;
+5. the outputs that the model has not seen yet are cut.
 
 Calls and their results are cut off or kept together. The result of a call that a model has gone on without, if it comes
 at all, may find its call gone; `weft.repair` drops it.
@@ -25,6 +26,7 @@ or all at once after a restart comes to the same messages.
 from typing import Literal, NamedTuple
 
 from weft.context.item import Item
+from weft.context.spoken import briefly
 from weft.context.tokens import message_tokens
 from weft.messages import Message, ModelRef
 from weft.noun import Noun
@@ -151,6 +153,8 @@ class Window:
         if not self._is_low(model):
             self._drop(model)
         if not self._is_low(model):
+            self._cut_intent()
+        if not self._is_low(model):
             self._shorten(model, len(self.items))
 
     def _is_low(self, model: ModelRef | None) -> bool:
@@ -173,6 +177,17 @@ class Window:
                 self.estimated -= saved
                 self.notes.append(TrimNote(item.entry_id, "shortened", saved))
             self._cut_upto += 1
+
+    def _cut_intent(self) -> None:
+        index = self._intent
+        if index is None or index == self._request or not self._stays(index):
+            return
+        message = briefly(self._shown[index])
+        saved = self._sizes[index] - message_tokens(message)
+        if saved > 0:
+            self._shown[index], self._sizes[index] = message, self._sizes[index] - saved
+            self.estimated -= saved
+            self.notes.append(TrimNote(self.items[index].entry_id, "shortened", saved))
 
     def _drop(self, model: ModelRef | None) -> None:
         """Leave out whole exchanges until it is enough, or all but the last one."""
