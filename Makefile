@@ -24,7 +24,8 @@ help:
 
 #: make run      talk with a real local model, with no API key; without a terminal a scripted conversation with it
 run: .venv/ready
-	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/weft models pull >/dev/null && $(BIN)/weft chat; \
+	@if [ -t 0 ] && [ -t 1 ]; then \
+		$(BIN)/weft models pull >/dev/null && { $(BIN)/weft chat --model local || [ $$? -eq 130 ]; }; \
 	else $(BIN)/python examples/local_agent.py; fi
 
 #: make test     style, types, and every test with branch coverage
@@ -66,7 +67,7 @@ docs: .venv/ready
 	$(BIN)/python scripts/draw_tables.py
 	$(BIN)/python scripts/draw_cli.py
 	$(BIN)/python scripts/draw_benchmark.py
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 #: make picture  photograph `weft chat` with the local model (needs tmux)
 .PHONY: picture

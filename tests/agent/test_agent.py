@@ -10,6 +10,7 @@ import pytest
 from tests.agent.kit import SESSION, call, check_session, facts, kinds, make, messages, results, weather
 from weft import (
     AgentConfig,
+    AgentError,
     AgentStatus,
     ErrorCode,
     Message,
@@ -163,4 +164,11 @@ async def test_a_prompt_of_another_role_is_refused_and_nothing_is_stored(message
     with pytest.raises(PartValidationError, match="a prompt is a message of the user"):
         await agent.run(message, session=SESSION)
     assert (await store.sessions()).items == ()
+    assert model.calls == []
+
+
+async def test_waiting_for_a_run_inside_an_event_loop_is_refused_with_the_way_out() -> None:
+    agent, _, model = make(["never"])
+    with pytest.raises(AgentError, match=r"await agent\.run"):
+        agent.run_sync("Hi")
     assert model.calls == []

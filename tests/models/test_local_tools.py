@@ -184,7 +184,7 @@ def test_calls_and_results_become_words_of_the_user() -> None:
     ((role, text),) = texts(ANSWERED)
     assert role == "user"
     assert text.startswith("How is Rome?")
-    assert '(The tool look was run for this with {"city": "Rome"}. Its result: rain)' in text
+    assert '(look {"city": "Rome"} gave this result: rain)' in text
     assert text.endswith("with the names and numbers in it. Do not tell me how to do it.")
 
 
@@ -197,7 +197,7 @@ def test_older_results_do_not_ask_for_an_answer() -> None:
 def test_a_failed_call_is_told_as_failed() -> None:
     failed = [*ANSWERED[:2], tool_message(ToolResult("c1", "no such city", is_error=True))]
     text = texts(failed)[0][1]
-    assert "It failed and did nothing: no such city" in text
+    assert "failed and did nothing: no such city" in text
     assert text.endswith("Tell me in one sentence that this was not done, and why.")
 
 
@@ -208,7 +208,7 @@ def test_a_failed_call_is_told_as_failed() -> None:
 )
 def test_a_long_result_is_cut_and_says_so(content: str, kept: int) -> None:
     long = [*ANSWERED[:2], tool_message(ToolResult("c1", content))]
-    assert f"Its result: {content[:kept]} [cut here: {9000 - kept} characters more])" in texts(long, room=400)[0][1]
+    assert f"gave this result: {content[:kept]} [cut here: {9000 - kept} characters more])" in texts(long, room=400)[0][1]
 
 
 def test_an_older_result_has_less_room() -> None:

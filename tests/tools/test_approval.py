@@ -9,7 +9,7 @@ import pytest
 
 from tests.session import chain
 from tests.tools.rounds import T0, Bench, Log, call
-from weft import ErrorCode, ToolCall, ToolError, assistant, wire
+from weft import ErrorCode, Text, ToolCall, ToolError, assistant, wire
 from weft.edge import Edge
 from weft.entries import ApprovalDecided, ApprovalRequired, Entry, ToolStarted
 from weft.tools import (
@@ -141,6 +141,24 @@ async def test_changed_arguments_are_what_runs_and_both_versions_are_kept() -> N
     assert (decided.original_arguments, decided.arguments) == ({"amount": 1_000}, {"amount": 1})
     assert bench.log.of(ToolStarted)[0].arguments == {"amount": 1}
     assert result.metadata == {"approved_arguments": {"amount": 1}}
+    assert result.content == 'paid\n[a human changed the arguments to {"amount":1}]'
+
+
+@pytest.mark.parametrize(
+    ("given", "content"),
+    [
+        ({"paid": 1}, {"paid": 1, "note": '[a human changed the arguments to {"amount":1}]'}),
+        ((Text("paid"),), (Text("paid"), Text('[a human changed the arguments to {"amount":1}]'))),
+    ],
+)
+async def test_the_model_is_told_what_really_ran_whatever_the_tool_gives(given: Any, content: Any) -> None:
+    @tool(requires_approval=True)
+    async def give(amount: int) -> Any:
+        """Gives."""
+        return given
+
+    bench = Bench(give, approver=says("modify_args", arguments={"amount": 1}))
+    assert (await bench.one("give", amount=9)).content == content
 
 
 async def test_changed_arguments_that_the_tool_cannot_take_are_told() -> None:

@@ -1,6 +1,6 @@
 """`Agent`: a model, its tools and a place for its sessions.
 
-    agent = Agent("anthropic:claude-sonnet-4-5", tools=[weather], instructions="Be brief.")
+    agent = Agent("anthropic:claude-sonnet-4-6", tools=[weather], instructions="Be brief.")
     result = await agent.run("Will it rain in Paris?", session="trip")
 
 An agent holds no conversation: a session in the store does. Many runs may work at once, each on a session of its own.
@@ -32,7 +32,7 @@ from weft.agent.work import Work
 from weft.config import AgentConfig
 from weft.context import ContextManager
 from weft.edge import Edge
-from weft.errors import PartValidationError
+from weft.errors import AgentError, ErrorCode, PartValidationError
 from weft.messages import Message
 from weft.models.connect import model as connect
 from weft.models.model import Model
@@ -170,7 +170,11 @@ class Agent:
         head: str | None = None,
         takeover: bool = False,
     ) -> RunResult:
-        """`run` for programs without an event loop."""
+        """`run` for programs without an event loop; `AgentError` inside of one."""
+        if _is_in_loop():
+            raise AgentError(
+                "inside an event loop await agent.run(...) instead", code=ErrorCode.INVALID_CONFIG
+            )
 
         async def once() -> RunResult:
             try:
@@ -358,6 +362,14 @@ class _Kept:
         self._views[self._store, view.session_id] = view
         while len(self._views) > _KEPT_VIEWS:
             self._views.popitem(last=False)
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _last_result(work: Work) -> RunResult:

@@ -55,6 +55,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
         if self.status is not AgentStatus.COMPLETED:
             code = ErrorCode.ABORTED if self.error is None else self.error.error_code
             why = (self.error.message if self.error is not None else self.reason) or "no reason given"
+            if self.status is AgentStatus.AWAITING_HUMAN:
+                why = "approve or deny its calls, and then resume it"
             raise AgentError(f"the run has no output: it is {self.status} ({why})", code=code)
         return self.value
 

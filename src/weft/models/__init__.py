@@ -1,6 +1,6 @@
 """Models: `model` makes one by name, `Model` is what anyone's looks like, `guarded` keeps any of them to the contract.
 
-    model = weft.model("anthropic:claude-sonnet-4-5")
+    model = weft.model("anthropic:claude-sonnet-4-6")
     async for delta in model.stream([weft.user("Hello")]): ...
 
 `LocalModel` runs in this process, with no key and no network (``weft.model("local")``).

@@ -1,4 +1,4 @@
-"""``weft.model("anthropic:claude-sonnet-4-5")``: a vendor's row, the environment and a few settings -> a model.
+"""``weft.model("anthropic:claude-sonnet-4-6")``: a vendor's row, the environment and a few settings -> a model.
 
 ``weft.model("local")`` and ``weft.model("local:NAME")`` give one that runs in this process.
 

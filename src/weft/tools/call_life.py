@@ -14,7 +14,7 @@ from weft.document_parts import Pending, Running, ToolState
 from weft.entries import ApprovalDecided, ApprovalRequired, ToolProgress, ToolStarted
 from weft.errors import ErrorCode, ToolError
 from weft.messages import tool_message
-from weft.parts import Span, ToolCall, ToolResult
+from weft.parts import Span, Text, ToolCall, ToolResult
 from weft.tool_state import (
     create_pending,
     output_text,
@@ -307,8 +307,9 @@ class CallLife:
             result = await self._after_hook(result)
         now = self._rules.edge.now()
         start = self.state.time.start if isinstance(self.state, Running) else now
-        metadata = dict(result.metadata or {}) | ({"approved_arguments": self.call.arguments} if self._modified else {})
-        result = msgspec.structs.replace(result, time=Span(start, now), metadata=metadata or None)
+        if self._modified:
+            result = _with_changed_arguments(result, self.call.arguments)
+        result = msgspec.structs.replace(result, time=Span(start, now))
         after = self._ended(result)
         await self._round.record(tool_message(result))
         self.result, self.state = result, after
@@ -335,6 +336,20 @@ class CallLife:
             text = f"the hook after the tool {answer}"
             return error_result(self.call.tool_call_id, ErrorCode.TOOL_FAILED, text)
         return msgspec.structs.replace(answer, tool_call_id=self.call.tool_call_id)
+
+
+def _with_changed_arguments(result: ToolResult, arguments: dict[str, Any]) -> ToolResult:
+    """The model and whoever reads along are told with which arguments it really ran."""
+    note = f"[a human changed the arguments to {msgspec.json.encode(arguments).decode()}]"
+    content = result.content
+    if isinstance(content, str):
+        content = f"{content}\n{note}"
+    elif isinstance(content, tuple):
+        content = (*content, Text(note))
+    else:
+        content = {**content, "note": note}
+    metadata = {**(result.metadata or {}), "approved_arguments": arguments}
+    return msgspec.structs.replace(result, content=content, metadata=metadata)
 
 
 def _hooked(hook: "asyncio.Task[T] | None") -> T | str:

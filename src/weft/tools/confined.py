@@ -34,7 +34,11 @@ _FILE = _flags("RDONLY NOFOLLOW CLOEXEC NONBLOCK NOCTTY")
 _NEW_FILE = _flags("WRONLY CREAT EXCL NOFOLLOW CLOEXEC")
 _MAX_DEPTH = 64
 _MAX_NAMES = 100_000  # in one directory
-_HISTORY_DIRECTORIES = {".git", ".hg", ".svn"}  # large, and not what anyone searches
+# Large, and not what anyone searches: history, installed packages, caches.
+_PASSED_OVER = {
+    ".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".mypy_cache", ".ruff_cache",
+    ".pytest_cache", ".hypothesis",
+}  # fmt: skip
 
 
 class Found(Struct, frozen=True):
@@ -229,7 +233,7 @@ class ConfinedRoot:
             except OSError:
                 continue  # gone, or not ours to see
             yield one
-            if one.is_directory and depth and name not in _HISTORY_DIRECTORIES:
+            if one.is_directory and depth and name not in _PASSED_OVER:
                 yield from self._walk_below(fd, names, depth)
 
     def _walk_below(self, fd: int, names: tuple[str, ...], depth: int) -> Iterator[Found]:
