@@ -89,6 +89,14 @@ def test_a_file_that_is_not_there_is_one_sentence() -> None:
     assert done.stderr == b"weft: no-such-file: No such file or directory\n"
 
 
+def test_a_path_does_not_steer_the_terminal() -> None:
+    name = "\x1b]0;title\x07no\x9b\u202efile"
+    done = weft("decode", name)
+    assert done.stderr == b"weft: nofile: No such file or directory\n"
+    assert lines(done)[0]["file"] == name
+    assert all(sign.isprintable() for sign in done.stdout.decode().strip())
+
+
 def test_the_framing_can_be_named() -> None:
     payloads = b"".join(line.removeprefix(b"data: ") + b"\n" for line in HELLO.split(b"\n\n") if line)
     assert weft("decode", "-", "--framing", "lines", "--format", "openai-chat", stdin=payloads).returncode == 0

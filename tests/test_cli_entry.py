@@ -40,6 +40,10 @@ def fail(how: str) -> None:
             raise WeftError("the disk\\nis full")
         case "bug":
             raise KeyError("tokens")
+        case "evil":
+            error = WeftError("a\\x1b[31mb\\x9b2Jc\\u202ed")
+            error.add_note("e\\x1b]0;title\\x07f")
+            raise error
         case "our-import":
             from weft.errors import no_such_name
         case "extra":
@@ -161,6 +165,12 @@ def test_an_unknown_word_gets_one_sentence_and_a_hint(
 def test_an_error_is_one_sentence_and_a_hint(how: str, fault: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fail", how], COMMANDS) == 1
     assert capsys.readouterr().err == f"weft: {fault}\nhint: the same with --debug shows where it happened\n"
+
+
+@pytest.mark.usefixtures("two_commands")
+def test_an_error_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fail", "evil"], COMMANDS) == 1
+    assert capsys.readouterr().err == "weft: abcd\nhint: ef\n"
 
 
 @pytest.mark.usefixtures("two_commands")

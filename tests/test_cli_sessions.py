@@ -18,11 +18,12 @@ from tests.session import SESSION
 from weft import wire
 from weft.cli.app import run
 from weft.entries import Redaction, SessionHeader
-from weft.messages import assistant, user
-from weft.parts import ToolCall
+from weft.messages import assistant, tool_message, user
+from weft.parts import Thinking, ToolCall, ToolResult
 from weft.store import SessionStore, next_entries, open_store
 
 EVIL = "\x1b[31mred\x1b[0m\n\u202etitle [bold]x[/]"
+CODE = "if é:\n    \x1b[1mpass\x9b0m\u202e"
 Weft = Callable[..., tuple[int, str, str]]
 
 
@@ -96,6 +97,18 @@ def weft_process(*words: str, given: bytes | None = None, **variables: str) -> "
     )
 
 
+async def add_code(store: SessionStore) -> None:
+    """A session with indented text that holds what steers a terminal."""
+    await store.create_session("code", SessionHeader(title="é"))
+    tail = await store.tail_of("code")
+    facts = [
+        user(CODE),
+        assistant(Thinking(CODE), ToolCall("c", "clock", {"a": CODE})),
+        tool_message(ToolResult("c", CODE)),
+    ]
+    await store.append("code", next_entries("code", tail, facts, store.edge), tail.entry_id)
+
+
 # -- list, show, search
 
 
@@ -113,7 +126,40 @@ def test_what_is_stored_does_not_steer_the_terminal(weft: Weft) -> None:
         _, out, _ = weft(*words)
         assert "\x1b" not in out
         assert "\u202e" not in out
-    assert "red [0m  title [bold]x[/]" in weft("sessions", "list")[1]
+    assert "\tred title [bold]x[/]\t" in weft("sessions", "list")[1]
+
+
+def test_text_keeps_its_indentation(weft: Weft, store: str) -> None:
+    asyncio.run(with_store(store, add_code))
+    out = weft("show", "code")[1]
+    for start in ("", "(thinking) ", "[result] "):
+        assert f"\n{start}if é:\n{start}    pass\n" in out
+
+
+def test_json_holds_nothing_that_steers_a_terminal(one_store: str) -> None:
+    asyncio.run(with_store(one_store, add_code))
+    for words in (["--as", "feed"], ["--as", "ledger"], ["--json"]):
+        code, shown = on_terminal(["show", "code", *words, "--store", one_store])
+        assert code == 0
+        assert all(line.isprintable() for line in shown.split("\r\n"))
+        assert "\\u009b" in shown
+        assert CODE in texts_in(json.loads(shown))
+
+
+def texts_in(value: Any) -> list[Any]:
+    """Every value at the ends of a JSON tree."""
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return [text for each in inner for text in texts_in(each)]
+    return [value]
+
+
+@pytest.mark.parametrize("words", [["show", "code"], ["sessions", "list"], ["sessions", "show", "code"]])
+def test_letters_that_the_output_lacks_are_marked(one_store: str, words: list[str]) -> None:
+    asyncio.run(with_store(one_store, add_code))
+    done = weft_process(*words, "--store", one_store, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"?" in done.stdout
 
 
 def test_list_goes_page_by_page(weft: Weft) -> None:
@@ -290,6 +336,7 @@ def test_purge_where_nobody_can_be_asked_wants_yes(one_store: str) -> None:
         (["sessions", "purge", "no", "--yes"], 1, "there is no session 'no'"),
         (["sessions", "list", "--cursor", "x"], 1, "is not a cursor"),
         (["sessions", "list", "--store", "no/such.db"], 1, "there is no store at no/such.db"),
+        (["sessions", "list", "--store", "mysql://u:pw@h/d"], 1, "there are no stores of the kind mysql://"),
         (["sessions", "list", "--store", "jsonl:no"], 1, "there is no store at no"),
         (["sessions", "list", "--store", "postgresql://nobody@127.0.0.1:1/no"], 1, "PostgreSQL, connecting"),
         (["sessions", "list", "--limit", "0"], 2, "--limit"),
@@ -305,6 +352,7 @@ def test_an_error_is_one_sentence_and_a_hint(weft: Weft, words: list[str], code:
     assert "Traceback" not in err
     if code == 1:
         assert [line.partition(": ")[0] for line in err.splitlines()] == ["weft", "hint"]
+        assert ("--store" in err.splitlines()[1]) == ("--store" in words)
         assert not Path("no").exists()
 
 

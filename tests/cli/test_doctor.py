@@ -113,6 +113,7 @@ def test_elsewhere_than_on_a_terminal_a_check_is_a_line(capsys: pytest.CaptureFi
 
 
 def test_extras_are_told_with_their_versions(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("google.auth", reason="google-auth is not installed (weft[vertex])")
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     monkeypatch.setitem(sys.modules, "platformdirs", None)
     monkeypatch.setenv("WEFT_CONFIG", os.devnull)
@@ -161,6 +162,44 @@ def test_what_the_file_and_the_environment_say(doctor: Doctor, tmp_path: Path, m
     assert checks["WEFT_INSTRUCTIONS"]["text"] == "9 characters"
     assert checks["default model"]["text"] == f"ollama:llama3, because {path} says so"
     assert (checks["place"]["text"], checks["sessions"]["text"]) == ("memory:", "not kept")
+
+
+def test_tools_that_weft_does_not_have_are_noted(doctor: Doctor, home: Path) -> None:
+    (home / "weft").mkdir()
+    path = home / "weft" / "config.toml"
+    path.write_text("[approval]\nread_file = 'always'\nraed_file = 'always'\n")
+    code, checks = doctor()
+    assert (code, checks["approval"]["state"], checks["approval"]["text"]) == (0, "note", "says something of raed_file")
+    assert "read_file" in checks["approval"]["hint"]
+    path.write_text("[approval]\nread_file = 'always'\n")
+    settings_file.cache_clear()
+    assert "approval" not in doctor()[1]
+
+
+def test_settings_that_cannot_be_are_a_fault(doctor: Doctor, home: Path) -> None:
+    (home / "weft").mkdir()
+    path = home / "weft" / "config.toml"
+    path.write_text("model = 'ollama:llama3'\n[model_settings]\napi_key = 'sk-0123456789'\n")
+    code, checks = doctor()
+    assert (code, checks["default model"]["state"]) == (1, "fault")
+    assert "[model_settings] api_key cannot be set" in checks["default model"]["text"]
+    assert str(path) in checks["default model"]["hint"]
+
+
+def test_blank_variables_are_none(doctor: Doctor, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_MODEL", " ")
+    monkeypatch.setenv("WEFT_STORE", " ")
+    _, checks = doctor()
+    assert checks["default model"]["text"] == "local, because no API key is set"
+    assert checks["place"]["text"] == f"{home}/weft/sessions.db"
+
+
+def test_a_variable_that_names_no_store_hides_no_other_one(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_STORE", "mysql://u:topsecret@h/d")
+    monkeypatch.setenv("WEFT_THINKING", "1")
+    code, checks = doctor()
+    assert (code, checks["store"]["text"]) == (1, "there are no stores of the kind mysql://")
+    assert (checks["WEFT_STORE"]["text"], checks["WEFT_THINKING"]["text"]) == ("not the place of a store", "1")
 
 
 @pytest.mark.parametrize(
@@ -262,6 +301,22 @@ async def test_a_model_that_answers_is_fine(doctor: Doctor, monkeypatch: pytest.
         )
     assert len(server.requests) == 3
     assert all(json.loads(request.body)["max_tokens"] <= 16 for request in server.requests)
+
+
+async def test_the_configured_model_is_asked_with_its_settings(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    (home / "weft").mkdir()
+    path = home / "weft" / "config.toml"
+    path.write_text("model = 'anthropic:mine'\n[model_settings]\nmax_tokens = 99\ntemperature = 0.5\n")
+    async with fault_server(a_good_answer()) as server:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.base_url)
+        code, checks = await asyncio.to_thread(doctor, "--ask")
+    assert (code, checks["anthropic:mine"]["state"]) == (0, "ok")
+    bodies = [json.loads(request.body) for request in server.requests]
+    assert sorted(body["model"] for body in bodies)[-1] == "mine"
+    assert {(body["max_tokens"], body["temperature"]) for body in bodies} == {(99, 0.5)}
 
 
 async def test_a_model_that_is_silent_is_not_waited_for_longer_than_the_limit(
@@ -420,6 +475,7 @@ def test_places_where_no_store_can_be(doctor: Doctor, tmp_path: Path) -> None:
         (str(notes), "is not a SQLite database"),
         (f"jsonl:{notes}", "notes.txt"),
         ("postgresql://me:pw/with@127.0.0.1:1/db", "not an address"),
+        ("postgresql://me:top[x@127.0.0.1:1/db", "not an address"),
         ("postgresql://me@127.0.0.1:1/db", "PostgreSQL, connecting"),
     ]:
         code, checks = doctor("--store", place)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from weft.agent.events import (
     ApprovalRequested,
@@ -124,5 +125,7 @@ def test_a_run_that_never_began_is_finished_too() -> None:
         None,
     )
     assert last.keys() == {"event", *RESULT_JSON}
+    aborted = finished_json(replace(RESULT, status=AgentStatus.ABORTED, reason="interrupted"), None)
+    assert aborted["error"] == {"errorCode": "aborted", "message": "interrupted", "retryable": False}
     stopped = finished_json(None, Failed(ErrorCode.ABORTED, "stopped"))
     assert stopped["status"] == "aborted"

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -133,6 +134,20 @@ def ending(entries: list[Entry]) -> RunEnded:
 # -- an answer
 
 
+def test_the_way_to_go_on_names_the_store_that_was_named(shell: Shell) -> None:
+    with provider([["Hello."], ["Hello again."]]) as server:
+        first = shell.at(server).weft("Hi", "-m", MODEL, "--store", "jsonl:my sessions")
+        words = re.search(r"go on with: weft run (.*) \.\.\.", first.stderr)
+        assert words is not None
+        again = shell.weft("Hi again", "-m", MODEL, *shlex.split(words[1]))
+        assert (again.status, again.stdout) == (0, b"Hello again.\n")
+    assert "jsonl:my sessions" in shlex.split(words[1])
+    assert [message["content"] for message in server.requests[1]["messages"] if message["role"] == "user"] == [
+        "Hi",
+        "Hi again",
+    ]
+
+
 def test_stdout_is_the_answer_and_nothing_else(shell: Shell) -> None:
     with provider([["It ", "will \x1b[1mrain\x1b[0m."]]) as server:
         done = shell.at(server).weft("Will it rain\nin Paris?", "-m", MODEL)
@@ -181,6 +196,16 @@ def test_json_is_one_event_per_line_and_the_last_is_finished(shell: Shell) -> No
         "reason": None,
         "error": None,
     }
+
+
+def test_json_does_not_steer_a_terminal_and_says_the_same(shell: Shell) -> None:
+    text = "a\x9b31m\u202e\x7f\U000e0001é"
+    with provider([[text]]) as server:
+        done = shell.at(server).weft("hi", "--json")
+    assert done.events[-1]["text"] == text
+    shown = done.stdout.decode()
+    assert "é" in shown
+    assert all(sign.isprintable() for sign in shown.replace("\n", ""))
 
 
 def test_stdin_follows_the_prompt_and_can_be_all_of_it(shell: Shell) -> None:
@@ -242,6 +267,20 @@ def test_a_function_of_the_directory_can_be_a_tool(shell: Shell) -> None:
     assert done.stderr.startswith('[weather city="Paris"]\nsession ')
     assert [tool["function"]["name"] for tool in server.requests[0]["tools"]] == ["weather"]
     assert server.requests[1]["messages"][-1]["content"] == "Rain in Paris."
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_what_a_tool_prints_is_no_part_of_the_answer(shell: Shell, flags: list[str]) -> None:
+    code = 'print("imported")\ndef speak() -> str:\n    """Speaks."""\n    print("spoken")\n    return "ok"\n'
+    (shell.work / "my_tools.py").write_text(code, encoding="utf-8")
+    with provider([[{"call": "speak", "arguments": {}}], ["Done."]]) as server:
+        done = shell.at(server).weft("Go", "--tool", "my_tools:speak", *flags)
+    assert done.status == 0, done.stderr
+    assert {"imported", "spoken"} <= set(done.stderr.splitlines())
+    if flags:
+        assert done.events[-1]["text"] == "Done."
+    else:
+        assert done.stdout == b"Done.\n"
 
 
 @pytest.mark.parametrize("flags", [[], ["--yes"]])
@@ -354,17 +393,32 @@ def test_json_ends_in_finished_also_for_what_fails(shell: Shell) -> None:
         (["-m", "nobody:x"], "'nobody' is not a vendor"),
         (["--tool", "no_such_module:f"], "no_such_module"),
         (["--tool", "broken:f"], "cannot be imported: ZeroDivisionError"),
+        (["--tool", "twice:read_file", "--tools", "files"], "hint: weft run --help says what the words mean"),
         (["-a", "missing.png"], "the file missing.png cannot be read: No such file"),
         (["-a", "unknown.bin"], "is neither a picture"),
+        (["-a", "\x1b]0;title\x07missing\u202e.png"], "the file missing.png cannot be read: No such file"),
         (["--session", "x" * 1000], "a session id has"),
+        (["--store", "mysql://u:topsecret@h/d"], "there are no stores of the kind mysql://"),
+        (["--store", "postgresql://u:topsecret?x@h/d"], "not an address: postgresql://USER@HOST/DATABASE"),
     ],
 )
 def test_wrong_words_are_one_sentence_and_status_2(shell: Shell, words: list[str], sentence: str) -> None:
     (shell.work / "unknown.bin").write_bytes(b"\x00\xff\x00")
     (shell.work / "broken.py").write_text("1 / 0", encoding="utf-8")
+    (shell.work / "twice.py").write_text("def read_file(path: str) -> str: ...", encoding="utf-8")
     done = shell.weft("hi", *words, WEFT_MODEL=MODEL, OPENAI_COMPATIBLE_BASE_URL="http://127.0.0.1:9")
     assert (done.status, done.stdout) == (2, b"")
     assert sentence in done.complaint()
+    assert "topsecret" not in done.stderr
+    assert all(sign.isprintable() for line in done.stderr.splitlines() for sign in line)
+    assert sorted(path.name for path in shell.work.iterdir() if path.is_dir()) in ([], ["__pycache__"])
+
+
+def test_a_server_that_is_away_is_hinted_at_as_such(shell: Shell) -> None:
+    place = f"postgresql://nobody@127.0.0.1:{closed_port()}/none"
+    done = shell.weft("hi", "--store", place, WEFT_MODEL=MODEL, OPENAI_COMPATIBLE_BASE_URL="http://127.0.0.1:9")
+    assert done.status == 1
+    assert "hint: is the server up" in done.complaint()
 
 
 @pytest.mark.parametrize(
@@ -381,6 +435,10 @@ def test_words_that_make_no_wish_are_a_usage_error(shell: Shell, words: list[str
     assert (done.status, done.stdout) == (2, b"")
     assert "Usage: weft run" in done.stderr
     assert sentence in done.stderr
+    if "web" not in words:
+        (last,) = shell.weft(*words, "--json", stdin=stdin).events
+        assert (last["event"], last["status"], last["error"]["errorCode"]) == ("finished", "failed", "invalid_config")
+        assert sentence in last["error"]["message"]
 
 
 def test_stdin_that_is_no_text_is_refused(shell: Shell) -> None:
@@ -459,6 +517,39 @@ def test_a_signal_stops_the_run_and_keeps_what_was_said(shell: Shell, number: si
     assert (ending(entries).status, ending(entries).reason) == ("aborted", "interrupted")
 
 
+def test_a_run_that_is_stopped_says_so_in_json(shell: Shell) -> None:
+    with provider([["It will", {"pause": None}]]) as server:
+        process = shell.at(server).start("hi", "--json")
+        assert process.stdout is not None
+        lines: list[bytes] = []
+        while not lines or b"It will" not in lines[-1]:
+            lines.append(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=TIMEOUT)
+    last = json.loads(rest.splitlines()[-1])
+    assert (process.returncode, last["event"], last["status"]) == (130, "finished", "aborted")
+    assert (last["error"]["errorCode"], last["error"]["message"]) == ("aborted", "interrupted")
+
+
+def test_one_that_is_stopped_while_it_reads_its_stdin_says_so_too(shell: Shell) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weft.cli", "run", "--json"],
+        env=shell.env,
+        cwd=shell.work,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"x" * 1_000_000)  # more than a pipe holds: when this returns, it is being read
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=TIMEOUT)
+    (line,) = stdout.splitlines()
+    last = json.loads(line)
+    assert (process.returncode, stderr) == (130, b"")
+    assert (last["event"], last["status"], last["error"]["errorCode"]) == ("finished", "aborted", "aborted")
+
+
 def test_a_closed_pipe_ends_the_run_quietly(shell: Shell) -> None:
     more: list[Step] = [{"pause": 0.02}, "more\n"] * 1000
     with provider([["one\n", *more]]) as server:
@@ -508,10 +599,28 @@ def test_flags_come_before_the_environment_and_that_before_the_file(shell: Shell
     assert [len(shell.sessions(store)) for store in stores.values()] == [1, 1, 1]
 
 
-@pytest.mark.parametrize(("text", "sentence"), [("model = ", "is not TOML"), ("modle = 'x'", "unknown field `modle`")])
+def test_a_blank_variable_is_none(shell: Shell) -> None:
+    shell.config.write_text('model = "openai-compatible:file"', encoding="utf-8")
+    with provider([["ok"]]) as server:
+        done = shell.at(server).weft("hi", WEFT_CONFIG=str(shell.config), WEFT_MODEL=" ", WEFT_STORE=" ")
+    assert done.status == 0, done.stderr
+    assert server.requests[0]["model"] == "file"
+    assert len(shell.sessions()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("model = ", "is not TOML"),
+        ("modle = 'x'", "unknown field `modle`"),
+        ('"\\u001b[31mx" = 1', "unknown field `x`"),
+        ("[model_settings]\napi_key = 'x'", "[model_settings] api_key cannot be set"),
+    ],
+)
 def test_a_wrong_configuration_file_is_named(shell: Shell, text: str, sentence: str) -> None:
     shell.config.write_text(text, encoding="utf-8")
     done = shell.weft("hi", WEFT_CONFIG=str(shell.config))
     assert (done.status, done.stdout) == (2, b"")
     assert str(shell.config) in done.stderr
     assert sentence in done.complaint()
+    assert "\x1b" not in done.stderr

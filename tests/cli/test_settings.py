@@ -8,7 +8,8 @@ import pytest
 
 from weft.cli.agent_setup import SetupFault, connected, new_agent, setting_up, store_place, tool_named
 from weft.cli.settings import chosen_model, config_path, first_said, settings_file
-from weft.errors import ErrorCode, ModelError, PartValidationError, WeftError
+from weft.cli.store_place import place_of_store
+from weft.errors import ErrorCode, ModelError, PartValidationError, StoreError, WeftError
 from weft.messages import assistant
 from weft.models import ScriptedModel
 from weft.models.defaults import DefaultModel, default_model
@@ -134,6 +135,41 @@ def test_the_file_has_settings_for_the_model(monkeypatch: pytest.MonkeyPatch) ->
     assert (config.model_id, config.max_tokens) == ("m", 7)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("api_key", "base_url", "client", "headers", "timeouts", "settings", "cache_config", "error_mapper", "edge"),
+        *("provider_raw", "name", "model_id", "engine", "context_window", "threads", "extra"),
+    ],
+)
+def test_the_file_says_neither_who_asks_nor_whom(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_config(f"[model_settings]\n{setting} = 'sk-1'")
+    monkeypatch.setenv("OPENAI_COMPATIBLE_BASE_URL", "http://127.0.0.1:9")
+    for model in ("openai-compatible:m", "local"):
+        with pytest.raises(WeftError, match=rf"\[model_settings\] {setting} ") as raised:
+            connected(model)
+        assert raised.value.code is ErrorCode.INVALID_CONFIG
+        assert str(path) in raised.value.__notes__[-1]
+
+
+def test_a_setting_that_cannot_be_is_told_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_config("[model_settings]\nmax_tokens = 'many'")
+    monkeypatch.setenv("OPENAI_COMPATIBLE_BASE_URL", "http://127.0.0.1:9")
+    with pytest.raises(PartValidationError) as raised:
+        connected("openai-compatible:m")
+    assert raised.value.__notes__ == [f"max_tokens stands in [model_settings] of {path}"]
+    with pytest.raises(PartValidationError) as raised:
+        connected("nobody:m")
+    assert "vendor:model" in raised.value.__notes__[-1]
+
+
+def test_blank_words_are_none(folder: Path) -> None:
+    write_config(FULL)
+    assert chosen_model(" ").name == "openai-compatible:m"
+    assert chosen_model(" local\n").name == "local"
+    assert store_place("  ") == f"sqlite:{folder / 'sessions.db'}"
+
+
 def test_a_model_that_cannot_be_reached_is_an_error_with_a_hint() -> None:
     with pytest.raises(ModelError, match="ANTHROPIC_API_KEY") as no_key:
         connected("anthropic:x")
@@ -168,6 +204,11 @@ def plain(name: str) -> str:
 
 def untyped(name): ...
 
+def late() -> str:
+    """Late."""
+    import late_helper
+    return late_helper.WORD
+
 number = 3
 '''
 
@@ -175,12 +216,17 @@ number = 3
 @pytest.fixture
 def my_tools(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules in the current directory, which are forgotten afterwards."""
-    (folder / "weft_test_tools.py").write_text(TOOLS.replace("helper", "weft_test_helper"), encoding="utf-8")
+    (folder / "weft_test_tools.py").write_text(
+        TOOLS.replace("late_helper", "weft_test_late").replace("import helper", "import weft_test_helper as helper"),
+        encoding="utf-8",
+    )
+    (folder / "weft_test_late.py").write_text("WORD = 'late'", encoding="utf-8")
     (folder / "weft_test_helper.py").write_text("GREETING = 'hello '", encoding="utf-8")
     (folder / "weft_test_needy.py").write_text("import weft_test_not_there", encoding="utf-8")
     (folder / "weft_test_wrong.py").write_text("def f(:", encoding="utf-8")
     (folder / "weft_test_quits.py").write_text("raise AttributeError('inside')", encoding="utf-8")
-    for name in ("tools", "helper"):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("tools", "helper", "late"):
         monkeypatch.delitem(sys.modules, f"weft_test_{name}", raising=False)
 
 
@@ -188,6 +234,21 @@ def my_tools(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_tool_is_a_function_or_what_was_made_of_one() -> None:
     assert tool_named("weft_test_tools:declared").name == "declared"
     assert tool_named("weft_test_tools:plain").name == "plain"
+
+
+@pytest.mark.usefixtures("my_tools")
+async def test_a_tool_may_import_from_its_directory_when_it_runs(folder: Path) -> None:
+    before = sys.path[0]
+    late = tool_named("weft_test_tools:late")
+    model = ScriptedModel([assistant(ToolCall("1", "late", {})), "Done."])
+    agent = new_agent(
+        model, store=MemoryStore(), place="memory:", instructions=None, tools=[late], files=False, approver=None
+    )
+    async with agent:
+        result = await agent.run("Go", session="s")
+    assert [message.tool_results[0].content for message in result.messages if message.role == "tool"] == ["late"]
+    assert sys.path.count(str(folder)) == 1
+    assert sys.path[0] == before  # a file of the directory is no library
 
 
 @pytest.mark.usefixtures("my_tools")
@@ -221,6 +282,56 @@ def test_the_place_of_the_store_is_what_was_said_or_the_data_folder(folder: Path
     write_config(FULL)
     settings_file.cache_clear()
     assert store_place(None) == f"sqlite:{folder / 'sessions.db'}"
+
+
+@pytest.mark.parametrize("place", ["mysql://u:topsecret@h/d", "POSTGRESQL://u:topsecret@h/d"])
+def test_a_kind_of_store_that_does_not_exist_is_refused(place: str) -> None:
+    with pytest.raises(StoreError, match="there are no stores of the kind") as raised:
+        store_place(place)
+    assert raised.value.message.endswith(f" {place.partition(':')[0]}://")
+    assert raised.value.code is ErrorCode.INVALID_CONFIG
+    assert "postgresql://USER@HOST/DATABASE" in raised.value.__notes__[-1]
+
+
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [
+        ("postgresql://u:secret@h:1/db?sslmode=require", "postgresql://h:1/db"),
+        ("postgres://h/db?password=sec@ret", "postgres://..."),
+        ("postgresql://u:sec?ret@h/db", "postgresql://..."),
+        ("postgresql://u:s@ec/ret@h/db", "postgresql://h/db"),
+        ("sqlite:///tmp/x.db", "/tmp/x.db"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(place: str, shown: str) -> None:
+    assert place_of_store(place).shown == shown
+
+
+async def test_tools_reach_neither_the_settings_nor_the_history_of_prompts(folder: Path) -> None:
+    config = write_config(FULL)
+    history = folder / "data" / "weft" / "history"
+    history.parent.mkdir(parents=True)
+    history.write_text("Be brief.", encoding="utf-8")
+    paths = [str(path.relative_to(folder)) for path in (config, history)]
+    calls = [ToolCall(path, "read_file", {"path": path}) for path in paths]
+    model = ScriptedModel([assistant(*calls), "Done."])
+    place = f"sqlite:{folder / 'elsewhere.db'}"
+    async with new_agent(model, store=MemoryStore(), place=place, instructions="", files=True, approver=None) as agent:
+        result = await agent.run("Look", session="s")
+    answers = [message.tool_results[0] for message in result.messages if message.role == "tool"]
+    assert [answer.is_error for answer in answers] == [True, True]
+    assert "brief" not in str(answers)
+
+
+@pytest.mark.parametrize(("said", "told"), [("Be long.", "Be long."), ("", None), (None, "Be brief.")])
+async def test_instructions_that_are_empty_are_none(said: str | None, told: str | None) -> None:
+    write_config(FULL)
+    model = ScriptedModel(["Done."])
+    agent = new_agent(model, store=MemoryStore(), place="memory:", instructions=said, files=False, approver=None)
+    async with agent:
+        await agent.run("Hi", session="s")
+    system = [message.text for message in model.calls[0].messages if message.role == "system"]
+    assert system == ([] if told is None else [told])
 
 
 async def test_the_agent_follows_the_file_and_keeps_its_tools_from_the_store(folder: Path) -> None:

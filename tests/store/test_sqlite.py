@@ -329,9 +329,12 @@ def test_a_store_whose_making_was_killed_opens(tmp_path: Path) -> None:
     assert asyncio.run(opened()) == 1
 
 
-async def test_a_place_of_a_kind_that_there_is_not_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("place", "kind"), [("mysql://localhost/weft", "mysql://"), ("sqlit:x.db", "sqlit:")])
+async def test_a_place_of_a_kind_that_there_is_not_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, kind: str
+) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StoreError, match="no stores of the kind mysql://") as raised:
-        await open_store("mysql://localhost/weft")
+    with pytest.raises(StoreError, match=f"no stores of the kind {kind}$") as raised:
+        await open_store(place)
     assert raised.value.code is ErrorCode.INVALID_CONFIG
     assert not list(await asyncio.to_thread(os.listdir, tmp_path))

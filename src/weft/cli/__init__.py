@@ -4,6 +4,7 @@ A plain `pip install weft` puts the command on the path too, without the librari
 says what to install. Only a library of an extra is reported so; any other ImportError is a fault and is raised.
 """
 
+import io
 import sys
 from importlib.util import find_spec
 from typing import NoReturn
@@ -30,6 +31,8 @@ EXTRA_OF = {
 
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a letter that its encoding lacks is no reason to fail
+        sys.stdout.reconfigure(errors="replace")
     try:
         for library in NEEDED_ALWAYS:
             if find_spec(library) is None:

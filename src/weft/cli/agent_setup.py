@@ -1,27 +1,33 @@
 """The agent of `weft chat` and `weft run`: model, tools, folder and store, as the settings say."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from weft.agent import Agent
-from weft.cli.settings import first_said, settings_file
+from weft.cli.settings import config_path, first_said, settings_file
+from weft.cli.store_access import store_hint
 from weft.cli.store_place import place_of_store
 from weft.config import AgentConfig, ToolsConfig
-from weft.errors import ErrorCode, PartValidationError, WeftError
+from weft.errors import ErrorCode, PartValidationError, StoreError, WeftError
 from weft.models.connect import model as connect
+from weft.models.local import LocalModel
 from weft.models.model import Model
-from weft.store import SessionStore
+from weft.models.provider import ProviderModel
+from weft.store import SessionStore, default_path
 from weft.tools import ApprovalPolicy, Approver, LocalRuntime, ToolDefinition, file_tools, tool
 
 __all__ = ["LEASE_S", "SetupFault", "ToolOption", "connected", "new_agent", "setting_up", "store_place", "tool_named"]
 
 LEASE_S = 10.0  # after a crash the session can be continued this much later
+_LOCAL_NUMBERS = frozenset(("context_window", "threads", "tool_rounds"))  # of weft.models.LocalModel
+_NAMES = "--model, WEFT_MODEL and the configuration file take vendor:model; weft doctor checks"
 _INSTRUCTIONS = "You are a helpful assistant in a terminal. Answer in Markdown, and briefly."
 
 ToolOption = Annotated[
@@ -48,20 +54,59 @@ def setting_up() -> Iterator[None]:
         raise fault from error
 
 
-def connected(name: str) -> Model:
+def connected(name: str) -> ProviderModel | LocalModel:
     """The model of this name, with the settings of the file; an error carries a hint."""
+    settings = settings_file().settings.model_settings
+    _check_settings(settings)
     try:
-        made: Model = connect(name, **settings_file().settings.model_settings)
+        made: ProviderModel | LocalModel = connect(name, **settings)
     except WeftError as error:
         match error.code:
             case ErrorCode.AUTHENTICATION:
                 error.add_note("or talk to the local model, which needs no key: --model local")
             case ErrorCode.INVALID_CONFIG:
-                error.add_note("--model, WEFT_MODEL and the configuration file take vendor:model; weft doctor checks")
+                wrong = _wrong_setting(error, settings)
+                told = f"{wrong} stands in [model_settings] of {config_path()}" if wrong is not None else _NAMES
+                error.add_note(told)
             case _:
                 pass
         raise
     return made
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """The file may say how a model is asked; who asks, where and by what way is not for it to say."""
+    parameters = signature(connect).parameters.values()
+    kept = {each.name for each in parameters if each.kind is not Parameter.VAR_KEYWORD} | {"model_id", "engine"}
+    for name, value in settings.items():
+        is_number = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        if name in kept:
+            what = "cannot be set"
+        elif name in _LOCAL_NUMBERS and not is_number:
+            what = f"is a number above 0, not {value!r}"
+        elif name == "extra" and not isinstance(value, dict):
+            what = f"is a table, not {value!r}"
+        else:
+            continue
+        error = WeftError(f"[model_settings] {name} {what}", code=ErrorCode.INVALID_CONFIG)
+        error.add_note(
+            f"{config_path()} may say fields of ModelConfig and a provider's own settings there; keys and addresses "
+            "are variables of the environment"
+        )
+        raise error
+
+
+def _wrong_setting(error: WeftError, settings: Mapping[str, Any]) -> str | None:
+    """The setting that is to blame: the path of the error begins with it."""
+    path = error.path if isinstance(error, PartValidationError) else ""
+    first = path.removeprefix("$.").partition(".")[0].partition("[")[0]
+    return next((name for name in settings if first in (name, _camel(name))), None)
+
+
+def _camel(name: str) -> str:
+    """A field as paths of errors name it."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def new_agent(
@@ -78,13 +123,14 @@ def new_agent(
     """An agent that keeps its sessions in `store`, which is at `place`. With `files` it works in the current directory,
     with the ready tools."""
     settings = settings_file().settings
+    said = first_said(instructions, "instructions")
     ready = file_tools() if files else ()
     return Agent(
         model,
         tools=(*ready, *tools),
-        instructions=instructions or settings.instructions or _INSTRUCTIONS,
+        instructions=_INSTRUCTIONS if said is None else said,
         store=store,
-        runtime=LocalRuntime(Path.cwd(), forbidden=_store_files(place)) if files else None,
+        runtime=LocalRuntime(Path.cwd(), forbidden=_private_files(place)) if files else None,
         approver=approver,
         approval=approval,
         config=AgentConfig(tools=ToolsConfig(approval=settings.approval or None)),
@@ -95,21 +141,30 @@ def new_agent(
 
 def store_place(said: str | None) -> str:
     """Where the sessions are: as the flag, the environment or the file says, else in the user's data folder."""
-    return place_of_store(first_said(said, "store")).url
+    place = first_said(said, "store")
+    try:
+        return place_of_store(place).url
+    except StoreError as error:
+        hint = store_hint(error.code, place)
+        if hint is not None:
+            error.add_note(hint)
+        raise
 
 
-def _store_files(place: str) -> Sequence[Path]:
-    """What the tools must not touch, should it lie in the folder."""
+def _private_files(place: str) -> Sequence[Path]:
+    """What the tools must not touch, should it lie in the folder: sessions, the history of prompts, the settings."""
     scheme, _, rest = place.partition(":")
-    return (Path(rest),) if scheme in {"jsonl", "sqlite"} else ()
+    store = (Path(rest),) if scheme in {"jsonl", "sqlite"} else ()
+    return (*store, default_path().parent, config_path())
 
 
 def tool_named(name: str) -> ToolDefinition:
-    """The tool that ``module:name`` means; modules of the current directory are found."""
+    """The tool that ``module:name`` means; modules of the current directory are found, also later by the tool."""
     module_name, found, attribute = name.partition(":")
     if not (found and module_name and attribute):
         raise _wrong(name, "is not module:name")
-    sys.path.insert(0, str(Path.cwd()))
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
@@ -119,7 +174,9 @@ def tool_named(name: str) -> ToolDefinition:
     except Exception as error:  # anyone's code runs here, and may fail in any way
         raise _wrong(name, f"cannot be imported: {type(error).__name__}: {error}") from error
     finally:
-        sys.path.remove(str(Path.cwd()))
+        sys.path.remove(here)
+        if here not in sys.path:
+            sys.path.append(here)  # last, so that no file there takes the place of a library
     if not hasattr(module, attribute):
         raise _wrong(name, f"names nothing in {module_name}")
     return _as_tool(name, getattr(module, attribute))

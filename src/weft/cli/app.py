@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from weft.errors import WeftError
+from weft.errors import ErrorCode, WeftError
 
 
 class Command(NamedTuple):
@@ -93,7 +93,13 @@ def take_debug(words: Sequence[str]) -> tuple[bool, list[str]]:
 
 def sentence(error: Exception) -> str:
     """What went wrong, on one line. An error that is not ours, nor the system's, is named by its class too."""
-    text = " ".join(str(error).split())
+    if isinstance(error, WeftError) and error.code is ErrorCode.INVALID_CONFIG:
+        text = error.message  # where in a value the fault is says nothing about words of the command line
+    elif isinstance(error, OSError) and error.filename and error.strerror:
+        text = f"{error.filename}: {error.strerror}"
+    else:
+        text = str(error)
+    text = " ".join(text.split())
     return text if isinstance(error, WeftError | OSError) and text else f"{type(error).__name__}: {text}"
 
 
@@ -104,8 +110,10 @@ def hint(error: Exception) -> str:
 
 
 def complain(fault: str, hint: str) -> None:
+    from weft.cli.terminal.safe_text import safe_line  # noqa: PLC0415 - only who fails needs it
+
     if sys.stderr is not None:  # it may be closed, and then print would take stdout
-        print(f"weft: {fault}\nhint: {hint}", file=sys.stderr)
+        print(f"weft: {safe_line(fault)}\nhint: {safe_line(hint)}", file=sys.stderr)
 
 
 def kind(word: str) -> str:

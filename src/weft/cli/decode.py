@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import msgspec
 import typer
 
 from weft.assembler import MessageAssembler
 from weft.cli.command import new_app
+from weft.cli.safe_json import json_bytes
+from weft.cli.terminal.safe_text import safe_line
 from weft.decode import FORMATS, decoder, guess_format
 from weft.decode.framing import FramingName, sniff
 from weft.deltas import Done, Failed, MessageDelta
@@ -50,7 +51,7 @@ def decode(
         except (WeftError, OSError) as error:
             stamped = []
             failure = _failure(error)
-            print(f"weft: {path}: {failure['message']}", file=sys.stderr)
+            print(safe_line(f"weft: {path}: {failure['message']}"), file=sys.stderr)
             _print({"file": str(path), "message": None, "error": failure})
         else:
             _show(path, stamped, as_deltas=deltas)
@@ -96,4 +97,4 @@ def _failure(error: WeftError | OSError) -> Any:
 
 
 def _print(line: dict[str, Any]) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
+    sys.stdout.buffer.write(json_bytes(line) + b"\n")

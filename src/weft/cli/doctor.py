@@ -29,7 +29,8 @@ ModelsOption = Annotated[
         "--model",
         "-m",
         metavar="VENDOR:MODEL",
-        help="A model to ask; may be repeated. Without one, that of every vendor whose key is set, and the local one.",
+        help="A model to ask; may be repeated. Without one, the configured one, that of every vendor whose key is set, "
+        "and the local one.",
         autocompletion=suggestions.models,
     ),
 ]
@@ -59,10 +60,7 @@ def _in_lines(probes: Iterable[Probe]) -> Iterator[Check]:
     """A line for each check as it is made, with tabs between section, name, state, text and hint."""
     for probe in probes:
         for check in examine(probe):
-            print(
-                _printable("\t".join((check.section, check.name, check.state, check.text, check.hint or ""))),
-                flush=True,
-            )
+            print("\t".join((check.section, check.name, check.state, check.text, check.hint or "")), flush=True)
             yield check
 
 
@@ -81,15 +79,9 @@ def _on_terminal(probes: Iterable[Probe]) -> Iterator[Check]:
         table.add_column(overflow="fold")
         for probe in members:
             for check in examine(probe):
-                told = Text(_printable(check.text))
+                told = Text(check.text)
                 if check.hint is not None:
-                    told.append(_printable(f"\n{check.hint}"), "dim")
-                table.add_row(Text(check.state, _STYLES[check.state]), Text(_printable(check.name)), told)
+                    told.append(f"\n{check.hint}", "dim")
+                table.add_row(Text(check.state, _STYLES[check.state]), Text(check.name), told)
                 yield check
         console.print(table)
-
-
-def _printable(text: str) -> str:
-    """Without what the encoding of the output has no letters for: a doctor must not fail for that."""
-    encoding = sys.stdout.encoding or "utf-8"
-    return text.encode(encoding, "replace").decode(encoding)

@@ -11,7 +11,7 @@ import msgspec
 
 from weft.cli import EXTRA_OF
 from weft.cli.app import sentence
-from weft.cli.sessions_print import safe
+from weft.cli.terminal.safe_text import safe_line
 from weft.models.secrecy import HIDDEN, hide
 from weft.models.vendors import VENDORS
 
@@ -49,7 +49,7 @@ def examine(probe: Probe) -> Iterator[Check]:
     def shown(text: str) -> str:
         for secret in secrets:
             text = text.replace(secret, HIDDEN)
-        return safe(text)
+        return safe_line(text)
 
     checks: list[Check] = []
     try:

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from weft.cli.agent_setup import connected
 from weft.cli.doctor_checks import Check, Probe, State, fault_of, keys_set
+from weft.cli.doctor_setup import configured_model, settings_or_none
 from weft.deltas import Failed, TextDelta
 from weft.errors import ErrorCode, ModelError, WeftError
 from weft.messages import user
@@ -39,10 +41,16 @@ _HINT = "see whether the name is right: VENDOR:MODEL, and for the local model: l
 
 
 def model_probes(named: Sequence[str], *, ask: bool) -> list[Probe]:
-    """`named` are the models to look at; without any, the default one of each vendor with a key, and the local one."""
+    """`named` are the models to look at; without any, the configured one, the default one of each vendor with a key,
+    and the local one."""
+
+    def wanted() -> Sequence[str]:
+        configured = configured_model()
+        return named or ([] if configured is None else [configured])
 
     def vendors() -> Iterator[Check]:
-        names = [name for name in named if not _is_local(name)] if named else _with_key()
+        own = [name for name in wanted() if not _is_local(name)]
+        names = own if named else list(dict.fromkeys([*own, *_with_key()]))
         if ask:
             yield from asyncio.run(_ask_all(names))
         else:
@@ -52,8 +60,9 @@ def model_probes(named: Sequence[str], *, ask: bool) -> list[Probe]:
             yield from _without_default()
 
     def local() -> Iterator[Check]:
-        for name in [name for name in named if _is_local(name)] if named else ["local"]:
-            yield from _local(name, ask=ask, absent="fault" if named and ask else "note")
+        own = [name for name in wanted() if _is_local(name)]
+        for name in own if named else own or ["local"]:
+            yield from _local(name, ask=ask, absent="fault" if name in own and ask else "note")
 
     return [Probe("models", "vendors", vendors, _HINT), Probe("models", "local", local, _HINT)]
 
@@ -97,7 +106,10 @@ def _told(name: str, answer: str | BaseException) -> Check:
 async def _ask(name: str) -> str:
     """How the model answers a small question, and how long it takes; raises `ModelError` if it does not."""
     began = time.monotonic()
-    model = connect(name, max_tokens=_MAX_TOKENS)
+    settings = settings_or_none()
+    # With settings it is asked as a run asks it: some of them do not go with so few tokens.
+    has_own = settings is not None and bool(settings.model_settings)
+    model = connected(name) if has_own else connect(name, max_tokens=_MAX_TOKENS)
     said: list[str] = []
     try:
         async with asyncio.timeout(LIMIT_S):

@@ -10,15 +10,16 @@ from importlib.util import find_spec
 import msgspec
 
 from weft.cli import EXTRA_OF
+from weft.cli.agent_setup import connected
 from weft.cli.doctor_checks import Check, Probe, State, fault_of, keys_set
 from weft.cli.settings import Settings, config_path, settings_file
 from weft.cli.store_place import place_of_store
-from weft.errors import ErrorCode, WeftError
-from weft.models.connect import model as connect
+from weft.errors import StoreError, WeftError
 from weft.models.defaults import DefaultModel, default_model
 from weft.models.vendors import VENDORS
+from weft.tools import file_tools
 
-__all__ = ["settings_or_none", "setup_probes", "terminal_probe"]
+__all__ = ["configured_model", "settings_or_none", "setup_probes", "terminal_probe"]
 
 VARIABLES = (
     "WEFT_MODEL",
@@ -109,6 +110,11 @@ def _file() -> Iterator[Check]:
     said = [name for name, value in msgspec.structs.asdict(file.settings).items() if value]
     what = f"says {', '.join(said)}" if said else "says nothing"
     yield Check("configuration", "file", "ok", f"{file.path}, {what if file.is_there else 'not there, and not needed'}")
+    own = {tool.name for tool in file_tools()}
+    others = [name for name in file.settings.approval if name not in own]
+    if others:
+        hint = f"Weft's own are {', '.join(sorted(own))}; any other is a function that --tool names"
+        yield Check("configuration", "approval", "note", f"says something of {', '.join(others)}", hint)
 
 
 def _environment() -> Iterator[Check]:
@@ -121,10 +127,18 @@ def _environment() -> Iterator[Check]:
             case "WEFT_INSTRUCTIONS":
                 value = f"{len(value)} characters"
             case "WEFT_STORE":
-                value = place_of_store(value).shown  # no password
+                value = _place_shown(value)
             case _:
                 pass
         yield Check("configuration", name, "ok", value)
+
+
+def _place_shown(said: str) -> str:
+    """Without a password; that it is no place is told where the store is looked for."""
+    try:
+        return place_of_store(said).shown
+    except StoreError:
+        return "not the place of a store"
 
 
 def _default_model() -> Iterator[Check]:
@@ -135,16 +149,21 @@ def _default_model() -> Iterator[Check]:
     chosen, is_asked_for = _chosen(settings)
     text = f"{chosen.name}, because {chosen.reason}"
     try:
-        connect(chosen.name, **settings.model_settings)
+        connected(chosen.name)
     except (WeftError, ModuleNotFoundError) as error:
         # A library that is not there matters to nobody who has not asked for what it does.
         state: State = "note" if isinstance(error, ModuleNotFoundError) and not is_asked_for else "fault"
-        is_key = isinstance(error, WeftError) and error.code is ErrorCode.AUTHENTICATION
-        hint = "the local model needs no key: --model local" if is_key else "the name is vendor:model, or local"
-        fault = fault_of("configuration", "default model", error, hint, state=state)
+        fault = fault_of("configuration", "default model", error, "the name is vendor:model, or local", state=state)
         yield Check(fault.section, fault.name, fault.state, f"{text}, and that cannot be: {fault.text}", fault.hint)
     else:
         yield Check("configuration", "default model", "ok", text)
+
+
+def configured_model() -> str | None:
+    """The model that the environment or the file asks for; None where neither does."""
+    settings = settings_or_none()
+    chosen, is_asked_for = _chosen(Settings() if settings is None else settings)
+    return chosen.name if is_asked_for else None
 
 
 def _chosen(settings: Settings) -> tuple[DefaultModel, bool]:
@@ -167,7 +186,8 @@ def _keys() -> Iterator[Check]:
     blank = {name for vendor in VENDORS.values() for name in vendor.key_names if name in os.environ} - set(known)
     for variable in sorted(blank):
         yield Check("keys", variable, "note", "set, and empty", f"unset {variable}, or give it a key")
-    without = [name for name, vendor in VENDORS.items() if vendor.key_names and not known.keys() & {*vendor.key_names}]
+    wanting = {name: {*vendor.key_names} for name, vendor in VENDORS.items() if vendor.needs_key and vendor.key_names}
+    without = [name for name, variables in wanting.items() if not known.keys() & variables]
     if without:
         yield Check("keys", "no key for", "ok" if known else "note", ", ".join(without))
 

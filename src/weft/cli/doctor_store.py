@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Iterator
 
 from weft.cli.doctor_checks import Check, Probe
-from weft.cli.doctor_setup import settings_or_none
+from weft.cli.settings import first_said
 from weft.cli.store_access import with_store
 from weft.cli.store_place import is_there, place_of_store
+from weft.errors import WeftError
 from weft.store import Finding, SessionStore
 from weft.store.check import check
 
@@ -21,11 +22,12 @@ def store_probe(said: str | None) -> Probe:
 
 
 def _look(said: str | None) -> Iterator[Check]:
-    settings = settings_or_none()
-    if said is None and settings is None:
+    try:
+        said = first_said(said, "store")
+    except WeftError:  # which is a check of its own
         yield Check("store", "store", "note", "not looked for, because of the configuration file")
         return
-    place = place_of_store(said or (settings.store if settings is not None else None))
+    place = place_of_store(said)
     yield Check("store", "place", "ok", place.shown)
     if place.kind == "memory":
         yield Check("store", "sessions", "ok", "not kept")

@@ -13,9 +13,10 @@ Every line has ``event``, and by it:
 - ``model``: another model answers: ``model previous reason losses``; losses are what it is not told.
 - ``compacted``: older turns became a summary: ``entry tokensBefore tokensAfter``.
 - ``paused``: ``approvals`` that the run waits for.
-- ``finished``: always the last line, also of a run that could not begin: ``status`` (completed, failed or aborted),
+- ``finished``: the last line, also of a run that could not begin: ``status`` (completed, failed or aborted),
   ``sessionId runId text usage costUsd reason error``. What is not known is null. ``error`` is
-  ``{"errorCode", "message", "retryable", ...}`` and null for a run that completed.
+  ``{"errorCode", "message", "retryable", ...}`` and null for a run that completed, and for no other. Only options that
+  do not exist and a process that is killed leave this line out.
 
 Keys may be added in later versions.
 """
@@ -80,6 +81,8 @@ def finished_json(result: events.RunResult | None, error: Failed | None) -> Json
     """The last line; without a result the run failed, or was stopped, before there was one."""
     message = None if result is None else result.message
     status = AgentStatus.FAILED if result is None else result.status
+    if result is not None and error is None and status is AgentStatus.ABORTED:
+        error = Failed(ErrorCode.ABORTED, result.reason or "stopped")
     if result is None and error is not None and error.error_code is ErrorCode.ABORTED:
         status = AgentStatus.ABORTED
     return {

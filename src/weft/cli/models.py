@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from weft.cli.command import new_app
-from weft.cli.sessions_print import Column, print_rows, safe
+from weft.cli.sessions_print import Column, print_rows
 from weft.cli.store_access import JsonOption, print_json
+from weft.cli.terminal.safe_text import safe_line
 from weft.errors import ErrorCode, WeftError
 from weft.models.weights import (
     DEFAULT,
@@ -170,4 +171,4 @@ def _hinted() -> Iterator[None]:
 
 
 def _note(text: str) -> None:
-    print(safe(text), file=sys.stderr)
+    print(safe_line(text), file=sys.stderr)

@@ -14,10 +14,11 @@ from weft.cli.attachments import not_sent
 from weft.cli.failure_hints import failure_hint
 from weft.cli.run_output import Output, loss_text, note
 from weft.cli.session_choice import newest_here, there_or_made
+from weft.cli.store_access import store_hint, store_words
 from weft.cli.terminal.safe_text import safe_line
 from weft.deltas import Failed
 from weft.entries import StreamFailed
-from weft.errors import AgentError, Conflict, ErrorCode, WeftError
+from weft.errors import AgentError, Conflict, ErrorCode, StoreError, WeftError
 from weft.models.model import Model
 from weft.parts import FileRef, Image
 from weft.store import SessionStore, open_store
@@ -26,11 +27,11 @@ from weft.tools import Approver, ToolDefinition
 
 __all__ = ["Job", "OneRun"]
 
-_STORE_HINTS = {
-    ErrorCode.STORAGE_FAILED: "is there room, and may you write there? --store and WEFT_STORE name another place",
-    ErrorCode.STORAGE_CORRUPT: "if this is the right store, weft sessions fsck says what is damaged",
-    ErrorCode.INVALID_CONFIG: "--store and WEFT_STORE say where the sessions are; weft doctor checks",
-}
+
+_WORDS = dict.fromkeys(
+    (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_VALUE),
+    "weft run --help says what the words mean, and weft doctor checks the settings",
+)
 
 
 class Job(NamedTuple):
@@ -56,6 +57,7 @@ class OneRun:
         self._stopped_by: int | None = None
         self._run: Run | None = None
         self._new_session: str | None = None
+        self._place = ""
         self._last_fault: Failed | None = None  # of a model call
         self.result: RunResult | None = None
         self.failed: Failed | None = None
@@ -78,13 +80,19 @@ class OneRun:
             raise busy from error
         except WeftError as error:
             if not getattr(error, "__notes__", ()):
-                hint = failure_hint(error.code, job.model) if self.has_begun else _STORE_HINTS.get(error.code)
-                error.add_note(hint or failure_hint(error.code, job.model))
+                error.add_note(self._hint(error, job))
             raise
         if self._stopped_by is not None and (self.result is None or self.result.status is AgentStatus.ABORTED):
             return 128 + self._stopped_by
         self._raise_failure(job.model)
         return 0
+
+    def _hint(self, error: WeftError, job: Job) -> str:
+        if not self.has_begun:
+            hint = store_hint(error.code, job.place) if isinstance(error, StoreError) else _WORDS.get(error.code)
+            if hint is not None:
+                return hint
+        return failure_hint(error.code, job.model)
 
     async def _work(self, job: Job) -> None:
         async with AsyncExitStack() as stack:
@@ -121,14 +129,15 @@ class OneRun:
         if job.goes_on:
             return await newest_here(store)
         made = await there_or_made(store, job.session, prompt=job.prompt, program="weft run")
+        self._place = job.place
         self._new_session = made if job.session is None else None
         return made
 
     def tell_session(self) -> None:
         """Say where a conversation is that nobody gave a name to."""
         if self._new_session is not None:
-            name = self._new_session
-            self._output.tell(f"session {name}; go on with: weft run --session {name} ...", is_dim=True)
+            name, where = self._new_session, store_words(self._place)
+            self._output.tell(f"session {name}; go on with: weft run{where} --session {name} ...", is_dim=True)
 
     def _raise_failure(self, model: Model) -> None:
         result, fault = self.result, self._last_fault

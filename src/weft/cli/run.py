@@ -11,6 +11,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -70,10 +71,6 @@ def run(
 
     The exit status is 0 for an answer, 1 for a failure, 2 for wrong words or settings, 130 after Ctrl-C.
     """
-    if session is not None and goes_on:
-        raise typer.BadParameter("--session and --continue name two sessions; give one")
-    if session == "":
-        raise typer.BadParameter("--session needs a name")
     output = JsonOutput() if as_json else TextOutput()
     try:
         status = _answered(
@@ -139,16 +136,18 @@ class _Wish(NamedTuple):
 
 def _answered(wish: _Wish, output: Output) -> int:
     """The exit status. Whatever is raised, a program that reads JSON has been told before how it ended."""
-    piped = _piped()
-    if not (wish.prompt or "").strip() and not piped.strip():
-        raise typer.BadParameter("there is nothing to ask: give a PROMPT, or something on stdin")
     one = OneRun(output)
     try:
-        with setting_up():
-            job = _ready(wish, piped, output)
-        status = asyncio.run(one.run(job))
+        with redirect_stdout(sys.stderr):  # what tools print is no part of the answer
+            with setting_up():
+                job = _ready(wish, output)
+            status = asyncio.run(one.run(job))
         output.end(one.result, one.failed)
     except OutputLost:
+        raise
+    except KeyboardInterrupt:
+        if not one.has_begun:  # the run would have taken Ctrl-C itself
+            output.end(None, Failed(ErrorCode.ABORTED, "stopped before the run began"))
         raise
     except Exception as error:
         output.end(one.result, one.failed or _failed_by(error))
@@ -168,7 +167,14 @@ def _piped() -> bytes:
     return b"" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read(MAX_BYTES + 1)
 
 
-def _ready(wish: _Wish, piped: bytes, output: Output) -> Job:
+def _ready(wish: _Wish, output: Output) -> Job:
+    if wish.session is not None and wish.goes_on:
+        raise typer.BadParameter("--session and --continue name two sessions; give one")
+    if wish.session == "":
+        raise typer.BadParameter("--session needs a name")
+    piped = _piped()
+    if not (wish.prompt or "").strip() and not piped.strip():
+        raise typer.BadParameter("there is nothing to ask: give a PROMPT, or something on stdin")
     chosen = chosen_model(wish.model)
     job = Job(
         prompt=_whole_prompt(wish.prompt or "", piped),
@@ -209,4 +215,6 @@ def _unreadable(what: str) -> PartValidationError:
 def _failed_by(error: Exception) -> Failed:
     if isinstance(error, WeftError):
         return Failed(error.code, error.message, retryable=error.retryable)
+    if isinstance(error, typer.BadParameter):
+        return Failed(ErrorCode.INVALID_CONFIG, error.message)
     return Failed(ErrorCode.INVALID_VALUE, f"{type(error).__name__}: {error}")

@@ -23,6 +23,7 @@ from weft.agent.events import (
     ToolChanged,
 )
 from weft.cli.event_json import event_json, finished_json
+from weft.cli.safe_json import json_bytes
 from weft.cli.terminal.safe_text import encodable, safe_line, safe_text
 from weft.deltas import Failed, Start, TextDelta
 from weft.document_parts import Errored, Running, ToolState
@@ -76,7 +77,7 @@ class JsonOutput:
         """Nothing: the events say it."""
 
     def _print(self, line: dict[str, Any]) -> None:
-        self._stdout.write(msgspec.json.encode(line) + b"\n")
+        self._stdout.write(json_bytes(line) + b"\n")
 
 
 class TextOutput:
@@ -189,19 +190,20 @@ def _value(value: Any) -> str:
 
 
 class _Stdout:
-    """Bytes on the standard output, each piece at once."""
+    """Bytes on what is the standard output now, each piece at once; later it may mean another one for tools."""
 
     def __init__(self) -> None:
-        self.is_terminal = sys.stdout is not None and sys.stdout.isatty()
-        self.encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        self._file = sys.stdout
+        self.is_terminal = self._file is not None and self._file.isatty()
+        self.encoding = getattr(self._file, "encoding", None) or "utf-8"
 
     def write(self, data: bytes) -> None:
-        if sys.stdout is None:  # it was closed before we began
+        if self._file is None:  # it was closed before we began
             return
         try:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            self._file.buffer.write(data)
+            self._file.buffer.flush()
         except OSError as error:
             with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - no path of the file system is meant
-                os.dup2(nowhere.fileno(), sys.stdout.fileno())
+                os.dup2(nowhere.fileno(), self._file.fileno())
             raise OutputLost from error

@@ -14,6 +14,7 @@ from weft.cli import sessions_print as show_as
 from weft.cli import suggestions
 from weft.cli.command import new_app
 from weft.cli.store_access import JsonOption, SessionArgument, StoreOption, print_json, with_store
+from weft.cli.terminal.safe_text import safe_line
 from weft.entries import Redaction, SessionHeader
 from weft.errors import ErrorCode, StoreError
 from weft.store import Entries, Finding, Hit, Page, SessionInfo, SessionStore, Totals
@@ -66,7 +67,7 @@ def show(
     if as_json:
         print_json({"session": dump(info), "heads": heads, "totals": dump(totals), "entries": list(map(dump, last))})
         return
-    print(f"{show_as.safe(info.id)}  {show_as.safe(info.title or '')}".rstrip())
+    print(f"{safe_line(info.id)}  {safe_line(info.title or '')}".rstrip())
     print(f"{_count(info.entries, 'entry', 'entries')}, {_count(len(heads), 'branch', 'branches')}")
     print(
         f"created {info.created.astimezone():%Y-%m-%d %H:%M}, last changed {info.updated.astimezone():%Y-%m-%d %H:%M}"
@@ -216,7 +217,7 @@ def fsck(
         if findings:
             show_as.print_rows(show_as.FINDINGS, show_as.finding_rows(findings))
         for name in mended:
-            _note(f"repaired {show_as.safe(name)}")
+            _note(f"repaired {safe_line(name)}")
         _note(f"{_count(checked, 'session')} checked, {_count(len(findings), 'finding')}")
     raise typer.Exit(1 if findings else 0)
 
@@ -261,13 +262,13 @@ def purge(
     if as_json:
         print_json({"purged": session, "session": new_id})
     elif new_id is None:
-        print(f"{show_as.safe(session)} is gone")
+        print(f"{safe_line(session)} is gone")
     else:
-        print(f"{show_as.safe(session)} is gone; {new_id} takes its place")
+        print(f"{safe_line(session)} is gone; {new_id} takes its place")
 
 
 def _plan(session: str, total: int, hidden: int, *, everything: bool) -> str:
-    name = show_as.safe(session)
+    name = safe_line(session)
     if everything:
         return f"All {total} entries of {name} are removed for good, and nothing takes their place."
     return (

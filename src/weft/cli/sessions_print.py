@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from weft.cli.terminal.safe_text import safe_line
 from weft.entries import Entry
 from weft.store import Finding, Hit, ModelSpend, SessionInfo, Spend
 from weft.store.facts import text_of
@@ -17,7 +18,6 @@ __all__ = [
     "info_rows",
     "print_rows",
     "progress",
-    "safe",
     "spend_rows",
 ]
 
@@ -54,17 +54,12 @@ SPENDS = (
 )
 
 
-def safe(text: str) -> str:
-    """The text on one line, without anything that a terminal would obey."""
-    return "".join(sign if sign.isprintable() else " " for sign in text)
-
-
 def info_rows(infos: Iterable[SessionInfo]) -> Iterator[Row]:
     for info in infos:
         tokens = info.spend.input_tokens + info.spend.output_tokens
         yield (
-            safe(info.id),
-            safe(info.title or ""),
+            safe_line(info.id),
+            safe_line(info.title or ""),
             str(info.entries),
             f"{info.updated.astimezone():%Y-%m-%d %H:%M}",
             str(tokens),
@@ -74,27 +69,27 @@ def info_rows(infos: Iterable[SessionInfo]) -> Iterator[Row]:
 
 def entry_rows(entries: Iterable[Entry]) -> Iterator[Row]:
     for entry in entries:
-        text = safe(text_of(entry.fact)[:_TEXT])
+        text = safe_line(text_of(entry.fact)[:_TEXT])
         yield str(entry.seq), f"{entry.timestamp.astimezone():%Y-%m-%d %H:%M:%S}", entry.fact.kind, text
 
 
 def hit_rows(hits: Iterable[Hit]) -> Iterator[Row]:
     for hit in hits:
-        yield safe(hit.session_id), str(hit.seq), safe(hit.snippet)
+        yield safe_line(hit.session_id), str(hit.seq), safe_line(hit.snippet)
 
 
 def finding_rows(findings: Iterable[Finding]) -> Iterator[Row]:
     for found in findings:
         seq = "" if found.seq is None else str(found.seq)
         mended = "--repair" if found.repairable else ""
-        yield safe(found.session_id or ""), seq, found.fault, safe(found.message), mended
+        yield safe_line(found.session_id or ""), seq, found.fault, safe_line(found.message), mended
 
 
 def spend_rows(models: Iterable[ModelSpend]) -> Iterator[Row]:
     for each in models:
         name = "" if each.model is None else f"{each.model.provider}/{each.model.model}"
         spend = each.spend
-        yield safe(name), str(spend.calls), str(spend.input_tokens), str(spend.output_tokens), cost_text(spend)
+        yield safe_line(name), str(spend.calls), str(spend.input_tokens), str(spend.output_tokens), cost_text(spend)
 
 
 def cost_text(spend: Spend) -> str:

@@ -3,7 +3,7 @@
 The file is TOML: ``config.toml`` in the platform's folder for configuration (``weft doctor`` says where), or what
 ``WEFT_CONFIG`` names:
 
-    model = "anthropic:claude-sonnet-4-5"
+    model = "anthropic:claude-sonnet-4-6"
     store = "sqlite:~/work/sessions.db"
     instructions = "Be brief."
     thinking = true              # show it unfolded
@@ -106,12 +106,14 @@ def _wrong(path: Path, what: str) -> WeftError:
 
 
 def first_said(said: T | None, name: str) -> T | None:
-    """What a flag or the environment said; without that, what the file says."""
-    found: T | None = getattr(settings_file().settings, name) if said is None else said
+    """What a flag or the environment said; without that, what the file says. Blank words say nothing, except that
+    there shall be no instructions."""
+    is_blank = isinstance(said, str) and not said.strip() and name != "instructions"
+    found: T | None = getattr(settings_file().settings, name) if said is None or is_blank else said
     return found
 
 
 def chosen_model(said: str | None) -> DefaultModel:
     """The model that was asked for, or the default one with the reason why it is that."""
     name = first_said(said, "model")
-    return default_model() if name is None else DefaultModel(name, "")
+    return default_model() if name is None else DefaultModel(name.strip(), "")

@@ -8,8 +8,9 @@ import msgspec
 import typer
 
 from weft.cli.command import new_app
-from weft.cli.sessions_print import safe
+from weft.cli.safe_json import json_bytes
 from weft.cli.store_access import JsonOption, SessionArgument, StoreOption, print_json, with_store
+from weft.cli.terminal.safe_text import safe_line, safe_text
 from weft.entries import Entry, StreamFailed
 from weft.messages import Message
 from weft.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
@@ -46,7 +47,7 @@ def show(
     if as_json or not sys.stdout.isatty():
         print_json(shown)
     else:
-        print(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
+        print(json_bytes(shown, indent=2).decode())
 
 
 def _told(entries: Iterable[Entry]) -> Iterable[str]:
@@ -57,7 +58,7 @@ def _told(entries: Iterable[Entry]) -> Iterable[str]:
                 for part in entry.fact.parts:
                     yield from _part(part)
             case StreamFailed():
-                yield f"-- failed: {safe(entry.fact.error.message or entry.fact.error.error_code)}"
+                yield f"-- failed: {safe_line(entry.fact.error.message or entry.fact.error.error_code)}"
             case _:
                 pass
 
@@ -65,16 +66,16 @@ def _told(entries: Iterable[Entry]) -> Iterable[str]:
 def _part(part: Part) -> Iterable[str]:
     match part:
         case Text():
-            yield from map(safe, part.text.splitlines())
+            yield from safe_text(part.text).splitlines()
         case Thinking():
-            yield from (f"(thinking) {safe(line)}" for line in part.text.splitlines())
+            yield from (f"(thinking) {line}" for line in safe_text(part.text).splitlines())
         case ToolCall():
             arguments = msgspec.json.encode(part.arguments).decode()
-            yield f"[call {safe(part.tool_name)} {safe(arguments)}]"
+            yield f"[call {safe_line(part.tool_name)} {safe_line(arguments)}]"
         case ToolResult():
             how = "error" if part.is_error else "result"
-            yield from (f"[{how}] {safe(line)}" for line in output_text(part)[:_LONG].splitlines())
+            yield from (f"[{how}] {line}" for line in safe_text(output_text(part)[:_LONG]).splitlines())
         case Image():
-            yield f"[image {safe(part.mime_type)}]"
+            yield f"[image {safe_line(part.mime_type)}]"
         case FileRef():
-            yield f"[file {safe(part.path)}]"
+            yield f"[file {safe_line(part.path)}]"

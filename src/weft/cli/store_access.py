@@ -1,21 +1,22 @@
 """What every command on sessions has in common: which store, how it is opened, and what to hint at when it fails."""
 
 import asyncio
+import shlex
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import msgspec
 import typer
 
 from weft.cli import suggestions
+from weft.cli.safe_json import json_bytes
 from weft.cli.settings import first_said
 from weft.cli.store_place import StorePlace, place_of_store
 from weft.errors import ErrorCode, StoreError
 from weft.store import SessionStore, open_store
 
-__all__ = ["JsonOption", "SessionArgument", "StoreOption", "print_json", "with_store"]
+__all__ = ["JsonOption", "SessionArgument", "StoreOption", "print_json", "store_hint", "store_words", "with_store"]
 
 T = TypeVar("T")
 
@@ -42,20 +43,27 @@ _HINTS = {
     ErrorCode.CONFLICT: "another program works on this session; try again when it is done",
     ErrorCode.STORAGE_CORRUPT: "if this is the right store, weft sessions fsck says what is damaged",
     ErrorCode.INVALID_CONFIG: f"--store and WEFT_STORE take {_PLACES}",
-    ErrorCode.STORAGE_FAILED: "nothing half-done is left behind; it can be tried again",
+    ErrorCode.STORAGE_FAILED: "is there room, and may you write there? --store and WEFT_STORE name another place",
 }
+_NO_SERVER = "is the server up, and may you use this database? --store and WEFT_STORE name another place"
+
+
+def store_hint(code: ErrorCode, place: str | None) -> str | None:
+    """What to do about a `StoreError` with this code, of the store at `place`; None where there is nothing to say."""
+    is_server = place is not None and place.startswith(("postgres:", "postgresql:"))
+    return _NO_SERVER if is_server and code is ErrorCode.STORAGE_FAILED else _HINTS.get(code)
 
 
 def with_store(store: str | None, work: Callable[[SessionStore], Awaitable[T]], *, may_be_new: bool = False) -> T:
     """What `work` gives, with the store open; a `StoreError` carries a hint as its note."""
     said = first_said(store, "store")
-    place = place_of_store(said)
     try:
+        place = place_of_store(said)
         if said is not None:
             _check_place(place, may_be_new=may_be_new)
         return asyncio.run(_opened(place.url, work))
     except StoreError as error:
-        hint = _HINTS.get(error.code)
+        hint = store_hint(error.code, said)
         if hint is not None:
             error.add_note(hint)
         raise
@@ -90,7 +98,15 @@ def _may_be_sqlite(path: Path) -> bool:
         return file.read(16) in {b"", b"SQLite format 3\0"}
 
 
+def store_words(url: str) -> str:
+    """The words that name this store in a command to come; none where it is the one that is taken without them."""
+    place = place_of_store(url)
+    if place.url == place_of_store(first_said(None, "store")).url:
+        return ""
+    return f" --store {'...' if place.kind == 'postgres' else shlex.quote(url)}"  # an address may hold a password
+
+
 def print_json(value: Any) -> None:
     """One line of JSON."""
-    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.write(json_bytes(value) + b"\n")
     sys.stdout.buffer.flush()

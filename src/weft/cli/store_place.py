@@ -6,8 +6,7 @@ Opening a store makes it (weft.store.open_store). `weft doctor` and a press of t
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from weft.errors import ErrorCode, StoreError
-from weft.store import default_path
+from weft.store import check_is_path, default_path
 
 __all__ = ["StorePlace", "is_there", "place_of_store"]
 
@@ -23,7 +22,10 @@ class StorePlace(NamedTuple):
 
 
 def place_of_store(said: str | None) -> StorePlace:
-    """What a flag, the environment or the file said, read; without that the file in the user's data folder."""
+    """What a flag, the environment or the file said, read; without that the file in the user's data folder.
+
+    A kind that does not exist is a `StoreError`.
+    """
     place = str(default_path()) if said is None else said
     scheme, _, rest = place.partition(":")
     match scheme:
@@ -33,11 +35,16 @@ def place_of_store(said: str | None) -> StorePlace:
             folder = Path(rest).expanduser()
             return StorePlace("jsonl", f"jsonl:{folder}", f"jsonl:{folder}")
         case "postgres" | "postgresql":
-            host = rest.rpartition("@")[2].lstrip("/").partition("?")[0]
+            address, _, parameters = rest.partition("?")
+            # Either sign may stand in a password, and then nobody knows where that ends.
+            host = "..." if "@" in parameters else address.rpartition("@")[2].lstrip("/")
             return StorePlace("postgres", place, f"{scheme}://{host}")
+        case "sqlite":
+            path = Path(rest).expanduser()
         case _:
-            path = Path(rest if scheme == "sqlite" else place).expanduser()
-            return StorePlace("sqlite", f"sqlite:{path}", str(path))
+            check_is_path(place)
+            path = Path(place).expanduser()
+    return StorePlace("sqlite", f"sqlite:{path}", str(path))
 
 
 async def is_there(place: StorePlace) -> bool:
@@ -65,14 +72,8 @@ def _is_begun(path: Path) -> bool:
 async def _has_tables(url: str) -> bool:
     from weft.store.postgres_link import TROUBLE, Link, failure  # noqa: PLC0415 - asyncpg is an extra
 
-    try:
-        link = Link(url)
-        connection = await link.connect()
-    except (StoreError, ValueError) as error:
-        if isinstance(error, StoreError) and not isinstance(error.cause, ValueError):
-            raise
-        # What failed to be read is not repeated: it may be a piece of the password.
-        raise StoreError("not an address: postgresql://USER@HOST/DATABASE", code=ErrorCode.INVALID_CONFIG) from None
+    link = Link(url)
+    connection = await link.connect()
     try:
         found = await connection.fetchval("SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1)", link.schema)
     except TROUBLE as error:

@@ -81,10 +81,19 @@ async def open_store(where: str | Path | None = None, *, edge: Edge | None = Non
             from weft.store.postgres import PostgresStore  # noqa: PLC0415 - asyncpg is an extra
 
             return await PostgresStore.open(place, edge=edge)
-        case _ if rest.startswith("//"):
-            raise StoreError(f"there are no stores of the kind {scheme}://", code=ErrorCode.INVALID_CONFIG)
+        case "sqlite":
+            return await _open_sqlite(Path(rest), edge)
         case _:
-            return await _open_sqlite(Path(rest if scheme == "sqlite" else place), edge)
+            check_is_path(place)
+            return await _open_sqlite(Path(place), edge)
+
+
+def check_is_path(place: str) -> None:
+    """`StoreError` for a place that looks like a kind of store that there is not: ``mysql://...``, ``sqlit:x.db``."""
+    scheme, colon, rest = place.partition(":")
+    if colon and len(scheme) > 1 and scheme.isalnum():  # a single letter is a drive
+        kind = f"{scheme}://" if rest.startswith("//") else f"{scheme}:"
+        raise StoreError(f"there are no stores of the kind {kind}", code=ErrorCode.INVALID_CONFIG)
 
 
 async def _open_sqlite(path: Path, edge: Edge | None) -> SessionStore:

@@ -93,10 +93,13 @@ class _Reader(asyncpg.Connection):  # type: ignore[misc]  # it has no types
 
 
 class Link:
-    """The connections of one store."""
+    """The connections of one store. A URL that is none is a `StoreError`, here or in `connect`."""
 
     def __init__(self, url: str, allow: Collection[str] = ()) -> None:
-        self.url, self.schema, asked = _parse(url)
+        try:
+            self.url, self.schema, asked = _parse(url)
+        except ValueError:
+            raise _no_address() from None
         self._allow = {*allow, *asked}
         self._pool: Any = None
 
@@ -104,8 +107,12 @@ class Link:
         """A new connection that is safe to write with; `StoreError`."""
         try:
             connection = cast(Connection, await asyncpg.connect(self.url, **self._options))
-        except (*TROUBLE, ValueError) as error:  # ValueError: a URL that is none
+        except TROUBLE as error:
+            if isinstance(error, asyncpg.exceptions.ClientConfigurationError) and "URI" in str(error):
+                raise _no_address() from None
             raise failure(error, "connecting") from error
+        except ValueError:
+            raise _no_address() from None
         try:
             await self._check(connection)
         except TROUBLE as error:
@@ -187,6 +194,11 @@ class Link:
 
 async def _ask(connection: Connection) -> None:
     await connection.execute("SELECT 1")
+
+
+def _no_address() -> StoreError:
+    """What could not be read is not repeated, nor kept as a cause: it may be a piece of the password."""
+    return StoreError("not an address: postgresql://USER@HOST/DATABASE", code=ErrorCode.INVALID_CONFIG)
 
 
 def _parse(url: str) -> tuple[str, str, set[str]]:
