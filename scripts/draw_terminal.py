@@ -47,10 +47,15 @@ class Chat:
         project.mkdir()
         for name, content in FILES.items():
             (project / name).write_text(content, encoding="utf-8")
-        keys = {name: "" for name in os.environ if name.endswith(("_API_KEY", "_TOKEN"))}
+        # no keys, and none of the user's stores and settings
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.endswith(("_API_KEY", "_TOKEN")) and not name.startswith("WEFT_")
+        }
         cache = place_of(next(iter(known_models().values()))).parent.parent
         own = {"HOME": str(folder), "XDG_DATA_HOME": str(folder / "data"), "XDG_CONFIG_HOME": str(folder / "config")}
-        environment = {**os.environ, **keys, **own, "WEFT_CACHE": str(cache), "COLORTERM": "truecolor", "PS1": ""}
+        environment = {**kept, **own, "WEFT_CACHE": str(cache), "COLORTERM": "truecolor", "PS1": ""}
         self._tmux = ["tmux", "-L", f"weft-picture-{os.getpid()}", "-f", os.devnull]
         command = f"{sys.executable} -m weft.cli chat; sleep 600"
         size = ["-x", str(COLUMNS), "-y", str(ROWS)]
@@ -77,7 +82,12 @@ class Chat:
             time.sleep(0.2)
 
     def close(self) -> None:
+        where = subprocess.run(
+            [*self._tmux, "display-message", "-p", "#{socket_path}"], check=False, capture_output=True, text=True
+        )
         subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True)
+        if where.stdout.strip():
+            Path(where.stdout.strip()).unlink(missing_ok=True)  # tmux leaves it behind
 
 
 def is_asking(screen: str) -> bool:

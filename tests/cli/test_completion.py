@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.cli.app import COMMANDS, Command
+from weft.cli.app import COMMANDS
 from weft.cli.completion import answered, complete
 from weft.cli.settings import settings_file
 from weft.models.vendors import VENDORS
@@ -137,24 +137,10 @@ def test_ids_of_sessions(offered: Callable[..., list[str]], store: Path) -> None
     assert not Path(f"{store}.other").exists()
 
 
-ASKING = """
-from typing import Annotated
-import typer
-from weft.cli.command import new_app
-from weft.cli.store_access import StoreOption
-app = new_app("Ask.")
-
-@app.command()
-def ask(session: Annotated[str, typer.Option("--session")] = "", store: StoreOption = None) -> None: ...
-"""
-
-
-def test_an_option_called_session_takes_an_id(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "asking_command.py").write_text(ASKING, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    commands = {"ask": Command("asking_command", "Ask.")}
-    assert [word for word, _ in answered(["ask", "--session"], "tr", commands).words] == ["treasure", "trip"]
-    assert [word for word, _ in answered(["ask"], "--session=tri", commands).words] == ["trip"]
+@pytest.mark.parametrize("command", ["chat", "run"])
+def test_an_option_called_session_takes_an_id(store: Path, command: str) -> None:
+    assert [word for word, _ in answered([command, "--session"], "tr").words] == ["treasure", "trip"]
+    assert [word for word, _ in answered([command], "--session=tri").words] == ["trip"]
 
 
 @pytest.mark.parametrize(

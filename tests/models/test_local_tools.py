@@ -208,7 +208,9 @@ def test_a_failed_call_is_told_as_failed() -> None:
 )
 def test_a_long_result_is_cut_and_says_so(content: str, kept: int) -> None:
     long = [*ANSWERED[:2], tool_message(ToolResult("c1", content))]
-    assert f"gave this result: {content[:kept]} [cut here: {9000 - kept} characters more])" in texts(long, room=400)[0][1]
+    assert (
+        f"gave this result: {content[:kept]} [cut here: {9000 - kept} characters more])" in texts(long, room=400)[0][1]
+    )
 
 
 def test_an_older_result_has_less_room() -> None:

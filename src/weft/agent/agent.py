@@ -172,9 +172,7 @@ class Agent:
     ) -> RunResult:
         """`run` for programs without an event loop; `AgentError` inside of one."""
         if _is_in_loop():
-            raise AgentError(
-                "inside an event loop await agent.run(...) instead", code=ErrorCode.INVALID_CONFIG
-            )
+            raise AgentError("inside an event loop await agent.run(...) instead", code=ErrorCode.INVALID_CONFIG)
 
         async def once() -> RunResult:
             try:

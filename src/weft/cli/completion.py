@@ -22,7 +22,6 @@ from typer._click.shell_completion import CompletionItem, _resolve_context, _res
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from weft.cli import suggestions
 from weft.cli.app import COMMANDS, Command, take_debug
 from weft.cli.command import new_app
 
@@ -162,8 +161,6 @@ def answered(before: Sequence[str], word: str, commands: Mapping[str, Command] =
     place, value = _resolve_incomplete(context, args, word)
     items = [item for item in place.shell_complete(context, value) if item.type == "plain"]
     words = [(str(item.value), (item.help or "").partition(". ")[0]) for item in items]
-    if isinstance(place, Parameter) and "--session" in place.opts:  # takes an id, whichever command declares it
-        words = [row for row in suggestions.sessions_in(context.params.get("store")) if row[0].startswith(value)]
     return Answer(words, files=not words and isinstance(place, Parameter) and _names_file(place))
 
 

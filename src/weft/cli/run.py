@@ -17,6 +17,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import typer
 
+from weft.cli import suggestions
 from weft.cli.agent_setup import ToolOption, connected, setting_up, store_place, tool_named
 from weft.cli.attachments import MAX_BYTES, attached
 from weft.cli.command import new_app
@@ -42,7 +43,13 @@ def run(
     *,
     model: ModelOption = None,
     session: Annotated[
-        str | None, typer.Option("--session", metavar="NAME", help="Go on with this session; made if it is not there.")
+        str | None,
+        typer.Option(
+            "--session",
+            metavar="NAME",
+            autocompletion=suggestions.sessions,
+            help="Go on with this session; made if it is not there.",
+        ),
     ] = None,
     goes_on: Annotated[
         bool, typer.Option("--continue", "-c", help="Go on with the newest session of this directory.")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import typer
 
-__all__ = ["models", "sessions", "sessions_in", "stores"]
+__all__ = ["models", "sessions", "stores"]
 
 _MOST = 50  # sessions: more than fit on a screen help nobody
 _PATIENCE_S = 2.0  # for a database server: whoever pressed Tab is waiting
@@ -40,18 +40,14 @@ def stores() -> Iterator[tuple[str, str]]:
 
 
 def sessions(ctx: typer.Context) -> Iterator[tuple[str, str]]:
-    """The ids of the sessions that changed last, in the store that the line names."""
-    return sessions_in(ctx.params.get("store"))
-
-
-def sessions_in(store: str | None) -> Iterator[tuple[str, str]]:
-    """The ids and titles of the sessions that changed last; none where there is no store."""
+    """The ids and titles of the sessions that changed last, in the store that the line names; none where there is no
+    store."""
     import asyncio  # noqa: PLC0415
 
     from weft.errors import WeftError  # noqa: PLC0415
 
     try:
-        yield from asyncio.run(_newest(store))
+        yield from asyncio.run(_newest(ctx.params.get("store")))
     except (WeftError, OSError, ImportError):  # no store, none that can be read, or none for which a library is there
         return
 

@@ -1,8 +1,12 @@
 """How answers come: streaming, Markdown, thinking, stopping them, typing ahead, windows of many sizes."""
 
+import os
+import signal
+import sys
 from pathlib import Path
-from resource import RLIM_INFINITY, RLIMIT_FSIZE, prlimit
 from threading import Event
+
+import pytest
 
 from tests.cli.chat.gates import Gated
 from tests.cli.chat.scene import scene
@@ -30,13 +34,16 @@ def test_an_answer_grows_while_it_streams_and_is_markdown(tmp_path: Path) -> Non
 
 def test_keys_that_are_typed_while_an_answer_streams_are_the_next_message(tmp_path: Path) -> None:
     gate = Event()
-    with scene(tmp_path, Gated(["First", {"gate": gate}, " answer."]), ["Second answer."]) as here, here.chat() as chat:
+    thinking = {"think": "".join(f"Thought {number}.\n" for number in range(1, 10))}
+    first = Gated([thinking, {"gate": gate}, "First answer."])
+    with scene(tmp_path, first, ["Second answer."]) as here, here.chat() as chat:
         chat.wait_for_prompt()
         chat.say("one")
-        chat.wait_for("First")
+        chat.wait_for("Thought 9.")
         chat.say("two, typed ahead")
         chat.type("and three")
-        assert "ahead" not in chat.screen()  # the answer is not disturbed
+        chat.key("C-o")  # unfolds thinking, so the keys before it have arrived
+        assert "ahead" not in chat.wait_for("Thought 1.")  # the answer is not disturbed
         gate.set()
         chat.wait_for("Second answer.")
         assert "two, typed ahead" in chat.wait_for("› and three")
@@ -173,12 +180,13 @@ def test_narrow_windows_hold_everything(tmp_path: Path) -> None:
         chat.wait_for_prompt()
         chat.say("a question that is too long as well, and is folded")
         chat.wait_for("its words.")
+        chat.wait_for_prompt()
         for command in ("/help", "/tools", "/sessions", "/branch", "/cost", "/model"):
-            chat.wait_for_prompt()
             chat.say(command)
-        seen = chat.wait_for_prompt()
+            chat.wait_for(f"› {command}\n")  # and the prompt after it is another one
+            seen = chat.wait_for_prompt()
+            assert max(map(len, seen.splitlines())) <= 40
         assert "Traceback" not in chat.scrollback()
-        assert max(map(len, seen.splitlines())) <= 40
         chat.resize(60, 40)
         chat.say("again")
         chat.wait_for(lambda seen: "context 15" in seen.rstrip().splitlines()[-1] and is_at_prompt(seen))
@@ -212,7 +220,10 @@ def test_a_dumb_terminal_gets_no_control_sequences(tmp_path: Path) -> None:
         assert b"\x1b" not in raw.read_bytes()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can limit the files of another process")
 def test_a_disk_that_fails_is_told_and_the_chat_goes_on(tmp_path: Path) -> None:
+    from resource import RLIM_INFINITY, RLIMIT_FSIZE, prlimit
+
     with scene(tmp_path, ["Hello."], ["Again."]) as here, here.chat() as chat:
         chat.wait_for_prompt()
         chat.say("hi")
@@ -228,12 +239,72 @@ def test_a_disk_that_fails_is_told_and_the_chat_goes_on(tmp_path: Path) -> None:
         assert here.said() == ["hi", "and now"]
 
 
-def test_a_polite_kill_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_polite_kill_leaves_the_terminal_as_it_was(tmp_path: Path, number: signal.Signals) -> None:
     with scene(tmp_path, ["One two", {"pause": None}]) as here, here.chat() as chat:
         chat.wait_for_prompt()
         chat.say("count")
         chat.wait_for("One two")
-        chat.end()
-        assert "Traceback" not in chat.wait_for("[left with")
+        os.kill(chat.pid, number)
+        assert "Traceback" not in chat.wait_for(f"[left with {128 + number}]")
         chat.type("echoed again")
         chat.wait_for("echoed again")
+
+
+def test_a_window_that_is_closed_loses_nothing(tmp_path: Path) -> None:
+    with scene(tmp_path, ["One two", {"pause": None}]) as here:
+        with here.chat() as chat:
+            chat.wait_for_prompt()
+            chat.say("count")
+            chat.wait_for("One two")
+        (session, *_) = here.weft("sessions", "list").split()
+        assert "One two" in here.weft("show", session)
+        assert '"status":"aborted"' in here.weft("sessions", "export", session)
+
+
+def test_after_it_was_stopped_at_a_prompt_ctrl_c_is_a_key(tmp_path: Path) -> None:
+    (tmp_path / "data" / "weft" / "history").mkdir(parents=True)  # cannot be read, and is no reason not to talk
+    with scene(tmp_path, ["Yes."]) as here, here.chat() as chat:
+        chat.wait_for_prompt()
+        chat.type("thrown")
+        chat.wait_for("thrown")
+        os.kill(chat.pid, signal.SIGSTOP)
+        os.kill(chat.pid, signal.SIGCONT)
+        chat.type(" away")
+        chat.wait_for("thrown away")
+        chat.key("C-c")
+        chat.wait_for_prompt()
+        chat.say("Is it?")
+        chat.wait_for("Yes.")
+        assert here.said() == ["Is it?"]
+
+
+TOOL = """
+import time
+from pathlib import Path
+
+def shout(text: str) -> str:
+    print(text, end="")
+    while not Path("go").exists():
+        time.sleep(0.02)
+    print("!")
+    return "shouted"
+"""
+
+
+def test_what_a_tool_prints_stands_above_what_moves(tmp_path: Path) -> None:
+    call = {"call": "shout", "arguments": {"text": "I am a tool"}}
+    with scene(tmp_path, [call], ["Done."]) as here:
+        (here.project / "loud.py").write_text(TOOL)
+        with here.chat("--tool", "loud:shout") as chat:
+            chat.wait_for_prompt()
+            chat.say("/tools")  # this one has no docstring
+            chat.wait_for("shout")
+            chat.wait_for_prompt()
+            chat.say("go")
+            chat.wait_for("shout text=")
+            (here.project / "go").touch()
+            chat.wait_for("Done.")
+            lines = [line.strip() for line in chat.wait_for_prompt().splitlines()]
+            assert lines.count("I am a tool!") == 1
+            assert sum("shout text=" in line for line in lines) == 1

@@ -55,15 +55,17 @@ def test_a_file_is_written_only_after_yes_and_not_after_no(tmp_path: Path) -> No
         answered(chat, "and a third", "n the name is bad", "As you wish.")
         assert "the name is bad" in results(here)[-1]
         assert [path.name for path in here.project.iterdir()] == ["yes.txt"]
+        said, _, _ = chat.scrollback().rpartition("›")
+        assert "\n\n\n" not in said  # also where a question comes first in an answer
 
 
 def test_arguments_can_be_edited(tmp_path: Path) -> None:
-    with scene(tmp_path, [writes("a.txt", "theirs")], ["Edited."]) as here, here.chat() as chat:
+    with scene(tmp_path, [writes("a.txt", "theirs\u202e")], ["Edited."]) as here, here.chat() as chat:
         chat.wait_for_prompt()
         chat.say("write")
         chat.wait_for(waits_for_an_answer)
         chat.say("e")
-        chat.wait_for('"text": "theirs"')
+        chat.wait_for('"text": "theirs\\u202e"')  # what would not be seen is spelled out
         chat.key("C-c")  # back to the question
         chat.wait_for(waits_for_an_answer)
         chat.say("e")

@@ -3,10 +3,15 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
+
+import pytest
 
 from tests.cli.chat.scene import scene
 from tests.cli.chat.terminal import needs_tmux, place
+from weft.models.weights import known_models
+from weft.store import open_store
 
 
 @needs_tmux
@@ -85,6 +90,44 @@ def test_sessions_are_exported_and_nothing_is_overwritten(tmp_path: Path) -> Non
         lines = (here.project / "notes.jsonl").read_text().splitlines()
         assert len(lines) > 3
         assert all(json.loads(line) for line in lines)
+
+
+@needs_tmux
+async def test_a_session_of_any_name_is_safe_to_show_and_to_export(tmp_path: Path) -> None:
+    name = "../x y\x1b]2;owned\x07"
+    with scene(tmp_path, ["Hello."]) as here:
+        store = await open_store(f"sqlite:{tmp_path / 'odd.db'}")
+        await store.create_session(name)
+        await store.close()
+        with here.chat("--session", name, "--store", str(tmp_path / "odd.db")) as chat:
+            chat.wait_for_prompt()
+            chat.say("/export")
+            chat.wait_for("written to x-y-2-owned.md")
+            assert (here.project / "x-y-2-owned.md").is_file()
+            chat.wait_for_prompt()
+            chat.key("C-d")
+            seen = chat.wait_for("[left with 0]")
+            assert "weft chat --session '../x y'" in seen
+            assert chat.title() != "owned"
+
+
+@needs_tmux
+def test_a_model_that_uses_tools_has_them_also_after_one_that_does_not(tmp_path: Path) -> None:
+    pytest.importorskip("xllamacpp")
+    known = known_models()["smollm2-135m"]
+    with scene(tmp_path, ["Hello."]) as here:
+        weights = tmp_path / "cache" / "models" / known.file
+        weights.parent.mkdir(parents=True)
+        with weights.open("wb") as file:
+            file.truncate(known.size)  # it is never loaded
+        with here.chat("-m", "local:smollm2-135m", columns=80) as chat:
+            seen = chat.wait_for_prompt()
+            assert seen.startswith(f"weft {version('weft')} · local:smollm2-135m · /help\n")
+            chat.say("/model openai-compatible:other")
+            chat.wait_for("answers from here on.")
+            chat.say("hi")
+            chat.wait_for("Hello.")
+            assert "read_file" in [tool["function"]["name"] for tool in here.server.requests[0]["tools"]]
 
 
 @needs_tmux

@@ -20,7 +20,7 @@ pytestmark = needs_tmux
 def test_a_session_goes_on_by_continue_by_its_name_and_from_the_list(tmp_path: Path) -> None:
     with scene(tmp_path, ["Hello Ann."], ["Ann."], ["Still Ann."], ["Who?"], ["Ann, as ever."]) as here:
         with here.chat("-c") as chat:
-            seen = chat.wait_for("[left with 1]")
+            seen = chat.wait_for("[left with 2]")
             assert "hint:" in seen
             assert "Traceback" not in seen
         with here.chat() as chat:

@@ -8,6 +8,7 @@ from tests.session import chain
 from weft import Meta, SessionHeader, assistant, user
 from weft.cli.chat.status import Usage, count_text, status_line, usage_of
 from weft.cli.sessions_print import cost_text
+from weft.cli.terminal.safe_text import safe_text
 from weft.deltas import Usage as Tokens
 from weft.messages import Message
 from weft.store import MemoryStore, Spend
@@ -26,7 +27,8 @@ def test_it_fits_and_is_one_harmless_line(
 ) -> None:
     line = status_line(model, Usage(Spend(calls=1), tokens), window=window, session=session, width=width)
     assert cell_len(line) <= width
-    assert line.isprintable()
+    assert line == safe_text(line)
+    assert "\n" not in line
 
 
 def test_wide_windows_say_more() -> None:

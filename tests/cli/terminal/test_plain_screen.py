@@ -62,9 +62,19 @@ def test_what_ends_while_a_human_is_asked_is_told_afterwards() -> None:
     screen.suspend()
     before = written(console)
     screen.show(completed("c1", "look", {}, "seen"))
-    assert written(console) == before == "Text\n[look ...]\n"
+    assert written(console) == before == "Text\n[look ...]\n\n"  # a blank line before the question
     screen.resume()
     assert written(console) == f"{before}[look ok, 0.1 s]\n"
+
+
+def test_what_a_tool_prints_has_lines_of_its_own() -> None:
+    console = plain_console()
+    screen = PlainScreen(console)
+    screen.suspend()  # nothing was said before it, so there is no blank line
+    screen.print("one\x1b[2J\ntwo")
+    assert written(console) == ""
+    screen.resume()
+    assert written(console) == "one\ntwo\n"
 
 
 def test_controls_never_get_out() -> None:

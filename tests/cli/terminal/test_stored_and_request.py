@@ -78,6 +78,12 @@ def test_a_command_is_shown_whole() -> None:
     assert max(map(len, text.split("\n"))) <= 40
 
 
+def test_a_command_or_value_of_many_lines_is_shown_to_its_end() -> None:
+    command = "echo 1\n" * 25 + "rm -rf important"
+    assert asked("run_command", {"command": command}).endswith("  rm -rf important\n")
+    assert '"rm important"' in asked("run", {"commands": [*["ls"] * 25, "rm important"]})
+
+
 def test_nothing_hides_in_what_is_asked() -> None:
     text = asked("run_command", {"command": "ls\x1b[8m; rm x\r\u202e", "timeout_ms": 5})
     assert "$ ls\\x1b[8m; rm x\\r\\u202e" in text
@@ -88,7 +94,7 @@ def test_nothing_hides_in_what_is_asked() -> None:
 
 
 def test_any_other_tool_is_asked_about_as_json() -> None:
-    assert asked("book", {"city": "Paris", "days": [1, 2]}).startswith('\n? book\n  {\n    "city": "Paris",\n')
+    assert asked("book", {"city": "Paris", "days": [1, 2]}).startswith('? book\n  {\n    "city": "Paris",\n')
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

@@ -8,7 +8,9 @@ from rich.console import Console
 
 from weft.agent import Run
 from weft.cli.chat.keyboard import Keyboard
-from weft.cli.terminal.screen import show_request
+from weft.cli.safe_json import json_bytes
+from weft.cli.terminal.safe_text import safe_line
+from weft.cli.terminal.screen import Screen, show_request
 from weft.entries import ApprovalRequired
 from weft.errors import NotFound
 from weft.parts import ToolCall
@@ -41,14 +43,19 @@ class Approvals:
         """Whether calls of this tool are asked for, as far as that depends on no arguments."""
         return bool(self.policy(ToolCall("any", definition.name, {}), definition))
 
-    async def ask(self, run: Run, request: ApprovalRequired) -> bool:
-        """Ask, and let the run know; False if the answer is to be stopped. Raises as the keyboard does."""
+    async def ask(self, run: Run, request: ApprovalRequired, screen: Screen) -> bool:
+        """Ask, while the screen of the run stands still, and let the run know; False if the answer is to be stopped.
+        Raises as the keyboard does."""
         with suppress(NotFound):  # the run ended meanwhile, and says why
             if request.tool_name in self.always:
                 run.approve(request.tool_call_id, decided_by="always")
                 return True
-            show_request(self._console, request)
-            return await self._answered(run, request)
+            screen.suspend()
+            try:
+                show_request(self._console, request)
+                return await self._answered(run, request)
+            finally:
+                screen.resume()
         return True
 
     async def _answered(self, run: Run, request: ApprovalRequired) -> bool:
@@ -85,7 +92,7 @@ class Approvals:
 
     async def _edited(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """What the user made of the arguments; None if they went back with Ctrl-C or Ctrl-D."""
-        text = msgspec.json.format(msgspec.json.encode(arguments), indent=2).decode()
+        text = json_bytes(arguments, indent=2).decode()
         self._console.print("Enter takes it, Alt-Enter begins a line, Ctrl-C goes back.", style="dim")
         while True:
             try:
@@ -94,4 +101,5 @@ class Approvals:
             except (KeyboardInterrupt, EOFError):
                 return None
             except msgspec.MsgspecError as error:
-                self._console.print(f"That is no JSON object: {error}", style="red", markup=False, highlight=False)
+                said = f"That is no JSON object: {safe_line(str(error))}"
+                self._console.print(said, style="red", markup=False, highlight=False)

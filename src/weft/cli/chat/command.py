@@ -1,6 +1,7 @@
 """`weft chat`: talk with a model that works in the current directory, asks before changing anything, and remembers."""
 
 import asyncio
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from prompt_toolkit.utils import is_dumb_terminal
 from rich.console import Console
 
 from weft.agent import LiveApprover
+from weft.cli import suggestions
 from weft.cli.agent_setup import ToolOption, connected, new_agent, setting_up, store_place, tool_named
 from weft.cli.chat.approving import Approvals
 from weft.cli.chat.keyboard import Keyboard, quiet
@@ -26,6 +28,7 @@ from weft.cli.session_choice import newest_here
 from weft.cli.settings import ModelOption, chosen_model, first_said, settings_file
 from weft.cli.store_access import StoreOption
 from weft.cli.terminal.looks import marks_for
+from weft.cli.terminal.safe_text import safe_line
 from weft.errors import ErrorCode, PartValidationError, StoreError, WeftError
 from weft.models.defaults import DefaultModel
 from weft.models.local import LocalModel
@@ -36,8 +39,6 @@ from weft.tools import ToolDefinition
 
 app = new_app("Talk with a model in the terminal.")
 
-_STOPPED = 128 + signal.SIGINT
-
 
 @app.command(no_args_is_help=False)
 def chat(
@@ -46,7 +47,10 @@ def chat(
     goes_on: Annotated[
         bool, typer.Option("--continue", "-c", help="Go on with the newest session of this directory.")
     ] = False,
-    session: Annotated[str | None, typer.Option(metavar="SESSION", help="Go on with this session.")] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(metavar="SESSION", autocompletion=suggestions.sessions, help="Go on with this session."),
+    ] = None,
     tools: Annotated[
         bool, typer.Option("--tools/--no-tools", help="Let it read, write and run things in the current directory.")
     ] = True,
@@ -75,7 +79,7 @@ def chat(
             choice=choice,
             model=made,
             tools=[tool_named(name) for name in tool or ()],
-            files=tools and made.supports("tools"),
+            files=tools,
             instructions=instructions,
             thinking=bool(first_said(thinking, "thinking")),
             place=store_place(store),
@@ -84,13 +88,18 @@ def chat(
         )
     # rich takes every dumb terminal for 80 columns
     width = get_terminal_size().columns if is_dumb_terminal() else None
-    console = Console(highlight=False, width=width)
+    console = Console(file=sys.stdout, highlight=False, width=width)  # also while tools print elsewhere
     _greet(console, choice)
     _fetch_weights(made)
     try:
         asyncio.run(_chat(wish, console))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        raise typer.Exit(_STOPPED) from None
+        raise typer.Exit(128 + signal.SIGINT) from None
+    except WeftError as error:
+        if error.code is ErrorCode.INVALID_CONFIG:  # there is no such store, or no session here
+            with setting_up():
+                raise
+        raise
 
 
 class _Wish(NamedTuple):
@@ -116,11 +125,10 @@ def _check_terminal() -> None:
 
 
 def _greet(console: Console, choice: DefaultModel) -> None:
-    because = f", because {choice.reason}" if choice.reason else ""
-    who = "the local model" if choice.name == "local" else choice.name
-    console.print(
-        f"weft {version('weft')}: {who} answers{because}. /help lists what you can do.", style="dim", markup=False
-    )
+    who = "local model" if choice.name == "local" else safe_line(choice.name)
+    because = f" ({choice.reason})" if choice.reason else ""
+    pieces = (f"weft {version('weft')}", f"{who}{because}", "/help")
+    console.print(" · ".join(pieces), style="dim", markup=False)
 
 
 def _fetch_weights(model: Model) -> None:
@@ -187,22 +195,34 @@ async def _with_store(wish: _Wish, console: Console, store: SessionStore) -> Non
 
 @contextmanager
 def _interrupting(talk: Talk) -> Iterator[None]:
-    """Ctrl-C stops the answer while there is one; twice it ends the command. Prompts take it as a key. A polite kill
-    ends the command too, with the terminal as it was before."""
+    """Ctrl-C stops the answer while there is one; twice it ends the command. Prompts take it as a key. A polite kill,
+    and a window that is closed, end the command too: what was said is kept, the terminal is as it was before, and the
+    exit status names the signal."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
+    ending = signal.SIGTERM, signal.SIGHUP
+    ended_by: list[int] = []
 
     def interrupt() -> None:
         if not talk.interrupt():
             task.cancel()
 
+    def end(number: int) -> None:
+        ended_by.append(number)
+        task.cancel()
+
     loop.add_signal_handler(signal.SIGINT, interrupt)
-    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    for number in ending:
+        loop.add_signal_handler(number, end, number)
     try:
         yield
+    except (asyncio.CancelledError, OSError):  # a window that is closed cannot be written to
+        if not ended_by:
+            raise
+        raise typer.Exit(128 + ended_by[0]) from None
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number in (signal.SIGINT, *ending):
+            loop.remove_signal_handler(number)
 
 
 async def _converse(talk: Talk, keyboard: Keyboard) -> None:
@@ -250,4 +270,4 @@ def _status(talk: Talk) -> str:
 
 def _farewell(talk: Talk) -> None:
     if talk.session_id is not None:
-        talk.note(f"The session is kept: weft chat --session {talk.session_id}")
+        talk.note(f"The session is kept: weft chat --session {shlex.quote(talk.session_id)}")

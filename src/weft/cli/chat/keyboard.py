@@ -28,6 +28,7 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import is_dumb_terminal
 
 from weft.cli.attachments import valid_text
+from weft.cli.terminal.safe_text import safe_text
 
 __all__ = ["Keyboard", "quiet"]
 
@@ -131,11 +132,16 @@ def _continuation(width: int, line_number: int, wrap_count: int) -> AnyFormatted
 
 async def _asked(session: PromptSession[str], style: str, question: str, default: str = "") -> str:
     # A dumb terminal is not shown the text that a prompt begins with, unless it belongs to the question.
-    shown = question + default.replace("\n", "\r\n") if is_dumb_terminal() else question
+    shown = question + safe_text(default).replace("\n", "\r\n") if is_dumb_terminal() else question
     room = session.output.get_size().rows - 3  # for the completions, above the status line
-    # Ctrl-C is a key here. The signal stays with the chat: prompt_toolkit would leave it with nobody afterwards.
+    # Ctrl-C is a key here. The signal stays with the chat: prompt_toolkit would leave it with nobody afterwards. Faults
+    # stay with the loop: prompt_toolkit would wait for Enter after one, for ever where the window was closed.
     said = await session.prompt_async(
-        [(style, shown)], default=default, reserve_space_for_menu=max(0, min(room, _MENU)), handle_sigint=False
+        [(style, shown)],
+        default=default,
+        reserve_space_for_menu=max(0, min(room, _MENU)),
+        handle_sigint=False,
+        set_exception_handler=False,
     )
     return valid_text(said)
 
@@ -154,6 +160,7 @@ def _history(path: Path | None) -> History:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600, exist_ok=True)
+        path.open("rb").close()
     except OSError:
         return InMemoryHistory()
     return _KeptHistory(str(path))
@@ -219,7 +226,9 @@ def quiet() -> Iterator[None]:
     silent[3] &= ~(termios.ECHO | termios.ICANON)
 
     def hush(*_: object) -> None:
-        termios.tcsetattr(descriptor, termios.TCSANOW, silent)
+        with suppress(termios.error):  # the window was closed, which wakes whoever was stopped there
+            if termios.tcgetattr(descriptor)[3] & termios.ICANON:  # else a prompt has it, or nobody changed it
+                termios.tcsetattr(descriptor, termios.TCSANOW, silent)
 
     hush()
     old = signal.signal(signal.SIGCONT, hush)
@@ -227,4 +236,5 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGCONT, old)
-        termios.tcsetattr(descriptor, termios.TCSANOW, before)
+        with suppress(termios.error):  # the window was closed
+            termios.tcsetattr(descriptor, termios.TCSANOW, before)

@@ -1,6 +1,7 @@
 """The commands of the chat: a line that begins with a slash. In: the talk and the words after the command."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -15,7 +16,7 @@ from weft.cli.agent_setup import connected
 from weft.cli.chat.status import count_text
 from weft.cli.chat.talk import Talk
 from weft.cli.chat.turns import Turn, branch_of, other_ends, turns_of
-from weft.cli.sessions_print import safe
+from weft.cli.terminal.safe_text import safe_line
 from weft.cli.transcript import markdown_of
 from weft.entries import Entry
 from weft.errors import ErrorCode, WeftError
@@ -59,7 +60,7 @@ async def obey(talk: Talk, line: str) -> str | None:
     word, *rest = line.split(maxsplit=1)
     command = COMMANDS.get(word)
     if command is None:
-        talk.note(f"There is no {safe(word)}; /help lists what there is.")
+        talk.note(f"There is no {safe_line(word)}; /help lists what there is.")
         return None
     try:
         return await command.work(talk, rest[0].strip() if rest else "")
@@ -90,13 +91,13 @@ async def _quit(talk: Talk, words: str) -> None:
 
 async def _model(talk: Talk, words: str) -> None:
     if not words:
-        talk.line(f"{safe(talk.model_name)} answers.")
+        talk.line(f"{safe_line(talk.model_name)} answers.")
         here = [f"local:{name}" for name, row in known_models().items() if is_here(row)]
         on_disk = f" Here on this machine: {', '.join(here)}." if here else ""
         talk.note(f"/model VENDOR:MODEL takes another.{on_disk} Vendors: {', '.join(VENDORS)}.")
         return
     await talk.take_model(connected(words), words)
-    talk.note(f"{safe(words)} answers from here on.")
+    talk.note(f"{safe_line(words)} answers from here on.")
 
 
 async def _tools(talk: Talk, words: str) -> None:
@@ -104,10 +105,14 @@ async def _tools(talk: Talk, words: str) -> None:
         talk.note("There are no tools.")
         return
     rows = (
-        (tool.name, "asks" if talk.approvals.asks(tool) else "runs at once", tool.description.splitlines()[0])
+        (tool.name, "asks" if talk.approvals.asks(tool) else "runs at once", safe_line(_first_line(tool.description)))
         for tool in talk.agent.tools
     )
     tables.print_rows((tables.Column("tool"), tables.Column("approval"), tables.Column("what it does")), rows)
+
+
+def _first_line(description: str) -> str:
+    return next(iter(description.splitlines()), "")
 
 
 # -- sessions and branches
@@ -146,7 +151,7 @@ async def _branch(talk: Talk, words: str) -> None:
         await talk.move(turns[int(words) - 1].end)
         talk.note(f"Going on after turn {words}; what came later stays in the session.")
     elif words:
-        talk.note(f"There is no turn or branch {safe(words)}.")
+        talk.note(f"There is no turn or branch {safe_line(words)}.")
     else:
         _list_turns(talk, turns, {letter: branch_of(entries, end) for letter, end in letters.items()})
 
@@ -175,7 +180,7 @@ def _list_turns(talk: Talk, turns: Sequence[Turn], others: Mapping[str, Sequence
 
 
 def _words(turn: Turn) -> str:
-    return safe(turn.message.text)[:_FIRST_WORDS]
+    return safe_line(turn.message.text)[:_FIRST_WORDS]
 
 
 async def _undo(talk: Talk, words: str) -> str | None:
@@ -218,15 +223,14 @@ def toggle_thinking(talk: Talk) -> None:
     talk.thinking = not talk.thinking
     talk.note("Thinking is shown." if talk.thinking else "Thinking is folded.")
     if talk.thinking and talk.last_thinking:
-        lines = "\n".join(map(safe, talk.last_thinking.splitlines()))
-        talk.console.print(lines, style="dim italic", markup=False, highlight=False)
+        talk.console.print(talk.last_thinking, style="dim italic", markup=False, highlight=False)
 
 
 async def _export(talk: Talk, words: str) -> None:
     if talk.session_id is None:
         talk.note("There is nothing to export.")
         return
-    path = Path(words or f"{talk.session_id}.md")
+    path = Path(words or _file_name(talk.session_id))
     match path.suffix:
         case ".md":
             data = markdown_of(await talk.branch()).encode()
@@ -241,6 +245,12 @@ async def _export(talk: Talk, words: str) -> None:
             )
     await asyncio.to_thread(_write_new, path, data)
     talk.note(f"written to {path}")
+
+
+def _file_name(session_id: str) -> str:
+    """A file in this directory, whatever somebody called the session."""
+    name = re.sub(r"[^\w.-]+", "-", session_id).strip(".-")
+    return f"{name or 'session'}.md"
 
 
 def _write_new(path: Path, data: bytes) -> None:

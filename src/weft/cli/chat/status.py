@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from weft.cli.sessions_print import cost_text, safe
+from weft.cli.sessions_print import cost_text
+from weft.cli.terminal.safe_text import safe_line
 from weft.entries import Entry
 from weft.messages import Message
 from weft.store import SessionStore, Spend
@@ -33,11 +34,11 @@ def status_line(model: str, usage: Usage, *, window: int | None, session: str | 
     """The pieces that fit, the most useful ones first; the model is always there."""
     spend = usage.spend
     pieces = [
-        safe(model),
+        safe_line(model),
         _context(usage.context_tokens, window),
         f"{count_text(spend.input_tokens + spend.output_tokens)} tokens",
         cost_text(spend),
-        f"session {safe(session)}" if session else "new session",
+        f"session {safe_line(session)}" if session else "new session",
         "/help",
     ]
     line = f" {pieces[0]}"

@@ -5,7 +5,6 @@ on with the session. Ctrl-C stops the answer and keeps what was said of it; a se
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from typing import Any
@@ -13,13 +12,14 @@ from typing import Any
 from rich.console import Console
 
 from weft.agent import Agent, ApprovalRequested, Run
-from weft.cli.agent_setup import LEASE_S
 from weft.cli.chat.approving import Approvals
 from weft.cli.chat.keyboard import Keyboard
+from weft.cli.chat.prints import Prints
 from weft.cli.chat.status import Usage, usage_of
 from weft.cli.chat.turns import has_open_run
 from weft.cli.failure_hints import failure_hint
 from weft.cli.session_choice import there_or_made
+from weft.cli.terminal.safe_text import safe_text
 from weft.cli.terminal.screen import Screen, new_screen, show_message
 from weft.entries import ApprovalRequired, Entry
 from weft.errors import Conflict, ErrorCode, NotFound, WeftError
@@ -65,6 +65,7 @@ class Talk:
         self.was_interrupted = False  # by Ctrl-C, since something was said
         self.is_leaving = False
         self._is_spaced = False  # the last line on the screen is blank
+        self._prints = Prints()
         self._run: Run | None = None
         self._stopped = asyncio.Event()  # the run, or waiting until it can begin
 
@@ -84,7 +85,7 @@ class Talk:
 
     def _tell(self, text: str, **how: Any) -> None:
         self._is_spaced = False
-        self.console.print(text, markup=False, highlight=False, **how)
+        self.console.print(safe_text(text), markup=False, highlight=False, **how)
 
     def space(self) -> None:
         """A blank line, unless there is one."""
@@ -94,7 +95,7 @@ class Talk:
 
     def fault(self, error: WeftError) -> None:
         """What went wrong, and the hint that came with it; the chat goes on."""
-        self.complain(" ".join(str(error).split()))
+        self.complain(sentence(error))
         for hint in getattr(error, "__notes__", ())[-1:]:
             self.hint(hint)
 
@@ -216,17 +217,13 @@ class Talk:
             self.fault(error)
 
     async def _begun(self, new_run: Callable[[], Run]) -> Run | None:
-        """The run, entered; None if the user would not wait for it. A session that another process works on is waited
-        for as long as a dead one holds it."""
-        deadline, is_told = time.monotonic() + LEASE_S + 1, False
+        """The run, entered; None if the user would not wait for it. Whoever else works on the session may take as long
+        as a run takes, and a dead one holds it until its lease is over."""
+        is_told = False
         while not self._stopped.is_set():
             self._run = run = new_run()
-            try:
+            with suppress(Conflict):
                 return await run.__aenter__()
-            except Conflict as conflict:
-                if time.monotonic() > deadline:
-                    conflict.add_note("another program works on this session: try again later; /new begins another one")
-                    raise
             if not is_told:
                 self.note("Another program works on this session; waiting for it. Ctrl-C stops waiting.")
                 is_told = True
@@ -241,13 +238,12 @@ class Talk:
         try:
             async with AsyncExitStack() as stack:
                 stack.push_async_exit(run)
+                stack.enter_context(self._prints.shown_by(screen.print))
                 stack.enter_context(self.keyboard.listening(lambda: self._toggle(screen)))
                 async for event in run:
                     screen.show(event)
                     if isinstance(event, ApprovalRequested):
-                        screen.suspend()
-                        await self._ask(run, event.request)
-                        screen.resume()
+                        await self._ask(run, event.request, screen)
         finally:
             ticking.cancel()
             screen.close()
@@ -256,11 +252,11 @@ class Talk:
     def _toggle(self, screen: Screen) -> None:
         self.thinking = screen.toggle_thinking()
 
-    async def _ask(self, run: Run, request: ApprovalRequired) -> None:
+    async def _ask(self, run: Run, request: ApprovalRequired, screen: Screen) -> None:
         if self._stopped.is_set():  # of several calls an earlier one was answered with: stop
             return
         try:
-            if not await self.approvals.ask(run, request):
+            if not await self.approvals.ask(run, request, screen):
                 self._stopped.set()
                 run.abort("user")
         except (KeyboardInterrupt, EOFError):

@@ -29,6 +29,7 @@ class PlainScreen:
         self._calls = Calls(clock)
         self._thoughts = Thoughts(clock, are_unfolded=thinking)
         self._is_mid_line = False
+        self._is_first = True  # nothing stands there yet
         self._held: list[str] | None = None
 
     def show(self, event: Event) -> None:
@@ -47,11 +48,18 @@ class PlainScreen:
 
     def suspend(self) -> None:
         self._end_line()
+        if not self._is_first:
+            self._write("\n")
+        self._is_first = False
         self._held = self._held or []
 
     def resume(self) -> None:
         held, self._held = self._held, None
         self._write("".join(held or ()))
+
+    def print(self, text: str) -> None:
+        self._finish_thought()
+        self._line(safe_text(text))
 
     def close(self) -> None:
         self._finish_thought()
@@ -131,7 +139,7 @@ class PlainScreen:
     def _write(self, text: str) -> None:
         if not text:
             return
-        self._is_mid_line = not text.endswith("\n")
+        self._is_mid_line, self._is_first = not text.endswith("\n"), False
         if self._held is not None:
             self._held.append(text)
         else:

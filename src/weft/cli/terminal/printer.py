@@ -10,6 +10,7 @@ from weft.cli.terminal.rendering import Line, Lines
 __all__ = ["Printer"]
 
 _APART = "text"  # the kind whose pieces stand apart from each other too
+_OTHER = "other"  # what this does not print itself
 
 
 class Printer:
@@ -35,6 +36,12 @@ class Printer:
             self._held += lines
         else:
             self.console.print(Lines(lines), crop=False)
+
+    def interject(self) -> None:
+        """Something else is printed next: a blank line before it, unless it is the first."""
+        if self._last is not None:
+            self.console.print()
+        self._last = _OTHER
 
     def hold(self) -> None:
         """Keep what comes."""

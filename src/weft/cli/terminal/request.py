@@ -1,7 +1,8 @@
 """What a human is asked about a tool call: all that it would do, readable.
 
 Nothing may hide here. Characters that a terminal would obey or not show are spelled out, long lines are folded and not
-cut, and arguments that have no place of their own in the picture follow as they are.
+cut, commands are shown whole, and arguments that have no place of their own in the picture follow as they are. Only of
+a long text that write_file or edit_file would put into a file the end is left out, and how many lines that are is said.
 """
 
 import json
@@ -19,11 +20,11 @@ from weft.entries import ApprovalRequired
 
 __all__ = ["show_request"]
 
-_SHOWN = 20  # lines of a text
+_SHOWN = 20  # lines of a text for a file
 
 
 def show_request(console: Console, request: ApprovalRequired) -> None:
-    """Print what the call is and would do, after a blank line."""
+    """Print what the call is and would do."""
     head = Text.assemble((f"{marks_for(console).ask} ", NOTE), (visible_text(safe_line(request.tool_name)), NAME))
     if request.reason:
         head.append(f"  {safe_line(request.reason)}", style=FAINT)
@@ -32,8 +33,8 @@ def show_request(console: Console, request: ApprovalRequired) -> None:
     body = picture(console, arguments) if picture is not None else []
     if arguments:
         text = json.dumps(arguments, indent=2, ensure_ascii=False, default=str)
-        body += _code(console, text, "json")
-    console.print(Lines([[], *lines_of(console, head), *_body(console, body)]), crop=False)
+        body += _code(text, "json")
+    console.print(Lines([*lines_of(console, head), *_body(console, body)]), crop=False)
 
 
 # Each picture takes out of the arguments what it shows; what is of another type than it should be is left there.
@@ -49,7 +50,7 @@ def _write_file(console: Console, arguments: dict[str, Any]) -> list[Text]:
     if (taken := _taken(arguments, "path", "text")) is None:
         return []
     path, text = taken
-    return [Text(visible_text(path)), *_code(console, text, Syntax.guess_lexer(path, text))]
+    return [Text(visible_text(path)), *_shortened(console, _code(text, Syntax.guess_lexer(path, text)))]
 
 
 def _edit_file(console: Console, arguments: dict[str, Any]) -> list[Text]:
@@ -65,7 +66,7 @@ def _run_command(console: Console, arguments: dict[str, Any]) -> list[Text]:
     if arguments.get("directory") == ".":
         del arguments["directory"]
     lines = visible_text(taken[0]).split("\n")
-    return _shortened(console, [Text(f"{'  ' if place else '$ '}{line}") for place, line in enumerate(lines)])
+    return [Text(f"{'  ' if place else '$ '}{line}") for place, line in enumerate(lines)]
 
 
 _PICTURES: dict[str, Callable[[Console, dict[str, Any]], list[Text]]] = {
@@ -75,8 +76,8 @@ _PICTURES: dict[str, Callable[[Console, dict[str, Any]], list[Text]]] = {
 }
 
 
-def _code(console: Console, text: str, language: str) -> list[Text]:
-    return _shortened(console, highlighted(visible_text(text).removesuffix("\n").split("\n"), language))
+def _code(text: str, language: str) -> list[Text]:
+    return highlighted(visible_text(text).removesuffix("\n").split("\n"), language)
 
 
 def _side(console: Console, mark: str, text: str, style: str) -> list[Text]:

@@ -54,10 +54,14 @@ class Screen(Protocol):
         """Some time has passed: clocks and the spinner move on. To be called about 8 times a second."""
 
     def suspend(self) -> None:
-        """Take away what changes, for something else to be asked; what ends meanwhile is told afterwards."""
+        """Take away what changes, for something else to be asked, apart from what was said; what ends meanwhile is
+        told afterwards."""
 
     def resume(self) -> None:
         """Go on after `suspend`."""
+
+    def print(self, text: str) -> None:
+        """Text that no event tells, on lines of its own: what a tool prints while it works."""
 
     def close(self) -> None:
         """The run is over, or was cut: what was said stays, what changes is gone."""
@@ -119,6 +123,7 @@ class LiveScreen:
     def suspend(self) -> None:
         self._is_suspended = True
         self._area.close()
+        self._printer.interject()
         self._printer.hold()
 
     def resume(self) -> None:
@@ -127,6 +132,10 @@ class LiveScreen:
         if self._settled_at is None:
             self._printer.release()
         self._redraw()
+
+    def print(self, text: str) -> None:
+        self._finish_text()
+        self._printer.put(lines_of(self._console, plain(text, FAINT)), "printed")
 
     def close(self) -> None:
         self._is_suspended = False
