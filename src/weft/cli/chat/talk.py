@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from weft.agent import Agent, ApprovalRequested, Run
+from weft.cli.app import sentence
 from weft.cli.chat.approving import Approvals
 from weft.cli.chat.keyboard import Keyboard
 from weft.cli.chat.prints import Prints
