@@ -114,7 +114,10 @@ def test_the_schema_is_printed_and_what_is_stored_keeps_to_it() -> None:
 
 
 def test_the_schema_of_one_noun_refers_to_it() -> None:
-    assert json.loads(weft("schema", "Message").stdout)["$ref"] == "#/$defs/Message"
+    message = json.loads(weft("schema", "Message").stdout)
+    assert message["$ref"] == "#/$defs/Message"
+    assert {"Message", "Text", "Usage"} <= message["$defs"].keys()
+    assert "AgentConfig" not in message["$defs"]  # what a message does not lead to
     done = weft("schema", "Nope")
     assert done.returncode == 1
     assert done.stderr.startswith(b"weft: there is no noun 'Nope'")

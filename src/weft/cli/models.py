@@ -168,6 +168,9 @@ def _hinted() -> Iterator[None]:
         if hint is not None:
             error.add_note(hint)
         raise
+    except OSError as error:
+        error.add_note(_HINTS[ErrorCode.STORAGE_FAILED])
+        raise
 
 
 def _note(text: str) -> None:

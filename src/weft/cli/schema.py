@@ -1,7 +1,9 @@
 """`weft schema`: the JSON Schema of every noun."""
 
+import re
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -11,6 +13,8 @@ from weft.errors import NotFound
 from weft.schema import json_schema
 
 app = new_app("Print the JSON Schema of Weft's canonical JSON.")
+
+_REFERENCE = re.compile(r'"#/\$defs/(\w+)"')
 
 
 @app.command(no_args_is_help=False)
@@ -22,6 +26,20 @@ def schema(
     if noun is not None:
         if noun not in whole["$defs"]:
             raise NotFound(f"there is no noun {noun!r}; there are {', '.join(whole['$defs'])}")
-        whole = {"$ref": f"#/$defs/{noun}", **whole}
+        needed = _reached(whole["$defs"], noun)
+        definitions = {name: value for name, value in whole["$defs"].items() if name in needed}
+        whole = {"$ref": f"#/$defs/{noun}", **whole, "$defs": definitions}
     text = msgspec.json.format(msgspec.json.encode(whole), indent=2)
     sys.stdout.write(text.decode() + "\n")
+
+
+def _reached(definitions: Mapping[str, Any], noun: str) -> set[str]:
+    """The noun and every other one that its schema refers to, directly or not."""
+    reached: set[str] = set()
+    waiting = [noun]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += _REFERENCE.findall(msgspec.json.encode(definitions[name]).decode())
+    return reached
