@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SAYS = {
     "first_agent": ["You said hello.", "status completed, 4 messages were sent"],
     "tools": ["1: Paris: rain for 2 day(s)", "2: error:", "3: 3.0", "It rains in Paris, and 1 + 2 = 3."],
-    "approval": ["may it run? transfer {'amount': 5000}", "['moved 50']", "awaiting_human: ['transfer']", "not before"],
+    "approval": ["may it run? transfer {'amount': 5000}", "moved 50", "awaiting_human: ['transfer']", "not before"],
     "streaming_ui": ["[tool_running] (build: running)", "running 80 %", "All is built.", "[completed]"],
     "structured_output": ["City(name='Paris', country='France', people=2)", "Expected `int`, got `str`"],
     "resume_after_crash": ["paying 7 - killed: True", "The tool said: interrupted"],
