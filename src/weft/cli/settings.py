@@ -4,7 +4,7 @@ The file is TOML: ``config.toml`` in the platform's folder for configuration (``
 ``WEFT_CONFIG`` names:
 
     model = "anthropic:claude-sonnet-4-6"
-    store = "sqlite:~/work/sessions.db"
+    store = "sqlite:~/sessions.db"
     instructions = "Be brief."
     thinking = true              # show it unfolded
 
