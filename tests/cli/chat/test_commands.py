@@ -107,7 +107,7 @@ async def test_a_session_of_any_name_is_safe_to_show_and_to_export(tmp_path: Pat
             chat.wait_for_prompt()
             chat.key("C-d")
             seen = chat.wait_for("[left with 0]")
-            assert "weft chat --session '../x y'" in seen
+            assert "odd.db --session '../x y'" in seen  # in the store that was named
             assert chat.title() != "owned"
 
 

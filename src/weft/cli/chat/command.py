@@ -26,7 +26,7 @@ from weft.cli.command import new_app
 from weft.cli.models import described, fetch
 from weft.cli.session_choice import newest_here
 from weft.cli.settings import ModelOption, chosen_model, first_said, settings_file
-from weft.cli.store_access import StoreOption
+from weft.cli.store_access import StoreOption, store_hint, store_words
 from weft.cli.terminal.looks import marks_for
 from weft.cli.terminal.safe_text import safe_line
 from weft.errors import ErrorCode, PartValidationError, StoreError, WeftError
@@ -146,7 +146,7 @@ async def _chat(wish: _Wish, console: Console) -> None:
     try:
         store = await open_store(wish.place)
     except StoreError as error:
-        error.add_note("--store, WEFT_STORE or the configuration file say where the sessions are; weft doctor checks")
+        error.add_note(store_hint(error.code, wish.place) or "weft doctor checks the store")
         raise
     try:
         await _with_store(wish, console, store)
@@ -190,7 +190,9 @@ async def _with_store(wish: _Wish, console: Console, store: SessionStore) -> Non
                 talk.space()
                 await talk.open(session)
             await _converse(talk, keyboard)
-    _farewell(talk)
+    if talk.session_id is not None:
+        where = f"{store_words(wish.place)} --session {shlex.quote(talk.session_id)}"
+        talk.note(f"The session is kept: weft chat{where}")
 
 
 @contextmanager
@@ -266,8 +268,3 @@ def _status(talk: Talk) -> str:
         session=talk.session_id,
         width=talk.console.width,
     )
-
-
-def _farewell(talk: Talk) -> None:
-    if talk.session_id is not None:
-        talk.note(f"The session is kept: weft chat --session {shlex.quote(talk.session_id)}")

@@ -50,7 +50,7 @@ class Keyboard:
         self,
         *,
         mark: str,
-        history: Path | None,
+        history: Path,
         status: Callable[[], str],
         commands: Mapping[str, str],
         toggle_thinking: Callable[[], None],
@@ -154,9 +154,7 @@ class _KeptHistory(FileHistory):
             super().store_string(string)
 
 
-def _history(path: Path | None) -> History:
-    if path is None:
-        return InMemoryHistory()
+def _history(path: Path) -> History:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600, exist_ok=True)
