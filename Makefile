@@ -11,7 +11,7 @@ BENCHES := $(filter-out bench/_%,$(wildcard bench/*.py))  # a leading underscore
 
 define new_venv
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	echo "Weft needs Python 3.11 or newer, which '$(PYTHON)' is not; name one with: make PYTHON=python3.11" >&2; exit 1; }; \
+	echo "Bartack needs Python 3.11 or newer, which '$(PYTHON)' is not; name one with: make PYTHON=python3.11" >&2; exit 1; }; \
 $(PYTHON) -m venv --clear .venv
 endef
 
@@ -25,7 +25,7 @@ help:
 #: make run      talk with a real local model, with no API key; without a terminal a scripted conversation with it
 run: .venv/ready
 	@if [ -t 0 ] && [ -t 1 ]; then \
-		$(BIN)/weft models pull >/dev/null && { $(BIN)/weft chat --model local || [ $$? -eq 130 ]; }; \
+		$(BIN)/bartack models pull >/dev/null && { $(BIN)/bartack chat --model local || [ $$? -eq 130 ]; }; \
 	else $(BIN)/python examples/local_agent.py; fi
 
 #: make test     style, types, and every test with branch coverage
@@ -49,7 +49,7 @@ cover: .venv/ready
 bench: .venv/ready
 	@set -e; for file in $(BENCHES:bench/%.py=%); do echo "== bench/$$file.py"; $(BIN)/python -m bench.$$file; done
 
-#: make bench-peers  Weft beside other libraries, each in an environment of its own in .venv-peers
+#: make bench-peers  Bartack beside other libraries, each in an environment of its own in .venv-peers
 .PHONY: bench-peers
 bench-peers: .venv/ready
 	@$(BIN)/python -m bench.peers
@@ -69,10 +69,10 @@ docs: .venv/ready
 	$(BIN)/python scripts/draw_benchmark.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-#: make picture  photograph `weft chat` with the local model (needs tmux)
+#: make picture  photograph `bartack chat` with the local model (needs tmux)
 .PHONY: picture
 picture: .venv/ready
-	$(BIN)/weft models pull >/dev/null
+	$(BIN)/bartack models pull >/dev/null
 	$(BIN)/python scripts/draw_terminal.py
 
 #: make format   let ruff repair and format the code

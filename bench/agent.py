@@ -15,12 +15,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft import AgentConfig, ContextConfig, Message, ToolCall, assistant
-from weft.agent import Agent
-from weft.models import ScriptedModel
-from weft.models.scripted import Answer
-from weft.store import MemoryStore, SessionStore, open_store
-from weft.tools import tool
+from bartack import AgentConfig, ContextConfig, Message, ToolCall, assistant
+from bartack.agent import Agent
+from bartack.models import ScriptedModel
+from bartack.models.scripted import Answer
+from bartack.store import MemoryStore, SessionStore, open_store
+from bartack.tools import tool
 
 TEXT = "Some words about what was found, and what to do about it next. " * 4
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from weft import MessageAssembler, MessageDelta, Start, StreamLimits, TextDelta, ToolCallArgs, ToolCallStart
-from weft.wire import encode
+from bartack import MessageAssembler, MessageDelta, Start, StreamLimits, TextDelta, ToolCallArgs, ToolCallStart
+from bartack.nouns.wire import encode
 
 SIZES = (500, 2_000, 8_000, 32_000, 128_000)  # deltas
 ROUNDS = 3  # the best of them; processor time, so that the machine's other work counts little

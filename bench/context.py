@@ -10,11 +10,11 @@ import time
 from datetime import UTC, datetime
 from statistics import median
 
-from weft import Entry, Message, Meta, RunStarted, ToolCall, ToolResult, ToolSpec, assistant, tool_message, user
-from weft.config import ContextConfig
-from weft.context import ContextFold, ContextInput, ContextManager
-from weft.entries import Fact
-from weft.messages import ModelRef, stamped
+from bartack import Entry, Message, Meta, RunStarted, ToolCall, ToolResult, ToolSpec, assistant, tool_message, user
+from bartack.nouns.config import ContextConfig
+from bartack.nouns.entries import Fact
+from bartack.nouns.messages import ModelRef, stamped
+from bartack.session.context import ContextFold, ContextInput, ContextManager
 
 TURNS = 1_000
 PARTS = 10

@@ -6,8 +6,8 @@ The second part shows that the work is linear: eight times the bytes take eight 
 import time
 from collections.abc import Callable
 
+from bartack.formats.framing import AwsEventStream, Framing, JsonArray, Lines, ServerSentEvents
 from bench._streams import stream
-from weft.decode.framing import AwsEventStream, Framing, JsonArray, Lines, ServerSentEvents
 
 EVENTS = 8000
 SIZES = (20_000, 160_000)

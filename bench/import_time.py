@@ -1,4 +1,4 @@
-"""How long `import weft` takes, next to `import msgspec`: at most three times as long is the aim.
+"""How long `import bartack` takes, next to `import msgspec`: at most three times as long is the aim.
 
 Each import happens in a fresh interpreter, and the medians of the processor time are compared. `--slowest` lists the
 modules that cost most.
@@ -30,13 +30,13 @@ def slowest(module: str, count: int = 15) -> list[str]:
 
 
 def main() -> None:
-    times = {module: milliseconds(module) for module in ("msgspec", "weft")}
+    times = {module: milliseconds(module) for module in ("msgspec", "bartack")}
     for module, ms in times.items():
         print(f"import {module:8} {ms:7.1f} ms")
-    ratio = times["weft"] / times["msgspec"]
-    print(f"weft / msgspec  {ratio:7.2f}      (aim: at most {AIM})")
+    ratio = times["bartack"] / times["msgspec"]
+    print(f"bartack / msgspec  {ratio:7.2f}      (aim: at most {AIM})")
     if "--slowest" in sys.argv:
-        print("\n".join(slowest("weft")))
+        print("\n".join(slowest("bartack")))
 
 
 if __name__ == "__main__":

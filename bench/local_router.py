@@ -4,7 +4,7 @@ Requests as people type them into a chat inside of a project folder, each with w
 with the requests for `tuning`. The `fresh` ones were written before that, but are not quite unseen: their counts showed
 that an earlier handicap of plain talk was too strong, which more tuning requests then confirmed. Answers have one seed
 each; another wording of the same prompt moves "result used" by one or two. Two sets of tools: those of
-`weft.tools.file_tools()`, and three others. Nothing is run: a call gets the result that stands beside it here.
+`bartack.tools.file_tools()`, and three others. Nothing is run: a call gets the result that stands beside it here.
 
     python -m bench.local_router [name of a local model] [--misses]
 """
@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
-from weft import Message, MessageAssembler, TextDelta, ToolCall, ToolResult, ToolSpec, assistant, tool_message, user
-from weft.models import LocalModel
-from weft.testing import check_stream
-from weft.tools import file_tools
+from bartack import Message, MessageAssembler, TextDelta, ToolCall, ToolResult, ToolSpec, assistant, tool_message, user
+from bartack.models import LocalModel
+from bartack.testing import check_stream
+from bartack.tools import file_tools
 
 OBJECT = {"type": "object", "additionalProperties": False}
 TEXT = {"type": "string"}
@@ -372,7 +372,7 @@ async def main() -> None:
     names = [word for word in sys.argv[1:] if not word.startswith("--")]
     model = LocalModel(names[0] if names else None)
     if not model.weights.path.is_file():
-        print(f"needs weights: weft models pull {model.weights.model_id}")
+        print(f"needs weights: bartack models pull {model.weights.model_id}")
         return
     misses = []
     print(f"{'':20}{'tool found':>17}{'plain stayed':>17}{'arguments right':>17}{'result used':>17}")

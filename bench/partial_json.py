@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable
 
-from weft.partial_json import PartialJson
+from bartack.stream.partial_json import PartialJson
 
 SIZES = (500, 2_000, 8_000, 32_000, 128_000)  # pieces
 NAIVE_SIZES = SIZES[:2]  # quadratic: the larger ones would take minutes

@@ -1,4 +1,4 @@
-"""How long `weft --help` takes, next to `python -c "import rich"`: at most three times as long is the aim.
+"""How long `bartack --help` takes, next to `python -c "import rich"`: at most three times as long is the aim.
 
 Each runs in a fresh interpreter; the medians of the processor time of the child are compared.
 """
@@ -25,11 +25,11 @@ def milliseconds(*words: str) -> float:
 
 def main() -> None:
     nothing, rich = milliseconds("-c", "pass"), milliseconds("-c", "import rich")
-    page = milliseconds("-m", "weft.cli", "--help")
+    page = milliseconds("-m", "bartack.cli", "--help")
     print(f"python -c pass       {nothing:6.1f} ms")
     print(f"import rich          {rich:6.1f} ms")
-    print(f"weft --help          {page:6.1f} ms")
-    print(f"weft --help / rich   {page / rich:6.2f}      (aim: at most {AIM})")
+    print(f"bartack --help          {page:6.1f} ms")
+    print(f"bartack --help / rich   {page / rich:6.2f}      (aim: at most {AIM})")
 
 
 if __name__ == "__main__":

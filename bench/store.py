@@ -21,13 +21,13 @@ from statistics import median
 
 import msgspec
 
-from weft.deltas import Usage
-from weft.entries import Entry, Fact
-from weft.messages import Meta, ModelRef, assistant, tool_message, user
-from weft.parts import Text, ToolCall, ToolResult
-from weft.store import Tail, next_entries
-from weft.store.jsonl import JsonlStore
-from weft.store.sqlite import SqliteStore
+from bartack.nouns.deltas import Usage
+from bartack.nouns.entries import Entry, Fact
+from bartack.nouns.messages import Meta, ModelRef, assistant, tool_message, user
+from bartack.nouns.parts import Text, ToolCall, ToolResult
+from bartack.store import Tail, next_entries
+from bartack.store.jsonl import JsonlStore
+from bartack.store.sqlite import SqliteStore
 
 TASKS = 64
 LONG = 100_000
@@ -50,7 +50,7 @@ async def append_one_by_one(store: SqliteStore, name: str, each: int) -> float:
     for task in range(TASKS):
         header = await store.create_session(f"{name}-{task}")
         facts = [fact for number in range(-(-each // 4)) for fact in turn(number)][:each]
-        prepared.append((header, *next_entries(header.session_id, Tail(header.id, 1), facts, store.edge)))
+        prepared.append((header, *next_entries(header.session_id, Tail(header.id, 1), facts, store.environment)))
 
     async def write(entries: tuple[Entry, ...]) -> None:
         for before, entry in pairwise(entries):
@@ -82,7 +82,7 @@ async def fill(store: SqliteStore | JsonlStore, name: str, entries: int) -> None
     while tail.seq < entries:
         size = min(250, -(-(entries - tail.seq) // 4))
         facts = [fact for number in range(size) for fact in turn(tail.seq + number * 4)][: entries - tail.seq]
-        tail = await store.append(name, next_entries(name, tail, facts, store.edge), tail.entry_id)
+        tail = await store.append(name, next_entries(name, tail, facts, store.environment), tail.entry_id)
 
 
 async def sizes(folder: Path, steps: list[int]) -> None:

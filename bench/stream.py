@@ -1,8 +1,8 @@
 """What one event of a provider's stream costs, in CPU: the floor, our whole path from memory, and over loopback HTTP.
 
 (a) floor: the body split into events and each decoded into a typed msgspec struct, nothing kept.
-(b) Weft from memory: decoder, guard, stamped deltas, assembler, final message. Target: at most 2.0 times (a).
-(c) Weft over HTTP: the same through `weft.model(...)` from a server in another process on 127.0.0.1.
+(b) Bartack from memory: decoder, guard, stamped deltas, assembler, final message. Target: at most 2.0 times (a).
+(c) Bartack over HTTP: the same through `bartack.connect(...)` from a server in another process on 127.0.0.1.
 
 Then (b) for 500 to 32,000 events, which must stay flat, and 200 streams at once in one process.
 Run it with `make bench` or `python -m bench.stream`. All numbers are microseconds of this process's CPU per event.
@@ -18,13 +18,13 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+from bartack.formats import decoder
+from bartack.formats.framing import Frame, ServerSentEvents
+from bartack.nouns.deltas import MessageDelta
+from bartack.nouns.messages import Message, user
+from bartack.stream.assembler import MessageAssembler
+from bartack.stream.contract import Contract
 from bench._streams import CONTENTS, FORMATS, stream
-from weft.assembler import MessageAssembler
-from weft.contract import Contract
-from weft.decode import decoder
-from weft.decode.framing import Frame, ServerSentEvents
-from weft.deltas import MessageDelta
-from weft.messages import Message, user
 
 EVENTS = 8000
 CHUNK = 16 * 1024
@@ -55,7 +55,7 @@ def floor(name: str, pieces: list[bytes]) -> None:
                 decode(frame.data)
 
 
-def weft_from_memory(name: str, pieces: list[bytes]) -> Message:
+def bartack_from_memory(name: str, pieces: list[bytes]) -> Message:
     reader, guard, assembler = decoder(FORMATS[name]), Contract("run"), MessageAssembler("run", guarded=True)
     admit, consume = guard.admit, assembler.consume
     seq = 0
@@ -107,7 +107,7 @@ VENDORS = {"messages": "anthropic", "chat": "openai-chat", "responses": "openai"
 
 
 def over_http(port: int, name: str, content: str, events: int, at_once: int = 1) -> Callable[[], object]:
-    import weft.models  # noqa: PLC0415 - needs the extra http
+    import bartack.models  # noqa: PLC0415 - needs the extra http
 
     async def one(model: Any) -> Message:
         assembler = MessageAssembler()
@@ -117,7 +117,7 @@ def over_http(port: int, name: str, content: str, events: int, at_once: int = 1)
 
     async def main() -> None:
         base = f"http://127.0.0.1:{port}/{name}/{content}/{events}"
-        async with weft.models.model(f"{VENDORS[name]}:m", base_url=base, api_key="none") as model:
+        async with bartack.models.model(f"{VENDORS[name]}:m", base_url=base, api_key="none") as model:
             await asyncio.gather(*(one(model) for _ in range(at_once)))
 
     return lambda: asyncio.run(main())
@@ -134,7 +134,7 @@ def main() -> None:
             for content in CONTENTS:
                 pieces = chunks(stream(name, content, EVENTS))
                 a = cpu_per_event(partial(floor, name, pieces), EVENTS)
-                b = cpu_per_event(partial(weft_from_memory, name, pieces), EVENTS)
+                b = cpu_per_event(partial(bartack_from_memory, name, pieces), EVENTS)
                 c = cpu_per_event(over_http(port, name, content, EVENTS), EVENTS)
                 print(f"{name:10} {content:10} {a:10.2f} {b:11.2f} {c:9.2f} {b / a:6.2f} {c / a:6.2f}")
         print("\n(b) by length of the stream, text")
@@ -142,7 +142,7 @@ def main() -> None:
             costs = []
             for events in (500, 2000, 8000, 32000):
                 pieces = chunks(stream(name, "text", events))
-                costs.append(cpu_per_event(partial(weft_from_memory, name, pieces), events))
+                costs.append(cpu_per_event(partial(bartack_from_memory, name, pieces), events))
             shown = "  ".join(f"{cost:.2f}" for cost in costs)
             print(f"{name:10} {shown}   largest / smallest: {max(costs) / min(costs):.2f}")
         print("\n200 streams of 2,000 events at once, chat text")

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from weft import ToolCall, assistant
-from weft.agent import Agent, ApprovalRequested, LiveApprover
-from weft.models import ScriptedModel
-from weft.store import MemoryStore
-from weft.tools import tool
+from bartack import ToolCall, assistant
+from bartack.agent import Agent, ApprovalRequested, LiveApprover
+from bartack.models import ScriptedModel
+from bartack.store import MemoryStore
+from bartack.tools import tool
 
 
 @tool(requires_approval=lambda arguments: arguments["amount"] > 100)

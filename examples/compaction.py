@@ -2,10 +2,10 @@
 
 import asyncio
 
-from weft import AgentConfig, CompactionSummary, ContextConfig, Meta, Usage, assistant
-from weft.agent import Agent, Compacted
-from weft.models import ScriptedModel
-from weft.store import MemoryStore
+from bartack import AgentConfig, CompactionSummary, ContextConfig, Meta, Usage, assistant
+from bartack.agent import Agent, Compacted
+from bartack.models import ScriptedModel
+from bartack.store import MemoryStore
 
 STORY = "It was a long day in a long year, and much was said and done. " * 12
 

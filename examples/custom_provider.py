@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from weft import Delta, Done, Message, MessageDelta, ModelConfig, Start, TextDelta, Usage
-from weft.agent import Agent, RetryPolicy
-from weft.edge import Edge
-from weft.models import ModelInfo, RequestMetadata
+from bartack import Delta, Done, Message, MessageDelta, ModelConfig, Start, TextDelta, Usage
+from bartack.agent import Agent, RetryPolicy
+from bartack.environment import Environment
+from bartack.models import ModelInfo, RequestMetadata
 
 
 class Parrot:
@@ -16,7 +16,7 @@ class Parrot:
     def __init__(self, *, breaks_off: bool = False) -> None:
         self._config = ModelConfig("parrot-1")
         self._breaks_off = breaks_off
-        self._edge = Edge()
+        self._environment = Environment()
 
     async def stream(
         self,
@@ -28,14 +28,14 @@ class Parrot:
         **params: Any,
     ) -> AsyncIterator[MessageDelta]:
         """The last message again."""
-        run_id = (request_metadata and request_metadata.run_id) or self._edge.new_id()
+        run_id = (request_metadata and request_metadata.run_id) or self._environment.new_id()
         words = messages[-1].text.split()
-        deltas: list[Delta] = [Start("parrot-1", self._edge.new_id(), provider="parrot")]
+        deltas: list[Delta] = [Start("parrot-1", self._environment.new_id(), provider="parrot")]
         deltas += [TextDelta(f"{word} ") for word in words]
         if not self._breaks_off:
             deltas += [Usage(len(words), len(words)), Done("stop")]
         for seq, delta in enumerate(deltas):
-            yield MessageDelta(run_id, seq, delta, self._edge.now())
+            yield MessageDelta(run_id, seq, delta, self._environment.now())
 
     def update_config(self, **config: Any) -> None:
         """It has one setting, its name."""

@@ -5,8 +5,8 @@ agent = Agent("anthropic:claude-sonnet-4-5", instructions="Be brief.")
 
 import asyncio
 
-from weft.agent import Agent
-from weft.models import ScriptedModel
+from bartack.agent import Agent
+from bartack.models import ScriptedModel
 
 
 async def main() -> None:

@@ -1,4 +1,4 @@
-"""A first look at Weft, with no API key: one answer of a provider, from its bytes to the next provider's request.
+"""A first look at Bartack, with no API key: one answer of a provider, from its bytes to the next provider's request.
 
 The bytes below are what Anthropic's API sends. They come in small pieces, as from a network.
 """
@@ -8,9 +8,9 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-import weft
-from weft import Entry, MessageAssembler, MessageDelta, ModelConfig, PartialJson, ToolResult, tool_message, user
-from weft.edge import Edge
+import bartack
+from bartack import Entry, MessageAssembler, MessageDelta, ModelConfig, PartialJson, ToolResult, tool_message, user
+from bartack.environment import Environment
 
 QUESTION = "Will it rain in Paris tomorrow?"
 EVENTS: list[dict[str, Any]] = [
@@ -47,18 +47,18 @@ def title(text: str) -> None:
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}")
 
 
-def assemble(body: bytes, edge: Edge, *, show: bool = False) -> MessageAssembler:
+def assemble(body: bytes, environment: Environment, *, show: bool = False) -> MessageAssembler:
     """The stream, read 64 bytes at a time."""
-    decoder = weft.decode.decoder("anthropic-messages", provider="anthropic")
-    assembler, arguments, seq = MessageAssembler(message_id=edge.new_id()), PartialJson(), 0
+    decoder = bartack.formats.decoder("anthropic-messages", provider="anthropic")
+    assembler, arguments, seq = MessageAssembler(message_id=environment.new_id()), PartialJson(), 0
     pieces = [body[start : start + 64] for start in range(0, len(body), 64)]
     for piece in [*pieces, None]:
         for delta in decoder.receive_eof() if piece is None else decoder.receive_data(piece):
-            assembler.consume(MessageDelta("run-1", seq, delta, edge.now()))
+            assembler.consume(MessageDelta("run-1", seq, delta, environment.now()))
             seq += 1
             if show:
                 print(f"  {delta.kind:16}", end="")
-                if isinstance(delta, weft.ToolCallArgs):
+                if isinstance(delta, bartack.ToolCallArgs):
                     arguments.feed(delta.args_text_delta)
                     print(f" arguments so far: {arguments.value}")
                 else:
@@ -67,36 +67,36 @@ def assemble(body: bytes, edge: Edge, *, show: bool = False) -> MessageAssembler
 
 
 def main() -> None:
-    edge = Edge(now=lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), random=iter(range(1000)).__next__)
+    environment = Environment(now=lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), random=iter(range(1000)).__next__)
 
     title("1. Bytes become deltas; growing arguments can be looked at, and are parsed once, at their end")
-    answer = assemble(BODY, edge, show=True).build_final_message()
+    answer = assemble(BODY, environment, show=True).build_final_message()
 
     title("2. Deltas become a message")
     for part in answer.parts:
-        what = part.arguments if isinstance(part, weft.ToolCall) else getattr(part, "text", "")
+        what = part.arguments if isinstance(part, bartack.ToolCall) else getattr(part, "text", "")
         kept = (
             "" if part.continuation is None else f"   kept for {part.continuation.provider}: {part.continuation.data}"
         )
         print(f"  {part.kind:10} {what}{kept}")
 
     title("3. The same stream, cut after two thirds: an error, never half an answer")
-    error = assemble(BODY[: len(BODY) * 2 // 3], edge).get_error()
+    error = assemble(BODY[: len(BODY) * 2 // 3], environment).get_error()
     print(f"  {error}")
 
     title("4. Messages are facts; every view is a fold over them")
     history = [user(QUESTION), answer, tool_message(ToolResult("toolu_1", "Rain from noon on."))]
-    facts = [weft.stamped(message, id=edge.new_id(), timestamp=edge.now()) for message in history]
+    facts = [bartack.stamped(message, id=environment.new_id(), timestamp=environment.now()) for message in history]
     entries = [
-        Entry(id=edge.new_id(), session_id="trip", seq=place, timestamp=edge.now(), fact=fact)
+        Entry(id=environment.new_id(), session_id="trip", seq=place, timestamp=environment.now(), fact=fact)
         for place, fact in enumerate(facts, start=1)
     ]
-    print(f"  ledger:   {weft.wire.encode(entries[0]).decode()}")
-    tool_part = weft.views.document.dump(entries)["messages"][1]["parts"][3]
+    print(f"  ledger:   {bartack.nouns.wire.encode(entries[0]).decode()}")
+    tool_part = bartack.views.document.dump(entries)["messages"][1]["parts"][3]
     print(f"  document: {json.dumps(tool_part['state'])}")
 
     title("5. The conversation goes on with another provider; what it is not told is said")
-    encoded = weft.encode.encode("openai-chat", history, config=ModelConfig("gpt-5"), provider="openai")
+    encoded = bartack.formats.encode("openai-chat", history, config=ModelConfig("gpt-5"), provider="openai")
     for message in encoded.body["messages"]:
         print(f"  {json.dumps(message)}")
     for loss in encoded.report.losses:

@@ -12,13 +12,13 @@ import time
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from weft import TextDelta
-from weft.agent import Agent, DeltaReceived, Event, ToolChanged
-from weft.document_parts import Completed, Errored, Running
-from weft.errors import WeftError
-from weft.models.weights import LocalWeights, weights_named
-from weft.store import default_path
-from weft.tools import tool
+from bartack import TextDelta
+from bartack.agent import Agent, DeltaReceived, Event, ToolChanged
+from bartack.models.weights import LocalWeights, weights_named
+from bartack.nouns.document_parts import Completed, Errored, Running
+from bartack.nouns.errors import BartackError
+from bartack.store import default_path
+from bartack.tools import tool
 
 ORDERS = {4711: "left Rotterdam by ship, arrives on Friday", 4712: "is being packed"}
 TURNS = (  # what is said, and what the answer must have from a tool
@@ -81,13 +81,13 @@ def is_here(weights: LocalWeights) -> bool:
     """Whether the model's file is here, fetched if it was not."""
     if weights.known is None or weights.path.is_file():
         return True
-    return subprocess.call([sys.executable, "-m", "weft.cli", "models", "pull", weights.model_id]) == 0
+    return subprocess.call([sys.executable, "-m", "bartack.cli", "models", "pull", weights.model_id]) == 0
 
 
 def main() -> int:
     """The exit status: 0, or 1 after one sentence that says what went wrong."""
     began = time.monotonic()
-    store = os.environ.get("WEFT_STORE") or str(default_path())
+    store = os.environ.get("BARTACK_STORE") or str(default_path())
     agent = Agent(
         "local",
         tools=[order_status, days_between],
@@ -103,13 +103,13 @@ def main() -> int:
         print(f"error: {wrong}", file=sys.stderr)
         return 1
     print(f"\n{time.monotonic() - began:.0f} s; the session is stored in {store}.")
-    weft = "weft" if shutil.which("weft") else os.path.relpath(Path(sys.executable).with_name("weft"))
-    print(f"Look at it with: {weft} show {session}\nGo on with it:    {weft} chat --session {session}")
+    bartack = "bartack" if shutil.which("bartack") else os.path.relpath(Path(sys.executable).with_name("bartack"))
+    print(f"Look at it with: {bartack} show {session}\nGo on with it:    {bartack} chat --session {session}")
     return 0
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (WeftError, ModuleNotFoundError) as error:
+    except (BartackError, ModuleNotFoundError) as error:
         sys.exit(f"error: {error}")

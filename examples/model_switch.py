@@ -2,10 +2,10 @@
 
 import asyncio
 
-from weft import Continuation, ErrorCode, Failed, Thinking, assistant
-from weft.agent import Agent, ModelSwitched, RetryPolicy
-from weft.models import ScriptedModel
-from weft.store import MemoryStore
+from bartack import Continuation, ErrorCode, Failed, Thinking, assistant
+from bartack.agent import Agent, ModelSwitched, RetryPolicy
+from bartack.models import ScriptedModel
+from bartack.store import MemoryStore
 
 
 async def main() -> None:

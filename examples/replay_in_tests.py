@@ -2,12 +2,12 @@
 
 import asyncio
 
-from weft import Message, ToolCall, assistant
-from weft.agent import Agent
-from weft.agent.replay import replayed_model, replayed_tools
-from weft.models import ScriptedModel
-from weft.store import MemoryStore
-from weft.tools import tool
+from bartack import Message, ToolCall, assistant
+from bartack.agent import Agent
+from bartack.agent.replay import replayed_model, replayed_tools
+from bartack.models import ScriptedModel
+from bartack.store import MemoryStore
+from bartack.tools import tool
 
 CALLS: list[str] = []
 

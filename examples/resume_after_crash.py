@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft import Message, ToolCall, assistant
-from weft.agent import Agent
-from weft.models import ScriptedModel
-from weft.models.scripted import Answer
-from weft.tools import tool
+from bartack import Message, ToolCall, assistant
+from bartack.agent import Agent
+from bartack.models import ScriptedModel
+from bartack.models.scripted import Answer
+from bartack.tools import tool
 
 
 @tool

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from weft import TextDelta, ToolCall, assistant
-from weft.agent import Agent, DeltaReceived, Event, RunFinished, StatusChanged, ToolChanged
-from weft.models import ScriptedModel
-from weft.tools import ToolContext, tool
+from bartack import TextDelta, ToolCall, assistant
+from bartack.agent import Agent, DeltaReceived, Event, RunFinished, StatusChanged, ToolChanged
+from bartack.models import ScriptedModel
+from bartack.tools import ToolContext, tool
 
 
 @tool

@@ -4,8 +4,8 @@ import asyncio
 
 import msgspec
 
-from weft.agent import Agent
-from weft.models import ScriptedModel
+from bartack.agent import Agent
+from bartack.models import ScriptedModel
 
 
 class City(msgspec.Struct):

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from weft import ToolCall, assistant
-from weft.agent import Agent
-from weft.models import ScriptedModel
-from weft.tools import tool
+from bartack import ToolCall, assistant
+from bartack.agent import Agent
+from bartack.models import ScriptedModel
+from bartack.tools import tool
 
 
 @tool(timeout_ms=5_000)

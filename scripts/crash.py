@@ -22,12 +22,12 @@ from pathlib import Path
 
 import msgspec
 
-from weft import wire
-from weft.edge import Edge
-from weft.entries import Custom, Entry
-from weft.errors import NotFound
-from weft.store import SessionStore, Tail, next_entries, open_store
-from weft.store.check import check
+from bartack.environment import Environment
+from bartack.nouns import wire
+from bartack.nouns.entries import Custom, Entry
+from bartack.nouns.errors import NotFound
+from bartack.store import SessionStore, Tail, next_entries, open_store
+from bartack.store.check import check
 
 TASKS = 8
 KILLS_PER_SESSION = 20  # then new sessions begin, so that looking at them stays quick
@@ -55,7 +55,7 @@ async def write_forever(place: str, notes: Path, prefix: str, *, lie: bool) -> N
     async def write(session_id: str) -> None:
         tail = await _tail(store, session_id)
         for number in range(1_000_000):
-            entries = batch(session_id, tail, number, store.edge)
+            entries = batch(session_id, tail, number, store.environment)
             note(session_id, entries[-1].seq, entries)
             if lie:
                 note(session_id, entries[-1].seq)
@@ -73,11 +73,11 @@ async def _tail(store: SessionStore, session_id: str) -> Tail:
         return Tail(header.id, 1)
 
 
-def batch(session_id: str, tail: Tail, number: int, edge: Edge) -> tuple[Entry, ...]:
+def batch(session_id: str, tail: Tail, number: int, environment: Environment) -> tuple[Entry, ...]:
     """One to three entries that say which part of their append they are."""
     size = number % 3 + 1
     facts = [Custom("part", {"of": size, "is": place, "pad": "x" * (number % 7) * 300}) for place in range(size)]
-    return next_entries(session_id, tail, facts, edge)
+    return next_entries(session_id, tail, facts, environment)
 
 
 # -- looking

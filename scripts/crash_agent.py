@@ -26,14 +26,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft import ApprovalRequired, Entry, Message, ModelConfig, ToolCall, assistant
-from weft.agent import Agent
-from weft.encode import FORMATS, encode
-from weft.models import ScriptedModel
-from weft.models.scripted import Answer
-from weft.repair import RULES, check_history, repair
-from weft.store import Lease, SessionStore, Tail, open_store
-from weft.tools import Decision, ToolContext, ToolDefinition, tool
+from bartack import ApprovalRequired, Entry, Message, ModelConfig, ToolCall, assistant
+from bartack.agent import Agent
+from bartack.formats import FORMATS, encode
+from bartack.formats.repair import RULES, check_history, repair
+from bartack.models import ScriptedModel
+from bartack.models.scripted import Answer
+from bartack.store import Lease, SessionStore, Tail, open_store
+from bartack.tools import Decision, ToolContext, ToolDefinition, tool
 
 SESSION = "crash"
 ENTRIES = 17  # of an undisturbed run: header, start, prompt, 3 answers, 4 starts, 4 results, 2 of approval, end

@@ -22,13 +22,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bartack.environment import Environment
+from bartack.nouns import wire
+from bartack.nouns.entries import Custom
+from bartack.nouns.errors import StoreError
+from bartack.store import Tail, next_entries
+from bartack.store.postgres import PostgresStore
 from scripts.postgres_cluster import Cluster, find_programs
-from weft import wire
-from weft.edge import Edge
-from weft.entries import Custom
-from weft.errors import StoreError
-from weft.store import Tail, next_entries
-from weft.store.postgres import PostgresStore
 
 SESSIONS = 8
 BATCH = 3  # entries of one append; each says which append it belongs to
@@ -61,9 +61,9 @@ async def write(url: str) -> None:
 async def _write_session(store: PostgresStore, session_id: str) -> None:
     tail = await _tail(store, session_id)
     while True:
-        name = store.edge.new_id()
+        name = store.environment.new_id()
         facts = [Custom("batch", {"append": name, "place": place, "text": "x" * 200}) for place in range(BATCH)]
-        entries = next_entries(session_id, tail, facts, store.edge)
+        entries = next_entries(session_id, tail, facts, store.environment)
         while True:  # the same entries again, until they are acknowledged: they land once
             try:
                 tail = await store.append(session_id, entries, tail.entry_id)
@@ -136,7 +136,7 @@ async def _verify(url: str, known: dict[tuple[str, int], str], looked_at: dict[s
                     appends[entry.fact.data["append"]] = appends.get(entry.fact.data["append"], 0) + 1
             report.faults += [f"{session_id}: append {name} is half there" for name, n in appends.items() if n != BATCH]
             report.faults += [f"{session_id}: {finding.message}" for finding in await store.inspect(session_id)]
-            (after,) = next_entries(session_id, await store.tail_of(session_id), [Custom("after", {})], Edge())
+            (after,) = next_entries(session_id, await store.tail_of(session_id), [Custom("after", {})], Environment())
             await store.append(session_id, [after], after.parent_id)
             looked_at[session_id] = len(entries)
         for (session_id, seq), digest in list(known.items()):

@@ -53,15 +53,15 @@ def picture(result: dict[str, Any]) -> str:
         pieces.append(text(16, y + 4, f"{format} stream", weight="bold"))
         y += 16
         for name, value in bars.items():
-            own = bars["weft"]
+            own = bars["bartack"]
             pieces.append(
-                text(LEFT - 8, y + BAR - 4, name, anchor="end", weight="bold" if name == "weft" else "normal")
+                text(LEFT - 8, y + BAR - 4, name, anchor="end", weight="bold" if name == "bartack" else "normal")
             )
-            colour = "#0f8a6a" if name == "weft" else "#9aa4b2"
+            colour = "#0f8a6a" if name == "bartack" else "#9aa4b2"
             pieces.append(
                 f'<rect x="{LEFT}" y="{y}" width="{max(2.0, value * scale):.1f}" height="{BAR}" fill="{colour}"/>'
             )
-            label = f"{value:.1f} µs" if name == "weft" else f"{value:.0f} µs, {value / own:.0f} times"
+            label = f"{value:.1f} µs" if name == "bartack" else f"{value:.0f} µs, {value / own:.0f} times"
             pieces.append(text(LEFT + value * scale + 6, y + BAR - 4, label))
             y += BAR + GAP
         y += 14

@@ -1,4 +1,4 @@
-"""Writes the help page of every `weft` command, and the commands of the chat, into docs/cli.md.
+"""Writes the help page of every `bartack` command, and the commands of the chat, into docs/cli.md.
 
 With --check it only says whether they are current. They stand between two marks in the file; what is between them is
 never edited by hand. They are the same on every machine: 100 characters wide, without colours, whatever the terminal or
@@ -17,15 +17,15 @@ WIDTH = 100
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Every command with its help page: `weft` itself, then each command, then its subcommands."""
+    """Every command with its help page: `bartack` itself, then each command, then its subcommands."""
     os.environ.update(COLUMNS=str(WIDTH), NO_COLOR="1")
     from typer.main import get_command  # noqa: PLC0415 - typer looks at the environment when it is imported
 
-    from weft.cli.app import COMMANDS, front_page  # noqa: PLC0415 - and so may the commands
+    from bartack.cli.app import COMMANDS, front_page  # noqa: PLC0415 - and so may the commands
 
-    yield "weft", front_page(COMMANDS)
+    yield "bartack", front_page(COMMANDS)
     for name, command in COMMANDS.items():
-        yield from _pages_of(get_command(import_module(command.module).app), f"weft {name}", None)
+        yield from _pages_of(get_command(import_module(command.module).app), f"bartack {name}", None)
 
 
 def _pages_of(command: Any, name: str, parent: Any) -> Iterator[tuple[str, str]]:
@@ -51,7 +51,7 @@ def help_pages() -> str:
 
 def slash_commands() -> str:
     """What can be said to a chat, as a table."""
-    from weft.cli.chat.slash import COMMANDS  # noqa: PLC0415 - as above
+    from bartack.cli.chat.slash import COMMANDS  # noqa: PLC0415 - as above
 
     rows = [f"| `{name}` | {command.meaning} |" for name, command in COMMANDS.items()]
     return "\n".join(["| command | what it does |", "|---|---|", *rows, ""])

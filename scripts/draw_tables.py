@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from weft.tables import AGENT, ASSEMBLY, CALL, TOOL, Table
+from bartack.nouns.tables import AGENT, ASSEMBLY, CALL, TOOL, Table
 
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 TABLES: dict[str, Table[Any]] = {"ASSEMBLY": ASSEMBLY, "CALL": CALL, "TOOL": TOOL, "AGENT": AGENT}

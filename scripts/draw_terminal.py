@@ -1,8 +1,8 @@
-"""Draw docs/pictures/chat.svg: a real conversation with the local model in `weft chat`, typed into a real terminal.
+"""Draw docs/pictures/chat.svg: a real conversation with the local model in `bartack chat`, typed into a real terminal.
 
     python scripts/draw_terminal.py
 
-It needs tmux and the weights (``weft models pull``). The chat runs in a project of three files in a temporary folder,
+It needs tmux and the weights (``bartack models pull``). The chat runs in a project of three files in a temporary folder,
 with a home of its own. What the model says is what it says: look at the picture before you keep it.
 """
 
@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from weft.models.weights import is_here, known_models, place_of
+from bartack.models.weights import is_here, known_models, place_of
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "pictures" / "chat.svg"
@@ -40,7 +40,7 @@ SAID = (
 
 
 class Chat:
-    """`weft chat` in a tmux of its own."""
+    """`bartack chat` in a tmux of its own."""
 
     def __init__(self, folder: Path) -> None:
         project = folder / "herbarium"
@@ -51,13 +51,13 @@ class Chat:
         kept = {
             name: value
             for name, value in os.environ.items()
-            if not name.endswith(("_API_KEY", "_TOKEN")) and not name.startswith("WEFT_")
+            if not name.endswith(("_API_KEY", "_TOKEN")) and not name.startswith("BARTACK_")
         }
         cache = place_of(next(iter(known_models().values()))).parent.parent
         own = {"HOME": str(folder), "XDG_DATA_HOME": str(folder / "data"), "XDG_CONFIG_HOME": str(folder / "config")}
-        environment = {**kept, **own, "WEFT_CACHE": str(cache), "COLORTERM": "truecolor", "PS1": ""}
-        self._tmux = ["tmux", "-L", f"weft-picture-{os.getpid()}", "-f", os.devnull]
-        command = f"{sys.executable} -m weft.cli chat; sleep 600"
+        environment = {**kept, **own, "BARTACK_CACHE": str(cache), "COLORTERM": "truecolor", "PS1": ""}
+        self._tmux = ["tmux", "-L", f"bartack-picture-{os.getpid()}", "-f", os.devnull]
+        command = f"{sys.executable} -m bartack.cli chat; sleep 600"
         size = ["-x", str(COLUMNS), "-y", str(ROWS)]
         subprocess.run(
             [*self._tmux, "new-session", "-d", *size, "-c", str(project), command], env=environment, check=True
@@ -103,7 +103,7 @@ def is_ready(screen: str) -> bool:
 
 def main() -> None:
     if not is_here(next(iter(known_models().values()))):
-        sys.exit("the weights are not here; weft models pull fetches them")
+        sys.exit("the weights are not here; bartack models pull fetches them")
     with TemporaryDirectory() as folder:
         chat = Chat(Path(folder))
         try:
@@ -133,7 +133,7 @@ def drawn(ansi: str) -> str:
     console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True, color_system="truecolor")
     console.print(Text.from_ansi("\n".join([*lines, "", status])), soft_wrap=True)
     template = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-    return console.export_svg(title="weft chat", theme=MONOKAI, code_format=template, unique_id="weft")
+    return console.export_svg(title="bartack chat", theme=MONOKAI, code_format=template, unique_id="bartack")
 
 
 if __name__ == "__main__":

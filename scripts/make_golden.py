@@ -12,9 +12,9 @@ ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "agent" / "golden"
 sys.path.insert(0, str(ROOT))
 
+from bartack.store.transfer import export_session  # noqa: E402 - as the two above
 from tests.agent.kit import SESSION  # noqa: E402 - the root comes first
 from tests.agent.scenes import SCENES, Scene, played  # noqa: E402 - the root comes first
-from weft.store.transfer import export_session  # noqa: E402 - as the two above
 
 
 async def trace(scene: Scene) -> bytes:

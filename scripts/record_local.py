@@ -4,7 +4,7 @@
 
 For each case the folder gets ``<format>/<case>.request.json``, the body that was sent, and beside it the bytes that
 came back: ``.response.sse``, or ``.response.<status>.json`` for a refusal. Nothing is edited. Temperature 0 and a seed
-make the words the same on every run; ids and times differ. The models are those of ``weft models``, which have to be
+make the words the same on every run; ids and times differ. The models are those of ``bartack models``, which have to be
 here.
 """
 
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from weft.models.weights import is_here, known_model, place_of
+from bartack.models.weights import is_here, known_model, place_of
 
 OWN = Path(__file__).resolve().parents[1] / "tests" / "recordings" / "own"
 PATHS = {
@@ -126,7 +126,7 @@ def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else OWN
     missing = [name for name in (TINY, DEFAULT) if not is_here(known_model(name))]
     if missing:
-        sys.exit(f"error: not here: {', '.join(missing)}; get them with weft models pull NAME")
+        sys.exit(f"error: not here: {', '.join(missing)}; get them with bartack models pull NAME")
     for model in (TINY, DEFAULT):
         with served(model) as address:
             for case in cases():

@@ -24,5 +24,5 @@ def recordings() -> Path:
     """The folder of the recordings; without one the test is skipped."""
     root = recordings_root()
     if not root.is_dir():
-        pytest.skip(f"no recordings at {root}; WEFT_RECORDINGS names their folder")
+        pytest.skip(f"no recordings at {root}; BARTACK_RECORDINGS names their folder")
     return root

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from weft import (
+from bartack import (
     CompactionSummary,
     Continuation,
     Entry,

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from weft.assembler import MessageAssembler, parse_arguments
-from weft.contract import StreamLimits
-from weft.deltas import (
+from bartack.nouns.deltas import (
     Delta,
     Done,
     Failed,
@@ -21,12 +19,14 @@ from weft.deltas import (
     ToolCallStart,
     Usage,
 )
-from weft.entries import StreamFailed
-from weft.errors import ErrorCode, ModelError, PartValidationError, StreamError
-from weft.messages import Message, Meta, ModelRef
-from weft.parts import Continuation, Part, Span, Text, Thinking, ToolCall, ToolResult
-from weft.tables import AssemblyStatus
-from weft.wire import MAX_DEPTH, dump, load
+from bartack.nouns.entries import StreamFailed
+from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError, StreamError
+from bartack.nouns.messages import Message, Meta, ModelRef
+from bartack.nouns.parts import Continuation, Part, Span, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.tables import AssemblyStatus
+from bartack.nouns.wire import MAX_DEPTH, dump, load
+from bartack.stream.assembler import MessageAssembler, parse_arguments
+from bartack.stream.contract import StreamLimits
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 START = Start("m", "q", provider="p")
@@ -233,7 +233,7 @@ def test_arguments_are_parsed_when_the_call_ends_and_not_before(monkeypatch: pyt
         parsed.append(text)
         return parse_arguments(text)
 
-    monkeypatch.setattr("weft.assembler.parse_arguments", counting)
+    monkeypatch.setattr("bartack.stream.assembler.parse_arguments", counting)
     assembler = fed(START, ToolCallStart("c1", "t"), ToolCallArgs("c1", '{"a"'), ToolCallArgs("c1", ":1}"))
     assembler.snapshot()
     assert parsed == []

@@ -1,4 +1,4 @@
-"""`weft decode` and `weft schema`, run as a user runs them."""
+"""`bartack decode` and `bartack schema`, run as a user runs them."""
 
 import json
 import subprocess
@@ -9,14 +9,14 @@ from typing import Any
 import jsonschema
 import pytest
 
+from bartack.formats.framing import FRAMINGS
+from bartack.nouns import wire
 from tests.session import SESSION
-from weft import wire
-from weft.decode.framing import FRAMINGS
 
 
-def weft(*words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+def bartack(*words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
     return subprocess.run(
-        [sys.executable, "-m", "weft.cli", *words], input=stdin, capture_output=True, check=False, timeout=60
+        [sys.executable, "-m", "bartack.cli", *words], input=stdin, capture_output=True, check=False, timeout=60
     )
 
 
@@ -38,20 +38,20 @@ CUT = chat({"content": "Hel"}, finish=None)
 def test_one_line_says_what_a_file_holds(tmp_path: Path) -> None:
     file = tmp_path / "hello.sse"
     file.write_bytes(HELLO)
-    done = weft("decode", str(file))
+    done = bartack("decode", str(file))
     assert (done.returncode, done.stderr) == (0, b"")
     (line,) = lines(done)
     assert line.keys() == {"file", "message", "error"}
     assert (line["file"], line["error"]) == (str(file), None)
     assert [part["payload"]["text"] for part in line["message"]["parts"]] == ["Hello"]
-    assert weft("decode", str(file)).stdout == done.stdout
+    assert bartack("decode", str(file)).stdout == done.stdout
 
 
 def test_several_files_in_one_process_and_one_cut_stream_fails_them(tmp_path: Path) -> None:
     """D-3.5"""
     for name, body in (("a", HELLO), ("b", CUT)):
         (tmp_path / name).write_bytes(body)
-    done = weft("decode", str(tmp_path / "a"), str(tmp_path / "b"))
+    done = bartack("decode", str(tmp_path / "a"), str(tmp_path / "b"))
     assert done.returncode == 1
     good, bad = lines(done)
     assert good["error"] is None
@@ -59,7 +59,7 @@ def test_several_files_in_one_process_and_one_cut_stream_fails_them(tmp_path: Pa
 
 
 def test_every_delta_can_be_shown() -> None:
-    done = weft("decode", "-", "--deltas", stdin=HELLO)
+    done = bartack("decode", "-", "--deltas", stdin=HELLO)
     assert done.returncode == 0
     assert [line["kind"] for line in lines(done)] == ["start", "text", "text", "done"]
     assert {line["file"] for line in lines(done)} == {"-"}
@@ -67,44 +67,44 @@ def test_every_delta_can_be_shown() -> None:
 
 def test_a_format_that_cannot_be_told_is_asked_for() -> None:
     body = b'data: {"say": "hello"}\n\n'
-    done = weft("decode", "-", stdin=body)
+    done = bartack("decode", "-", stdin=body)
     assert done.returncode == 1
     assert b"--format" in done.stderr
     assert lines(done)[0]["error"]["errorCode"] == "invalid_config"
-    named = weft("decode", "-", "--format", "openai-chat", stdin=HELLO.replace(b'"choices"', b'"choices" '))
+    named = bartack("decode", "-", "--format", "openai-chat", stdin=HELLO.replace(b'"choices"', b'"choices" '))
     assert named.returncode == 0
 
 
 @pytest.mark.parametrize("words", [["--format", "nope"], ["--framing", "nope"]])
 def test_an_unknown_name_is_refused_with_the_known_ones(words: list[str]) -> None:
-    done = weft("decode", "-", *words)
+    done = bartack("decode", "-", *words)
     assert done.returncode == 2
     assert b"openai-chat" in done.stderr or all(name.encode() in done.stderr for name in FRAMINGS)
     assert b"Traceback" not in done.stderr
 
 
 def test_a_file_that_is_not_there_is_one_sentence() -> None:
-    done = weft("decode", "no-such-file")
+    done = bartack("decode", "no-such-file")
     assert done.returncode == 1
-    assert done.stderr == b"weft: no-such-file: No such file or directory\n"
+    assert done.stderr == b"bartack: no-such-file: No such file or directory\n"
 
 
 def test_a_path_does_not_steer_the_terminal() -> None:
     name = "\x1b]0;title\x07no\x9b\u202efile"
-    done = weft("decode", name)
-    assert done.stderr == b"weft: nofile: No such file or directory\n"
+    done = bartack("decode", name)
+    assert done.stderr == b"bartack: nofile: No such file or directory\n"
     assert lines(done)[0]["file"] == name
     assert all(sign.isprintable() for sign in done.stdout.decode().strip())
 
 
 def test_the_framing_can_be_named() -> None:
     payloads = b"".join(line.removeprefix(b"data: ") + b"\n" for line in HELLO.split(b"\n\n") if line)
-    assert weft("decode", "-", "--framing", "lines", "--format", "openai-chat", stdin=payloads).returncode == 0
+    assert bartack("decode", "-", "--framing", "lines", "--format", "openai-chat", stdin=payloads).returncode == 0
 
 
 def test_the_schema_is_printed_and_what_is_stored_keeps_to_it() -> None:
     """D-2.4.1"""
-    done = weft("schema")
+    done = bartack("schema")
     assert done.returncode == 0
     schema = json.loads(done.stdout)
     check = jsonschema.Draft202012Validator({"$ref": "#/$defs/Entry", **schema})
@@ -114,10 +114,10 @@ def test_the_schema_is_printed_and_what_is_stored_keeps_to_it() -> None:
 
 
 def test_the_schema_of_one_noun_refers_to_it() -> None:
-    message = json.loads(weft("schema", "Message").stdout)
+    message = json.loads(bartack("schema", "Message").stdout)
     assert message["$ref"] == "#/$defs/Message"
     assert {"Message", "Text", "Usage"} <= message["$defs"].keys()
     assert "AgentConfig" not in message["$defs"]  # what a message does not lead to
-    done = weft("schema", "Nope")
+    done = bartack("schema", "Nope")
     assert done.returncode == 1
-    assert done.stderr.startswith(b"weft: there is no noun 'Nope'")
+    assert done.stderr.startswith(b"bartack: there is no noun 'Nope'")

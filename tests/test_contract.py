@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from weft.contract import Contract, StreamLimits
-from weft.deltas import (
+from bartack.nouns.deltas import (
     Delta,
     Done,
     Failed,
@@ -19,9 +18,10 @@ from weft.deltas import (
     ToolCallStart,
     Usage,
 )
-from weft.errors import ErrorCode, StreamError
-from weft.parts import Text, Thinking
-from weft.tables import AssemblyStatus
+from bartack.nouns.errors import ErrorCode, StreamError
+from bartack.nouns.parts import Text, Thinking
+from bartack.nouns.tables import AssemblyStatus
+from bartack.stream.contract import Contract, StreamLimits
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 START = Start("m", "q")

@@ -5,8 +5,8 @@ from typing import get_args
 
 import pytest
 
-from weft.deltas import Delta, Done, FinishReason, MessageDelta, TextDelta, Usage
-from weft.wire import dump
+from bartack.nouns.deltas import Delta, Done, FinishReason, MessageDelta, TextDelta, Usage
+from bartack.nouns.wire import dump
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

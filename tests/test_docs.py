@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from weft.models import VENDORS
-from weft.testing import fault_server, scenarios
+from bartack.models import VENDORS
+from bartack.testing import fault_server, scenarios
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -40,9 +40,9 @@ def python(*words: str, stdin: str = "", **environment: str) -> "subprocess.Comp
 
 def alone(folder: Path) -> dict[str, str]:
     """An environment in which nobody has keys, settings, sessions or models."""
-    places = ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "WEFT_CACHE")
+    places = ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "BARTACK_CACHE")
     keys = {key: "" for vendor in VENDORS.values() for key in vendor.key_names}
-    return {**keys, **dict.fromkeys(places, str(folder)), "WEFT_STORE": "", "WEFT_MODEL": ""}
+    return {**keys, **dict.fromkeys(places, str(folder)), "BARTACK_STORE": "", "BARTACK_MODEL": ""}
 
 
 # -- what is drawn from the code
@@ -70,7 +70,7 @@ def test_a_help_page_that_is_not_current_is_noticed() -> None:
     from scripts import draw_cli
 
     page = text_of(DOCS / "cli.md")
-    assert draw_cli.drawn(page.replace("Usage: weft decode", "Usage: weft encode")) == page
+    assert draw_cli.drawn(page.replace("Usage: bartack decode", "Usage: bartack encode")) == page
 
 
 # -- the code
@@ -119,12 +119,12 @@ def test_the_first_look_runs_without_a_key() -> None:
 
 
 def command_lines(text: str) -> Iterator[list[str]]:
-    """The words after `weft` of every command line in the console blocks."""
+    """The words after `bartack` of every command line in the console blocks."""
     for block in re.findall(r"^```console\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         for line in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
             words = iter(shlex.split(line, comments=True))
             for word in words:
-                if word == "weft":
+                if word == "bartack":
                     yield list(takewhile(lambda one: one not in {"|", ">", "&&", ";"}, words))
 
 
@@ -132,7 +132,7 @@ def parse(words: list[str]) -> None:
     """Read the words as the command line would, and run nothing; raises for what it would refuse."""
     from typer.main import get_command
 
-    from weft.cli.app import COMMANDS
+    from bartack.cli.app import COMMANDS
 
     if words[:1] in (["--help"], ["--version"]):
         return
@@ -150,7 +150,14 @@ def test_every_command_line_of_a_page_would_be_understood(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["weft dcode x", "weft sessions lst", "weft decode x --detlas", "weft show", "weft show x --as table"]
+    "line",
+    [
+        "bartack dcode x",
+        "bartack sessions lst",
+        "bartack decode x --detlas",
+        "bartack show",
+        "bartack show x --as table",
+    ],
 )
 def test_a_command_line_that_would_not_be_understood_is_noticed(line: str) -> None:
     ((*words,),) = command_lines(f"```console\n$ cat x | {line}  # a comment\n```\n")

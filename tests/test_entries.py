@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from weft.entries import (
+from bartack.nouns.entries import (
     Custom,
     Entry,
     Fact,
@@ -17,9 +17,9 @@ from weft.entries import (
     heads,
     session_of,
 )
-from weft.errors import NotFound, PartValidationError
-from weft.messages import stamped, user
-from weft.wire import dump, load
+from bartack.nouns.errors import NotFound, PartValidationError
+from bartack.nouns.messages import stamped, user
+from bartack.nouns.wire import dump, load
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

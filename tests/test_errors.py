@@ -5,9 +5,10 @@ import pickle
 
 import pytest
 
-from weft import errors
-from weft.errors import (
+from bartack.nouns import errors
+from bartack.nouns.errors import (
     AgentError,
+    BartackError,
     Conflict,
     ErrorCode,
     InvalidStateTransition,
@@ -18,11 +19,10 @@ from weft.errors import (
     StoreError,
     StreamError,
     ToolError,
-    WeftError,
 )
 
 DEFAULT_CODES = {
-    WeftError: ErrorCode.INVALID_VALUE,
+    BartackError: ErrorCode.INVALID_VALUE,
     StreamError: ErrorCode.CONTRACT_VIOLATION,
     ModelError: ErrorCode.PROVIDER_ERROR,
     PartValidationError: ErrorCode.INVALID_VALUE,
@@ -38,7 +38,7 @@ DEFAULT_CODES = {
 def test_every_error_has_one_root_and_every_code_is_an_enum() -> None:
     """D-2.7"""
     public = [getattr(errors, name) for name in errors.__all__]
-    classes = [cls for cls in public if issubclass(cls, WeftError)]
+    classes = [cls for cls in public if issubclass(cls, BartackError)]
     assert set(classes) == {*DEFAULT_CODES, InvalidStateTransition} == set(public) - {ErrorCode}
     assert all(isinstance(cls.default_code, ErrorCode) for cls in classes)
 
@@ -57,7 +57,7 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
 
 
 @pytest.mark.parametrize("cls", DEFAULT_CODES)
-def test_an_error_carries_message_code_and_whether_to_try_again(cls: type[WeftError]) -> None:
+def test_an_error_carries_message_code_and_whether_to_try_again(cls: type[BartackError]) -> None:
     error = cls("it broke")
     assert (error.message, error.code, error.cause) == ("it broke", DEFAULT_CODES[cls], None)
     assert error.retryable is error.code.retryable
@@ -145,7 +145,7 @@ def test_a_conflict_tells_the_real_tail() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_can_be_copied_and_sent_to_another_process(error: WeftError) -> None:
+def test_an_error_can_be_copied_and_sent_to_another_process(error: BartackError) -> None:
     for twin in (copy.copy(error), pickle.loads(pickle.dumps(error))):
         assert type(twin) is type(error)
         assert (str(twin), vars(twin)) == (str(error), vars(error))

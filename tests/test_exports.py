@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-import weft
+import bartack
 
 CORE = """
     noun errors parts deltas messages config tables entries json_values wire document_parts ids contract assembler
     partial_json tool_state redaction repair history_rules schema edge
 """
-MODULES = [f"weft.{name}" for name in CORE.split()] + [
+MODULES = [f"bartack.{name}" for name in CORE.split()] + [
     module.name
-    for package in ("weft.decode", "weft.encode", "weft.views")
+    for package in ("bartack.formats", "bartack.formats", "bartack.views")
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
 ]
 
@@ -35,27 +35,27 @@ def in_order(names: list[str]) -> list[str]:
 
 
 def test_the_package_shows_what_it_says_and_nothing_else() -> None:
-    here = {name for name, value in vars(weft).items() if not name.startswith("_") and not inspect.ismodule(value)}
-    assert set(weft.__all__) == here | {"__version__", *LATE_NAMES}
-    assert weft.__all__ == in_order(weft.__all__)
-    assert len(set(weft.__all__)) == len(weft.__all__)
-    assert [name for name in weft.__all__ if not hasattr(weft, name)] == []
+    here = {name for name, value in vars(bartack).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    assert set(bartack.__all__) == here | {"__version__", *LATE_NAMES}
+    assert bartack.__all__ == in_order(bartack.__all__)
+    assert len(set(bartack.__all__)) == len(bartack.__all__)
+    assert [name for name in bartack.__all__ if not hasattr(bartack, name)] == []
 
 
 @pytest.mark.parametrize("name", LATE_MODULES)
 def test_what_is_large_is_there_when_it_is_asked_for(name: str) -> None:
-    vars(weft).pop(name, None)
-    assert getattr(weft, name) is importlib.import_module(f"weft.{name}")
+    vars(bartack).pop(name, None)
+    assert getattr(bartack, name) is importlib.import_module(f"bartack.{name}")
 
 
 @pytest.mark.parametrize(("name", "home"), LATE_NAMES.items())
 def test_what_talks_to_the_world_is_there_when_it_is_asked_for(name: str, home: str) -> None:
-    assert getattr(weft, name) is getattr(importlib.import_module(f"weft.{home}"), name)
+    assert getattr(bartack, name) is getattr(importlib.import_module(f"bartack.{home}"), name)
 
 
 def test_what_is_not_there_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="'weft' has no attribute 'nonsense'"):
-        weft.nonsense  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="'bartack' has no attribute 'nonsense'"):
+        bartack.nonsense  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -70,10 +70,10 @@ def test_every_name_of_a_module_exists(name: str) -> None:
 def test_a_name_means_one_thing() -> None:
     homes: dict[str, ModuleType] = {}
     for unit in CORE.split():
-        module = importlib.import_module(f"weft.{unit}")
+        module = importlib.import_module(f"bartack.{unit}")
         for public in module.__all__:
-            if public in weft.__all__:
-                assert getattr(weft, public) is getattr(module, public)
+            if public in bartack.__all__:
+                assert getattr(bartack, public) is getattr(module, public)
                 assert public not in homes, f"{public} is in {homes[public]} and in {module}"
                 homes[public] = module
 
@@ -90,10 +90,10 @@ ANSWER = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for ev
 
 
 def test_the_ten_lines_of_the_docstring_run() -> None:
-    code = textwrap.dedent((weft.__doc__ or "").partition("::\n")[2])
+    code = textwrap.dedent((bartack.__doc__ or "").partition("::\n")[2])
     assert len(code.strip().splitlines()) == 10
     names: dict[str, Any] = {
-        "weft": weft,
+        "bartack": bartack,
         "data": ANSWER,
         "now": datetime(2026, 1, 1, tzinfo=UTC),
         **{name: name for name in ("run_id", "new_id", "entry_id", "session_id")},
@@ -105,4 +105,4 @@ def test_the_ten_lines_of_the_docstring_run() -> None:
 
 def test_the_version_is_that_of_the_project() -> None:
     text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'version = "{weft.__version__}"' in text
+    assert f'version = "{bartack.__version__}"' in text

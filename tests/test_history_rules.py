@@ -2,10 +2,10 @@
 
 import pytest
 
-from weft.errors import ErrorCode, PartValidationError
-from weft.history_rules import RULES, STRICTEST, HistoryRules, check_history
-from weft.messages import Message, Meta, assistant, system, tool_message, user
-from weft.parts import Continuation, Text, Thinking, ToolCall, ToolResult
+from bartack.formats.history_rules import RULES, STRICTEST, HistoryRules, check_history
+from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.nouns.messages import Message, Meta, assistant, system, tool_message, user
+from bartack.nouns.parts import Continuation, Text, Thinking, ToolCall, ToolResult
 
 LENIENT = HistoryRules(
     merge_same_role=False,

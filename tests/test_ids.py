@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.ids import as_uuid, derived_id, uuid7
+from bartack.nouns.ids import as_uuid, derived_id, uuid7
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

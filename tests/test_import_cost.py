@@ -1,4 +1,4 @@
-"""`import weft` is cheap: it loads nothing that talks to the world, and needs msgspec and nothing else.
+"""`import bartack` is cheap: it loads nothing that talks to the world, and needs msgspec and nothing else.
 
 How long it takes is measured in bench/import_time.py; a time never fails a test.
 """
@@ -18,7 +18,7 @@ ONLY_MSGSPEC = """
 import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in {*sys.stdlib_module_names, "weft", "msgspec"}:
+        if name.partition(".")[0] not in {*sys.stdlib_module_names, "bartack", "msgspec"}:
             raise ModuleNotFoundError(f"{name} is not installed", name=name)
 sys.meta_path.insert(0, Refuse())
 """
@@ -32,21 +32,25 @@ def loaded_by(code: str) -> set[str]:
     return set(json.loads(run.stdout))
 
 
-def test_importing_weft_loads_nothing_of_the_world() -> None:
-    loaded = loaded_by("import weft")
-    assert "weft.assembler" in loaded
+def test_importing_bartack_loads_nothing_of_the_world() -> None:
+    loaded = loaded_by("import bartack")
+    assert "bartack.stream.assembler" in loaded
     assert sorted(loaded & WORLD) == []
 
 
 @pytest.mark.parametrize(
-    "code", ["import weft", "import weft.decode, weft.encode, weft.views, weft.repair, weft.schema"]
+    "code",
+    [
+        "import bartack",
+        "import bartack.formats, bartack.formats, bartack.views, bartack.formats.repair, bartack.nouns.schema",
+    ],
 )
 def test_the_pure_half_needs_msgspec_and_nothing_else(code: str) -> None:
     loaded = loaded_by(ONLY_MSGSPEC + code)
-    outside = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names) - {"weft", "msgspec"}
+    outside = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names) - {"bartack", "msgspec"}
     assert {name for name in outside if not name.startswith(("_", "sitecustomize"))} == set()
 
 
-def test_without_msgspec_there_is_no_weft() -> None:
+def test_without_msgspec_there_is_no_bartack() -> None:
     with pytest.raises(AssertionError, match="msgspec is not installed"):
-        loaded_by(ONLY_MSGSPEC.replace('"weft", "msgspec"', '"weft"') + "import weft")
+        loaded_by(ONLY_MSGSPEC.replace('"bartack", "msgspec"', '"bartack"') + "import bartack")

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "weft"
+SOURCE = Path(__file__).parents[1] / "src" / "bartack"
 
 LAYERS = {
-    "nouns": "noun errors parts deltas messages config tables entries json_values wire document_parts ids",
-    "machines": """contract assembler partial_json tool_state redaction repair history_rules context schema
-                decode encode""",
-    "shells": "edge models tools store agent testing",
+    "nouns": "nouns",
+    "machines": "stream formats session",
+    "shells": "environment models tools store agent testing",
     "windows": "views interop cli web",
 }
 LEVEL = {name: level for level, names in enumerate(LAYERS.values()) for name in names.split()}
@@ -27,7 +26,7 @@ FILES = {path.relative_to(SOURCE): path.read_text(encoding="utf-8") for path in 
 
 
 def unit(path: Path) -> str:
-    """The module or package directly under weft that a file belongs to."""
+    """The module or package directly under bartack that a file belongs to."""
     return path.parts[0].removesuffix(".py")
 
 
@@ -40,8 +39,8 @@ def imported(source: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
             module = node.module or ""
-            # `from weft import views` names a module, `from weft.parts import Text` a value in one
-            names |= {f"weft.{alias.name}" for alias in node.names} if module == "weft" else {module}
+            # `from bartack import views` names a module, `from bartack.nouns.parts import Text` a value in one
+            names |= {f"bartack.{alias.name}" for alias in node.names} if module == "bartack" else {module}
     return names
 
 
@@ -61,7 +60,7 @@ def test_every_module_has_its_layer() -> None:
 def test_imports_point_one_way_only(path: Path) -> None:
     """D-2.1"""
     own = LEVEL[unit(path)]
-    used = {name.split(".")[1] for name in imported(FILES[path]) if name.startswith("weft.")}
+    used = {name.split(".")[1] for name in imported(FILES[path]) if name.startswith("bartack.")}
     upwards = sorted(name for name in used if name in LEVEL and LEVEL[name] > own)
     assert upwards == []
 
@@ -69,7 +68,7 @@ def test_imports_point_one_way_only(path: Path) -> None:
 def test_the_package_itself_loads_the_pure_half_only() -> None:
     tree = ast.parse(FILES[Path("__init__.py")])
     tree.body = [node for node in tree.body if not isinstance(node, ast.If)]  # `if TYPE_CHECKING` loads nothing
-    used = {name.split(".")[1] for name in imported(ast.unparse(tree)) if name.startswith("weft.")}
+    used = {name.split(".")[1] for name in imported(ast.unparse(tree)) if name.startswith("bartack.")}
     assert used
     assert {name for name in used if LEVEL[name] > 1} == set()
 
@@ -92,5 +91,7 @@ def test_the_pure_half_looks_at_no_clock_and_waits_for_nothing(path: Path) -> No
 
 
 def test_the_reader_of_imports_sees_them_all() -> None:
-    source = "import a.b, c\nfrom weft import views\nfrom weft.parts import Text\ndef f():\n    import time\n"
-    assert imported(source) == {"a.b", "c", "weft.views", "weft.parts", "time"}
+    source = (
+        "import a.b, c\nfrom bartack import views\nfrom bartack.nouns.parts import Text\ndef f():\n    import time\n"
+    )
+    assert imported(source) == {"a.b", "c", "bartack.views", "bartack.nouns.parts", "time"}

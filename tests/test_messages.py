@@ -5,9 +5,9 @@ from typing import Any, get_args
 
 import pytest
 
-from weft.errors import PartValidationError
-from weft.messages import ROLE_PARTS, Message, Meta, Role, assistant, stamped, system, tool_message, user
-from weft.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.messages import ROLE_PARTS, Message, Meta, Role, assistant, stamped, system, tool_message, user
+from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ONE_OF_EACH: list[Part] = [

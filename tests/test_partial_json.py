@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from weft.partial_json import MAX_DEPTH, Fault, PartialJson
+from bartack.stream.partial_json import MAX_DEPTH, Fault, PartialJson
 
 
 def fed(*pieces: str, **limits: int) -> PartialJson:

@@ -4,8 +4,8 @@ from typing import Any, get_args
 
 import pytest
 
-from weft.errors import PartValidationError
-from weft.parts import Continuation, FileRef, Image, Part, Span, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.parts import Continuation, FileRef, Image, Part, Span, Text, Thinking, ToolCall, ToolResult
 
 
 def test_there_are_six_kinds_and_no_more() -> None:

@@ -5,8 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.session import SESSION, chain
-from weft import (
+from bartack import (
     ApprovalDecided,
     ApprovalRequired,
     BranchSummary,
@@ -44,8 +43,9 @@ from weft import (
     tool_message,
     user,
     visible,
-    wire,
 )
+from bartack.nouns import wire
+from tests.session import SESSION, chain
 
 SECRET = "hunter2"
 KEPT = Continuation("p", "m", {"signature": SECRET})

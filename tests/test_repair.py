@@ -2,10 +2,7 @@
 
 import pytest
 
-from weft.errors import ErrorCode
-from weft.messages import Message, Meta, assistant, system, tool_message, user
-from weft.parts import Continuation, Image, Part, Text, Thinking, ToolCall, ToolResult
-from weft.repair import (
+from bartack.formats.repair import (
     BRIDGE,
     CLOSING,
     INTERRUPTED,
@@ -16,6 +13,9 @@ from weft.repair import (
     RepairNote,
     repair,
 )
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message, Meta, assistant, system, tool_message, user
+from bartack.nouns.parts import Continuation, Image, Part, Text, Thinking, ToolCall, ToolResult
 
 # Nothing but the demands that all providers share.
 LENIENT = HistoryRules(

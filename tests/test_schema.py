@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from weft.schema import NOUNS, json_schema
+from bartack.nouns.schema import NOUNS, json_schema
 
 SCHEMA = json_schema()
 DELTA = {"runId": "r1", "seq": 1, "timestamp": "2026-01-01T12:00:00Z"}

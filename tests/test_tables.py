@@ -5,9 +5,9 @@ from typing import Any, get_args
 
 import pytest
 
-from weft.deltas import Delta
-from weft.errors import InvalidStateTransition
-from weft.tables import (
+from bartack.nouns.deltas import Delta
+from bartack.nouns.errors import InvalidStateTransition
+from bartack.nouns.tables import (
     AGENT,
     ASSEMBLY,
     CALL,

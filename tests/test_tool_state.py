@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from weft import (
+from bartack import (
     Entry,
     ErrorCode,
     Fact,
@@ -24,9 +24,9 @@ from weft import (
     assistant,
     stamped,
     tool_message,
-    tool_state,
 )
-from weft.document_parts import Completed, Errored, Pending, Running, ToolState, ToolTime
+from bartack.nouns.document_parts import Completed, Errored, Pending, Running, ToolState, ToolTime
+from bartack.session import tool_state
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 T1 = T0 + timedelta(seconds=1)

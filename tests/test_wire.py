@@ -5,14 +5,14 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
-from weft.config import AgentConfig, ModelConfig
-from weft.deltas import Delta, MessageDelta, TextDelta, Usage
-from weft.entries import Custom, Entry, SystemPromptOverride
-from weft.errors import ErrorCode, MissingRequiredField, PartValidationError
-from weft.messages import Message, Meta, user
-from weft.noun import Noun
-from weft.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
-from weft.wire import MAX_DEPTH, Dialect, camel, decode, dump, encode, load
+from bartack.nouns.config import AgentConfig, ModelConfig
+from bartack.nouns.deltas import Delta, MessageDelta, TextDelta, Usage
+from bartack.nouns.entries import Custom, Entry, SystemPromptOverride
+from bartack.nouns.errors import ErrorCode, MissingRequiredField, PartValidationError
+from bartack.nouns.messages import Message, Meta, user
+from bartack.nouns.noun import Noun
+from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.wire import MAX_DEPTH, Dialect, camel, decode, dump, encode, load
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOON_TEXT = "2026-01-01T12:00:00Z"

@@ -1,4 +1,4 @@
-"""Weft beside its peers, in one run on one machine: CPU per event of a stream, and a long conversation stored.
+"""Bartack beside its peers, in one run on one machine: CPU per event of a stream, and a long conversation stored.
 
     make bench-peers                       # everything; the first time it also sets up the peers' environments
     python -m bench.peers litellm strands  # only these, and nothing is written down
@@ -15,7 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from bench.peers import stores, streams
-from bench.peers.environments import ROOT, WEFT, versions
+from bench.peers.environments import BARTACK, ROOT, versions
 from bench.stream import EVENTS
 
 RESULT = ROOT / "bench" / "results" / "peers.json"
@@ -34,17 +34,17 @@ def main(chosen: set[str]) -> None:
             "kind": f"{platform.system()} {platform.machine()}",
             "python": platform.python_version(),
         },
-        "versions": {WEFT: {package: version(package) for package in ("weft", "msgspec", "aiohttp", "apsw")}},
+        "versions": {BARTACK: {package: version(package) for package in ("bartack", "msgspec", "aiohttp", "apsw")}},
     }
     for peer in peers:
         if peer.name in names:
             result["versions"].setdefault(peer.name, {}).update(versions(peer.name, peer.packages))
-    print(f"CPU microseconds per event of a stream of {EVENTS:,} events over loopback HTTP (times Weft's)")
+    print(f"CPU microseconds per event of a stream of {EVENTS:,} events over loopback HTTP (times Bartack's)")
     print("- is a format that the peer does not speak\n")
     result["streams"] = streams.measured(names)
     print(streams.table(result["streams"]), end="\n\n")
     print(*streams.verdicts(result["streams"]), sep="\n", end="\n\n")
-    print(f"A conversation of {stores.TURNS:,} turns, stored message by message, and read back (times Weft's)\n")
+    print(f"A conversation of {stores.TURNS:,} turns, stored message by message, and read back (times Bartack's)\n")
     result["stores"] = stores.measured(names)
     print(stores.table(result["stores"]))
     if names == known:

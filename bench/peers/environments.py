@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / ".venv-peers"
 LOCKS = ROOT / "requirements" / "peers"
-WEFT = "weft"  # runs in the project's own environment, the one this program runs in
+BARTACK = "bartack"  # runs in the project's own environment, the one this program runs in
 
 # Peers get keys that open nothing, no telemetry, and a proxy that nobody listens at: only 127.0.0.1 can be reached.
 SEALED = {
@@ -52,12 +52,12 @@ def set_up(name: str) -> None:
 
 
 def python(name: str) -> str:
-    return sys.executable if name == WEFT else str(HOME / name / "bin" / "python")
+    return sys.executable if name == BARTACK else str(HOME / name / "bin" / "python")
 
 
 def run(name: str, runner: str, *arguments: object) -> list[str]:
     """The lines that this runner prints in the peer's environment; raises `CannotRun`."""
-    if name != WEFT:
+    if name != BARTACK:
         set_up(name)
     module = f"bench.peers.runners.{runner}_{name.replace('-', '_')}"
     with tempfile.TemporaryDirectory() as home:

@@ -4,7 +4,7 @@ import json
 import shutil
 from typing import Any, NamedTuple
 
-from bench.peers.environments import HOME, WEFT, CannotRun, run
+from bench.peers.environments import BARTACK, HOME, CannotRun, run
 
 TURNS = 1000
 ROUNDS = 3  # of which the best counts: others may be using the disk
@@ -33,12 +33,12 @@ Result = dict[str, Any]
 
 
 def measured(names: set[str]) -> list[Result]:
-    """A result for Weft and each of these peers that keeps conversations, or the fault that it ended in."""
-    results = [_result(name) for name in (WEFT, *(peer.name for peer in PEERS if peer.name in names))]
-    weft = results[0]
+    """A result for Bartack and each of these peers that keeps conversations, or the fault that it ended in."""
+    results = [_result(name) for name in (BARTACK, *(peer.name for peer in PEERS if peer.name in names))]
+    bartack = results[0]
     for result in results:
-        if "fault" not in result and "fault" not in weft:
-            result["ratio"] = {field: round(result[field] / weft[field], 1) for field, _, _ in COLUMNS}
+        if "fault" not in result and "fault" not in bartack:
+            result["ratio"] = {field: round(result[field] / bartack[field], 1) for field, _, _ in COLUMNS}
     return results
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from bench._streams import ARGS, PIECE
-from bench.peers.environments import WEFT, CannotRun, run
+from bench.peers.environments import BARTACK, CannotRun, run
 from bench.stream import EVENTS, serve
 
 ROUNDS = 5
@@ -15,7 +15,7 @@ FORMATS = ("chat", "messages", "responses")
 CONTENTS = ("text", "arguments")
 CASES = [(name, content) for name in FORMATS for content in CONTENTS]
 
-SDK, FRAMEWORK = 5, 30  # how many times Weft's CPU an SDK and a framework are to use, at least
+SDK, FRAMEWORK = 5, 30  # how many times Bartack's CPU an SDK and a framework are to use, at least
 
 
 class StreamPeer(NamedTuple):
@@ -37,17 +37,17 @@ Result = dict[str, Any]
 
 
 def measured(names: set[str]) -> list[Result]:
-    """A result for each case of Weft and of these peers: microseconds and ratio, or the fault that it ended in.
+    """A result for each case of Bartack and of these peers: microseconds and ratio, or the fault that it ended in.
 
-    Other programs slow this machine down now more, now less. So Weft is measured before and after each peer, and the
+    Other programs slow this machine down now more, now less. So Bartack is measured before and after each peer, and the
     peer's ratio is to the mean of these two.
     """
     results: list[Result] = []
     with _server() as address:
-        runs = [_weft(address)]
+        runs = [_bartack(address)]
         for peer in (peer for peer in PEERS if peer.name in names):
             found = _results(peer.name, address)
-            runs.append(_weft(address))
+            runs.append(_bartack(address))
             for result in found:
                 result["target"] = peer.target
                 if "microseconds" in result:
@@ -58,10 +58,10 @@ def measured(names: set[str]) -> list[Result]:
     return [{**case, "ratio": 1.0} for case in best] + results
 
 
-def _weft(address: str) -> list[Result]:
-    results = _results(WEFT, address)
+def _bartack(address: str) -> list[Result]:
+    results = _results(BARTACK, address)
     if faults := [result["fault"] for result in results if "fault" in result]:
-        raise CannotRun(f"Weft itself: {faults[0]}")
+        raise CannotRun(f"Bartack itself: {faults[0]}")
     return results
 
 
@@ -108,7 +108,7 @@ def _server() -> Iterator[str]:
 
 
 def table(results: list[Result]) -> str:
-    """One line for each peer's way: microseconds per event and, in brackets, how many times Weft's."""
+    """One line for each peer's way: microseconds per event and, in brackets, how many times Bartack's."""
     rows: dict[tuple[str, str], dict[tuple[str, str], str]] = {}
     for result in results:
         cells = rows.setdefault((result["peer"], result["way"]), {})
@@ -128,7 +128,7 @@ def _cell(result: Result) -> str:
 
 def verdicts(results: list[Result]) -> Iterator[str]:
     """What was reached, then each case that was not and each that failed."""
-    judged = [result for result in results if "ratio" in result and result["peer"] != WEFT]
+    judged = [result for result in results if "ratio" in result and result["peer"] != BARTACK]
     for target, kind in ((SDK, "SDK"), (FRAMEWORK, "framework")):
         cases = [result for result in judged if result["target"] == target]
         missed = [result for result in cases if result["ratio"] < target]

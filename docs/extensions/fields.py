@@ -1,6 +1,6 @@
 """What the reference says about fields: an extension of griffe, which reads the sources for mkdocstrings.
 
-Weft's values are msgspec structs. Their fields are not written as an ``__init__``, and what a field means stands in a
+Bartack's values are msgspec structs. Their fields are not written as an ``__init__``, and what a field means stands in a
 comment beside it. So the signature is taken from the class itself, and the comments become a list below its docstring.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 import griffe
 import msgspec
 
-NOT_TOLD = {"weft.cli"}  # packages that the reference does not show; they are not imported
+NOT_TOLD = {"bartack.cli"}  # packages that the reference does not show; they are not imported
 RULE = re.compile(r"^\d{3} (§[\d.]+|BR-\d+)[:;] ")  # where a rule comes from is for those who read the source
 LIST_ITEM = re.compile(r" {0,3}(-|\d+\.) ")
 HIDDEN = {"extra"}  # every noun has it; the page of the nouns says so

@@ -7,24 +7,24 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from weft import Entry, Message, MessageDelta, RunEnded, ToolCall, ToolResult, ToolStarted
-from weft.agent import Agent, RetryPolicy, Run
-from weft.edge import Edge
-from weft.models import ScriptedModel
-from weft.models.scripted import Answer
-from weft.repair import RULES, check_history, repair
-from weft.store import MemoryStore, SessionStore
-from weft.tools import ToolDefinition, tool
+from bartack import Entry, Message, MessageDelta, RunEnded, ToolCall, ToolResult, ToolStarted
+from bartack.agent import Agent, RetryPolicy, Run
+from bartack.environment import Environment
+from bartack.formats.repair import RULES, check_history, repair
+from bartack.models import ScriptedModel
+from bartack.models.scripted import Answer
+from bartack.store import MemoryStore, SessionStore
+from bartack.tools import ToolDefinition, tool
 
 SESSION = "s"
 FAST = RetryPolicy(base_ms=1, max_ms=1)
 
 
-def counting_edge() -> Edge:
+def counting_environment() -> Environment:
     """Time goes on by a millisecond each time somebody looks; ids are made of a counter."""
     ticks, bits = count(), count(1)
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    return Edge(lambda: start + timedelta(milliseconds=next(ticks)), lambda: next(bits))
+    return Environment(lambda: start + timedelta(milliseconds=next(ticks)), lambda: next(bits))
 
 
 @tool
@@ -75,8 +75,8 @@ class Waiting:
 class PausingModel(ScriptedModel):
     """A scripted model that stops in the middle of an answer until it is told to go on."""
 
-    def __init__(self, answers: Sequence[Answer], *, after: int = 3, edge: Edge | None = None) -> None:
-        super().__init__(answers, edge=edge, piece=4)
+    def __init__(self, answers: Sequence[Answer], *, after: int = 3, environment: Environment | None = None) -> None:
+        super().__init__(answers, environment=environment, piece=4)
         self.reached = asyncio.Event()
         self.go_on = asyncio.Event()
         self._after = after
@@ -98,11 +98,15 @@ def make(
     **options: Any,
 ) -> tuple[Agent, SessionStore, ScriptedModel]:
     """An agent with a scripted model and a store in memory, all with counted time."""
-    edge = options.pop("edge", None) or (counting_edge() if store is None else store.edge)
-    model = answers if isinstance(answers, ScriptedModel) else ScriptedModel(answers, edge=edge)
-    kept = store or MemoryStore(edge=edge)
+    environment = options.pop("environment", None) or (counting_environment() if store is None else store.environment)
+    model = answers if isinstance(answers, ScriptedModel) else ScriptedModel(answers, environment=environment)
+    kept = store or MemoryStore(environment=environment)
     options.setdefault("retry", FAST)
-    return Agent(model, tools=tools or (weather, fail, transfer), store=kept, edge=edge, **options), kept, model
+    return (
+        Agent(model, tools=tools or (weather, fail, transfer), store=kept, environment=environment, **options),
+        kept,
+        model,
+    )
 
 
 async def facts(store: SessionStore, session: str = SESSION) -> list[Any]:

@@ -5,8 +5,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from tests.agent.kit import SESSION, PausingModel, call, counting_edge, fail, transfer, weather
-from weft import (
+from bartack import (
     AgentConfig,
     ContextConfig,
     Entry,
@@ -21,12 +20,13 @@ from weft import (
     Usage,
     assistant,
 )
-from weft.agent import Agent, ApprovalRequested, LiveApprover, RetryPolicy
-from weft.edge import Edge
-from weft.models import ScriptedModel
-from weft.models.scripted import Answer
-from weft.store import Lease, MemoryStore, Tail
-from weft.tools import ToolDefinition
+from bartack.agent import Agent, ApprovalRequested, LiveApprover, RetryPolicy
+from bartack.environment import Environment
+from bartack.models import ScriptedModel
+from bartack.models.scripted import Answer
+from bartack.store import Lease, MemoryStore, Tail
+from bartack.tools import ToolDefinition
+from tests.agent.kit import SESSION, PausingModel, call, counting_environment, fail, transfer, weather
 
 __all__ = ["SCENES", "played"]
 
@@ -37,17 +37,17 @@ class Stage:
     """What a scene plays on."""
 
     def __init__(self) -> None:
-        self.edge: Edge = counting_edge()
-        self.store = FailingStore(self.edge)
+        self.environment: Environment = counting_environment()
+        self.store = FailingStore(self.environment)
 
     def agent(self, answers: Sequence[Answer] | ScriptedModel, *tools: ToolDefinition, **options: object) -> Agent:
-        model = answers if isinstance(answers, ScriptedModel) else ScriptedModel(answers, edge=self.edge)
+        model = answers if isinstance(answers, ScriptedModel) else ScriptedModel(answers, environment=self.environment)
         return Agent(
             model,
             tools=tools or (weather, fail, transfer),
             instructions="Be brief.",
             store=self.store,
-            edge=self.edge,
+            environment=self.environment,
             retry=NO_WAIT,
             **options,  # type: ignore[arg-type]
         )
@@ -56,8 +56,8 @@ class Stage:
 class FailingStore(MemoryStore):
     """A store that can be told to fail, as if the process ended there."""
 
-    def __init__(self, edge: Edge) -> None:
-        super().__init__(edge=edge)
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment=environment)
         self.left: int | None = None
 
     async def append(
@@ -135,7 +135,9 @@ async def overflow_compaction_retry(stage: Stage) -> None:
 
 
 async def user_abort(stage: Stage) -> None:
-    model = PausingModel([_said("This will take a long time, because"), _said("Fine.")], after=4, edge=stage.edge)
+    model = PausingModel(
+        [_said("This will take a long time, because"), _said("Fine.")], after=4, environment=stage.environment
+    )
     agent = stage.agent(model)
     async with agent.stream("Explain everything", session=SESSION) as run:
         await model.reached.wait()

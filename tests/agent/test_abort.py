@@ -4,6 +4,9 @@ import asyncio
 
 import pytest
 
+from bartack import AgentStatus, ApprovalRequired, ErrorCode, StreamFailed, ToolCall, assistant
+from bartack.agent import ApprovalRequested, DeltaReceived, LiveApprover, ToolChanged
+from bartack.store import SessionStore
 from tests.agent.kit import (
     SESSION,
     PausingModel,
@@ -19,9 +22,6 @@ from tests.agent.kit import (
     transfer,
     within,
 )
-from weft import AgentStatus, ApprovalRequired, ErrorCode, StreamFailed, ToolCall, assistant
-from weft.agent import ApprovalRequested, DeltaReceived, LiveApprover, ToolChanged
-from weft.store import SessionStore
 
 
 async def goes_on(store: SessionStore) -> None:
@@ -98,8 +98,8 @@ async def test_an_abort_while_a_human_is_asked() -> None:
 
 
 async def test_an_abort_in_a_pause_between_attempts() -> None:
-    from weft import Failed
-    from weft.agent import Retrying, RetryPolicy
+    from bartack import Failed
+    from bartack.agent import Retrying, RetryPolicy
 
     busy = Failed(ErrorCode.OVERLOADED, "busy", retryable=True, retry_after_ms=60_000)
     agent, store, _ = make([busy, "never"], retry=RetryPolicy())

@@ -7,8 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.agent.kit import SESSION, call, check_session, facts, kinds, make, messages, results, weather
-from weft import (
+from bartack import (
     AgentConfig,
     AgentError,
     AgentStatus,
@@ -24,9 +23,10 @@ from weft import (
     Usage,
     assistant,
 )
-from weft.agent import Agent
-from weft.models import ProviderModel, ScriptedModel
-from weft.store import open_store
+from bartack.agent import Agent
+from bartack.models import ProviderModel, ScriptedModel
+from bartack.store import open_store
+from tests.agent.kit import SESSION, call, check_session, facts, kinds, make, messages, results, weather
 
 KEY = "sk-test-0123456789"
 

@@ -2,6 +2,20 @@
 
 import pytest
 
+from bartack import (
+    AgentConfig,
+    AgentStatus,
+    ApprovalDecided,
+    ApprovalRequired,
+    Conflict,
+    ErrorCode,
+    NotFound,
+    ToolsConfig,
+    ToolStarted,
+    assistant,
+)
+from bartack.agent import ApprovalRequested, LiveApprover, RunPaused, StatusChanged
+from bartack.tools import Decision, always
 from tests.agent.kit import (
     SESSION,
     call,
@@ -15,20 +29,6 @@ from tests.agent.kit import (
     weather,
     within,
 )
-from weft import (
-    AgentConfig,
-    AgentStatus,
-    ApprovalDecided,
-    ApprovalRequired,
-    Conflict,
-    ErrorCode,
-    NotFound,
-    ToolsConfig,
-    ToolStarted,
-    assistant,
-)
-from weft.agent import ApprovalRequested, LiveApprover, RunPaused, StatusChanged
-from weft.tools import Decision, always
 
 ASK = assistant("Moving it.", call("c1", "transfer", amount=5))
 
@@ -139,8 +139,8 @@ async def test_a_paused_call_can_be_denied() -> None:
 
 
 async def test_a_decision_is_bound_to_the_arguments_it_was_made_for() -> None:
-    from weft import ToolError
-    from weft.tools import arguments_digest
+    from bartack import ToolError
+    from bartack.tools import arguments_digest
 
     agent, _, _ = make([ASK, "Done."])
     await agent.run("Go", session=SESSION)
@@ -177,7 +177,7 @@ async def test_a_question_that_nobody_answered_in_time_is_over_when_the_run_goes
     agent, store, _ = make([ASK, "Never mind."], approval_timeout_ms=50)
     assert (await agent.run("Go", session=SESSION)).status is AgentStatus.AWAITING_HUMAN
     for _ in range(50):
-        store.edge.now()  # a clock that counts
+        store.environment.now()  # a clock that counts
     result = await agent.resume(SESSION)
     assert (result.status, result.value) == (AgentStatus.COMPLETED, "Never mind.")
     assert (await results(store))["c1"].error_code is ErrorCode.TOOL_DENIED

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
+from bartack import ApprovalRequired, Entry, Message, MessageDelta, NotFound, RunEnded, ToolCall, assistant
+from bartack.agent import Agent, RunResult
+from bartack.environment import Environment
+from bartack.models import ScriptedModel
+from bartack.store import Lease, MemoryStore, Tail
+from bartack.tools import Decision, ToolContext, tool
 from tests.agent.kit import SESSION, check_session, make, starts, within
-from weft import ApprovalRequired, Entry, Message, MessageDelta, NotFound, RunEnded, ToolCall, assistant
-from weft.agent import Agent, RunResult
-from weft.edge import Edge
-from weft.models import ScriptedModel
-from weft.store import Lease, MemoryStore, Tail
-from weft.tools import Decision, ToolContext, tool
 
 
 class SlowStore(MemoryStore):
     """Gives way before and after each write, and knows what it has acknowledged."""
 
-    def __init__(self, edge: Edge | None = None) -> None:
-        super().__init__(edge=edge)
+    def __init__(self, environment: Environment | None = None) -> None:
+        super().__init__(environment=environment)
         self.acknowledged: list[str] = []
 
     async def append(

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.agent.kit import SESSION, check_session, collected, facts, kinds, make
-from weft import (
+from bartack import (
     AgentConfig,
     AgentStatus,
     CompactionSummary,
@@ -15,7 +14,8 @@ from weft import (
     Usage,
     assistant,
 )
-from weft.agent import Compacted
+from bartack.agent import Compacted
+from tests.agent.kit import SESSION, check_session, collected, facts, kinds, make
 
 LONG = "It was a long day in a long year, and much was said and done. " * 12
 OVERFLOW = Failed(ErrorCode.CONTEXT_OVERFLOW, "the prompt is too long")

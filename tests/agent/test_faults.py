@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from bartack import AgentConfig, AgentStatus, LoopConfig, TextDelta
+from bartack.agent import Agent, DeltaReceived
+from bartack.models import Timeouts, connect
+from bartack.store import MemoryStore
+from bartack.testing import Scenario, fault_server, scenarios
+from bartack.tools import tool
 from tests.agent.kit import FAST, SESSION, check_session, starts
-from weft import AgentConfig, AgentStatus, LoopConfig, TextDelta
-from weft.agent import Agent, DeltaReceived
-from weft.models import Timeouts, model
-from weft.store import MemoryStore
-from weft.testing import Scenario, fault_server, scenarios
-from weft.tools import tool
 
 VENDORS = {"anthropic-messages": "anthropic", "openai-chat": "openai-chat", "openai-responses": "openai"}
 NO_RETRY = FAST.__class__(max_retries=0)
@@ -41,7 +41,7 @@ async def test_only_whole_calls_run(scenario: Scenario) -> None:
 
     store = MemoryStore()
     async with fault_server(scenario) as server:
-        asked = model(
+        asked = connect(
             f"{VENDORS[scenario.format]}:m",
             api_key="sk-test-0123456789",
             base_url=server.base_url,
@@ -67,7 +67,7 @@ async def test_only_whole_calls_run(scenario: Scenario) -> None:
 async def test_an_abort_lets_go_of_a_provider_that_says_nothing(scenario: Scenario) -> None:
     store = MemoryStore()
     async with fault_server(scenario) as server:
-        asked = model(f"{VENDORS[scenario.format]}:m", api_key="sk-test-0123456789", base_url=server.base_url)
+        asked = connect(f"{VENDORS[scenario.format]}:m", api_key="sk-test-0123456789", base_url=server.base_url)
         agent = Agent(asked, store=store)
         async with agent.stream("Look", session=SESSION) as run:
             async for event in run:

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from bartack import Entry, Message
+from bartack.agent import Agent
+from bartack.agent.replay import replayed_model, replayed_tools
+from bartack.nouns import wire
+from bartack.store import MemoryStore, open_store
+from bartack.store.transfer import export_session, import_lines
 from scripts.make_golden import GOLDEN, trace
 from tests.agent.kit import FAST, SESSION, check_session, make
 from tests.agent.scenes import SCENES
-from weft import Entry, Message, wire
-from weft.agent import Agent
-from weft.agent.replay import replayed_model, replayed_tools
-from weft.store import MemoryStore, open_store
-from weft.store.transfer import export_session, import_lines
 
 # In these nothing is stopped from outside and nobody is asked: the model's answers decide everything.
 FREE = ["no_tool", "one_tool", "several_tools_in_sequence", "several_tools_in_parallel", "a_tool_fails"]

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from bartack import AgentStatus, ErrorCode, Message, ToolCall, ToolResult, assistant, user
+from bartack.agent import Hooks, ModelRequest
+from bartack.models import ScriptedModel
 from tests.agent.kit import SESSION, Waiting, call, check_session, make, messages, results, within
-from weft import AgentStatus, ErrorCode, Message, ToolCall, ToolResult, assistant, user
-from weft.agent import Hooks, ModelRequest
-from weft.models import ScriptedModel
 
 
 async def test_a_request_can_be_changed_before_it_is_made() -> None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from bartack import AgentConfig, ContextConfig, Message, Meta, ToolCall, Usage, assistant
+from bartack.models import ScriptedModel
+from bartack.models.scripted import Answer
+from bartack.store import Entries, MemoryStore
+from bartack.tools import tool
 from tests.agent.kit import SESSION, make
-from weft import AgentConfig, ContextConfig, Message, Meta, ToolCall, Usage, assistant
-from weft.models import ScriptedModel
-from weft.models.scripted import Answer
-from weft.store import Entries, MemoryStore
-from weft.tools import tool
 
 TEXT = "Some words about what was found and what to do about it. " * 6
 

@@ -6,23 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.kit import (
-    SESSION,
-    Waiting,
-    call,
-    check_session,
-    collected,
-    counting_edge,
-    ended,
-    facts,
-    kinds,
-    make,
-    messages,
-    results,
-    weather,
-    within,
-)
-from weft import (
+from bartack import (
     AgentConfig,
     AgentError,
     AgentStatus,
@@ -39,10 +23,26 @@ from weft import (
     Usage,
     assistant,
 )
-from weft.agent import Agent, DeltaReceived, EntryAppended, RunFinished, Snapshot, StatusChanged, ToolChanged
-from weft.errors import PartValidationError
-from weft.models import ScriptedModel
-from weft.tables import AGENT
+from bartack.agent import Agent, DeltaReceived, EntryAppended, RunFinished, Snapshot, StatusChanged, ToolChanged
+from bartack.models import ScriptedModel
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.tables import AGENT
+from tests.agent.kit import (
+    SESSION,
+    Waiting,
+    call,
+    check_session,
+    collected,
+    counting_environment,
+    ended,
+    facts,
+    kinds,
+    make,
+    messages,
+    results,
+    weather,
+    within,
+)
 
 
 async def test_an_answer_without_tools_completes_the_run() -> None:
@@ -153,7 +153,7 @@ async def test_a_call_whose_arguments_are_not_json_does_not_run() -> None:
 
 
 def _noting(ran: list[str]) -> Any:
-    from weft.agent import Hooks
+    from bartack.agent import Hooks
 
     async def note(one: ToolCall) -> None:
         ran.append(one.tool_call_id)
@@ -249,7 +249,7 @@ async def test_a_model_that_repeats_itself_is_told_and_then_stopped() -> None:
 
 
 async def test_a_repeat_with_another_result_is_progress() -> None:
-    from weft.tools import tool
+    from bartack.tools import tool
 
     seen: list[int] = []
 
@@ -287,7 +287,7 @@ def test_a_run_needs_a_prompt() -> None:
 
 
 def test_run_sync_keeps_its_session_in_memory() -> None:
-    agent = Agent(ScriptedModel(["Hello.", "Again."]), tools=[weather], edge=counting_edge())
+    agent = Agent(ScriptedModel(["Hello.", "Again."]), tools=[weather], environment=counting_environment())
     assert agent.run_sync("Hi").output == "Hello."
     assert agent.run_sync("Hi").output == "Again."
 

@@ -1,10 +1,10 @@
 """Another model in mid-session: declared in a fact, with a report of what it is not told."""
 
+from bartack import Continuation, ModelChange, ModelRef, Text, Thinking, assistant
+from bartack.agent import Agent, EntryAppended, ModelSwitched
+from bartack.models import ScriptedModel, connect
 from tests.agent.kit import SESSION, call, check_session, collected, facts, make, weather
 from tests.models.doubles import BytesClient
-from weft import Continuation, ModelChange, ModelRef, Text, Thinking, assistant
-from weft.agent import Agent, EntryAppended, ModelSwitched
-from weft.models import ScriptedModel, model
 
 ANSWER = b"".join(
     b"data: %s\n\n" % line
@@ -21,7 +21,7 @@ async def test_the_next_run_may_use_another_provider_and_the_report_says_what_is
     agent, store, _ = make([assistant(signed, call("c1")), assistant(Text("Rain.")), "never"])
     await agent.run("Rain?", session=SESSION)
     client = BytesClient([ANSWER])
-    other = model("openai-chat:gpt-x", api_key="sk-test-0123456789", client=client)
+    other = connect("openai-chat:gpt-x", api_key="sk-test-0123456789", client=client)
     events = await collected(agent.stream("Sure?", session=SESSION, model=other))
     assert events[-1].result.output == "From elsewhere."
     switch = next(event for event in events if isinstance(event, ModelSwitched))

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from bartack import AgentStatus, ErrorCode, Meta, PartValidationError, assistant
+from bartack.agent.output import OutputType
+from bartack.models import ScriptedModel
 from tests.agent.kit import SESSION, make, messages
-from weft import AgentStatus, ErrorCode, Meta, PartValidationError, assistant
-from weft.agent.output import OutputType
-from weft.models import ScriptedModel
 
 
 class Place(msgspec.Struct):

@@ -7,9 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.agent.kit import FAST, SESSION, check_session, counting_edge, starts, within
-from tests.agent.scenes import FailingStore
-from weft import (
+from bartack import (
     AgentConfig,
     ApprovalRequired,
     ErrorCode,
@@ -23,11 +21,13 @@ from weft import (
     ToolStarted,
     assistant,
 )
-from weft.agent import Agent, StatusChanged
-from weft.models import ScriptedModel
-from weft.models.scripted import Answer
-from weft.tables import AGENT
-from weft.tools import Decision, ToolContext, ToolDefinition, tool
+from bartack.agent import Agent, StatusChanged
+from bartack.models import ScriptedModel
+from bartack.models.scripted import Answer
+from bartack.nouns.tables import AGENT
+from bartack.tools import Decision, ToolContext, ToolDefinition, tool
+from tests.agent.kit import FAST, SESSION, check_session, counting_environment, starts, within
+from tests.agent.scenes import FailingStore
 
 
 class Chance(ScriptedModel):
@@ -135,8 +135,8 @@ async def one_turn(agent: Agent, store: FailingStore, chance: Random, turn: int)
 @pytest.mark.parametrize("seed", range(40))
 async def test_a_session_goes_on_whatever_happens(seed: int) -> None:
     chance = Random(seed)
-    edge = counting_edge()
-    store = FailingStore(edge)
+    environment = counting_environment()
+    store = FailingStore(environment)
     ran: Counter[str] = Counter()
     model = Chance(chance)
     for turn in range(6):
@@ -144,13 +144,18 @@ async def test_a_session_goes_on_whatever_happens(seed: int) -> None:
             model,
             tools=tools(chance, ran),
             store=store,
-            edge=edge,
+            environment=environment,
             retry=FAST,
             approver=Human(chance) if chance.random() < 0.7 else None,
             config=AgentConfig(loop=LoopConfig(max_iterations=5, max_parallel=chance.choice([None, 1]))),
         )
         await one_turn(agent, store, chance, turn)
-    last = Agent(ScriptedModel(["Fine."], edge=edge), tools=tools(chance, ran), store=store, edge=edge)
+    last = Agent(
+        ScriptedModel(["Fine."], environment=environment),
+        tools=tools(chance, ran),
+        store=store,
+        environment=environment,
+    )
     assert (await within(last.run("Are you well?", session=SESSION, takeover=True))).output == "Fine."
     entries = await check_session(store)
     assert max(starts(entries).values(), default=0) <= 1

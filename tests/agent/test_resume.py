@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.agent.kit import SESSION, check_session, facts, kinds, make, results
-from weft import (
+from bartack import (
     AgentStatus,
     Conflict,
     ErrorCode,
@@ -19,9 +18,10 @@ from weft import (
     tool_message,
     user,
 )
-from weft.messages import Meta
-from weft.store import SessionStore, Tail, next_entries
-from weft.tools import tool
+from bartack.nouns.messages import Meta
+from bartack.store import SessionStore, Tail, next_entries
+from bartack.tools import tool
+from tests.agent.kit import SESSION, check_session, facts, kinds, make, results
 
 RUNS: list[str] = []
 
@@ -46,7 +46,7 @@ async def left_behind(*left: Fact) -> SessionStore:
     agent, store, _ = make([])
     del agent
     header = await store.create_session(SESSION)
-    entries = next_entries(SESSION, Tail(header.id, 1), [RunStarted(), *left], store.edge, run_id="run-1")
+    entries = next_entries(SESSION, Tail(header.id, 1), [RunStarted(), *left], store.environment, run_id="run-1")
     await store.append(SESSION, entries, header.id)
     return store
 
@@ -141,7 +141,7 @@ async def test_a_new_prompt_closes_what_was_left_and_runs_nothing(left: tuple[Fa
 
 
 async def test_a_failed_attempt_before_the_crash_counts() -> None:
-    from weft import Failed, StreamFailed
+    from bartack import Failed, StreamFailed
 
     failed = StreamFailed(Failed(ErrorCode.OVERLOADED, "busy", retryable=True), model_call_index=0, attempt=1)
     store = await left_behind(user("Go"), failed)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.agent.kit import FAST, SESSION, call, check_session, collected, facts, kinds, make
-from weft import (
+from bartack import (
     AgentStatus,
     Delta,
     ErrorCode,
@@ -19,8 +18,9 @@ from weft import (
     Usage,
     assistant,
 )
-from weft.agent import ModelSwitched, Retrying, RetryPolicy, StatusChanged
-from weft.models import ScriptedModel
+from bartack.agent import ModelSwitched, Retrying, RetryPolicy, StatusChanged
+from bartack.models import ScriptedModel
+from tests.agent.kit import FAST, SESSION, call, check_session, collected, facts, kinds, make
 
 BUSY = Failed(ErrorCode.OVERLOADED, "busy", retryable=True)
 CUT: list[Delta] = [
@@ -115,7 +115,7 @@ async def test_a_fallback_model_takes_over_for_the_rest_of_the_run() -> None:
 async def test_a_model_that_cannot_be_asked_fails_the_run_and_not_the_program() -> None:
     class Odd(ScriptedModel):
         def stream(self, *given: object, **more: object) -> object:  # type: ignore[override]
-            from weft import PartValidationError
+            from bartack import PartValidationError
 
             raise PartValidationError("cannot be said", code=ErrorCode.INVALID_CONFIG)
 
@@ -135,7 +135,7 @@ async def test_a_model_that_breaks_the_contract_is_a_failure() -> None:
 
 @pytest.mark.parametrize("reason", ["before", "after"])
 async def test_what_a_hook_raises_reaches_the_caller(reason: str) -> None:
-    from weft.agent import Hooks
+    from bartack.agent import Hooks
 
     async def broken(_: object) -> None:
         raise ValueError("mine")

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from bartack import AgentConfig, AgentStatus, PartValidationError, RuntimeConfig, RuntimeInit, ToolCall, assistant
+from bartack.agent import Agent
+from bartack.models import ScriptedModel
+from bartack.tools import LocalRuntime, file_tools, never
 from tests.agent.kit import SESSION, check_session, facts, kinds, make, results
-from weft import AgentConfig, AgentStatus, PartValidationError, RuntimeConfig, RuntimeInit, ToolCall, assistant
-from weft.agent import Agent
-from weft.models import ScriptedModel
-from weft.tools import LocalRuntime, file_tools, never
 
 
 async def test_the_runtime_is_told_once_and_its_tools_work(tmp_path: Path) -> None:

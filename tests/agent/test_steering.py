@@ -1,8 +1,8 @@
 """Speaking to a run while it works: at the next safe point, or when it would end."""
 
+from bartack import ToolCall, assistant, user
+from bartack.agent import ToolChanged
 from tests.agent.kit import SESSION, PausingModel, Waiting, check_session, make, messages, within
-from weft import ToolCall, assistant, user
-from weft.agent import ToolChanged
 
 
 async def test_steering_is_heard_after_the_tools_and_before_the_next_model_call() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from bartack import Conflict, Entry, ErrorCode, StoreError, ToolCall, assistant
+from bartack.agent import Agent, RunFinished
+from bartack.models import ScriptedModel
+from bartack.store import Lease, MemoryStore, Tail, open_store
+from bartack.tools import tool
 from tests.agent.kit import SESSION, PausingModel, Waiting, call, check_session, kinds, make, messages, within
-from weft import Conflict, Entry, ErrorCode, StoreError, ToolCall, assistant
-from weft.agent import Agent, RunFinished
-from weft.models import ScriptedModel
-from weft.store import Lease, MemoryStore, Tail, open_store
-from weft.tools import tool
 
 
 class Breaking(MemoryStore):
@@ -99,14 +99,14 @@ async def test_of_two_runs_on_one_session_the_second_gets_a_conflict_before_it_c
 
 
 async def test_of_many_runs_that_begin_together_one_proceeds() -> None:
-    edge_store = MemoryStore()
-    agents = [make(["Mine."], store=edge_store) for _ in range(8)]
+    environment_store = MemoryStore()
+    agents = [make(["Mine."], store=environment_store) for _ in range(8)]
     outcomes = await asyncio.gather(
         *(agent.run(f"by {at}", session=SESSION) for at, (agent, _, _) in enumerate(agents)), return_exceptions=True
     )
     assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 7
     assert sum(len(model.calls) for _, _, model in agents) == 1
-    assert (await kinds(edge_store)).count("run_started") == 1
+    assert (await kinds(environment_store)).count("run_started") == 1
 
 
 @pytest.mark.parametrize("kind", ["sqlite:", "jsonl:"])
@@ -131,15 +131,15 @@ async def test_two_programs_on_one_session_do_not_get_in_each_others_way(kind: s
 
 
 async def test_a_foreign_append_during_a_run_is_noticed_before_the_next_model_call() -> None:
-    from weft import Custom
-    from weft.store import next_entries
+    from bartack import Custom
+    from bartack.store import next_entries
 
     waiting = Waiting()
     agent, store, model = make([assistant(ToolCall("c1", "wait", {})), "never"], waiting.tool)
     task = asyncio.create_task(agent.run("Go", session=SESSION))
     await within(waiting.started.wait())
     tail = await store.tail_of(SESSION)
-    await store.append(SESSION, next_entries(SESSION, tail, [Custom("other", {})], store.edge), tail.entry_id)
+    await store.append(SESSION, next_entries(SESSION, tail, [Custom("other", {})], store.environment), tail.entry_id)
     waiting.go_on.set()
     with pytest.raises(Conflict):
         await within(task)

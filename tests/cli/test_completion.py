@@ -1,4 +1,4 @@
-"""`weft completion`: real shells source the script and complete lines with it."""
+"""`bartack completion`: real shells source the script and complete lines with it."""
 
 import asyncio
 import os
@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from weft.cli.app import COMMANDS
-from weft.cli.completion import answered, complete
-from weft.cli.settings import settings_file
-from weft.models.vendors import VENDORS
-from weft.models.weights import known_models
-from weft.store import open_store
+from bartack.cli.app import COMMANDS
+from bartack.cli.completion import answered, complete
+from bartack.cli.settings import settings_file
+from bartack.models.vendors import VENDORS
+from bartack.models.weights import known_models
+from bartack.store import open_store
 
 SESSIONS = ("trip", "tango two", "a:b", "treasure")
 BASH = shutil.which("bash") or "bash"
@@ -27,14 +27,14 @@ BASH = shutil.which("bash") or "bash"
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nobody's folders and settings, and a `weft` on the path that is this one."""
+    """Nobody's folders and settings, and a `bartack` on the path that is this one."""
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
-    for name in [name for name in os.environ if name.startswith("WEFT_")]:
+    for name in [name for name in os.environ if name.startswith("BARTACK_")]:
         monkeypatch.delenv(name)
-    program = tmp_path / "bin" / "weft"
+    program = tmp_path / "bin" / "bartack"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m weft.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m bartack.cli "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     settings_file.cache_clear()
@@ -44,9 +44,9 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The store that WEFT_STORE names, with SESSIONS in it."""
+    """The store that BARTACK_STORE names, with SESSIONS in it."""
     path = tmp_path / "sessions.db"
-    monkeypatch.setenv("WEFT_STORE", str(path))
+    monkeypatch.setenv("BARTACK_STORE", str(path))
     asyncio.run(fill(path, SESSIONS))
     return path
 
@@ -59,13 +59,13 @@ async def fill(path: Path, names: Sequence[str]) -> None:
 
 
 def in_bash(*lines: Sequence[str]) -> list[list[str]]:
-    """What bash offers for the last word of each line after `weft`. The words are as bash itself takes lines apart."""
+    """What bash offers for the last word of each line after `bartack`. The words are as bash itself takes lines apart."""
     calls = []
     for words in lines:
-        listed = " ".join(map(shlex.quote, ["weft", *words]))
-        calls.append(f"COMP_WORDS=({listed}); COMP_CWORD={len(words)}; _weft_completion weft")
+        listed = " ".join(map(shlex.quote, ["bartack", *words]))
+        calls.append(f"COMP_WORDS=({listed}); COMP_CWORD={len(words)}; _bartack_completion bartack")
         calls.append("printf '%s|' \"${COMPREPLY[@]}\"; echo")
-    script = "\n".join(['eval "$(weft completion bash)" || exit 3', *calls])
+    script = "\n".join(['eval "$(bartack completion bash)" || exit 3', *calls])
     done = subprocess.run(
         [BASH, "--norc", "--noprofile", "-c", script], capture_output=True, text=True, check=False, timeout=60
     )
@@ -151,7 +151,7 @@ def test_where_no_store_is_nothing_is_offered_and_nothing_made(
 ) -> None:
     (tmp_path / "notes.txt").write_text("not a store")
     before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setenv("WEFT_STORE", place.format(tmp_path))
+    monkeypatch.setenv("BARTACK_STORE", place.format(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert offered("show", "") == []
     assert sorted(tmp_path.rglob("*")) == before
@@ -160,7 +160,7 @@ def test_where_no_store_is_nothing_is_offered_and_nothing_made(
 def test_at_most_fifty_sessions_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "many.db"
     asyncio.run(fill(path, [f"s{number}" for number in range(60)]))
-    monkeypatch.setenv("WEFT_STORE", str(path))
+    monkeypatch.setenv("BARTACK_STORE", str(path))
     assert len(answered(["show"], "").words) == 50
 
 
@@ -175,8 +175,8 @@ def test_a_file_is_left_to_the_shell() -> None:
 
 def test_the_first_word_loads_no_command() -> None:
     code = (
-        "import sys; from weft.cli.completion import answered; print(len(answered([], '').words));"
-        "sys.exit(str(sorted({'weft.store', 'weft.agent', 'asyncio', 'rich'} & set(sys.modules))))"
+        "import sys; from bartack.cli.completion import answered; print(len(answered([], '').words));"
+        "sys.exit(str(sorted({'bartack.store', 'bartack.agent', 'asyncio', 'rich'} & set(sys.modules))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert (done.stderr, int(done.stdout) > 5) == ("[]\n", True)
@@ -206,14 +206,14 @@ def test_each_shell_gets_lines_it_understands(
 def test_an_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert complete("tcsh", ["sess"]) == 1
     assert capsys.readouterr().out == ""
-    done = subprocess.run(["weft", "completion", "tcsh"], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(["bartack", "completion", "tcsh"], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert "tcsh" in done.stderr
 
 
 def test_the_help_page_says_how_to_install_it() -> None:
-    done = subprocess.run(["weft", "completion", "--help"], capture_output=True, text=True, check=True, timeout=60)
-    assert 'eval "$(weft completion bash)"' in done.stdout
+    done = subprocess.run(["bartack", "completion", "--help"], capture_output=True, text=True, check=True, timeout=60)
+    assert 'eval "$(bartack completion bash)"' in done.stdout
 
 
 # -- shells with a human before them
@@ -271,14 +271,14 @@ def screen(tmp_path: Path) -> Iterator[Callable[[Sequence[str]], Screen]]:
 def test_the_tab_key_in_bash(screen: Callable[[Sequence[str]], Screen], store: Path, tmp_path: Path) -> None:
     (tmp_path / "recorded.sse").touch()
     bash = screen([BASH, "--norc", "--noprofile", "-i"])
-    bash.type('eval "$(weft completion bash)"; echo is"there"\n')
+    bash.type('eval "$(bartack completion bash)"; echo is"there"\n')
     bash.wait_for("isthere")
     for typed, completed in [
-        ("weft sess", "weft sessions "),
-        ("weft doctor -m local:smol", "weft doctor -m local:smollm2-135m "),
-        ("weft doctor -m anthr", "weft doctor -m anthropic:"),  # and no space: the name is to come
-        ("weft show tan", "weft show tango two "),
-        ("weft decode rec", "weft decode recorded.sse "),
+        ("bartack sess", "bartack sessions "),
+        ("bartack doctor -m local:smol", "bartack doctor -m local:smollm2-135m "),
+        ("bartack doctor -m anthr", "bartack doctor -m anthropic:"),  # and no space: the name is to come
+        ("bartack show tan", "bartack show tango two "),
+        ("bartack decode rec", "bartack decode recorded.sse "),
     ]:
         bash.type(f"\x15{typed}\t\x01echo [\x05]\n")  # completes, and prints the line
         bash.wait_for(f"\n[{completed}]")
@@ -287,12 +287,12 @@ def test_the_tab_key_in_bash(screen: Callable[[Sequence[str]], Screen], store: P
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
 def test_the_tab_key_in_zsh(screen: Callable[[Sequence[str]], Screen], store: Path) -> None:
     zsh = screen(["zsh", "-f", "-i"])
-    zsh.type('autoload -Uz compinit && compinit -u -D; eval "$(weft completion zsh)"; echo is"there"\n')
+    zsh.type('autoload -Uz compinit && compinit -u -D; eval "$(bartack completion zsh)"; echo is"there"\n')
     zsh.wait_for("isthere")
     for typed, completed in [
-        ("weft sess", "weft sessions"),
-        ("weft doctor -m local:smol", "weft doctor -m local:smollm2-135m"),
-        ("weft show tri", "weft show trip"),
+        ("bartack sess", "bartack sessions"),
+        ("bartack doctor -m local:smol", "bartack doctor -m local:smollm2-135m"),
+        ("bartack show tri", "bartack show trip"),
     ]:
         zsh.type(f"\x15{typed}\t\x01echo [\x05]\n")
         zsh.wait_for(f"\n[{completed}")
@@ -300,9 +300,9 @@ def test_the_tab_key_in_zsh(screen: Callable[[Sequence[str]], Screen], store: Pa
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_completes_a_line(store: Path) -> None:
-    for typed, completed in [("weft sess", "sessions"), ("weft doctor -m local:smol", "local:smollm2-135m")]:
+    for typed, completed in [("bartack sess", "sessions"), ("bartack doctor -m local:smol", "local:smollm2-135m")]:
         done = subprocess.run(
-            ["fish", "--no-config", "-c", f"weft completion fish | source; complete -C '{typed}'"],
+            ["fish", "--no-config", "-c", f"bartack completion fish | source; complete -C '{typed}'"],
             capture_output=True,
             text=True,
             check=True,

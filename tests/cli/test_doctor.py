@@ -1,4 +1,4 @@
-"""`weft doctor`: what it finds, what it never shows, and that it changes nothing and never fails itself."""
+"""`bartack doctor`: what it finds, what it never shows, and that it changes nothing and never fails itself."""
 
 import asyncio
 import json
@@ -13,23 +13,23 @@ from typing import Any
 
 import pytest
 
-from weft.cli import doctor_models
-from weft.cli.app import run
-from weft.cli.doctor_checks import Check, Probe, examine
-from weft.cli.settings import settings_file
-from weft.messages import assistant, user
-from weft.models.vendors import VENDORS
-from weft.models.weights import KnownModel, is_here, known_model, place_of
-from weft.parts import ToolCall
-from weft.store import SessionStore, next_entries, open_store
-from weft.testing.dialects import DIALECTS
-from weft.testing.faults import Scenario, Stall, scenarios
-from weft.testing.server import fault_server
+from bartack.cli import doctor_models
+from bartack.cli.app import run
+from bartack.cli.doctor_checks import Check, Probe, examine
+from bartack.cli.settings import settings_file
+from bartack.models.vendors import VENDORS
+from bartack.models.weights import KnownModel, is_here, known_model, place_of
+from bartack.nouns.messages import assistant, user
+from bartack.nouns.parts import ToolCall
+from bartack.store import SessionStore, next_entries, open_store
+from bartack.testing.dialects import DIALECTS
+from bartack.testing.faults import Scenario, Stall, scenarios
+from bartack.testing.server import fault_server
 
 SECTIONS = ["installation", "configuration", "keys", "models", "store", "terminal"]
 KEY = "sk-ant-QWxsIHlvdXIga2V5cyBhcmUgYmVsb25nIHRvIHVz"
 TINY = "smollm2-135m"
-CACHE = os.environ.get("WEFT_CACHE")  # of whoever runs the tests: the weights may be there
+CACHE = os.environ.get("BARTACK_CACHE")  # of whoever runs the tests: the weights may be there
 Doctor = Callable[..., tuple[int, dict[str, dict[str, Any]]]]
 
 
@@ -41,7 +41,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(folder))
     keys = {name for vendor in VENDORS.values() for name in vendor.key_names}
-    for name in [name for name in os.environ if name in keys or name.startswith("WEFT_") or name.endswith("_BASE_URL")]:
+    for name in [
+        name for name in os.environ if name in keys or name.startswith("BARTACK_") or name.endswith("_BASE_URL")
+    ]:
         monkeypatch.delenv(name)
     settings_file.cache_clear()
     yield folder
@@ -76,7 +78,7 @@ def in_process(*words: str) -> int:
 
 def process(*words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "weft.cli", *words],
+        [sys.executable, "-m", "bartack.cli", *words],
         env=os.environ | variables,
         capture_output=True,
         text=True,
@@ -92,11 +94,11 @@ def test_a_fresh_machine_has_no_fault_and_stays_as_it_is(doctor: Doctor, home: P
     code, checks = doctor()
     assert code == 0
     assert list(home.iterdir()) == []
-    assert checks["file"]["text"] == f"{home}/weft/config.toml, not there, and not needed"
+    assert checks["file"]["text"] == f"{home}/bartack/config.toml, not there, and not needed"
     assert checks["default model"]["text"] == "local, because no API key is set"
-    assert checks["environment"]["text"] == "none of Weft's variables is set"
+    assert checks["environment"]["text"] == "none of Bartack's variables is set"
     assert (checks["no key for"]["state"], "anthropic, openai" in checks["no key for"]["text"]) == ("note", True)
-    assert checks["place"]["text"] == f"{home}/weft/sessions.db"
+    assert checks["place"]["text"] == f"{home}/bartack/sessions.db"
     assert checks["sessions"]["text"] == "not there yet; the first session makes it"
     assert "--ask" in checks["not asked"]["hint"]
 
@@ -113,15 +115,15 @@ def test_elsewhere_than_on_a_terminal_a_check_is_a_line(capsys: pytest.CaptureFi
 
 
 def test_extras_are_told_with_their_versions(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("google.auth", reason="google-auth is not installed (weft[vertex])")
+    pytest.importorskip("google.auth", reason="google-auth is not installed (bartack[vertex])")
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     monkeypatch.setitem(sys.modules, "platformdirs", None)
-    monkeypatch.setenv("WEFT_CONFIG", os.devnull)
-    monkeypatch.setenv("WEFT_CACHE", "cache")
-    monkeypatch.setenv("WEFT_STORE", "memory:")
+    monkeypatch.setenv("BARTACK_CONFIG", os.devnull)
+    monkeypatch.setenv("BARTACK_CACHE", "cache")
+    monkeypatch.setenv("BARTACK_STORE", "memory:")
     code, checks = doctor()
     assert (checks["extra postgres"]["state"], checks["extra postgres"]["text"]) == ("note", "not installed")
-    assert checks["extra postgres"]["hint"] == "pip install 'weft[postgres]'"
+    assert checks["extra postgres"]["hint"] == "pip install 'bartack[postgres]'"
     assert re.fullmatch(
         r"typer [\d.]+, rich [\d.]+, prompt-toolkit [\d.]+; not installed: platformdirs", checks["extra cli"]["text"]
     )
@@ -141,32 +143,32 @@ def test_extras_are_told_with_their_versions(doctor: Doctor, monkeypatch: pytest
     ],
 )
 def test_a_wrong_configuration_file_is_told_exactly(doctor: Doctor, home: Path, text: str, fault: str) -> None:
-    (home / "weft").mkdir()
-    path = home / "weft" / "config.toml"
+    (home / "bartack").mkdir()
+    path = home / "bartack" / "config.toml"
     path.write_text(text)
     code, checks = doctor()
     assert (code, checks["file"]["state"]) == (1, "fault")
     assert checks["file"]["text"].startswith(f"the configuration file {path} {fault}")
-    assert "WEFT_CONFIG" in checks["file"]["hint"]
+    assert "BARTACK_CONFIG" in checks["file"]["hint"]
     assert checks["default model"]["state"] == checks["store"]["state"] == "note"  # one fault, told once
 
 
 def test_what_the_file_and_the_environment_say(doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "my.toml"
     path.write_text("model = 'ollama:llama3'\nstore = 'memory:'\n")
-    monkeypatch.setenv("WEFT_CONFIG", str(path))
-    monkeypatch.setenv("WEFT_INSTRUCTIONS", "Be brief.")
+    monkeypatch.setenv("BARTACK_CONFIG", str(path))
+    monkeypatch.setenv("BARTACK_INSTRUCTIONS", "Be brief.")
     code, checks = doctor()
     assert (code, checks["file"]["text"]) == (0, f"{path}, says model, store")
-    assert checks["WEFT_CONFIG"]["text"] == str(path)
-    assert checks["WEFT_INSTRUCTIONS"]["text"] == "9 characters"
+    assert checks["BARTACK_CONFIG"]["text"] == str(path)
+    assert checks["BARTACK_INSTRUCTIONS"]["text"] == "9 characters"
     assert checks["default model"]["text"] == f"ollama:llama3, because {path} says so"
     assert (checks["place"]["text"], checks["sessions"]["text"]) == ("memory:", "not kept")
 
 
-def test_tools_that_weft_does_not_have_are_noted(doctor: Doctor, home: Path) -> None:
-    (home / "weft").mkdir()
-    path = home / "weft" / "config.toml"
+def test_tools_that_bartack_does_not_have_are_noted(doctor: Doctor, home: Path) -> None:
+    (home / "bartack").mkdir()
+    path = home / "bartack" / "config.toml"
     path.write_text("[approval]\nread_file = 'always'\nraed_file = 'always'\n")
     code, checks = doctor()
     assert (code, checks["approval"]["state"], checks["approval"]["text"]) == (0, "note", "says something of raed_file")
@@ -177,8 +179,8 @@ def test_tools_that_weft_does_not_have_are_noted(doctor: Doctor, home: Path) -> 
 
 
 def test_settings_that_cannot_be_are_a_fault(doctor: Doctor, home: Path) -> None:
-    (home / "weft").mkdir()
-    path = home / "weft" / "config.toml"
+    (home / "bartack").mkdir()
+    path = home / "bartack" / "config.toml"
     path.write_text("model = 'ollama:llama3'\n[model_settings]\napi_key = 'sk-0123456789'\n")
     code, checks = doctor()
     assert (code, checks["default model"]["state"]) == (1, "fault")
@@ -187,19 +189,19 @@ def test_settings_that_cannot_be_are_a_fault(doctor: Doctor, home: Path) -> None
 
 
 def test_blank_variables_are_none(doctor: Doctor, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEFT_MODEL", " ")
-    monkeypatch.setenv("WEFT_STORE", " ")
+    monkeypatch.setenv("BARTACK_MODEL", " ")
+    monkeypatch.setenv("BARTACK_STORE", " ")
     _, checks = doctor()
     assert checks["default model"]["text"] == "local, because no API key is set"
-    assert checks["place"]["text"] == f"{home}/weft/sessions.db"
+    assert checks["place"]["text"] == f"{home}/bartack/sessions.db"
 
 
 def test_a_variable_that_names_no_store_hides_no_other_one(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEFT_STORE", "mysql://u:topsecret@h/d")
-    monkeypatch.setenv("WEFT_THINKING", "1")
+    monkeypatch.setenv("BARTACK_STORE", "mysql://u:topsecret@h/d")
+    monkeypatch.setenv("BARTACK_THINKING", "1")
     code, checks = doctor()
     assert (code, checks["store"]["text"]) == (1, "there are no stores of the kind mysql://")
-    assert (checks["WEFT_STORE"]["text"], checks["WEFT_THINKING"]["text"]) == ("not the place of a store", "1")
+    assert (checks["BARTACK_STORE"]["text"], checks["BARTACK_THINKING"]["text"]) == ("not the place of a store", "1")
 
 
 @pytest.mark.parametrize(
@@ -208,10 +210,10 @@ def test_a_variable_that_names_no_store_hides_no_other_one(doctor: Doctor, monke
 def test_a_model_that_cannot_be_is_a_fault(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch, name: str, fault: str
 ) -> None:
-    monkeypatch.setenv("WEFT_MODEL", name)
+    monkeypatch.setenv("BARTACK_MODEL", name)
     code, checks = doctor()
     assert (code, checks["default model"]["state"]) == (1, "fault")
-    assert f"{name}, because WEFT_MODEL says so, and that cannot be: {fault}" in checks["default model"]["text"]
+    assert f"{name}, because BARTACK_MODEL says so, and that cannot be: {fault}" in checks["default model"]["text"]
 
 
 # -- keys
@@ -261,9 +263,9 @@ async def test_no_part_of_a_key_is_ever_shown(tmp_path: Path) -> None:
             "ANTHROPIC_API_KEY": KEY,
             "ANTHROPIC_BASE_URL": server.base_url,
             "DEEPSEEK_API_KEY": f"{other}\u00e9",
-            "WEFT_MODEL": f"anthropic:{KEY}",
-            "WEFT_STORE": f"postgresql://me:{other}@127.0.0.1:1/db?password={other}",
-            "WEFT_CACHE": str(tmp_path),
+            "BARTACK_MODEL": f"anthropic:{KEY}",
+            "BARTACK_STORE": f"postgresql://me:{other}@127.0.0.1:1/db?password={other}",
+            "BARTACK_CACHE": str(tmp_path),
         }
         for words in (["--ask"], ["--ask", "--json"], ["--ask", "-m", f"anthropic:{KEY}"]):
             done = await asyncio.to_thread(process, "doctor", *words, **variables)
@@ -306,8 +308,8 @@ async def test_a_model_that_answers_is_fine(doctor: Doctor, monkeypatch: pytest.
 async def test_the_configured_model_is_asked_with_its_settings(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
-    (home / "weft").mkdir()
-    path = home / "weft" / "config.toml"
+    (home / "bartack").mkdir()
+    path = home / "bartack" / "config.toml"
     path.write_text("model = 'anthropic:mine'\n[model_settings]\nmax_tokens = 99\ntemperature = 0.5\n")
     async with fault_server(a_good_answer()) as server:
         monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
@@ -369,21 +371,21 @@ def test_vendors_whose_models_nobody_knows_are_not_asked(doctor: Doctor, monkeyp
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", "0123456789abcdef")
     code, checks = doctor("--ask")
     assert (code, checks["azure"]["state"]) == (0, "note")
-    assert checks["azure"]["hint"] == "weft doctor --ask --model azure:MODEL"
+    assert checks["azure"]["hint"] == "bartack doctor --ask --model azure:MODEL"
 
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> KnownModel:
     """The tiny model is the local one, and its weights are not here."""
-    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("WEFT_LOCAL_MODEL", TINY)
+    monkeypatch.setenv("BARTACK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("BARTACK_LOCAL_MODEL", TINY)
     return known_model(TINY)
 
 
 def test_weights_that_are_not_here_can_be_fetched(doctor: Doctor, tiny: KnownModel) -> None:
     code, checks = doctor("--ask")
     assert (code, checks[f"local:{TINY}"]["state"]) == (0, "note")
-    assert checks[f"local:{TINY}"]["hint"] == f"weft models pull {TINY} fetches it"
+    assert checks[f"local:{TINY}"]["hint"] == f"bartack models pull {TINY} fetches it"
     code, checks = doctor("--ask", "-m", f"local:{TINY}")
     assert (code, checks[f"local:{TINY}"]["state"]) == (1, "fault")  # it was asked for
 
@@ -400,17 +402,17 @@ def test_weights_are_compared_with_their_size_and_digest(doctor: Doctor, tiny: K
     assert (code, checks[TINY]["text"]) == (0, f"here, 98 MB: {path}")
     code, checks = doctor("--ask")
     assert (code, checks[f"local:{TINY}"]["text"]) == (1, f"{path} is damaged: its digest is wrong")
-    assert checks[f"local:{TINY}"]["hint"] == f"weft models remove {TINY} && weft models pull {TINY}"
+    assert checks[f"local:{TINY}"]["hint"] == f"bartack models remove {TINY} && bartack models pull {TINY}"
 
 
 def test_the_local_model_really_answers(doctor: Doctor, tiny: KnownModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (weft[local])")
+    pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (bartack[local])")
     if CACHE is None:
-        monkeypatch.delenv("WEFT_CACHE")
+        monkeypatch.delenv("BARTACK_CACHE")
     else:
-        monkeypatch.setenv("WEFT_CACHE", CACHE)
+        monkeypatch.setenv("BARTACK_CACHE", CACHE)
     if not is_here(tiny):
-        pytest.skip(f"{TINY} is not in the cache; 'weft models pull {TINY}' brings it")
+        pytest.skip(f"{TINY} is not in the cache; 'bartack models pull {TINY}' brings it")
     monkeypatch.setattr(doctor_models, "LIMIT_S", 300.0)  # a busy machine is slow, and not at fault
     code, checks = doctor("--ask")
     assert (code, checks[f"local:{TINY}"]["state"]) == (0, "ok")
@@ -424,12 +426,12 @@ async def fill(store: SessionStore) -> None:
     for name in ("one", "two"):
         await store.create_session(name)
         tail = await store.tail_of(name)
-        await store.append(name, next_entries(name, tail, [user("hi")], store.edge), tail.entry_id)
+        await store.append(name, next_entries(name, tail, [user("hi")], store.environment), tail.entry_id)
 
 
 async def leave_a_call_open(store: SessionStore) -> None:
     tail = await store.tail_of("one")
-    entries = next_entries("one", tail, [assistant(ToolCall("c", "clock", {}))], store.edge)
+    entries = next_entries("one", tail, [assistant(ToolCall("c", "clock", {}))], store.environment)
     await store.append("one", entries, tail.entry_id)
 
 
@@ -464,7 +466,7 @@ def test_a_damaged_store_is_a_fault(doctor: Doctor, tmp_path: Path) -> None:
     file.write_bytes(b"".join([first, b"{not an entry}\n", *rest]))
     code, checks = doctor("--store", place)
     assert (code, checks["health"]["state"]) == (1, "fault")
-    assert "weft sessions fsck" in checks["health"]["hint"]
+    assert "bartack sessions fsck" in checks["health"]["hint"]
 
 
 def test_places_where_no_store_can_be(doctor: Doctor, tmp_path: Path) -> None:
@@ -486,10 +488,10 @@ def test_places_where_no_store_can_be(doctor: Doctor, tmp_path: Path) -> None:
 @pytest.fixture
 def server_place() -> Iterator[tuple[str, Callable[[], bool]]]:
     """The address of a store on the PostgreSQL server of the tests, and whether anything of it is there."""
-    asyncpg = pytest.importorskip("asyncpg", reason="asyncpg is not installed (weft[postgres])")
+    asyncpg = pytest.importorskip("asyncpg", reason="asyncpg is not installed (bartack[postgres])")
     from tests.store.postgres_server import SERVER, address, schema_of
 
-    place = address("weft doctor")
+    place = address("bartack doctor")
     schema = schema_of(place)
 
     async def ask(question: str) -> Any:
@@ -539,7 +541,7 @@ def test_whatever_a_probe_raises_is_a_fault() -> None:
 
 def test_an_output_that_has_not_every_letter_is_no_reason_to_fail(tmp_path: Path) -> None:
     folder = tmp_path / "schl\u00fcssel"
-    done = process("doctor", WEFT_CACHE=str(folder), PYTHONIOENCODING="ascii")
+    done = process("doctor", BARTACK_CACHE=str(folder), PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     assert "schl?ssel" in done.stdout
     assert "terminal\tencoding\tnote\tascii" in done.stdout
@@ -550,7 +552,7 @@ def test_a_terminal_of_any_width_gets_tables(columns: int, no_color: bool) -> No
     controller, terminal = pty.openpty()
     variables = {"COLUMNS": str(columns), "TERM": "xterm-256color", "MISTRAL_API_KEY": "two words"}
     child = subprocess.Popen(
-        [sys.executable, "-m", "weft.cli", "doctor"],
+        [sys.executable, "-m", "bartack.cli", "doctor"],
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,

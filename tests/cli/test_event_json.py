@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from weft.agent.events import (
+from bartack.agent.events import (
     ApprovalRequested,
     Compacted,
     DeltaReceived,
@@ -21,14 +21,14 @@ from weft.agent.events import (
     StatusChanged,
     ToolChanged,
 )
-from weft.cli.event_json import event_json, finished_json
-from weft.deltas import Failed, MessageDelta, TextDelta, Usage
-from weft.document_parts import Running, ToolTime
-from weft.encode.request import Loss, LossReport
-from weft.entries import ApprovalRequired, CompactionSummary, Entry
-from weft.errors import ErrorCode
-from weft.messages import ModelRef, assistant
-from weft.tables import AgentStatus
+from bartack.cli.event_json import event_json, finished_json
+from bartack.formats.request import Loss, LossReport
+from bartack.nouns.deltas import Failed, MessageDelta, TextDelta, Usage
+from bartack.nouns.document_parts import Running, ToolTime
+from bartack.nouns.entries import ApprovalRequired, CompactionSummary, Entry
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import ModelRef, assistant
+from bartack.nouns.tables import AgentStatus
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TIME = "2026-01-01T00:00:00Z"

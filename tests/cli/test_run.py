@@ -1,4 +1,4 @@
-"""`weft run` as a script runs it: in a process of its own, with a provider on the loopback address."""
+"""`bartack run` as a script runs it: in a process of its own, with a provider on the loopback address."""
 
 import asyncio
 import base64
@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
+from bartack.nouns.entries import Entry, RunEnded, SessionHeader
+from bartack.nouns.messages import Message
+from bartack.store import open_store
 from tests.cli.provider_server import ProviderServer, Script, Step, provider
-from weft.entries import Entry, RunEnded, SessionHeader
-from weft.messages import Message
-from weft.store import open_store
 
 MODEL = "openai-compatible:test"
 KEY = "sk-test-0123456789abcdef"
@@ -45,18 +45,18 @@ class Shell:
             "XDG_DATA_HOME": str(folder / "data"),
             "XDG_CONFIG_HOME": str(folder / "xdg-config"),
             "XDG_CACHE_HOME": str(folder / "cache"),
-            "WEFT_CACHE": str(folder / "cache"),
+            "BARTACK_CACHE": str(folder / "cache"),
             "PYTHONWARNINGS": "default::ResourceWarning",  # what is not closed would be on stderr
         }
 
     def at(self, server: ProviderServer) -> "Shell":
         """Ask this provider from now on."""
-        self.env |= {"OPENAI_COMPATIBLE_BASE_URL": server.base_url, "WEFT_MODEL": MODEL}
+        self.env |= {"OPENAI_COMPATIBLE_BASE_URL": server.base_url, "BARTACK_MODEL": MODEL}
         return self
 
-    def weft(self, *words: str, stdin: bytes = b"", **variables: str) -> "Done":
+    def bartack(self, *words: str, stdin: bytes = b"", **variables: str) -> "Done":
         done = subprocess.run(
-            [sys.executable, "-m", "weft.cli", "run", *words],
+            [sys.executable, "-m", "bartack.cli", "run", *words],
             input=stdin,
             env=self.env | variables,
             cwd=self.work,
@@ -68,7 +68,7 @@ class Shell:
 
     def start(self, *words: str, stdout: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
-            [sys.executable, "-m", "weft.cli", "run", *words],
+            [sys.executable, "-m", "bartack.cli", "run", *words],
             env=self.env,
             cwd=self.work,
             stdin=subprocess.DEVNULL,
@@ -78,7 +78,7 @@ class Shell:
 
     def sessions(self, store: Path | None = None) -> dict[str, list[Entry]]:
         """Everything that is stored."""
-        place = store or self.folder / "data" / "weft" / "sessions.db"
+        place = store or self.folder / "data" / "bartack" / "sessions.db"
         return asyncio.run(_sessions(place))
 
     def only_session(self) -> list[Entry]:
@@ -111,7 +111,7 @@ class Done:
         assert "Traceback" not in self.stderr
         lines = [line for line in self.stderr.splitlines() if not line.startswith(("session ", "["))]
         assert len(lines) == 2, self.stderr
-        assert lines[0].startswith("weft: ")
+        assert lines[0].startswith("bartack: ")
         assert lines[1].startswith("hint: ")
         return " ".join(lines)
 
@@ -136,10 +136,10 @@ def ending(entries: list[Entry]) -> RunEnded:
 
 def test_the_way_to_go_on_names_the_store_that_was_named(shell: Shell) -> None:
     with provider([["Hello."], ["Hello again."]]) as server:
-        first = shell.at(server).weft("Hi", "-m", MODEL, "--store", "jsonl:my sessions")
-        words = re.search(r"go on with: weft run (.*) \.\.\.", first.stderr)
+        first = shell.at(server).bartack("Hi", "-m", MODEL, "--store", "jsonl:my sessions")
+        words = re.search(r"go on with: bartack run (.*) \.\.\.", first.stderr)
         assert words is not None
-        again = shell.weft("Hi again", "-m", MODEL, *shlex.split(words[1]))
+        again = shell.bartack("Hi again", "-m", MODEL, *shlex.split(words[1]))
         assert (again.status, again.stdout) == (0, b"Hello again.\n")
     assert "jsonl:my sessions" in shlex.split(words[1])
     assert [message["content"] for message in server.requests[1]["messages"] if message["role"] == "user"] == [
@@ -150,14 +150,16 @@ def test_the_way_to_go_on_names_the_store_that_was_named(shell: Shell) -> None:
 
 def test_stdout_is_the_answer_and_nothing_else(shell: Shell) -> None:
     with provider([["It ", "will \x1b[1mrain\x1b[0m."]]) as server:
-        done = shell.at(server).weft("Will it rain\nin Paris?", "-m", MODEL)
+        done = shell.at(server).bartack("Will it rain\nin Paris?", "-m", MODEL)
     assert (done.status, done.stdout) == (0, b"It will \x1b[1mrain\x1b[0m.\n")
     entries = shell.only_session()
-    assert re.fullmatch(rf"session {entries[0].session_id}; go on with: weft run --session \S+ \.\.\.\n", done.stderr)
+    assert re.fullmatch(
+        rf"session {entries[0].session_id}; go on with: bartack run --session \S+ \.\.\.\n", done.stderr
+    )
     header = entries[0].fact
     assert isinstance(header, SessionHeader)
     assert header.title == "Will it rain in Paris?"
-    assert header.metadata == {"directory": str(shell.work), "program": "weft run"}
+    assert header.metadata == {"directory": str(shell.work), "program": "bartack run"}
     assert ending(entries).status == "completed"
 
 
@@ -177,7 +179,7 @@ def test_a_terminal_is_not_steered_by_the_answer(shell: Shell) -> None:
 
 def test_json_is_one_event_per_line_and_the_last_is_finished(shell: Shell) -> None:
     with provider([["Hel", "lo"]]) as server:
-        done = shell.at(server).weft("hi", "--json")
+        done = shell.at(server).bartack("hi", "--json")
     assert (done.status, done.stderr) == (0, "")
     kinds = [event["event"] for event in done.events]
     assert set(kinds) == {"entry", "status", "delta", "finished"}
@@ -201,7 +203,7 @@ def test_json_is_one_event_per_line_and_the_last_is_finished(shell: Shell) -> No
 def test_json_does_not_steer_a_terminal_and_says_the_same(shell: Shell) -> None:
     text = "a\x9b31m\u202e\x7f\U000e0001é"
     with provider([[text]]) as server:
-        done = shell.at(server).weft("hi", "--json")
+        done = shell.at(server).bartack("hi", "--json")
     assert done.events[-1]["text"] == text
     shown = done.stdout.decode()
     assert "é" in shown
@@ -210,8 +212,8 @@ def test_json_does_not_steer_a_terminal_and_says_the_same(shell: Shell) -> None:
 
 def test_stdin_follows_the_prompt_and_can_be_all_of_it(shell: Shell) -> None:
     with provider([["Yes."]]) as server:
-        assert shell.at(server).weft("Is this code?", stdin="print('é')\n".encode()).status == 0
-        assert shell.weft(stdin=b"only this\n").status == 0
+        assert shell.at(server).bartack("Is this code?", stdin="print('é')\n".encode()).status == 0
+        assert shell.bartack(stdin=b"only this\n").status == 0
     said = [request["messages"][-1]["content"] for request in server.requests]
     assert said == ["Is this code?\n\nprint('é')", "only this"]
 
@@ -221,7 +223,7 @@ def test_attachments_travel_with_the_prompt(shell: Shell) -> None:
     (shell.work / "notes.py").write_text("# für alle", encoding="utf-8")
     (shell.work / "paper.pdf").write_bytes(b"%PDF-1.4 ...")
     with provider([["I see."]]) as server:
-        done = shell.at(server).weft("look", "-a", "pixel.bin", "--attach", "notes.py", "-a", "paper.pdf")
+        done = shell.at(server).bartack("look", "-a", "pixel.bin", "--attach", "notes.py", "-a", "paper.pdf")
     assert done.status == 0, done.stderr
     content = server.requests[0]["messages"][-1]["content"]
     assert f"data:image/png;base64,{base64.b64encode(PIXEL).decode()}" in json.dumps(content)
@@ -233,7 +235,7 @@ def test_attachments_travel_with_the_prompt(shell: Shell) -> None:
 def test_what_the_provider_cannot_be_shown_is_said(shell: Shell) -> None:
     (shell.work / "pixel.png").write_bytes(PIXEL)
     with provider([["I see nothing."]]) as server:
-        done = shell.at(server).weft(
+        done = shell.at(server).bartack(
             "look", "-a", "pixel.png", "-m", "deepseek:x", DEEPSEEK_API_KEY=KEY, DEEPSEEK_BASE_URL=server.base_url
         )
     assert done.status == 0, done.stderr
@@ -242,14 +244,14 @@ def test_what_the_provider_cannot_be_shown_is_said(shell: Shell) -> None:
 
 def test_an_answer_that_is_too_long_is_an_answer_with_a_warning(shell: Shell) -> None:
     with provider([["It will", {"finish": "length"}]]) as server:
-        done = shell.at(server).weft("hi")
+        done = shell.at(server).bartack("hi")
     assert (done.status, done.stdout) == (0, b"It will\n")
     assert "warning: the answer was cut off at its length limit\n" in done.stderr
 
 
 def test_an_answer_that_breaks_off_is_asked_for_again(shell: Shell) -> None:
     with provider([["It w", {"cut": True}], ["It will rain."]]) as server:
-        done = shell.at(server).weft("hi")
+        done = shell.at(server).bartack("hi")
     assert (done.status, done.stdout) == (0, b"It w\nIt will rain.\n")
     assert "asked again in" in done.stderr
 
@@ -262,7 +264,7 @@ def test_a_function_of_the_directory_can_be_a_tool(shell: Shell) -> None:
     (shell.work / "my_tools.py").write_text(code, encoding="utf-8")
     script: Script = [["Let me look.", {"call": "weather", "arguments": {"city": "Paris"}}], ["It will rain."]]
     with provider(script) as server:
-        done = shell.at(server).weft("Will it rain?", "--tool", "my_tools:weather")
+        done = shell.at(server).bartack("Will it rain?", "--tool", "my_tools:weather")
     assert (done.status, done.stdout) == (0, b"Let me look.\nIt will rain.\n")
     assert done.stderr.startswith('[weather city="Paris"]\nsession ')
     assert [tool["function"]["name"] for tool in server.requests[0]["tools"]] == ["weather"]
@@ -274,7 +276,7 @@ def test_what_a_tool_prints_is_no_part_of_the_answer(shell: Shell, flags: list[s
     code = 'print("imported")\ndef speak() -> str:\n    """Speaks."""\n    print("spoken")\n    return "ok"\n'
     (shell.work / "my_tools.py").write_text(code, encoding="utf-8")
     with provider([[{"call": "speak", "arguments": {}}], ["Done."]]) as server:
-        done = shell.at(server).weft("Go", "--tool", "my_tools:speak", *flags)
+        done = shell.at(server).bartack("Go", "--tool", "my_tools:speak", *flags)
     assert done.status == 0, done.stderr
     assert {"imported", "spoken"} <= set(done.stderr.splitlines())
     if flags:
@@ -295,7 +297,7 @@ def test_file_tools_read_freely_and_write_only_with_yes(shell: Shell, flags: lis
         ["Done."],
     ]
     with provider(script) as server:
-        done = shell.at(server).weft("Go", "--tools", "files", *flags)
+        done = shell.at(server).bartack("Go", "--tools", "files", *flags)
     assert (done.status, done.stdout) == (0, b"Done.\n")
     read, written, _ = (message["content"] for message in server.requests[1]["messages"][-3:])
     assert "It is blue." in read
@@ -318,17 +320,17 @@ def test_a_session_goes_on_by_its_name_and_as_the_newest_of_its_directory(shell:
     other = shell.folder / "other"
     other.mkdir()
     with provider([["one"], ["two"], ["elsewhere"], ["three"]]) as server:
-        assert shell.at(server).weft("first", "--session", "trip").stderr == ""
-        assert shell.weft("second", "--session", "trip").stdout == b"two\n"
+        assert shell.at(server).bartack("first", "--session", "trip").stderr == ""
+        assert shell.bartack("second", "--session", "trip").stdout == b"two\n"
         here, shell.work = shell.work, other
-        assert shell.weft("elsewhere").status == 0
+        assert shell.bartack("elsewhere").status == 0
         shell.work = here
-        assert shell.weft("third", "-c").stdout == b"three\n"
+        assert shell.bartack("third", "-c").stdout == b"three\n"
     said = [message["content"] for message in server.requests[-1]["messages"][1:]]
     assert said == ["first", "one", "second", "two", "third"]
     assert answers(shell.sessions()["trip"]) == ["one", "two", "three"]
     shell.work = shell.folder
-    done = shell.weft("fourth", "--continue")
+    done = shell.bartack("fourth", "--continue")
     assert done.status == 2
     assert "no session was begun in" in done.complaint()
 
@@ -344,7 +346,7 @@ def closed_port() -> int:
 
 
 def test_without_a_network_one_sentence_says_so(shell: Shell) -> None:
-    done = shell.weft("hi", "-m", MODEL, OPENAI_COMPATIBLE_BASE_URL=f"http://127.0.0.1:{closed_port()}")
+    done = shell.bartack("hi", "-m", MODEL, OPENAI_COMPATIBLE_BASE_URL=f"http://127.0.0.1:{closed_port()}")
     assert (done.status, done.stdout) == (1, b"")
     assert "--model local works without one" in done.complaint()
     assert ending(shell.only_session()).status == "failed"
@@ -363,24 +365,24 @@ def test_without_a_network_one_sentence_says_so(shell: Shell) -> None:
 )
 def test_a_refusal_is_one_sentence_with_what_to_do(shell: Shell, step: dict[str, Any], hint: str) -> None:
     with provider([[step]]) as server:
-        done = shell.at(server).weft("hi", OPENAI_COMPATIBLE_API_KEY=KEY)
+        done = shell.at(server).bartack("hi", OPENAI_COMPATIBLE_API_KEY=KEY)
     assert (done.status, done.stdout) == (1, b"")
     assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
     assert hint in done.complaint()
-    assert "weft: openai-compatible: " in done.stderr
+    assert "bartack: openai-compatible: " in done.stderr
     assert KEY not in done.stderr
     assert "\x1b" not in done.stderr
 
 
 def test_json_ends_in_finished_also_for_what_fails(shell: Shell) -> None:
     with provider([[{"status": 429, "error": "slow down", "headers": {"Retry-After": "500"}}]]) as server:
-        refused = shell.at(server).weft("hi", "--json")
+        refused = shell.at(server).bartack("hi", "--json")
     assert refused.status == 1
     last = refused.events[-1]
     assert (last["event"], last["status"], last["sessionId"]) == ("finished", "failed", *shell.sessions())
     assert (last["error"]["errorCode"], last["error"]["retryAfterMs"]) == ("rate_limited", 500_000)
     refused.complaint()
-    no_key = shell.weft("hi", "--json", "-m", "anthropic:x")
+    no_key = shell.bartack("hi", "--json", "-m", "anthropic:x")
     assert no_key.status == 2
     (only,) = no_key.events
     assert (only["event"], only["status"], only["error"]["errorCode"]) == ("finished", "failed", "authentication")
@@ -393,7 +395,7 @@ def test_json_ends_in_finished_also_for_what_fails(shell: Shell) -> None:
         (["-m", "nobody:x"], "'nobody' is not a vendor"),
         (["--tool", "no_such_module:f"], "no_such_module"),
         (["--tool", "broken:f"], "cannot be imported: ZeroDivisionError"),
-        (["--tool", "twice:read_file", "--tools", "files"], "hint: weft run --help says what the words mean"),
+        (["--tool", "twice:read_file", "--tools", "files"], "hint: bartack run --help says what the words mean"),
         (["-a", "missing.png"], "the file missing.png cannot be read: No such file"),
         (["-a", "unknown.bin"], "is neither a picture"),
         (["-a", "\x1b]0;title\x07missing\u202e.png"], "the file missing.png cannot be read: No such file"),
@@ -406,7 +408,7 @@ def test_wrong_words_are_one_sentence_and_status_2(shell: Shell, words: list[str
     (shell.work / "unknown.bin").write_bytes(b"\x00\xff\x00")
     (shell.work / "broken.py").write_text("1 / 0", encoding="utf-8")
     (shell.work / "twice.py").write_text("def read_file(path: str) -> str: ...", encoding="utf-8")
-    done = shell.weft("hi", *words, WEFT_MODEL=MODEL, OPENAI_COMPATIBLE_BASE_URL="http://127.0.0.1:9")
+    done = shell.bartack("hi", *words, BARTACK_MODEL=MODEL, OPENAI_COMPATIBLE_BASE_URL="http://127.0.0.1:9")
     assert (done.status, done.stdout) == (2, b"")
     assert sentence in done.complaint()
     assert "topsecret" not in done.stderr
@@ -416,7 +418,7 @@ def test_wrong_words_are_one_sentence_and_status_2(shell: Shell, words: list[str
 
 def test_a_server_that_is_away_is_hinted_at_as_such(shell: Shell) -> None:
     place = f"postgresql://nobody@127.0.0.1:{closed_port()}/none"
-    done = shell.weft("hi", "--store", place, WEFT_MODEL=MODEL, OPENAI_COMPATIBLE_BASE_URL="http://127.0.0.1:9")
+    done = shell.bartack("hi", "--store", place, BARTACK_MODEL=MODEL, OPENAI_COMPATIBLE_BASE_URL="http://127.0.0.1:9")
     assert done.status == 1
     assert "hint: is the server up" in done.complaint()
 
@@ -431,29 +433,29 @@ def test_a_server_that_is_away_is_hinted_at_as_such(shell: Shell) -> None:
     ],
 )
 def test_words_that_make_no_wish_are_a_usage_error(shell: Shell, words: list[str], stdin: bytes, sentence: str) -> None:
-    done = shell.weft(*words, stdin=stdin)
+    done = shell.bartack(*words, stdin=stdin)
     assert (done.status, done.stdout) == (2, b"")
-    assert "Usage: weft run" in done.stderr
+    assert "Usage: bartack run" in done.stderr
     assert sentence in done.stderr
     if "web" not in words:
-        (last,) = shell.weft(*words, "--json", stdin=stdin).events
+        (last,) = shell.bartack(*words, "--json", stdin=stdin).events
         assert (last["event"], last["status"], last["error"]["errorCode"]) == ("finished", "failed", "invalid_config")
         assert sentence in last["error"]["message"]
 
 
 def test_stdin_that_is_no_text_is_refused(shell: Shell) -> None:
-    done = shell.weft("hi", stdin=b"\xff\xfe", WEFT_MODEL=MODEL, OPENAI_COMPATIBLE_BASE_URL="http://127.0.0.1:9")
+    done = shell.bartack("hi", stdin=b"\xff\xfe", BARTACK_MODEL=MODEL, OPENAI_COMPATIBLE_BASE_URL="http://127.0.0.1:9")
     assert done.status == 2
     assert "stdin is not text in UTF-8" in done.complaint()
 
 
 def test_without_a_key_the_local_model_answers_or_says_how_to_get_it(shell: Shell) -> None:
     pytest.importorskip("xllamacpp", reason="local models need xllamacpp")
-    done = shell.weft("hi")
+    done = shell.bartack("hi")
     assert (done.status, done.stdout) == (1, b"")
     first, *others = done.stderr.splitlines()
-    assert first == "weft: local model qwen2.5-coder-0.5b (no API key is set)"
-    assert "weft models pull qwen2.5-coder-0.5b" in Done(1, b"", "\n".join(others)).complaint()
+    assert first == "bartack: local model qwen2.5-coder-0.5b (no API key is set)"
+    assert "bartack models pull qwen2.5-coder-0.5b" in Done(1, b"", "\n".join(others)).complaint()
 
 
 @pytest.fixture
@@ -476,18 +478,18 @@ def test_a_full_disk_is_one_sentence_and_the_session_goes_on_later(shell: Shell,
     store, filler = small_disk / "sessions.db", small_disk / "filler"
     words = ["--session", "s", "--store", str(store)]
     with provider([["one"], ["x" * 600_000], ["three"]]) as server:
-        assert shell.at(server).weft("first", *words).status == 0
+        assert shell.at(server).bartack("first", *words).status == 0
         with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while True:
                 file.write(b"x" * 4096)
         with filler.open("r+b") as file:
             file.truncate(filler.stat().st_size - 250_000)  # enough for the prompt, and not for the answer
-        done = shell.weft("second", *words)
+        done = shell.bartack("second", *words)
         assert done.status == 1
         assert "the disk is full" in done.complaint()
         assert "everything up to the last entry is in the session" in done.stderr
         filler.unlink()
-        assert shell.weft("third", *words).stdout == b"three\n"
+        assert shell.bartack("third", *words).stdout == b"three\n"
     assert answers(shell.sessions(store)["s"]) == ["one", "three"]
     said = [message["content"] for message in server.requests[-1]["messages"] if message["role"] == "user"]
     assert said == ["first", "second", "third"]
@@ -503,14 +505,14 @@ def test_a_signal_stops_the_run_and_keeps_what_was_said(shell: Shell, number: si
         assert process.stdout is not None
         said = process.stdout.read(7)
         (session,) = shell.sessions()
-        second = shell.weft("me too", "--session", session)
+        second = shell.bartack("me too", "--session", session)
         assert second.status == 1
         assert "another run works on this session" in second.complaint()
         process.send_signal(number)
         rest, stderr = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, said + rest) == (status, b"It will\n")
     lines = stderr.decode().splitlines()
-    assert lines[-1] == "weft: stopped; what was said so far is in the session"
+    assert lines[-1] == "bartack: stopped; what was said so far is in the session"
     assert len(lines) == 2
     entries = shell.only_session()
     assert answers(entries) == ["It will"]
@@ -533,7 +535,7 @@ def test_a_run_that_is_stopped_says_so_in_json(shell: Shell) -> None:
 
 def test_one_that_is_stopped_while_it_reads_its_stdin_says_so_too(shell: Shell) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "weft.cli", "run", "--json"],
+        [sys.executable, "-m", "bartack.cli", "run", "--json"],
         env=shell.env,
         cwd=shell.work,
         stdin=subprocess.PIPE,
@@ -584,16 +586,16 @@ def test_flags_come_before_the_environment_and_that_before_the_file(shell: Shell
     settings = 'model = "openai-compatible:file"\nstore = "sqlite:~/file.db"\ninstructions = "file"\n'
     shell.config.write_text(settings, encoding="utf-8")
     with provider([["ok"]]) as server:
-        shell.env |= {"OPENAI_COMPATIBLE_BASE_URL": server.base_url, "WEFT_CONFIG": str(shell.config)}
-        assert shell.weft("hi").status == 0
+        shell.env |= {"OPENAI_COMPATIBLE_BASE_URL": server.base_url, "BARTACK_CONFIG": str(shell.config)}
+        assert shell.bartack("hi").status == 0
         shell.env |= {
-            "WEFT_MODEL": "openai-compatible:variable",
-            "WEFT_STORE": str(stores["variable"]),
-            "WEFT_INSTRUCTIONS": "variable",
+            "BARTACK_MODEL": "openai-compatible:variable",
+            "BARTACK_STORE": str(stores["variable"]),
+            "BARTACK_INSTRUCTIONS": "variable",
         }
-        assert shell.weft("hi").status == 0
+        assert shell.bartack("hi").status == 0
         flags = ["-m", "openai-compatible:flag", "--store", str(stores["flag"]), "--instructions", "flag"]
-        assert shell.weft("hi", *flags).status == 0
+        assert shell.bartack("hi", *flags).status == 0
     assert [request["model"] for request in server.requests] == ["file", "variable", "flag"]
     assert [request["messages"][0]["content"] for request in server.requests] == ["file", "variable", "flag"]
     assert [len(shell.sessions(store)) for store in stores.values()] == [1, 1, 1]
@@ -602,7 +604,7 @@ def test_flags_come_before_the_environment_and_that_before_the_file(shell: Shell
 def test_a_blank_variable_is_none(shell: Shell) -> None:
     shell.config.write_text('model = "openai-compatible:file"', encoding="utf-8")
     with provider([["ok"]]) as server:
-        done = shell.at(server).weft("hi", WEFT_CONFIG=str(shell.config), WEFT_MODEL=" ", WEFT_STORE=" ")
+        done = shell.at(server).bartack("hi", BARTACK_CONFIG=str(shell.config), BARTACK_MODEL=" ", BARTACK_STORE=" ")
     assert done.status == 0, done.stderr
     assert server.requests[0]["model"] == "file"
     assert len(shell.sessions()) == 1
@@ -619,7 +621,7 @@ def test_a_blank_variable_is_none(shell: Shell) -> None:
 )
 def test_a_wrong_configuration_file_is_named(shell: Shell, text: str, sentence: str) -> None:
     shell.config.write_text(text, encoding="utf-8")
-    done = shell.weft("hi", WEFT_CONFIG=str(shell.config))
+    done = shell.bartack("hi", BARTACK_CONFIG=str(shell.config))
     assert (done.status, done.stdout) == (2, b"")
     assert str(shell.config) in done.stderr
     assert sentence in done.complaint()

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from weft.cli.agent_setup import SetupFault, connected, new_agent, setting_up, store_place, tool_named
-from weft.cli.settings import chosen_model, config_path, first_said, settings_file
-from weft.cli.store_place import place_of_store
-from weft.errors import ErrorCode, ModelError, PartValidationError, StoreError, WeftError
-from weft.messages import assistant
-from weft.models import ScriptedModel
-from weft.models.defaults import DefaultModel, default_model
-from weft.models.vendors import VENDORS
-from weft.parts import ToolCall
-from weft.store import MemoryStore
-from weft.tools import file_tools, tool
+from bartack.cli.agent_setup import SetupFault, connected, new_agent, setting_up, store_place, tool_named
+from bartack.cli.settings import chosen_model, config_path, first_said, settings_file
+from bartack.cli.store_place import place_of_store
+from bartack.models import ScriptedModel
+from bartack.models.defaults import DefaultModel, default_model
+from bartack.models.vendors import VENDORS
+from bartack.nouns.errors import BartackError, ErrorCode, ModelError, PartValidationError, StoreError
+from bartack.nouns.messages import assistant
+from bartack.nouns.parts import ToolCall
+from bartack.store import MemoryStore
+from bartack.tools import file_tools, tool
 
 FULL = """
 model = "openai-compatible:m"
@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for vendor in VENDORS.values():
         for name in vendor.key_names:
             monkeypatch.delenv(name, raising=False)
-    for name in ("WEFT_CONFIG", "WEFT_MODEL", "WEFT_STORE"):
+    for name in ("BARTACK_CONFIG", "BARTACK_MODEL", "BARTACK_STORE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("CONFIG", "DATA", "CACHE"):
@@ -80,7 +80,7 @@ def test_a_variable_names_another_file(folder: Path, monkeypatch: pytest.MonkeyP
     write_config("thinking = true")
     other = folder / "other.toml"
     other.write_text("", encoding="utf-8")
-    monkeypatch.setenv("WEFT_CONFIG", "~/other.toml")
+    monkeypatch.setenv("BARTACK_CONFIG", "~/other.toml")
     assert config_path() == other
     assert not settings_file().settings.thinking
 
@@ -96,23 +96,23 @@ def test_a_variable_names_another_file(folder: Path, monkeypatch: pytest.MonkeyP
 )
 def test_a_file_that_is_wrong_is_named_with_what_is_wrong(text: str, fault: str) -> None:
     path = write_config(text)
-    with pytest.raises(WeftError) as raised:
+    with pytest.raises(BartackError) as raised:
         settings_file()
     assert str(path) in raised.value.message
     assert fault in raised.value.message
     assert raised.value.code is ErrorCode.INVALID_CONFIG
-    assert "WEFT_CONFIG" in raised.value.__notes__[-1]
+    assert "BARTACK_CONFIG" in raised.value.__notes__[-1]
 
 
 def test_a_file_that_is_no_text_and_one_that_is_not_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_config("").write_bytes(b"\xff\xfe")
-    with pytest.raises(WeftError, match="is not TOML"):
+    with pytest.raises(BartackError, match="is not TOML"):
         settings_file()
-    monkeypatch.setenv("WEFT_CONFIG", str(folder / "missing.toml"))
-    with pytest.raises(WeftError, match="is named by WEFT_CONFIG and is not there"):
+    monkeypatch.setenv("BARTACK_CONFIG", str(folder / "missing.toml"))
+    with pytest.raises(BartackError, match="is named by BARTACK_CONFIG and is not there"):
         settings_file()
-    monkeypatch.setenv("WEFT_CONFIG", str(folder))
-    with pytest.raises(WeftError, match="cannot be read"):
+    monkeypatch.setenv("BARTACK_CONFIG", str(folder))
+    with pytest.raises(BartackError, match="cannot be read"):
         settings_file()
 
 
@@ -138,7 +138,17 @@ def test_the_file_has_settings_for_the_model(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     "setting",
     [
-        *("api_key", "base_url", "client", "headers", "timeouts", "settings", "cache_config", "error_mapper", "edge"),
+        *(
+            "api_key",
+            "base_url",
+            "client",
+            "headers",
+            "timeouts",
+            "settings",
+            "cache_config",
+            "error_mapper",
+            "environment",
+        ),
         *("provider_raw", "name", "model_id", "engine", "context_window", "threads", "extra"),
     ],
 )
@@ -146,7 +156,7 @@ def test_the_file_says_neither_who_asks_nor_whom(setting: str, monkeypatch: pyte
     path = write_config(f"[model_settings]\n{setting} = 'sk-1'")
     monkeypatch.setenv("OPENAI_COMPATIBLE_BASE_URL", "http://127.0.0.1:9")
     for model in ("openai-compatible:m", "local"):
-        with pytest.raises(WeftError, match=rf"\[model_settings\] {setting} ") as raised:
+        with pytest.raises(BartackError, match=rf"\[model_settings\] {setting} ") as raised:
             connected(model)
         assert raised.value.code is ErrorCode.INVALID_CONFIG
         assert str(path) in raised.value.__notes__[-1]
@@ -190,7 +200,7 @@ def test_a_fault_of_the_setup_has_the_exit_status_2() -> None:
 
 
 TOOLS = '''
-from weft import tool
+from bartack import tool
 import helper
 
 @tool
@@ -216,30 +226,32 @@ number = 3
 @pytest.fixture
 def my_tools(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules in the current directory, which are forgotten afterwards."""
-    (folder / "weft_test_tools.py").write_text(
-        TOOLS.replace("late_helper", "weft_test_late").replace("import helper", "import weft_test_helper as helper"),
+    (folder / "bartack_test_tools.py").write_text(
+        TOOLS.replace("late_helper", "bartack_test_late").replace(
+            "import helper", "import bartack_test_helper as helper"
+        ),
         encoding="utf-8",
     )
-    (folder / "weft_test_late.py").write_text("WORD = 'late'", encoding="utf-8")
-    (folder / "weft_test_helper.py").write_text("GREETING = 'hello '", encoding="utf-8")
-    (folder / "weft_test_needy.py").write_text("import weft_test_not_there", encoding="utf-8")
-    (folder / "weft_test_wrong.py").write_text("def f(:", encoding="utf-8")
-    (folder / "weft_test_quits.py").write_text("raise AttributeError('inside')", encoding="utf-8")
+    (folder / "bartack_test_late.py").write_text("WORD = 'late'", encoding="utf-8")
+    (folder / "bartack_test_helper.py").write_text("GREETING = 'hello '", encoding="utf-8")
+    (folder / "bartack_test_needy.py").write_text("import bartack_test_not_there", encoding="utf-8")
+    (folder / "bartack_test_wrong.py").write_text("def f(:", encoding="utf-8")
+    (folder / "bartack_test_quits.py").write_text("raise AttributeError('inside')", encoding="utf-8")
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("tools", "helper", "late"):
-        monkeypatch.delitem(sys.modules, f"weft_test_{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"bartack_test_{name}", raising=False)
 
 
 @pytest.mark.usefixtures("my_tools")
 def test_a_tool_is_a_function_or_what_was_made_of_one() -> None:
-    assert tool_named("weft_test_tools:declared").name == "declared"
-    assert tool_named("weft_test_tools:plain").name == "plain"
+    assert tool_named("bartack_test_tools:declared").name == "declared"
+    assert tool_named("bartack_test_tools:plain").name == "plain"
 
 
 @pytest.mark.usefixtures("my_tools")
 async def test_a_tool_may_import_from_its_directory_when_it_runs(folder: Path) -> None:
     before = sys.path[0]
-    late = tool_named("weft_test_tools:late")
+    late = tool_named("bartack_test_tools:late")
     model = ScriptedModel([assistant(ToolCall("1", "late", {})), "Done."])
     agent = new_agent(
         model, store=MemoryStore(), place="memory:", instructions=None, tools=[late], files=False, approver=None
@@ -255,15 +267,15 @@ async def test_a_tool_may_import_from_its_directory_when_it_runs(folder: Path) -
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        ("weft_test_tools", "is not module:name"),
+        ("bartack_test_tools", "is not module:name"),
         (":plain", "is not module:name"),
-        ("weft_test_tools:absent", "names nothing in weft_test_tools"),
-        ("weft_test_tools:number", "is a int, and not a function"),
-        ("weft_test_tools:untyped", "cannot be a tool"),
-        ("weft_test_absent.inner:f", "names a module that is not there: weft_test_absent"),
-        ("weft_test_needy:f", "needs a module that is not there: weft_test_not_there"),
-        ("weft_test_wrong:f", "cannot be imported: SyntaxError"),
-        ("weft_test_quits:f", "cannot be imported: AttributeError: inside"),
+        ("bartack_test_tools:absent", "names nothing in bartack_test_tools"),
+        ("bartack_test_tools:number", "is a int, and not a function"),
+        ("bartack_test_tools:untyped", "cannot be a tool"),
+        ("bartack_test_absent.inner:f", "names a module that is not there: bartack_test_absent"),
+        ("bartack_test_needy:f", "needs a module that is not there: bartack_test_not_there"),
+        ("bartack_test_wrong:f", "cannot be imported: SyntaxError"),
+        ("bartack_test_quits:f", "cannot be imported: AttributeError: inside"),
     ],
 )
 def test_what_is_no_tool_is_refused_with_the_reason(name: str, fault: str) -> None:
@@ -277,7 +289,7 @@ def test_what_is_no_tool_is_refused_with_the_reason(name: str, fault: str) -> No
 
 
 def test_the_place_of_the_store_is_what_was_said_or_the_data_folder(folder: Path) -> None:
-    assert store_place(None) == f"sqlite:{folder / 'data' / 'weft' / 'sessions.db'}"
+    assert store_place(None) == f"sqlite:{folder / 'data' / 'bartack' / 'sessions.db'}"
     assert store_place("memory:") == "memory:"
     write_config(FULL)
     settings_file.cache_clear()
@@ -309,7 +321,7 @@ def test_an_address_is_shown_without_its_password(place: str, shown: str) -> Non
 
 async def test_tools_reach_neither_the_settings_nor_the_history_of_prompts(folder: Path) -> None:
     config = write_config(FULL)
-    history = folder / "data" / "weft" / "history"
+    history = folder / "data" / "bartack" / "history"
     history.parent.mkdir(parents=True)
     history.write_text("Be brief.", encoding="utf-8")
     paths = [str(path.relative_to(folder)) for path in (config, history)]
@@ -369,7 +381,7 @@ async def test_the_file_says_which_tools_ask() -> None:
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
-    with pytest.raises(WeftError, match="read_file"):
+    with pytest.raises(BartackError, match="read_file"):
         new_agent(
             ScriptedModel([]),
             store=MemoryStore(),

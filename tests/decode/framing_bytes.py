@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from uuid import UUID
 
-from weft.decode.framing import Framed, Framing
+from bartack.formats.framing import Framed, Framing
 
 HeaderIn = bool | int | str | bytes | UUID | tuple[int, int]  # a pair is (type, number), else 64 bits are taken
 

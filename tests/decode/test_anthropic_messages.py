@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.anthropic_messages.decode import AnthropicMessages
+from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallEnd, Usage
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import Text, Thinking, ToolCall
 from tests.recordings.agreement import assembler_of, decoded
-from weft.decode.anthropic_messages import AnthropicMessages
-from weft.deltas import Delta, Done, Failed, Start, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallEnd, Usage
-from weft.errors import ErrorCode
-from weft.messages import Message
-from weft.parts import Text, Thinking, ToolCall
 
 Json = dict[str, Any]
 
@@ -521,7 +521,7 @@ def test_the_container_stays_with_the_last_part(events: list[Json], kind: str) -
 
 def test_what_is_held_back_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """D-3.11.2."""
-    monkeypatch.setattr("weft.decode.held.LIMIT", 300)
+    monkeypatch.setattr("bartack.formats.held.LIMIT", 300)
     signature = [piece(0, "signature_delta", signature="s" * 100) for _ in range(4)]
     waiting = [piece(1, "text_delta", text="t" * 100) for _ in range(4)]
     for events in (signature, waiting):

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.decode.framing_bytes import aws_message
-from tests.recordings.agreement import assembler_of, decoded
-from weft.decode import held
-from weft.decode.bedrock_converse import BedrockConverse
-from weft.deltas import (
+from bartack.formats import held
+from bartack.formats.bedrock_converse.decode import BedrockConverse
+from bartack.nouns.deltas import (
     Delta,
     Done,
     Failed,
@@ -22,8 +20,10 @@ from weft.deltas import (
     ToolCallStart,
     Usage,
 )
-from weft.errors import ErrorCode
-from weft.parts import Image, Text, Thinking
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.parts import Image, Text, Thinking
+from tests.decode.framing_bytes import aws_message
+from tests.recordings.agreement import assembler_of, decoded
 
 Event = tuple[str, dict[str, Any]]
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.bedrock_invoke.completions import BedrockCompletions
+from bartack.formats.bedrock_invoke.decode import BedrockInvoke
+from bartack.nouns.deltas import Delta, Done, Failed, TextDelta, Usage
+from bartack.nouns.errors import ErrorCode
 from tests.decode.framing_bytes import aws_message
 from tests.recordings.agreement import assembler_of, decoded
-from weft.decode.bedrock_completions import BedrockCompletions
-from weft.decode.bedrock_invoke import BedrockInvoke
-from weft.deltas import Delta, Done, Failed, TextDelta, Usage
-from weft.errors import ErrorCode
 
 Json = dict[str, Any]
 

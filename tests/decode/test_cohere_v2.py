@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.recordings.agreement import assembler_of, decoded
-from weft.decode.cohere_v2 import CohereV2
-from weft.deltas import (
+from bartack.formats.cohere_v2.decode import CohereV2
+from bartack.nouns.deltas import (
     Delta,
     Done,
     Failed,
@@ -19,8 +18,9 @@ from weft.deltas import (
     ToolCallStart,
     Usage,
 )
-from weft.errors import ErrorCode
-from weft.parts import Text, Thinking
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.parts import Text, Thinking
+from tests.recordings.agreement import assembler_of, decoded
 
 START = {"type": "message-start", "id": "r1", "delta": {"message": {"role": "assistant", "content": []}}}
 END = {"type": "message-end", "delta": {"finish_reason": "COMPLETE"}}

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from bartack.formats.decoder import Decoder
+from bartack.formats.framing import Frame
+from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta
+from bartack.nouns.errors import ErrorCode
 from tests.decode.framing_bytes import aws_message
-from weft.decode.decoder import Decoder
-from weft.decode.framing import Frame
-from weft.deltas import Delta, Done, Failed, Start, TextDelta
-from weft.errors import ErrorCode
 
 
 class Word(msgspec.Struct):

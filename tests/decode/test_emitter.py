@@ -2,9 +2,9 @@
 
 import pytest
 
-from weft import Text
-from weft.decode.emitter import Emitter
-from weft.deltas import (
+from bartack import Text
+from bartack.formats.emitter import Emitter
+from bartack.nouns.deltas import (
     Delta,
     Done,
     Failed,
@@ -16,7 +16,7 @@ from weft.deltas import (
     ToolCallStart,
     Usage,
 )
-from weft.errors import ErrorCode
+from bartack.nouns.errors import ErrorCode
 
 
 def new(**options: str) -> Emitter:

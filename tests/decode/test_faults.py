@@ -2,8 +2,8 @@
 
 import pytest
 
-from weft.decode.faults import classify, most_telling
-from weft.errors import ErrorCode
+from bartack.formats.faults import classify, most_telling
+from bartack.nouns.errors import ErrorCode
 
 
 @pytest.mark.parametrize(

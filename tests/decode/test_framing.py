@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.decode.framing_bytes import aws_message, read
-from weft.decode.framing import (
+from bartack.formats.framing import (
     FRAMINGS,
     AwsEventStream,
     Frame,
@@ -13,6 +12,7 @@ from weft.decode.framing import (
     ServerSentEvents,
     sniff,
 )
+from tests.decode.framing_bytes import aws_message, read
 
 
 @pytest.mark.parametrize(

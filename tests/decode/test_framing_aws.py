@@ -5,8 +5,8 @@ from zlib import crc32
 
 import pytest
 
+from bartack.formats.framing import AwsEventStream, Frame, FramingFault, HeaderValue
 from tests.decode.framing_bytes import HeaderIn, aws_message, aws_message_of, cut, read
-from weft.decode.framing import AwsEventStream, Frame, FramingFault, HeaderValue
 
 EVENT: dict[str, HeaderValue] = {":event-type": "contentBlockDelta", ":message-type": "event"}
 

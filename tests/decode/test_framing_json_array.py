@@ -2,8 +2,8 @@
 
 import pytest
 
+from bartack.formats.framing import Frame, Framed, FramingFault, JsonArray
 from tests.decode.framing_bytes import cut, read
-from weft.decode.framing import Frame, Framed, FramingFault, JsonArray
 
 
 def test_an_element_is_handed_out_when_it_closes() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from bartack.formats.framing import Frame, FramingFault, Lines
 from tests.decode.framing_bytes import cut, read
-from weft.decode.framing import Frame, FramingFault, Lines
 
 
 def test_each_line_is_a_frame_as_soon_as_it_ends() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bartack.formats.framing import FRAMINGS, Frame, Framed, FramingName, sniff
 from tests.decode.framing_bytes import cut, read
-from weft.decode.framing import FRAMINGS, Frame, Framed, FramingName, sniff
 
 FRAMING_OF: dict[str, FramingName] = {
     "response.sse": "sse",

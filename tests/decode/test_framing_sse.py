@@ -2,8 +2,8 @@
 
 import pytest
 
+from bartack.formats.framing import Frame, Framed, FramingFault, ServerSentEvents
 from tests.decode.framing_bytes import cut, read
-from weft.decode.framing import Frame, Framed, FramingFault, ServerSentEvents
 
 
 def events(*pieces: bytes, limit: int = 1000) -> Framed:

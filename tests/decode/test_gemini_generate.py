@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.gemini_generate.decode import GeminiGenerate
+from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ToolCallArgs, ToolCallEnd, ToolCallStart, Usage
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall
 from tests.recordings.agreement import assembler_of, decoded
-from weft.decode.gemini_generate import GeminiGenerate
-from weft.deltas import Delta, Done, Failed, Start, TextDelta, ToolCallArgs, ToolCallEnd, ToolCallStart, Usage
-from weft.errors import ErrorCode
-from weft.messages import Message
-from weft.parts import FileRef, Image, Part, Text, Thinking, ToolCall
 
 Json = dict[str, Any]
 STOP: Json = {"candidates": [{"finishReason": "STOP"}]}

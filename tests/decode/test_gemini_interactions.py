@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.framing import LIMIT
+from bartack.formats.gemini_interactions.decode import GeminiInteractions
+from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ThinkingDelta, ToolCallArgs, Usage
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolContent
 from tests.recordings.agreement import assembler_of, decoded
-from weft.decode.framing import LIMIT
-from weft.decode.gemini_interactions import GeminiInteractions
-from weft.deltas import Delta, Done, Failed, Start, TextDelta, ThinkingDelta, ToolCallArgs, Usage
-from weft.errors import ErrorCode
-from weft.messages import Message
-from weft.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolContent
 
 Json = dict[str, Any]
 CREATED: Json = {"event_type": "interaction.created", "interaction": {"id": "i1", "model": "gemini-x"}}

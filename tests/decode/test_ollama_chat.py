@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.recordings.agreement import assembler_of, decoded
-from weft.decode.ollama_chat import OllamaChat
-from weft.deltas import (
+from bartack.formats.ollama_chat.decode import OllamaChat
+from bartack.nouns.deltas import (
     Delta,
     Done,
     Failed,
@@ -19,7 +18,8 @@ from weft.deltas import (
     ToolCallStart,
     Usage,
 )
-from weft.errors import ErrorCode
+from bartack.nouns.errors import ErrorCode
+from tests.recordings.agreement import assembler_of, decoded
 
 DONE = {"done": True, "done_reason": "stop"}
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from bartack.formats import openai_chat
+from bartack.formats.openai_chat.decode import OpenAIChat
+from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ToolCallEnd, ToolCallStart, Usage
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall
 from tests.recordings.agreement import assembler_of, decoded
-from weft.decode import openai_chat
-from weft.decode.openai_chat import OpenAIChat
-from weft.deltas import Delta, Done, Failed, Start, TextDelta, ToolCallEnd, ToolCallStart, Usage
-from weft.errors import ErrorCode
-from weft.messages import Message
-from weft.parts import FileRef, Image, Text, Thinking, ToolCall
 
 Json = dict[str, Any]
 DONE = b"data: [DONE]\n\n"

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.openai_responses.decode import OpenAIResponses
+from bartack.nouns.deltas import Delta, Done, Failed, FinishReason, Start, TextDelta, ThinkingDelta, ToolCallArgs, Usage
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import Image, Part, Text, Thinking, ToolCall
 from tests.recordings.agreement import assembler_of, decoded
-from weft.decode.openai_responses import OpenAIResponses
-from weft.deltas import Delta, Done, Failed, FinishReason, Start, TextDelta, ThinkingDelta, ToolCallArgs, Usage
-from weft.errors import ErrorCode
-from weft.messages import Message
-from weft.parts import Image, Part, Text, Thinking, ToolCall
 
 Json = dict[str, Any]
 

@@ -1,15 +1,15 @@
-"""`weft.decode`: a decoder by the name of its format, and the format of bytes without a label."""
+"""`bartack.formats`: a decoder by the name of its format, and the format of bytes without a label."""
 
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from bartack.formats import FORMATS, decoder, guess_format
+from bartack.formats.framing import FramingName
+from bartack.nouns.deltas import Failed
+from bartack.nouns.errors import ErrorCode, PartValidationError
 from tests.decode.framing_bytes import aws_message
-from weft.decode import FORMATS, decoder, guess_format
-from weft.decode.framing import FramingName
-from weft.deltas import Failed
-from weft.errors import ErrorCode, PartValidationError
 
 
 @pytest.mark.parametrize("format", FORMATS)

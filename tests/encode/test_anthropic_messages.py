@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from weft.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
-from weft.encode.anthropic_messages import encode, read_request
-from weft.encode.anthropic_models import Claude, claude
-from weft.encode.request import Losses, Request
-from weft.errors import PartValidationError
-from weft.messages import Message, Meta, assistant, system, tool_message, user
-from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.formats.anthropic_messages.encode import encode, read_request
+from bartack.formats.anthropic_messages.models import Claude, claude
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.messages import Message, Meta, assistant, system, tool_message, user
+from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
 
 Json = dict[str, Any]
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from weft.config import ModelConfig, ThinkingConfig, ToolSpec
-from weft.encode.bedrock_invoke import encode, read_request, rules_for
-from weft.encode.request import Losses, Request
-from weft.errors import PartValidationError
-from weft.messages import Message, assistant, system, tool_message, user
-from weft.parts import Continuation, Image, Text, Thinking, ToolCall, ToolResult
-from weft.repair import RULES
+from bartack.formats.bedrock_invoke.encode import encode, read_request, rules_for
+from bartack.formats.repair import RULES
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import ModelConfig, ThinkingConfig, ToolSpec
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.messages import Message, assistant, system, tool_message, user
+from bartack.nouns.parts import Continuation, Image, Text, Thinking, ToolCall, ToolResult
 
 Json = dict[str, Any]
 

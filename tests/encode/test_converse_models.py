@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from weft.config import CacheConfig, ModelConfig, ThinkingConfig, ToolSpec
-from weft.encode.bedrock_converse import encode, read_request
-from weft.encode.converse_models import family_of
-from weft.encode.request import Losses, Request
-from weft.messages import Message, assistant, system, user
-from weft.parts import FileRef
+from bartack.formats.bedrock_converse.encode import encode, read_request
+from bartack.formats.bedrock_converse.models import family_of
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import CacheConfig, ModelConfig, ThinkingConfig, ToolSpec
+from bartack.nouns.messages import Message, assistant, system, user
+from bartack.nouns.parts import FileRef
 
 OLD_CLAUDE = "us.anthropic.claude-3-7-sonnet-20250219-v1:0"
 CLAUDE = "global.anthropic.claude-sonnet-4-6"

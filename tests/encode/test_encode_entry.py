@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bartack.formats import FORMATS, Encoded, Loss, Request, encode, read_request
+from bartack.formats.repair import CLOSING, RULES
+from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
+from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.nouns.messages import Message, assistant, system, tool_message, user
+from bartack.nouns.parts import Continuation, ToolCall, ToolResult
 from tests.properties.histories import histories
-from weft.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
-from weft.encode import FORMATS, Encoded, Loss, Request, encode, read_request
-from weft.errors import ErrorCode, PartValidationError
-from weft.messages import Message, assistant, system, tool_message, user
-from weft.parts import Continuation, ToolCall, ToolResult
-from weft.repair import CLOSING, RULES
 
 EXISTING = [name for name, path in FORMATS.items() if importlib.util.find_spec(path) is not None]
 # Any model will do, except where the model decides on the body.
@@ -133,6 +133,8 @@ def test_a_format_that_does_not_exist_is_an_error_that_names_those_that_do(ask: 
 
 
 def test_a_format_is_imported_when_it_is_first_asked_for() -> None:
-    program = "import sys, weft.encode; print([name for name in weft.encode.FORMATS.values() if name in sys.modules])"
+    program = (
+        "import sys, bartack.formats; print([name for name in bartack.formats.FORMATS.values() if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from weft.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
-from weft.encode.gemini_generate import encode, read_request
-from weft.encode.request import Losses, Request
-from weft.errors import PartValidationError
-from weft.messages import Message, assistant, system, tool_message, user
-from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.formats.gemini_generate.encode import encode, read_request
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.messages import Message, assistant, system, tool_message, user
+from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
 
 Json = dict[str, Any]
 OLD, NEW = "gemini-2.5-flash", "gemini-3-pro-preview"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from weft.encode.media import has_content, media_type, named, with_inline_data
-from weft.encode.request import Losses
-from weft.messages import tool_message, user
-from weft.parts import FileRef, Image, Text, ToolResult
+from bartack.formats.media import has_content, media_type, named, with_inline_data
+from bartack.formats.request import Losses
+from bartack.nouns.messages import tool_message, user
+from bartack.nouns.parts import FileRef, Image, Text, ToolResult
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from weft.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
-from weft.encode.ollama_chat import encode, read_request
-from weft.encode.request import Losses, Request
-from weft.errors import PartValidationError
-from weft.messages import Message, assistant, system, tool_message, user
-from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.formats.ollama_chat.encode import encode, read_request
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.messages import Message, assistant, system, tool_message, user
+from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
 
 PNG = b"\x89PNG rest"
 OWN = Continuation("ollama", "m", {"thinking": {}})

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from weft.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
-from weft.encode.openai_chat import encode, read_request
-from weft.encode.openai_chat_accents import ACCENTS, COMPATIBLE, ChatAccent, accent_of
-from weft.encode.request import Losses, Request
-from weft.errors import PartValidationError
-from weft.messages import Message, assistant, system, tool_message, user
-from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
-from weft.repair import BRIDGE, STRICTEST
+from bartack.formats.openai_chat.accents import ACCENTS, COMPATIBLE, ChatAccent, accent_of
+from bartack.formats.openai_chat.encode import encode, read_request
+from bartack.formats.repair import BRIDGE, STRICTEST
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.messages import Message, assistant, system, tool_message, user
+from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
 
 Json = dict[str, Any]
 SCHEMA: Json = {"type": "object", "properties": {"a": {"type": "string"}}}

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from weft.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
-from weft.encode.openai_responses import encode, read_request
-from weft.encode.request import Losses, Request
-from weft.errors import PartValidationError
-from weft.messages import Message, assistant, system, tool_message, user
-from weft.parts import Continuation, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
-from weft.repair import OPENING, made_id
+from bartack.formats.openai_responses.encode import encode, read_request
+from bartack.formats.repair import OPENING, made_id
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.messages import Message, assistant, system, tool_message, user
+from bartack.nouns.parts import Continuation, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
 Json = dict[str, Any]
 PNG = "data:image/png;base64," + b64encode(b"picture").decode()

@@ -2,7 +2,7 @@
 
 In: a format and a body as it is sent. Out: `faults`, each with its place; empty for a body that is accepted. The rules
 are the providers' references and the refusals they are known to send; every recorded request that was accepted has no
-faults, so a rule that is too strict shows itself. Nothing of Weft is imported: the encoders cannot judge themselves.
+faults, so a rule that is too strict shows itself. Nothing of Bartack is imported: the encoders cannot judge themselves.
 
 `model` is the model where the body does not name it, `provider` the vendor where several speak the format. Vendors of
 Chat Completions that take more than OpenAI does are in `LENIENT`; without a provider OpenAI's own demands hold.

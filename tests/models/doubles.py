@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-from weft.deltas import MessageDelta
-from weft.edge import Edge
-from weft.models import HttpRequest, HttpResponse
+from bartack.environment import Environment
+from bartack.models import HttpRequest, HttpResponse
+from bartack.nouns.deltas import MessageDelta
 
 KEY = "sk-ant-api03-0123456789abcdef"
 
@@ -43,11 +43,11 @@ class BytesClient:
         self.is_closed = True
 
 
-def counting_edge() -> Edge:
+def counting_environment() -> Environment:
     """Time goes on by a second each time somebody looks; ids are made of a counter."""
     ticks, bits = count(), count(1)
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    return Edge(lambda: start + timedelta(seconds=next(ticks)), lambda: next(bits))
+    return Environment(lambda: start + timedelta(seconds=next(ticks)), lambda: next(bits))
 
 
 async def read(stream: AsyncIterator[MessageDelta]) -> list[MessageDelta]:

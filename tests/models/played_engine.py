@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.models.local_engine import Json
+from bartack.models.local_engine import Json
 
 Played = Sequence[str] | Json | Exception  # pieces of text, an error chunk, or what is raised
 

@@ -9,10 +9,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from weft.errors import ErrorCode, ModelError
-from weft.models import HttpRequest
-from weft.models.auth import AwsSignature, GoogleToken, HeaderKey, NoCredentials
-from weft.testing import Outcome, Scenario, fault_server
+from bartack.models import HttpRequest
+from bartack.models.auth import AwsSignature, GoogleToken, HeaderKey, NoCredentials
+from bartack.nouns.errors import ErrorCode, ModelError
+from bartack.testing import Outcome, Scenario, fault_server
 
 REQUEST = HttpRequest(url="https://bedrock-runtime.us-east-1.amazonaws.com/model/a%3A0/converse-stream", body=b"{}")
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
@@ -139,5 +139,5 @@ async def test_a_missing_library_names_its_extra(
     credentials: AwsSignature | GoogleToken, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ModelError, match=rf"weft\[{extra}\]"):
+    with pytest.raises(ModelError, match=rf"bartack\[{extra}\]"):
         await credentials.sign(REQUEST)

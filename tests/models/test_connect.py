@@ -1,4 +1,4 @@
-"""``weft.model("vendor:model")``: names, keys and addresses (PEERS: ids, environment)."""
+"""``bartack.connect("vendor:model")``: names, keys and addresses (PEERS: ids, environment)."""
 
 import json
 from pathlib import Path
@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from bartack.formats import FORMATS
+from bartack.models import VENDORS, HttpRequest, ProviderModel, Vendor, connect, vendor_named
+from bartack.models.http import HttpClient
+from bartack.models.vendors import FEATURES
+from bartack.nouns.deltas import Failed, Start
+from bartack.nouns.errors import BartackError, ErrorCode, ModelError, PartValidationError
+from bartack.nouns.messages import user
 from tests.models.doubles import BytesClient, read
-from weft.decode import FORMATS
-from weft.deltas import Failed, Start
-from weft.errors import ErrorCode, ModelError, PartValidationError, WeftError
-from weft.messages import user
-from weft.models import VENDORS, HttpRequest, ProviderModel, Vendor, model, vendor_named
-from weft.models.http import HttpClient
-from weft.models.vendors import FEATURES
 
 KEYED = [row for row in VENDORS.values() if row.needs_key and row.auth not in ("aws", "google")]
 
@@ -29,7 +29,7 @@ def _empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 async def request_of(name: str, **options: Any) -> HttpRequest:
     client = BytesClient()
     options.setdefault("api_key", "a-key")
-    await read(model(name, client=client, **options).stream([user("Hello")]))
+    await read(connect(name, client=client, **options).stream([user("Hello")]))
     return client.requests[0]
 
 
@@ -80,7 +80,7 @@ async def test_every_vendor_is_where_its_documentation_says(name: str, url: str)
 
 async def test_clouds_take_their_place_from_settings_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PartValidationError, match="GOOGLE_CLOUD_PROJECT"):
-        model("vertex:gemini-x", api_key="token", client=BytesClient())
+        connect("vertex:gemini-x", api_key="token", client=BytesClient())
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
     place = "v1/projects/my-project/locations"
     request = await request_of("vertex:gemini-x")
@@ -102,7 +102,7 @@ async def test_clouds_take_their_place_from_settings_or_the_environment(monkeypa
 
 async def test_azure_is_found_by_its_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PartValidationError, match="AZURE_OPENAI_ENDPOINT"):
-        model("azure:deployment", api_key="k", client=BytesClient())
+        connect("azure:deployment", api_key="k", client=BytesClient())
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://me.openai.azure.com/")
     request = await request_of("azure:deployment")
     assert request.url == "https://me.openai.azure.com/openai/v1/responses"
@@ -123,11 +123,11 @@ async def test_a_base_address_comes_from_the_caller_then_the_environment(monkeyp
 
 async def test_a_compatible_server_needs_an_address_and_no_key() -> None:
     with pytest.raises(PartValidationError, match="OPENAI_COMPATIBLE_BASE_URL"):
-        model("openai-compatible:m")
+        connect("openai-compatible:m")
     request = await request_of("openai-compatible:m", base_url="http://localhost:9/v1", api_key=None)
     assert "Authorization" not in request.headers
     with pytest.raises(PartValidationError, match="https://"):
-        model("openai-compatible:m", base_url="ftp://localhost", client=BytesClient())
+        connect("openai-compatible:m", base_url="ftp://localhost", client=BytesClient())
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ async def test_each_vendor_gets_its_key_as_it_wants_it(name: str, header: str, v
 def test_a_missing_key_is_named_before_any_network(row: Vendor) -> None:
     client = BytesClient()
     with pytest.raises(ModelError) as missing:
-        model(f"{row.name}:m", base_url="https://host.example", client=client)
+        connect(f"{row.name}:m", base_url="https://host.example", client=client)
     assert missing.value.code is ErrorCode.AUTHENTICATION
     assert not missing.value.retryable
     for name in row.key_names:
@@ -168,17 +168,17 @@ async def test_the_first_key_that_is_set_is_taken(monkeypatch: pytest.MonkeyPatc
 
 def test_a_key_that_can_not_be_one_is_refused_without_repeating_it() -> None:
     with pytest.raises(ModelError) as refused:
-        model("openai:m", api_key="sk-one\nsk-two", client=BytesClient())
+        connect("openai:m", api_key="sk-one\nsk-two", client=BytesClient())
     assert "sk-" not in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["nobody:m", "nobody/m", "m", "", ":m", "anthropic:", "nobody/a:b"])
 def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
     with pytest.raises(PartValidationError) as unknown:
-        model(name, api_key="k", client=BytesClient())
+        connect(name, api_key="k", client=BytesClient())
     assert unknown.value.code is ErrorCode.INVALID_CONFIG
     assert "anthropic" in str(unknown.value)
-    assert isinstance(unknown.value, WeftError)
+    assert isinstance(unknown.value, BartackError)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
     ],
 )
 def test_both_ways_to_write_a_name_mean_the_same(name: str, vendor: str, model_id: str) -> None:
-    made = model(name, api_key="k", client=BytesClient())
+    made = connect(name, api_key="k", client=BytesClient())
     assert (made.vendor.name, made.get_config().model_id) == (vendor, model_id)
 
 
@@ -209,7 +209,7 @@ async def test_a_cloud_without_credentials_is_an_error_before_any_request(
         monkeypatch.setenv(variable, value)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     client = BytesClient()
-    start, failed = await read(model(name, client=client).stream([user("Hello")]))
+    start, failed = await read(connect(name, client=client).stream([user("Hello")]))
     assert isinstance(start.delta, Start)
     assert isinstance(failed.delta, Failed)
     assert failed.delta.error_code is ErrorCode.AUTHENTICATION
@@ -225,7 +225,7 @@ async def test_headers_and_config_of_the_caller_are_used() -> None:
 
 
 def test_without_a_client_there_is_a_real_one() -> None:
-    assert isinstance(model("openai:m", api_key="k").client, HttpClient)
+    assert isinstance(connect("openai:m", api_key="k").client, HttpClient)
 
 
 @pytest.mark.parametrize("row", VENDORS.values(), ids=lambda row: row.name)
@@ -239,7 +239,7 @@ def test_every_row_holds_together(row: Vendor) -> None:
 
 def test_a_vendor_of_ones_own_is_a_row() -> None:
     row = Vendor(name="mine", format="openai-chat", base_url="https://mine.example", path="/chat", auth="none")
-    made = ProviderModel(BytesClient(), model("openai:m", api_key="k", client=BytesClient()).config, vendor=row)
+    made = ProviderModel(BytesClient(), connect("openai:m", api_key="k", client=BytesClient()).config, vendor=row)
     assert made.provider == "mine"
     with pytest.raises(PartValidationError):
         Vendor(name="mine", format="openai-chat", path="chat")

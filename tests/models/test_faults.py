@@ -2,14 +2,14 @@
 
 import pytest
 
-from weft.models import ProviderModel, Timeouts, model
-from weft.testing import Scenario, check_fault, scenarios
+from bartack.models import ProviderModel, Timeouts, connect
+from bartack.testing import Scenario, check_fault, scenarios
 
 VENDORS = {"anthropic-messages": "anthropic", "openai-chat": "openai-chat", "openai-responses": "openai"}
 
 
 def make(scenario: Scenario, base_url: str) -> ProviderModel:
-    return model(
+    return connect(
         f"{VENDORS[scenario.format]}:m", api_key="sk-test-0123456789", base_url=base_url, timeouts=Timeouts(silence=0.3)
     )
 

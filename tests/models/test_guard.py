@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.models.doubles import counting_edge, read
-from weft.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta, ToolCallStart
-from weft.errors import ErrorCode, ModelError
-from weft.models import guarded
+from bartack.models import guarded
+from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta, ToolCallStart
+from bartack.nouns.errors import ErrorCode, ModelError
+from tests.models.doubles import counting_environment, read
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -44,7 +44,7 @@ def stamp(*deltas: Delta) -> list[MessageDelta]:
 
 async def last_error(*items: Any) -> Failed:
     source = Foreign(*items)
-    deltas = await read(guarded(source, "run", edge=counting_edge()))
+    deltas = await read(guarded(source, "run", environment=counting_environment()))
     assert source.is_closed
     assert isinstance(deltas[0].delta, Start)
     assert [delta.seq for delta in deltas] == list(range(len(deltas)))

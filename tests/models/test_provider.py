@@ -6,24 +6,24 @@ from typing import Any
 
 import pytest
 
-from tests.models.doubles import KEY, BytesClient, counting_edge, read
-from weft.config import CacheConfig, ModelConfig, ToolSpec
-from weft.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta, ToolCallStart, Usage
-from weft.edge import Edge
-from weft.errors import ErrorCode, ModelError, PartValidationError
-from weft.messages import assistant, tool_message, user
-from weft.models import Model, ProviderModel, RequestMetadata, guarded, model, vendor_named
-from weft.models.auth import HeaderKey
-from weft.parts import Text, ToolCall, ToolResult
-from weft.testing import Outcome, Scenario, Stall, check_stream, fault_server
-from weft.testing.dialects import DIALECTS
+from bartack.environment import Environment
+from bartack.models import Model, ProviderModel, RequestMetadata, connect, guarded, vendor_named
+from bartack.models.auth import HeaderKey
+from bartack.nouns.config import CacheConfig, ModelConfig, ToolSpec
+from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta, ToolCallStart, Usage
+from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
+from bartack.nouns.messages import assistant, tool_message, user
+from bartack.nouns.parts import Text, ToolCall, ToolResult
+from bartack.testing import Outcome, Scenario, Stall, check_stream, fault_server
+from bartack.testing.dialects import DIALECTS
+from tests.models.doubles import KEY, BytesClient, counting_environment, read
 
 SAY = DIALECTS["anthropic-messages"]
 WHOLE = (SAY.start(), SAY.text("Hi"), SAY.finish("stop"))
 
 
-def make(client: BytesClient, edge: Edge | None = None, **options: Any) -> ProviderModel:
-    return model("anthropic:claude-sonnet-4-5", api_key=KEY, client=client, edge=edge, **options)
+def make(client: BytesClient, environment: Environment | None = None, **options: Any) -> ProviderModel:
+    return connect("anthropic:claude-sonnet-4-5", api_key=KEY, client=client, environment=environment, **options)
 
 
 def kinds(deltas: list[MessageDelta]) -> list[type[Delta]]:
@@ -145,7 +145,7 @@ async def test_losses_can_be_seen_before_a_call_is_sent() -> None:
 async def test_deltas_are_stamped_with_run_number_and_the_time_of_their_piece() -> None:
     client = BytesClient([SAY.start() + SAY.text("a"), SAY.text("b"), SAY.finish("stop")])
     metadata = RequestMetadata(run_id="run-1", model_call_index=3, attempt=2)
-    deltas = await read(make(client, counting_edge()).stream([user("Hello")], request_metadata=metadata))
+    deltas = await read(make(client, counting_environment()).stream([user("Hello")], request_metadata=metadata))
     assert [delta.seq for delta in deltas] == list(range(len(deltas)))
     assert {(d.run_id, d.model_call_index, d.attempt) for d in deltas} == {("run-1", 3, 2)}
     assert len({delta.timestamp for delta in deltas}) == 3
@@ -200,7 +200,7 @@ async def test_the_price_is_added_to_the_last_usage() -> None:
 
 async def test_an_unknown_price_is_none() -> None:
     client = BytesClient(WHOLE)
-    deltas = await read(model("anthropic:nobody-knows-it", api_key=KEY, client=client).stream([user("Hello")]))
+    deltas = await read(connect("anthropic:nobody-knows-it", api_key=KEY, client=client).stream([user("Hello")]))
     assert {delta.delta.cost for delta in deltas if isinstance(delta.delta, Usage)} == {None}
 
 
@@ -232,7 +232,7 @@ async def test_a_connection_lost_after_the_providers_last_word_loses_nothing() -
     finish = say.finish("stop").removesuffix(b"data: [DONE]\n\n")
     lost = ModelError("reset", code=ErrorCode.CONNECTION_FAILED)
     client = BytesClient([say.start(), say.text("Hi"), finish, lost])
-    deltas = await read(model("openai-chat:m", api_key=KEY, client=client).stream([user("Hello")]))
+    deltas = await read(connect("openai-chat:m", api_key=KEY, client=client).stream([user("Hello")]))
     assert kinds(deltas)[-1] is Done
 
 
@@ -268,7 +268,7 @@ async def test_a_wait_named_in_the_stream_is_told() -> None:
     say = DIALECTS["openai-chat"]
     error = {"error": {"code": "rate_limit_exceeded", "message": "Please try again in 1.5s."}}
     client = BytesClient([say.start(), b"data: " + json.dumps(error).encode() + b"\n\n"])
-    deltas = await read(model("openai-chat:m", api_key=KEY, client=client).stream([user("Hello")]))
+    deltas = await read(connect("openai-chat:m", api_key=KEY, client=client).stream([user("Hello")]))
     last = deltas[-1].delta
     assert isinstance(last, Failed)
     assert last.retry_after_ms == 1500
@@ -294,7 +294,7 @@ async def test_an_error_mapper_has_the_last_word() -> None:
 async def test_cancelling_passes_through_and_lets_the_connection_go() -> None:
     steps = (SAY.start() + SAY.text("Hi"), Stall(10))
     scenario = Scenario(name="slow", format=SAY.format, steps=steps, outcome=Outcome(end="error"))
-    async with fault_server(scenario) as server, model("anthropic:m", api_key=KEY, base_url=server.base_url) as one:
+    async with fault_server(scenario) as server, connect("anthropic:m", api_key=KEY, base_url=server.base_url) as one:
         heard: list[MessageDelta] = []
         has_text = asyncio.Event()
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from bartack.models import connect
+from bartack.testing import check_stream
 from tests.models.doubles import BytesClient
-from weft.models import model
-from weft.testing import check_stream
 
 FOLDERS = {
     "anthropic-messages": "anthropic:m",
@@ -38,6 +38,6 @@ async def test_a_recorded_answer_becomes_a_message(folder: str, recordings: Path
     for file in files[:5]:
         body = file.read_bytes()
         chunks = [body[at : at + 1000] for at in range(0, len(body), 1000)]
-        answer = await check_stream(model(FOLDERS[folder], api_key="a-key", client=BytesClient(chunks)))
+        answer = await check_stream(connect(FOLDERS[folder], api_key="a-key", client=BytesClient(chunks)))
         told += answer.message is not None
     assert told >= min(len(files), 5) - 1, "of five at most one is the recording of a failure"

@@ -5,21 +5,21 @@ from pathlib import Path
 
 import pytest
 
+from bartack.models import HttpRequest, ProviderClient, RecordingClient, connect, replay
+from bartack.models.http import HttpClient
+from bartack.nouns.deltas import Done, Failed
+from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
+from bartack.nouns.messages import user
+from bartack.testing import fault_server, scenarios
+from bartack.testing.dialects import DIALECTS
 from tests.models.doubles import KEY, BytesClient, read
-from weft.deltas import Done, Failed
-from weft.errors import ErrorCode, ModelError, PartValidationError
-from weft.messages import user
-from weft.models import HttpRequest, ProviderClient, RecordingClient, model, replay
-from weft.models.http import HttpClient
-from weft.testing import fault_server, scenarios
-from weft.testing.dialects import DIALECTS
 
 SAY = DIALECTS["anthropic-messages"]
 WHOLE = (SAY.start(), SAY.text("Grüße"), SAY.finish("stop"))
 
 
 async def said(client: ProviderClient, words: str = "Hello") -> list[object]:
-    answer = await read(model("anthropic:m", api_key=KEY, client=client).stream([user(words)]))
+    answer = await read(connect("anthropic:m", api_key=KEY, client=client).stream([user(words)]))
     return [delta.delta for delta in answer]
 
 
@@ -32,7 +32,7 @@ async def test_what_was_recorded_plays_the_same_without_a_network(tmp_path: Path
     scenario = scenarios("anthropic-messages")[0]
     async with fault_server(scenario) as server:
         client = RecordingClient(HttpClient(), path)
-        one = model("anthropic:m", api_key=KEY, base_url=server.base_url, client=client)
+        one = connect("anthropic:m", api_key=KEY, base_url=server.base_url, client=client)
         live = [delta.delta for delta in await read(one.stream([user("Hello")]))]
         await one.aclose()
     player = replay(path)
@@ -99,7 +99,7 @@ async def test_several_exchanges_share_a_file_and_are_played_in_order(tmp_path: 
 
 async def test_an_answer_that_was_left_is_recorded_as_far_as_it_was_read(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
-    stream = model("anthropic:m", api_key=KEY, client=RecordingClient(BytesClient(WHOLE), path)).stream([user("x")])
+    stream = connect("anthropic:m", api_key=KEY, client=RecordingClient(BytesClient(WHOLE), path)).stream([user("x")])
     await anext(stream)
     await stream.aclose()
     assert lines(path)[-1]["end"] == "abandoned"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.errors import ErrorCode
-from weft.models.refusals import refusal, wait_named_in
+from bartack.models.refusals import refusal, wait_named_in
+from bartack.nouns.errors import ErrorCode
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 

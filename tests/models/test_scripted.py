@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 import pytest
 
+from bartack.models import Model, RequestMetadata, ScriptedModel
+from bartack.nouns.config import ToolSpec
+from bartack.nouns.deltas import Done, Failed, Start, TextDelta, Usage
+from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.nouns.messages import Message, Meta, assistant, user
+from bartack.nouns.parts import Continuation, Text, Thinking, ToolCall, ToolResult
+from bartack.stream.assembler import MessageAssembler
+from bartack.testing import check_stream
 from tests.models.doubles import read
-from weft.assembler import MessageAssembler
-from weft.config import ToolSpec
-from weft.deltas import Done, Failed, Start, TextDelta, Usage
-from weft.errors import ErrorCode, PartValidationError
-from weft.messages import Message, Meta, assistant, user
-from weft.models import Model, RequestMetadata, ScriptedModel
-from weft.parts import Continuation, Text, Thinking, ToolCall, ToolResult
-from weft.testing import check_stream
 
 
 async def said(model: Model, *messages: Message) -> Message:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from weft.models.client import safe_headers
-from weft.models.secrecy import hide
+from bartack.models.client import safe_headers
+from bartack.models.secrecy import hide
 
 
 @pytest.mark.parametrize(

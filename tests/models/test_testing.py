@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from bartack.models import Model, ScriptedModel, Timeouts, connect
+from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta
+from bartack.nouns.errors import ErrorCode
+from bartack.testing import FAULT_FORMATS, Outcome, Scenario, check_fault, check_stream, scenarios
 from tests.models.doubles import KEY
-from weft.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta
-from weft.errors import ErrorCode
-from weft.models import Model, ScriptedModel, Timeouts, model
-from weft.testing import FAULT_FORMATS, Outcome, Scenario, check_fault, check_stream, scenarios
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MATRIX = {scenario.name: scenario for scenario in scenarios("openai-chat")}
@@ -73,7 +73,7 @@ def scripted(answer: Any) -> Callable[[str], Model]:
     """A model that asks the server, as the check demands, and then says something else."""
 
     def make(base_url: str) -> Model:
-        real = model("openai-chat:m", api_key=KEY, base_url=base_url, timeouts=Timeouts(silence=0.2))
+        real = connect("openai-chat:m", api_key=KEY, base_url=base_url, timeouts=Timeouts(silence=0.2))
 
         class Liar(ScriptedModel):
             def stream(self, messages: Any, tool_specs: Any = None, *args: Any, **options: Any) -> Any:
@@ -127,4 +127,4 @@ def test_the_scenarios_are_told_in_each_format() -> None:
 async def test_a_scenario_of_ones_own_can_be_played() -> None:
     mine = replace(MATRIX["a whole text"], name="mine", outcome=Outcome(end="done", finish_reason="stop"))
     assert isinstance(mine, Scenario)
-    await check_fault(mine, lambda base_url: model("openai-chat:m", api_key=KEY, base_url=base_url))
+    await check_fault(mine, lambda base_url: connect("openai-chat:m", api_key=KEY, base_url=base_url))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from weft.parts import Continuation, Image, Part, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.parts import Continuation, Image, Part, Text, Thinking, ToolCall, ToolResult
 
 Make = Callable[[str], Part]
 MODELS = {

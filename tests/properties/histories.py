@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
+from bartack.nouns.messages import Message, Meta, Role
+from bartack.nouns.parts import Continuation, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from tests.properties.answers import LEFT
-from weft.messages import Message, Meta, Role
-from weft.parts import Continuation, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
 # Allowed everywhere, refused here and there, and the first two ids that "a" is renamed to.
 CALL_IDS = ["a", "b", "abcdefghi", "functions.read:0", "x" * 70, "é \n", "cf6d9263c", "2735d0823"]

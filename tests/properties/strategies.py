@@ -1,6 +1,6 @@
 """Values of every noun, legal streams and plausible sessions, for hypothesis.
 
-`of_type` reads a noun's own annotations, as `weft.wire` does, so a new field is tested from the day it exists. What
+`of_type` reads a noun's own annotations, as `bartack.nouns.wire` does, so a new field is tested from the day it exists. What
 annotations cannot say (an image has data or an address, a call's id is not empty) stands in `_FIELDS` and `_CLASSES`.
 """
 
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from weft.config import AgentConfig, AgentState, ModelConfig
-from weft.deltas import (
+from bartack.nouns.config import AgentConfig, AgentState, ModelConfig
+from bartack.nouns.deltas import (
     Delta,
     Done,
     Failed,
@@ -29,7 +29,7 @@ from weft.deltas import (
     ToolCallStart,
     Usage,
 )
-from weft.entries import (
+from bartack.nouns.entries import (
     ApprovalDecided,
     ApprovalRequired,
     BranchSummary,
@@ -52,9 +52,9 @@ from weft.entries import (
     ToolStarted,
     session_of,
 )
-from weft.errors import ErrorCode
-from weft.messages import ROLE_PARTS, Message, Meta, ModelRef, Role, stamped
-from weft.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import ROLE_PARTS, Message, Meta, ModelRef, Role, stamped
+from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
 T = TypeVar("T")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bartack.formats.anthropic_messages.decode import AnthropicMessages
+from bartack.formats.bedrock_invoke.decode import BedrockInvoke
+from bartack.nouns.deltas import Delta, Done, Failed, Start
 from tests.decode.framing_bytes import aws_message
 from tests.recordings.agreement import assembler_of, decoded
-from weft.decode.anthropic_messages import AnthropicMessages
-from weft.decode.bedrock_invoke import BedrockInvoke
-from weft.deltas import Delta, Done, Failed, Start
 
 Json = dict[str, Any]
 

@@ -9,22 +9,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from bartack.formats import encode
+from bartack.formats.repair import check_history, repair
+from bartack.nouns.config import ContextConfig, ModelConfig, ToolSpec
+from bartack.nouns.deltas import Usage
+from bartack.nouns.entries import (
+    CompactionSummary,
+    Entry,
+    Fact,
+    ModelChange,
+    Redaction,
+    RunStarted,
+    SystemPromptOverride,
+)
+from bartack.nouns.errors import AgentError
+from bartack.nouns.messages import Message, Meta, ModelRef, assistant, tool_message, user
+from bartack.nouns.parts import Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.wire import decode
+from bartack.nouns.wire import encode as stored
+from bartack.session.context import ContextBuildResult, ContextFold, ContextInput, ContextManager
+from bartack.session.context.item import summary_message
+from bartack.session.context.spoken import briefly
+from bartack.session.redaction import visible
 from tests.properties.strategies import sessions
 from tests.session import chain
-from weft.config import ContextConfig, ModelConfig, ToolSpec
-from weft.context import ContextBuildResult, ContextFold, ContextInput, ContextManager
-from weft.context.item import summary_message
-from weft.context.spoken import briefly
-from weft.deltas import Usage
-from weft.encode import encode
-from weft.entries import CompactionSummary, Entry, Fact, ModelChange, Redaction, RunStarted, SystemPromptOverride
-from weft.errors import AgentError
-from weft.messages import Message, Meta, ModelRef, assistant, tool_message, user
-from weft.parts import Text, Thinking, ToolCall, ToolResult
-from weft.redaction import visible
-from weft.repair import check_history, repair
-from weft.wire import decode
-from weft.wire import encode as stored
 
 FORMATS = {"anthropic-messages": "messages", "openai-chat": "messages", "openai-responses": "input"}
 TOOLS = (ToolSpec("read", {"type": "object", "properties": {"path": {"type": "string"}}}),)

@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from msgspec.structs import force_setattr, replace
 
-from tests.properties import strategies as some
-from weft.assembler import MessageAssembler
-from weft.config import AgentConfig, AgentState, ModelConfig, ToolChoice, ToolSpec
-from weft.contract import StreamLimits
-from weft.deltas import (
+from bartack.nouns.config import AgentConfig, AgentState, ModelConfig, ToolChoice, ToolSpec
+from bartack.nouns.deltas import (
     Delta,
     Done,
     Failed,
@@ -27,14 +24,17 @@ from weft.deltas import (
     ToolCallEnd,
     ToolCallStart,
 )
-from weft.entries import Entry, Session
-from weft.errors import ErrorCode, PartValidationError, StreamError
-from weft.messages import Message, Meta
-from weft.partial_json import PartialJson
-from weft.parts import Part, Text, Thinking, ToolCall
-from weft.schema import json_schema
-from weft.views import document, feed, ledger
-from weft.wire import decode, dump, encode, load
+from bartack.nouns.entries import Entry, Session
+from bartack.nouns.errors import ErrorCode, PartValidationError, StreamError
+from bartack.nouns.messages import Message, Meta
+from bartack.nouns.parts import Part, Text, Thinking, ToolCall
+from bartack.nouns.schema import json_schema
+from bartack.nouns.wire import decode, dump, encode, load
+from bartack.stream.assembler import MessageAssembler
+from bartack.stream.contract import StreamLimits
+from bartack.stream.partial_json import PartialJson
+from bartack.views import document, feed, ledger
+from tests.properties import strategies as some
 
 ROOT = Path(__file__).parents[2]
 RULES = set(re.findall(r"^- \*\*([^*]+)\*\*", (ROOT / "docs" / "spec.md").read_text(encoding="utf-8"), re.MULTILINE))
@@ -397,7 +397,7 @@ def test_a_plausible_session_is_a_numbered_chain(entries: list[Entry]) -> None:
 def test_every_rule_that_the_source_names_exists() -> None:
     named = {
         (path.name, rule)
-        for path in (ROOT / "src" / "weft").rglob("*.py")
+        for path in (ROOT / "src" / "bartack").rglob("*.py")
         for rule in re.findall(r'"((?:00[0-4]|D)-[\w.-]*\d)"', path.read_text(encoding="utf-8"))
     }
     assert named

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bartack.formats import FORMATS, decoder
+from bartack.nouns.deltas import Delta, Done, Failed, Start
+from bartack.nouns.tables import AssemblyStatus
 from tests.decode.framing_bytes import aws_message
 from tests.recordings.agreement import assembler_of, decoded
-from weft.decode import FORMATS, decoder
-from weft.deltas import Delta, Done, Failed, Start
-from weft.tables import AssemblyStatus
 
 Json = dict[str, Any]
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from bartack.formats import Encoded, encode
+from bartack.nouns.config import CacheConfig, ModelConfig, ThinkingConfig, ToolSpec
+from bartack.nouns.messages import Message, assistant, system, tool_message, user
+from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall, ToolResult
 from tests.encode.validity import faults
 from tests.properties.answers import LEFT, MODELS, TEXTS_KEPT
 from tests.properties.histories import encodable_histories
-from weft.config import CacheConfig, ModelConfig, ThinkingConfig, ToolSpec
-from weft.encode import Encoded, encode
-from weft.messages import Message, assistant, system, tool_message, user
-from weft.parts import FileRef, Image, Text, Thinking, ToolCall, ToolResult
 
 TOOLS = (ToolSpec("read", {"type": "object", "properties": {"path": {"type": "string"}}}, description="Reads."),)
 BUDGET = ThinkingConfig(budget_tokens=2048)

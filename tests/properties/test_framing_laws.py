@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.decode.framing_bytes import aws_message, cut, read
-from weft.decode.framing import (
+from bartack.formats.framing import (
     FRAMINGS,
     AwsEventStream,
     Frame,
@@ -19,6 +18,7 @@ from weft.decode.framing import (
     ServerSentEvents,
     sniff,
 )
+from tests.decode.framing_bytes import aws_message, cut, read
 
 NAMES: list[FramingName] = list(FRAMINGS)
 

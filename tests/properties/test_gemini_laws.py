@@ -6,15 +6,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bartack.formats.decoder import Decoder
+from bartack.formats.gemini_generate.decode import GeminiGenerate
+from bartack.formats.gemini_generate.encode import encode, read_request
+from bartack.formats.gemini_interactions.decode import GeminiInteractions
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import ModelConfig
+from bartack.nouns.deltas import Done, Failed, Start
+from bartack.nouns.messages import user
 from tests.recordings.agreement import assembler_of, decoded
-from weft.config import ModelConfig
-from weft.decode.decoder import Decoder
-from weft.decode.gemini_generate import GeminiGenerate
-from weft.decode.gemini_interactions import GeminiInteractions
-from weft.deltas import Done, Failed, Start
-from weft.encode.gemini_generate import encode, read_request
-from weft.encode.request import Losses, Request
-from weft.messages import user
 
 Json = dict[str, Any]
 SIGNED = {"thoughtSignature": "c2ln"}

@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bartack.formats.openai_responses.decode import OpenAIResponses
+from bartack.nouns.deltas import Done, Failed, Start
+from bartack.nouns.parts import Text
 from tests.recordings.agreement import assembler_of, decoded
-from weft.decode.openai_responses import OpenAIResponses
-from weft.deltas import Done, Failed, Start
-from weft.parts import Text
 
 Json = dict[str, Any]
 

@@ -9,7 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from weft.partial_json import Fault, PartialJson
+from bartack.stream.partial_json import Fault, PartialJson
 
 characters = st.characters(codec=None, exclude_categories=()) | st.sampled_from('"\\/\b\n\N{GRINNING FACE}\ud83d\ude00')
 strings = st.text(characters, max_size=6)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from bartack.formats.repair import INTERRUPTED, RULES, STRICTEST, HistoryRules, check_history, repair
+from bartack.nouns.messages import Message, assistant, tool_message, user
+from bartack.nouns.parts import Text, ToolCall, ToolResult
 from tests.properties.histories import histories
-from weft.messages import Message, assistant, tool_message, user
-from weft.parts import Text, ToolCall, ToolResult
-from weft.repair import INTERRUPTED, RULES, STRICTEST, HistoryRules, check_history, repair
 
 any_rules = st.sampled_from([STRICTEST, *RULES.values()]) | st.builds(
     HistoryRules,

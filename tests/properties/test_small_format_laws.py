@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bartack.formats import decoder
+from bartack.nouns.deltas import Done, Failed, Start
 from tests.decode.framing_bytes import aws_message
 from tests.recordings.agreement import assembler_of, decoded
-from weft.decode import decoder
-from weft.deltas import Done, Failed, Start
 
 Json = dict[str, Any]
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bartack import Entry, visible
+from bartack.session.tool_state import ToolFold, fold_tools
+from bartack.views import document, feed, ledger
+from bartack.views.fold import Fold
+from bartack.views.part_validator import validate_part
 from tests.properties.strategies import entries as any_entry
 from tests.properties.strategies import sessions
-from weft import Entry, visible
-from weft.tool_state import ToolFold, fold_tools
-from weft.views import document, feed, ledger
-from weft.views.fold import Fold
-from weft.views.part_validator import validate_part
 
 VIEWS: list[tuple[Any, type[Fold]]] = [(ledger, ledger.Ledger), (feed, feed.Feed), (document, document.Document)]
 each_view = pytest.mark.parametrize(("view", "fold"), VIEWS, ids=["ledger", "feed", "document"])

@@ -9,14 +9,14 @@ import random
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
+from bartack.formats.decoder import Decoder
+from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, Usage
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import Text, Thinking, ToolCall
+from bartack.nouns.wire import dump
+from bartack.stream.assembler import MessageAssembler
 from tests.recordings.plain import PlainCall, PlainReading, PlainUsage
-from weft.assembler import MessageAssembler
-from weft.decode.decoder import Decoder
-from weft.deltas import Delta, Done, Failed, MessageDelta, Start, Usage
-from weft.errors import ErrorCode
-from weft.messages import Message
-from weft.parts import Text, Thinking, ToolCall
-from weft.wire import dump
 
 SMALL = 4096
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,6 +1,6 @@
 """An independent reading of recorded Chat Completions and Responses streams, of OpenAI and of those who speak like it.
 
-In: a case folder. Out: the `PlainReading` of plain.py. Whole bodies, the json module, no state machine and no Weft:
+In: a case folder. Out: the `PlainReading` of plain.py. Whole bodies, the json module, no state machine and no Bartack:
 slow and obvious on purpose, because it judges the decoders.
 
 Chat: the answer is the sum of `choices[0].delta`. It ended if a finish_reason or `[DONE]` was sent. `[DONE]` alone

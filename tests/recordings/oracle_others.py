@@ -1,7 +1,7 @@
 """The independent reading of every recorded stream that does not speak an OpenAI format.
 
 In: the api (the name of the recordings' folder) and a case folder. Out: the `PlainReading` of the whole body. The
-formats are read by the oracle modules beside this one; here the framing is taken off. Nothing of Weft is imported.
+formats are read by the oracle modules beside this one; here the framing is taken off. Nothing of Bartack is imported.
 A case recorded as an HTTP error reads as `finish="error"` and nothing else; `oracle_error` says what the error was.
 """
 

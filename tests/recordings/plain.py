@@ -1,7 +1,7 @@
 """What a recorded stream contains, in words that belong to no provider and to no decoder.
 
 In: a case folder of the recordings. Out: a `Case` (meta and body), and the `PlainReading` that an oracle makes of it.
-The oracles read a whole body at once with the json module and import nothing of Weft, so that they can judge it.
+The oracles read a whole body at once with the json module and import nothing of Bartack, so that they can judge it.
 
 What every oracle agrees on:
 
@@ -80,9 +80,9 @@ class Case:
 
 
 def recordings_root() -> Path:
-    """WEFT_RECORDINGS, or the folder beside the repository. It need not exist: a test then skips."""
+    """BARTACK_RECORDINGS, or the folder beside the repository. It need not exist: a test then skips."""
     beside = Path(__file__).resolve().parents[2].parent / "shared" / "recordings"
-    return Path(os.environ.get("WEFT_RECORDINGS", beside))
+    return Path(os.environ.get("BARTACK_RECORDINGS", beside))
 
 
 def case_dirs(api: str) -> list[Path]:

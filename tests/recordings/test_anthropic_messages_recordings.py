@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.anthropic_messages.decode import AnthropicMessages
+from bartack.formats.anthropic_messages.encode import encode, read_request
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import ModelConfig
+from bartack.nouns.messages import assistant, user
+from bartack.nouns.parts import Continuation, ToolCall
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import Case, case_dirs, json_lines, load_case, sse_events
-from weft.config import ModelConfig
-from weft.decode.anthropic_messages import AnthropicMessages
-from weft.encode.anthropic_messages import encode, read_request
-from weft.encode.request import Losses, Request
-from weft.messages import assistant, user
-from weft.parts import Continuation, ToolCall
 
 STREAMS = [case for case in case_dirs("anthropic-messages") if load_case(case).http_status < 400]
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.bedrock_converse.decode import BedrockConverse
+from bartack.formats.bedrock_converse.encode import encode, read_request
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import ModelConfig
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import case_dirs, load_case
-from weft.config import ModelConfig
-from weft.decode.bedrock_converse import BedrockConverse
-from weft.encode.bedrock_converse import encode, read_request
-from weft.encode.request import Losses, Request
 
 STREAMS = [case for case in case_dirs("bedrock-converse") if load_case(case).http_status < 400]
 REQUESTS = [

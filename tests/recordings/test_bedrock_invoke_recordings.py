@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from bartack.formats.bedrock_invoke.decode import BedrockInvoke
+from bartack.formats.bedrock_invoke.encode import encode, read_request
+from bartack.formats.request import Losses
 from tests.recordings.agreement import assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import case_dirs, load_case
 from tests.recordings.test_anthropic_messages_recordings import normalised
-from weft.decode.bedrock_invoke import BedrockInvoke
-from weft.encode.bedrock_invoke import encode, read_request
-from weft.encode.request import Losses
 
 STREAMS = [case for case in case_dirs("bedrock-invoke") if load_case(case).http_status < 400]
 

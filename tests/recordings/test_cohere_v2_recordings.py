@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.cohere_v2.decode import CohereV2
+from bartack.formats.cohere_v2.encode import encode, read_request
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import ModelConfig
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import case_dirs, load_case
-from weft.config import ModelConfig
-from weft.decode.cohere_v2 import CohereV2
-from weft.encode.cohere_v2 import encode, read_request
-from weft.encode.request import Losses, Request
 
 STREAMS = [case for case in case_dirs("cohere-v2") if load_case(case).http_status < 400]
 REQUESTS = [

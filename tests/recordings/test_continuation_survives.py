@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from bartack import Entry, Message, ModelConfig, stamped, user
+from bartack.formats import decoder, encode
+from bartack.formats.framing import FramingName, sniff
+from bartack.nouns import wire
 from tests.recordings import oracle_openai, oracle_others
 from tests.recordings.agreement import assembler_of, decoded
 from tests.recordings.plain import PlainReading, case_dirs, load_case
-from weft import Entry, Message, ModelConfig, stamped, user, wire
-from weft.decode import decoder
-from weft.decode.framing import FramingName, sniff
-from weft.encode import encode
 
 FORMATS = {
     "anthropic-messages": "anthropic-messages",

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.gemini_generate.decode import GeminiGenerate
+from bartack.formats.gemini_generate.encode import encode, read_request
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import ModelConfig
+from bartack.nouns.deltas import Delta, ToolCallStart
+from bartack.nouns.messages import user
+from bartack.nouns.wire import camel
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import PlainReading, case_dirs, json_lines, load_case, sse_events
-from weft.config import ModelConfig
-from weft.decode.gemini_generate import GeminiGenerate
-from weft.deltas import Delta, ToolCallStart
-from weft.encode.gemini_generate import encode, read_request
-from weft.encode.request import Losses, Request
-from weft.messages import user
-from weft.wire import camel
 
 Json = dict[str, Any]
 STREAMS = [case for case in case_dirs("gemini-generate") if load_case(case).http_status < 400]

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.gemini_interactions.decode import GeminiInteractions
+from bartack.formats.gemini_interactions.encode import encode, read_request
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import ModelConfig
+from bartack.nouns.messages import user
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import case_dirs, json_lines, load_case, sse_events
-from weft.config import ModelConfig
-from weft.decode.gemini_interactions import GeminiInteractions
-from weft.encode.gemini_interactions import encode, read_request
-from weft.encode.request import Losses, Request
-from weft.messages import user
 
 Json = dict[str, Any]
 STREAMS = [case for case in case_dirs("gemini-interactions") if load_case(case).http_status < 400]

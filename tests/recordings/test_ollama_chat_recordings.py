@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.ollama_chat.decode import OllamaChat
+from bartack.formats.ollama_chat.encode import encode, read_request
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import ModelConfig
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import PlainReading, case_dirs, load_case
-from weft.config import ModelConfig
-from weft.decode.ollama_chat import OllamaChat
-from weft.encode.ollama_chat import encode, read_request
-from weft.encode.request import Losses, Request
 
 STREAMS = [case for case in case_dirs("ollama-chat") if load_case(case).http_status < 400]
 REQUESTS = [

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.openai_chat.decode import OpenAIChat
+from bartack.formats.openai_chat.encode import encode, read_request
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import ModelConfig
+from bartack.nouns.deltas import Failed
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_openai import CHAT_APIS, read_stream, stream_error
 from tests.recordings.plain import PlainReading, case_dirs, load_case
-from weft.config import ModelConfig
-from weft.decode.openai_chat import OpenAIChat
-from weft.deltas import Failed
-from weft.encode.openai_chat import encode, read_request
-from weft.encode.request import Losses, Request
 
 STREAMS = [case for api in CHAT_APIS for case in case_dirs(api) if load_case(case).http_status < 400]
 

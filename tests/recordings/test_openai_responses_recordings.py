@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.openai_responses.decode import OpenAIResponses
+from bartack.formats.openai_responses.encode import encode, read_request
+from bartack.formats.repair import OPENING
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import ModelConfig
+from bartack.nouns.deltas import Done, Failed
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_openai import RESPONSES_APIS, read_stream, stream_error
 from tests.recordings.plain import case_dirs, json_lines, load_case, sse_events
-from weft.config import ModelConfig
-from weft.decode.openai_responses import OpenAIResponses
-from weft.deltas import Done, Failed
-from weft.encode.openai_responses import encode, read_request
-from weft.encode.request import Losses, Request
-from weft.repair import OPENING
 
 STREAMS = [case for api in RESPONSES_APIS for case in case_dirs(api) if load_case(case).http_status < 400]
 

@@ -12,7 +12,7 @@ from tests.recordings.oracle_openai import CHAT_APIS, RESPONSES_APIS, oracle_err
 from tests.recordings.plain import Case, PlainReading, PlainUsage, case_dirs, load_case, recordings_root, sse_events
 
 pytestmark = pytest.mark.skipif(
-    not recordings_root().is_dir(), reason="no recordings here: set WEFT_RECORDINGS to the folder that holds them"
+    not recordings_root().is_dir(), reason="no recordings here: set BARTACK_RECORDINGS to the folder that holds them"
 )
 
 ALL_CASES = [path for api in CHAT_APIS + RESPONSES_APIS for path in case_dirs(api)]

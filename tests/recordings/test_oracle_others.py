@@ -20,7 +20,9 @@ from tests.recordings.plain import PlainReading, PlainUsage, case_dirs, load_cas
 CASES = [pytest.param(api, path, id=f"{api}/{path.name}") for api in APIS for path in case_dirs(api)]
 FINISHES = {"stop", "length", "tool_calls", "content_filter", "refusal", "pause", "other", "error"}
 
-needs_recordings = pytest.mark.skipif(not CASES, reason=f"no recordings in {recordings_root()} (set WEFT_RECORDINGS)")
+needs_recordings = pytest.mark.skipif(
+    not CASES, reason=f"no recordings in {recordings_root()} (set BARTACK_RECORDINGS)"
+)
 
 
 def case_dir(api: str, digest: str) -> Path:

@@ -1,6 +1,6 @@
 """What a real server said in three formats, recorded by scripts/record_local.py and kept in this repository.
 
-Each stream is read twice: by Weft, cut at every byte, and here, from the JSON of its events.
+Each stream is read twice: by Bartack, cut at every byte, and here, from the JSON of its events.
 """
 
 import json
@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from bartack.formats import decoder
+from bartack.models.refusals import refusal
+from bartack.nouns.deltas import Delta, Done, Start, Usage
+from bartack.nouns.errors import ErrorCode
 from tests.recordings.agreement import assembler_of, decoded
 from tests.recordings.plain import sse_events
-from weft.decode import decoder
-from weft.deltas import Delta, Done, Start, Usage
-from weft.errors import ErrorCode
-from weft.models.refusals import refusal
 
 OWN = Path(__file__).with_name("own")
 STREAMS = sorted(OWN.glob("*/*.response.sse"))
@@ -88,7 +88,7 @@ def name_of(path: Path) -> str:
     return f"{path.parent.name}/{path.name.partition('.')[0]}"
 
 
-def told_by_weft(deltas: list[Delta]) -> Told:
+def told_by_bartack(deltas: list[Delta]) -> Told:
     assert isinstance(deltas[0], Start)
     done = deltas[-1]
     assert isinstance(done, Done)
@@ -113,7 +113,7 @@ def test_a_stream_is_read_as_its_json_says_wherever_it_is_cut(path: Path) -> Non
     kind, body = path.parent.name, path.read_bytes()
     events = [json.loads(data) for _, data in sse_events(body) if data != "[DONE]"]
     whole = decoded(decoder(kind), body)
-    assert told_by_weft(whole) == READERS[kind](events)
+    assert told_by_bartack(whole) == READERS[kind](events)
     for cut in range(len(body) + 1):
         assert decoded(decoder(kind), body[:cut], body[cut:]) == whole, f"cut at {cut}"
 

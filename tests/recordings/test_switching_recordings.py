@@ -14,18 +14,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from bartack.formats import Encoded, decoder, encode
+from bartack.nouns.config import ModelConfig
+from bartack.nouns.deltas import Done
+from bartack.nouns.messages import Message, tool_message, user
+from bartack.nouns.parts import ToolResult
+from bartack.nouns.wire import dump
 from tests.encode.validity import faults
 from tests.properties.answers import LEFT, MODELS
 from tests.recordings.agreement import FRAMINGS, assembler_of, decoded
 from tests.recordings.oracle_openai import CHAT_APIS
 from tests.recordings.plain import case_dirs, load_case, recordings_root
-from weft.config import ModelConfig
-from weft.decode import decoder
-from weft.deltas import Done
-from weft.encode import Encoded, encode
-from weft.messages import Message, tool_message, user
-from weft.parts import ToolResult
-from weft.wire import dump
 
 APIS = {format: (format,) for format in MODELS} | {
     "openai-chat": CHAT_APIS,
@@ -37,7 +36,8 @@ NOTES = frozenset(("container", "groundingMetadata", "urlContextMetadata", "cita
 SEALED = frozenset(("signature", "thoughtSignature", "encrypted_content", "redactedContent", "data"))
 
 pytestmark = pytest.mark.skipif(
-    not recordings_root().is_dir(), reason=f"no recordings at {recordings_root()}; WEFT_RECORDINGS names their folder"
+    not recordings_root().is_dir(),
+    reason=f"no recordings at {recordings_root()}; BARTACK_RECORDINGS names their folder",
 )
 
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from weft.assembler import MessageAssembler
-from weft.deltas import Delta, MessageDelta
-from weft.entries import Entry, Fact
-from weft.errors import PartValidationError, StreamError
-from weft.messages import Message, assistant, stamped, tool_message
-from weft.parts import Part, Text, ToolCall, ToolResult
-from weft.tool_state import fold_tools
-from weft.wire import decode, dump, encode, load, parse
+from bartack.nouns.deltas import Delta, MessageDelta
+from bartack.nouns.entries import Entry, Fact
+from bartack.nouns.errors import PartValidationError, StreamError
+from bartack.nouns.messages import Message, assistant, stamped, tool_message
+from bartack.nouns.parts import Part, Text, ToolCall, ToolResult
+from bartack.nouns.wire import decode, dump, encode, load, parse
+from bartack.session.tool_state import fold_tools
+from bartack.stream.assembler import MessageAssembler
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -285,7 +285,7 @@ def test_000_5_7_usage_is_gathered_into_meta() -> None:
 
 
 def test_000_5_8_a_stream_that_ends_in_error_gives_no_final_message() -> None:
-    from weft.errors import ErrorCode, ModelError
+    from bartack.nouns.errors import ErrorCode, ModelError
 
     assembler = assembled(stream(START, TEXT, ERROR))
     with pytest.raises(ModelError) as caught:

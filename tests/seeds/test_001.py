@@ -8,10 +8,9 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-import weft.assembler
-from weft.assembler import MessageAssembler
-from weft.config import CacheConfig, ModelConfig, SpecificTool, ToolSpec
-from weft.deltas import (
+import bartack.stream.assembler
+from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ToolSpec
+from bartack.nouns.deltas import (
     Delta,
     Done,
     Failed,
@@ -24,11 +23,12 @@ from weft.deltas import (
     ToolCallStart,
     Usage,
 )
-from weft.errors import ErrorCode, ModelError, PartValidationError, StreamError
-from weft.messages import Message, Role
-from weft.parts import Part
-from weft.tables import AssemblyStatus
-from weft.wire import dump, load
+from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError, StreamError
+from bartack.nouns.messages import Message, Role
+from bartack.nouns.parts import Part
+from bartack.nouns.tables import AssemblyStatus
+from bartack.nouns.wire import dump, load
+from bartack.stream.assembler import MessageAssembler
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 START = Start("model-1", "req_1")
@@ -71,20 +71,20 @@ def test_001_1_10_a_repeated_delta_is_refused_and_not_removed() -> None:
 
 def test_001_1_11_the_assembler_knows_deltas_only() -> None:
     """001-1.11, 001-6.2"""
-    source = Path(inspect.getfile(weft.assembler)).read_text(encoding="utf-8")
+    source = Path(inspect.getfile(bartack.stream.assembler)).read_text(encoding="utf-8")
     modules = {
         node.module
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("weft")
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("bartack")
     }
     assert modules == {
-        "weft.contract",
-        "weft.deltas",
-        "weft.errors",
-        "weft.messages",
-        "weft.parts",
-        "weft.tables",
-        "weft.wire",
+        "bartack.stream.contract",
+        "bartack.nouns.deltas",
+        "bartack.nouns.errors",
+        "bartack.nouns.messages",
+        "bartack.nouns.parts",
+        "bartack.nouns.tables",
+        "bartack.nouns.wire",
     }
     hints = {name: get_type_hints(getattr(MessageAssembler, name)) for name in ("consume", "build_final_message")}
     assert hints == {

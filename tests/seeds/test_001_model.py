@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.models.doubles import KEY, BytesClient, counting_edge, read
-from weft import (
+from bartack import (
     CacheConfig,
     Continuation,
     ErrorCode,
@@ -23,16 +22,17 @@ from weft import (
     ToolResult,
     ToolSpec,
     assistant,
-    decode,
-    model,
+    connect,
+    formats,
     tool_message,
     user,
-    wire,
 )
-from weft.encode import encode
-from weft.models import VENDORS, Model, ProviderModel, RequestMetadata, Vendor, vendor_named
-from weft.repair import RULES, check_history, repair
-from weft.testing.dialects import DIALECTS
+from bartack.formats import encode
+from bartack.formats.repair import RULES, check_history, repair
+from bartack.models import VENDORS, Model, ProviderModel, RequestMetadata, Vendor, vendor_named
+from bartack.nouns import wire
+from bartack.testing.dialects import DIALECTS
+from tests.models.doubles import KEY, BytesClient, counting_environment, read
 
 SAY = DIALECTS["anthropic-messages"]
 THOUGHT = b"""event: content_block_delta
@@ -47,7 +47,9 @@ LOOK = ToolSpec("look", {"type": "object", "properties": {}}, description="Look.
 
 
 def make(client: BytesClient, **options: Any) -> ProviderModel:
-    return model("anthropic:claude-sonnet-4-5", api_key=KEY, client=client, edge=counting_edge(), **options)
+    return connect(
+        "anthropic:claude-sonnet-4-5", api_key=KEY, client=client, environment=counting_environment(), **options
+    )
 
 
 def sent(client: BytesClient) -> dict[str, Any]:
@@ -222,9 +224,9 @@ def test_a_tool_choice_is_one_of_four(choice: Any) -> None:
 
 def test_a_vendor_is_a_row_and_a_decoder_belongs_to_a_format() -> None:
     """D-1.3, D-2.5, D-2.6"""
-    assert all(type(row) is Vendor and row.format in decode.FORMATS for row in VENDORS.values())
+    assert all(type(row) is Vendor and row.format in formats.FORMATS for row in VENDORS.values())
     assert len({row.format for row in VENDORS.values()}) < len(VENDORS)
-    reader = decode.decoder("anthropic-messages")
+    reader = formats.decoder("anthropic-messages")
     deltas = [delta for piece in WHOLE if isinstance(piece, bytes) for delta in reader.receive_data(piece)]
     assert not any(hasattr(delta, stamp) for delta in deltas for stamp in ("run_id", "seq", "timestamp"))
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from weft import Delta, MessageAssembler, MessageDelta, Start, ThinkingDelta
-from weft.parts import Continuation, Thinking
-from weft.views import feed
-from weft.views.feed import FEED, FeedMessage, ProgressMessage
+from bartack import Delta, MessageAssembler, MessageDelta, Start, ThinkingDelta
+from bartack.nouns.parts import Continuation, Thinking
+from bartack.views import feed
+from bartack.views.feed import FEED, FeedMessage, ProgressMessage
 
 MESSAGE: dict[str, Any] = {
     "type": "message",

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from weft import InvalidStateTransition, Message, MessageAssembler, PartValidationError, advance
-from weft.document_parts import (
+from bartack import InvalidStateTransition, Message, MessageAssembler, PartValidationError, advance
+from bartack.nouns.document_parts import (
     AssistantInfo,
     Completed,
     DocumentPart,
@@ -18,10 +18,10 @@ from weft.document_parts import (
     UserInfo,
     WithParts,
 )
-from weft.errors import StreamError
-from weft.tables import AGENT, TOOL, AgentStatus, ToolStatus
-from weft.views import document
-from weft.views.document import DOCUMENT
+from bartack.nouns.errors import StreamError
+from bartack.nouns.tables import AGENT, TOOL, AgentStatus, ToolStatus
+from bartack.views import document
+from bartack.views.document import DOCUMENT
 
 BASE = {
     "id": "0198c0de-0000-7000-8000-00000000000a",

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from weft.assembler import MessageAssembler
-from weft.config import AgentConfig, AgentState, ToolSpec
-from weft.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta, ThinkingDelta, Usage
-from weft.entries import Entry, Session
-from weft.errors import ErrorCode, PartValidationError, StreamError
-from weft.messages import Message, assistant, stamped, tool_message
-from weft.parts import Part, Text, ToolCall, ToolResult
-from weft.tables import AgentStatus
-from weft.tool_state import fold_tools
-from weft.wire import dump, load
+from bartack.nouns.config import AgentConfig, AgentState, ToolSpec
+from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta, ThinkingDelta, Usage
+from bartack.nouns.entries import Entry, Session
+from bartack.nouns.errors import ErrorCode, PartValidationError, StreamError
+from bartack.nouns.messages import Message, assistant, stamped, tool_message
+from bartack.nouns.parts import Part, Text, ToolCall, ToolResult
+from bartack.nouns.tables import AgentStatus
+from bartack.nouns.wire import dump, load
+from bartack.session.tool_state import fold_tools
+from bartack.stream.assembler import MessageAssembler
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TIME = "2026-01-01T12:00:00Z"
@@ -112,7 +112,7 @@ def test_the_tool_spec_loads_and_dumps_unchanged() -> None:
 
 def test_004_delta_kinds_1_every_kind_does_its_part() -> None:
     """004-delta-kinds.1"""
-    from weft.deltas import ToolCallArgs, ToolCallEnd, ToolCallStart
+    from bartack.nouns.deltas import ToolCallArgs, ToolCallEnd, ToolCallStart
 
     assembler = fed(Start("m", "q"))
     assert assembler.status == "started"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bartack.store import SessionStore
 from tests.store import postgres_server
 from tests.store.stores import KEPT, KINDS, Open, opener
-from weft.store import SessionStore
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,10 +6,10 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from weft.errors import Conflict
-from weft.messages import user
-from weft.store import Tail, next_entries, open_store
-from weft.store.sqlite import SqliteStore
+from bartack.nouns.errors import Conflict
+from bartack.nouns.messages import user
+from bartack.store import Tail, next_entries, open_store
+from bartack.store.sqlite import SqliteStore
 
 
 async def write(place: str, name: str, count: str) -> None:
@@ -18,10 +18,10 @@ async def write(place: str, name: str, count: str) -> None:
     header = await store.create_session(name)
     tail, conflicts = Tail(header.id, 1), 0
     for number in range(int(count)):
-        tail = await store.append(name, next_entries(name, tail, [user(f"{number}")], store.edge), tail.entry_id)
+        tail = await store.append(name, next_entries(name, tail, [user(f"{number}")], store.environment), tail.entry_id)
         while True:
             shared = await store.tail_of("shared")
-            entries = next_entries("shared", shared, [user(f"{name}/{number}")], store.edge)
+            entries = next_entries("shared", shared, [user(f"{name}/{number}")], store.environment)
             try:
                 await store.append("shared", entries, shared.entry_id)
                 break
@@ -50,7 +50,7 @@ async def lose_locks(path: str, guarded: str) -> None:
                 sys.executable, "-m", "tests.store.other_process", "open_and_close", path
             )
             assert await child.wait() == 0
-        tail = await store.append("s", next_entries("s", tail, [user(f"{number}")], store.edge), tail.entry_id)
+        tail = await store.append("s", next_entries("s", tail, [user(f"{number}")], store.environment), tail.entry_id)
     print(tail.seq, flush=True)
     os._exit(0)
 

@@ -1,6 +1,6 @@
 """The PostgreSQL server that tests use, and schemas on it that live as long as a test run.
 
-WEFT_TEST_POSTGRES names the server. Without one, the tests that need it are skipped.
+BARTACK_TEST_POSTGRES names the server. Without one, the tests that need it are skipped.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from typing import Any
 import asyncpg  # type: ignore[import-untyped]
 import pytest
 
-SERVER = os.environ.get("WEFT_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres")
-PREFIX = f"weft_test_{os.getpid()}_"  # two runs at once must not drop each other's
+SERVER = os.environ.get("BARTACK_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres")
+PREFIX = f"bartack_test_{os.getpid()}_"  # two runs at once must not drop each other's
 
 
 def address(name: str, query: str = "&synchronous_commit=off") -> str:
@@ -26,7 +26,7 @@ def address(name: str, query: str = "&synchronous_commit=off") -> str:
     """
     fault = _fault()
     if fault is not None:
-        pytest.skip(f"no PostgreSQL server at {SERVER} ({fault}); WEFT_TEST_POSTGRES names one")
+        pytest.skip(f"no PostgreSQL server at {SERVER} ({fault}); BARTACK_TEST_POSTGRES names one")
     if name not in _schemas:
         gone = next((used for used in _schemas if Path(used).is_absolute() and not Path(used).exists()), None)
         schema = f"{PREFIX}{len(_schemas)}" if gone is None else _schemas.pop(gone)

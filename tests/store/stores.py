@@ -5,40 +5,40 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 
+from bartack.environment import Environment
+from bartack.nouns.entries import Entry, Fact
+from bartack.nouns.messages import user
+from bartack.store import MemoryStore, SessionStore, Tail, next_entries
+from bartack.store.jsonl import JsonlStore
+from bartack.store.postgres import PostgresStore
+from bartack.store.sqlite import SqliteStore
 from tests.store import postgres_server
-from weft.edge import Edge
-from weft.entries import Entry, Fact
-from weft.messages import user
-from weft.store import MemoryStore, SessionStore, Tail, next_entries
-from weft.store.jsonl import JsonlStore
-from weft.store.postgres import PostgresStore
-from weft.store.sqlite import SqliteStore
 
 Open = Callable[[], Awaitable[SessionStore]]  # opens the same store again, where a store outlives its process
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def counting_edge() -> Edge:
+def counting_environment() -> Environment:
     """A clock that goes a second further at each look, and random bits that count."""
     seconds, bits = count(), count(1)
-    return Edge(now=lambda: T0 + timedelta(seconds=next(seconds)), random=lambda: next(bits))
+    return Environment(now=lambda: T0 + timedelta(seconds=next(seconds)), random=lambda: next(bits))
 
 
-def opener(kind: str, folder: Path, edge: Edge | None = None) -> Open:
+def opener(kind: str, folder: Path, environment: Environment | None = None) -> Open:
     """How to open the store of this kind in this folder."""
-    edge = edge or Edge()
+    environment = environment or Environment()
 
     async def open_it() -> SessionStore:
         match kind:
             case "memory":
-                return MemoryStore(edge=edge)
+                return MemoryStore(environment=environment)
             case "jsonl":
-                return await JsonlStore.open(folder / "sessions", edge=edge)
+                return await JsonlStore.open(folder / "sessions", environment=environment)
             case "sqlite":
-                return await SqliteStore.open(folder / "sessions.db", edge=edge)
+                return await SqliteStore.open(folder / "sessions.db", environment=environment)
             case "postgres":
-                return await PostgresStore.open(postgres_server.address(str(folder)), edge=edge)
+                return await PostgresStore.open(postgres_server.address(str(folder)), environment=environment)
             case _:
                 raise AssertionError(kind)
 
@@ -52,12 +52,12 @@ KEPT = ("jsonl", "sqlite", "postgres")  # those that outlive their process
 def said(entry: Entry, *facts: Fact, run_id: str | None = None) -> tuple[Entry, ...]:
     """Entries that follow this one, for a session whose last it is."""
     tail = Tail(entry.id, entry.seq)
-    return next_entries(entry.session_id, tail, facts or (user("hi"),), Edge(), run_id=run_id)
+    return next_entries(entry.session_id, tail, facts or (user("hi"),), Environment(), run_id=run_id)
 
 
 async def add(store: SessionStore, session_id: str, *facts: Fact) -> tuple[Entry, ...]:
     """Append these facts behind the session's last entry."""
     tail = await store.tail_of(session_id)
-    entries = next_entries(session_id, tail, facts, store.edge)
+    entries = next_entries(session_id, tail, facts, store.environment)
     await store.append(session_id, entries, tail.entry_id)
     return entries

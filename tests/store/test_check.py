@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
+from bartack.nouns import wire
+from bartack.nouns.entries import Custom, Redaction, SessionHeader
+from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
+from bartack.nouns.messages import Message, assistant, tool_message, user
+from bartack.nouns.parts import Image, ToolCall, ToolResult
+from bartack.store import Finding, SessionStore, next_entries
+from bartack.store.check import REPAIRED, check, repair
+from bartack.store.jsonl import JsonlStore
+from bartack.store.purge import purge
+from bartack.store.stored import UNREADABLE
+from bartack.store.transfer import export_session, import_lines
 from tests.session import SESSION
 from tests.store.stores import KINDS, Open, add, opener
-from weft import wire
-from weft.entries import Custom, Redaction, SessionHeader
-from weft.errors import Conflict, ErrorCode, NotFound, StoreError
-from weft.messages import Message, assistant, tool_message, user
-from weft.parts import Image, ToolCall, ToolResult
-from weft.store import Finding, SessionStore, next_entries
-from weft.store.check import REPAIRED, check, repair
-from weft.store.jsonl import JsonlStore
-from weft.store.purge import purge
-from weft.store.stored import UNREADABLE
-from weft.store.transfer import export_session, import_lines
 
 
 def faults(findings: list[Finding]) -> list[tuple[int | None, str]]:
@@ -61,7 +61,7 @@ async def test_mending_other_branches_leaves_the_newest_the_newest(store: Sessio
     await store.create_session("s")
     one, _ = await add(store, "s", user("one"), assistant(ToolCall("c", "clock", {})))
     place = await store.branch("s", one.id)
-    newest = next_entries("s", place.tail, [user("two")], store.edge, parent_id=one.id)
+    newest = next_entries("s", place.tail, [user("two")], store.environment, parent_id=one.id)
     await store.append("s", newest, place.tail.entry_id)
     assert await repair(store, "s") == []
     loaded = await store.load("s")

@@ -1,14 +1,12 @@
-"""What every store promises (weft.store.session_store), asked of every kind in the same words."""
+"""What every store promises (bartack.store.session_store), asked of every kind in the same words."""
 
 import asyncio
 
 import pytest
 from msgspec.structs import replace
 
-from tests.session import SESSION
-from tests.store.stores import Open, add, said
-from weft import wire
-from weft.entries import (
+from bartack.nouns import wire
+from bartack.nouns.entries import (
     BranchSummary,
     Custom,
     Entry,
@@ -20,10 +18,12 @@ from weft.entries import (
     heads,
     session_of,
 )
-from weft.errors import Conflict, ErrorCode, NotFound, StoreError
-from weft.messages import Message, assistant, tool_message, user
-from weft.parts import Image, Text, ToolCall, ToolResult
-from weft.store import SessionStore, Tail, next_entries
+from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
+from bartack.nouns.messages import Message, assistant, tool_message, user
+from bartack.nouns.parts import Image, Text, ToolCall, ToolResult
+from bartack.store import SessionStore, Tail, next_entries
+from tests.session import SESSION
+from tests.store.stores import Open, add, said
 
 
 async def test_what_was_appended_is_loaded_byte_for_byte(store: SessionStore) -> None:
@@ -127,7 +127,9 @@ async def test_a_call_ends_once_in_a_session(store: SessionStore) -> None:
         store, session_id, assistant(ToolCall("c", "clock", {})), tool_message(ToolResult("c", "noon"))
     )
     place = await store.branch(session_id, call.id)
-    again = next_entries(session_id, place.tail, [tool_message(ToolResult("c", "two"))], store.edge, parent_id=call.id)
+    again = next_entries(
+        session_id, place.tail, [tool_message(ToolResult("c", "two"))], store.environment, parent_id=call.id
+    )
     with pytest.raises(Conflict):
         await store.append(session_id, again, place.tail.entry_id)
     inner = assistant(ToolCall("c", "clock", {}, executed_by="provider", result=ToolResult("c", "three")))
@@ -147,9 +149,9 @@ async def test_a_session_is_a_tree(store: SessionStore) -> None:
     place = await store.branch(session_id, one.id)
     assert (place.parent_id, place.tail) == (one.id, Tail(two.id, 3))
     facts: list[Fact] = [BranchSummary("they said two", two.id), user("three")]
-    left = next_entries(session_id, place.tail, facts, store.edge, parent_id=one.id)
+    left = next_entries(session_id, place.tail, facts, store.environment, parent_id=one.id)
     await store.append(session_id, left, two.id)
-    third = next_entries(session_id, Tail(left[1].id, 5), [user("four")], store.edge, parent_id=two.id)
+    third = next_entries(session_id, Tail(left[1].id, 5), [user("four")], store.environment, parent_id=two.id)
     await store.append(session_id, third, left[1].id)
     everything = [header, one, two, *left, *third]
     assert await store.entries(session_id) == everything
@@ -218,7 +220,7 @@ async def test_an_append_that_can_never_land_is_refused(
 
 
 async def test_a_session_begins_with_its_header(store: SessionStore) -> None:
-    (header,) = next_entries("s", None, [SessionHeader()], store.edge)
+    (header,) = next_entries("s", None, [SessionHeader()], store.environment)
     with pytest.raises(StoreError, match="at least one entry"):
         await store.append("s", [], None)
     with pytest.raises(StoreError, match="begins with a session_header"):
@@ -267,7 +269,7 @@ async def test_64_writers_on_one_session_lose_nothing(store: SessionStore) -> No
         tail = Tail(header.id, 1)
         mine: list[Entry] = []
         while len(mine) < 3:
-            (entry,) = next_entries("s", tail, [user(f"{writer}/{len(mine)}")], store.edge)
+            (entry,) = next_entries("s", tail, [user(f"{writer}/{len(mine)}")], store.environment)
             try:
                 tail = await store.append("s", [entry], tail.entry_id)
                 mine.append(entry)
@@ -289,7 +291,7 @@ async def test_64_writers_on_different_sessions_meet_no_error(store: SessionStor
         header = await store.create_session(f"s{writer}")
         tail = Tail(header.id, 1)
         for number in range(5):
-            entries = next_entries(f"s{writer}", tail, [user(f"{writer}/{number}")], store.edge)
+            entries = next_entries(f"s{writer}", tail, [user(f"{writer}/{number}")], store.environment)
             tail = await store.append(f"s{writer}", entries, tail.entry_id)
 
     await asyncio.gather(*map(write, range(64)))

@@ -11,14 +11,14 @@ from pathlib import Path
 import apsw
 import pytest
 
+from bartack.nouns.entries import Entry
+from bartack.nouns.errors import StoreError
+from bartack.nouns.messages import user
+from bartack.store import SessionStore, Tail, next_entries
+from bartack.store.jsonl import JsonlStore
+from bartack.store.sqlite import SqliteStore
 from tests.store.disks import FailingDisk
 from tests.store.stores import add, opener
-from weft.entries import Entry
-from weft.errors import StoreError
-from weft.messages import user
-from weft.store import SessionStore, Tail, next_entries
-from weft.store.jsonl import JsonlStore
-from weft.store.sqlite import SqliteStore
 
 ALL = frozenset({"read", "write", "truncate", "sync"})
 
@@ -31,7 +31,7 @@ async def append_twice(store: SessionStore, header: Entry) -> tuple[list[Entry],
     for number in range(2):
         last = [header, *acknowledged][-1]
         facts = [user(f"{number}"), user("x" * 5000)]
-        entries = next_entries(header.session_id, Tail(last.id, last.seq), facts, store.edge)
+        entries = next_entries(header.session_id, Tail(last.id, last.seq), facts, store.environment)
         tried += entries
         try:
             await store.append(header.session_id, entries, last.id)
@@ -93,7 +93,9 @@ async def test_one_failure_is_everybodys_in_the_group_and_each_may_try_again(tmp
     disk = FailingDisk("failing group", apsw.IOError, frozenset({"sync"}), lasting=False)
     store = await SqliteStore.open(tmp_path / "a.db", vfs="failing group")
     headers = [await store.create_session(f"s{number}") for number in range(16)]
-    batches = [next_entries(header.session_id, Tail(header.id, 1), [user("hi")], store.edge) for header in headers]
+    batches = [
+        next_entries(header.session_id, Tail(header.id, 1), [user("hi")], store.environment) for header in headers
+    ]
 
     async def append_all() -> list[Tail | BaseException]:
         appends = (store.append(batch[0].session_id, batch, batch[0].parent_id) for batch in batches)
@@ -116,7 +118,7 @@ async def test_a_line_that_does_not_reach_the_disk_is_taken_back(
     """JSONL: the system's own calls fail, some bytes of the append being written already."""
     store = await JsonlStore.open(tmp_path)
     header = await store.create_session("s")
-    (entry,) = next_entries("s", Tail(header.id, 1), [user("hi")], store.edge)
+    (entry,) = next_entries("s", Tail(header.id, 1), [user("hi")], store.environment)
     before = (tmp_path / "s.jsonl").read_bytes()
     real_write, real_fsync = os.write, os.fsync
     failing = {"write": 2, "fsync": 1}
@@ -151,7 +153,7 @@ async def test_bytes_that_could_not_be_taken_back_are_never_read(
     """JSONL: the sync fails, and then cutting the file fails too."""
     store = await JsonlStore.open(tmp_path)
     header = await store.create_session("s")
-    (entry,) = next_entries("s", Tail(header.id, 1), [user("hi")], store.edge)
+    (entry,) = next_entries("s", Tail(header.id, 1), [user("hi")], store.environment)
 
     def fail(*_: int) -> None:
         raise OSError(errno.EIO, "broken")
@@ -200,7 +202,7 @@ async def test_a_full_disk_is_an_error_and_with_room_again_appends_work(small_di
     for number in range(200):
         facts = [user(f"{number} " + "y" * 20_000)]
         last = acknowledged[-1]
-        entries = next_entries("s", Tail(last.id, last.seq), facts, store.edge)
+        entries = next_entries("s", Tail(last.id, last.seq), facts, store.environment)
         try:
             await store.append("s", entries, last.id)
             acknowledged += entries

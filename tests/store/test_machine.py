@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 from msgspec.structs import replace
 
-from tests.store.stores import KEPT, KINDS, Open, counting_edge, opener
-from weft import wire
-from weft.entries import Custom, Entry, Fact, Redaction, SessionHeader, branch, heads
-from weft.errors import Conflict
-from weft.messages import assistant, tool_message, user
-from weft.parts import ToolCall, ToolResult
-from weft.redaction import visible
-from weft.store import SessionStore, Tail, next_entries
-from weft.store.facts import results_of
+from bartack.nouns import wire
+from bartack.nouns.entries import Custom, Entry, Fact, Redaction, SessionHeader, branch, heads
+from bartack.nouns.errors import Conflict
+from bartack.nouns.messages import assistant, tool_message, user
+from bartack.nouns.parts import ToolCall, ToolResult
+from bartack.session.redaction import visible
+from bartack.store import SessionStore, Tail, next_entries
+from bartack.store.facts import results_of
+from tests.store.stores import KEPT, KINDS, Open, counting_environment, opener
 
 T = TypeVar("T")
 
@@ -45,8 +45,8 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-        self.edge = counting_edge()
-        self.open: Open = opener(self.kind, self.folder, self.edge)
+        self.environment = counting_environment()
+        self.open: Open = opener(self.kind, self.folder, self.environment)
         self.store: SessionStore = self.run(self.opened())
         self.model: dict[str, list[Entry]] = {}
 
@@ -93,7 +93,7 @@ class StoreMachine(RuleBasedStateMachine):
         known = self.model[session_id]
         tail = Tail(known[-1].id, known[-1].seq)
         facts = [LONG if fact == Custom("long", {}) else fact for fact in facts]
-        return next_entries(session_id, tail, facts, self.edge, parent_id=known[parent].id)
+        return next_entries(session_id, tail, facts, self.environment, parent_id=known[parent].id)
 
     @rule(session_id=sessions, facts=st.lists(FACTS, min_size=1, max_size=3))
     def append_facts(self, session_id: str, facts: list[Fact]) -> None:

@@ -9,19 +9,19 @@ import asyncpg  # type: ignore[import-untyped]
 import pytest
 from msgspec.structs import replace
 
+from bartack.nouns.entries import Redaction, SessionHeader
+from bartack.nouns.errors import Conflict, ErrorCode, StoreError
+from bartack.nouns.messages import Message, assistant, tool_message, user
+from bartack.nouns.parts import Image, ToolCall, ToolResult
+from bartack.store import Tail, next_entries, open_store
+from bartack.store.postgres import PostgresStore
+from bartack.store.postgres_link import Link
+from bartack.store.postgres_news import News
+from bartack.store.postgres_schema import MIGRATIONS, migrate
+from bartack.store.purge import purge
 from tests.session import SESSION, chain
 from tests.store.postgres_server import SERVER, address, schema_of
 from tests.store.stores import add, said
-from weft.entries import Redaction, SessionHeader
-from weft.errors import Conflict, ErrorCode, StoreError
-from weft.messages import Message, assistant, tool_message, user
-from weft.parts import Image, ToolCall, ToolResult
-from weft.store import Tail, next_entries, open_store
-from weft.store.postgres import PostgresStore
-from weft.store.postgres_link import Link
-from weft.store.postgres_news import News
-from weft.store.postgres_schema import MIGRATIONS, migrate
-from weft.store.purge import purge
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def database(url: str) -> AsyncIterator[Any]:
         ("DELETE FROM body_uses", "neither changed nor deleted"),
         ("TRUNCATE redactions", "neither changed nor deleted"),
         ("TRUNCATE jumps", "neither changed nor deleted"),
-        ("SELECT set_config('weft.purge', 'other', false); DELETE FROM entries", "neither changed nor deleted"),
+        ("SELECT set_config('bartack.purge', 'other', false); DELETE FROM entries", "neither changed nor deleted"),
         ("INSERT INTO entries VALUES ('s', 15, 'x', 'e12', NULL, 'custom', '', '{}', false)", "seq 14 is missing"),
         ("INSERT INTO entries VALUES ('s', 13, 'x', 'e12', NULL, 'custom', '', '{}', false)", "entries_pkey"),
         (
@@ -149,7 +149,7 @@ async def test_a_refused_append_does_not_poison_its_group(store: PostgresStore, 
 
     async def branch_off(number: int) -> Tail:
         place = await store.branch(f"s{number}", ones[number].id)
-        (entry,) = next_entries(f"s{number}", place.tail, [user("b")], store.edge, parent_id=place.parent_id)
+        (entry,) = next_entries(f"s{number}", place.tail, [user("b")], store.environment, parent_id=place.parent_id)
         return await store.append(f"s{number}", [entry], place.tail.entry_id)
 
     outcomes = await asyncio.gather(*map(branch_off, range(10)), return_exceptions=True)
@@ -275,8 +275,8 @@ async def test_a_wrong_parameter_is_named() -> None:
 
 
 async def test_a_missing_database_is_one_clear_error(url: str) -> None:
-    with pytest.raises(StoreError, match='"weft_no_such_database" does not exist'):
-        await PostgresStore.open(SERVER.rpartition("/")[0] + "/weft_no_such_database")
+    with pytest.raises(StoreError, match='"bartack_no_such_database" does not exist'):
+        await PostgresStore.open(SERVER.rpartition("/")[0] + "/bartack_no_such_database")
 
 
 @own_schema
@@ -369,7 +369,7 @@ async def test_followers_outlive_the_end_of_their_connections(
     for seq in range(2, 5):
         await database.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND query LIKE $2",
-            f"weft/{schema_of(url)}",
+            f"bartack/{schema_of(url)}",
             "%" if seq == 3 else "%LISTEN%",
         )
         await add(store, "s", user("hi"))

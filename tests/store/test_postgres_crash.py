@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from bartack.nouns.errors import StoreError
+from bartack.nouns.messages import user
+from bartack.store.postgres import PostgresStore
 from scripts.crash_postgres import crash
 from scripts.postgres_cluster import Cluster, find_programs
 from tests.store.stores import add, said
-from weft.errors import StoreError
-from weft.messages import user
-from weft.store.postgres import PostgresStore
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from bartack.nouns.entries import Custom, Redaction, SessionHeader
+from bartack.nouns.errors import Conflict, StoreError
+from bartack.nouns.messages import assistant, tool_message
+from bartack.nouns.parts import ToolCall, ToolResult
+from bartack.store import Tail, next_entries
+from bartack.store.postgres import PostgresStore
+from bartack.store.postgres_text import escaped, key, lexemes, query_of, unescaped
 from tests.store.postgres_server import address
 from tests.store.stores import add
-from weft.entries import Custom, Redaction, SessionHeader
-from weft.errors import Conflict, StoreError
-from weft.messages import assistant, tool_message
-from weft.parts import ToolCall, ToolResult
-from weft.store import Tail, next_entries
-from weft.store.postgres import PostgresStore
-from weft.store.postgres_text import escaped, key, lexemes, query_of, unescaped
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_query_names_each_word_once() -> None:
 async def test_odd_ids_titles_and_words_are_stored(store: PostgresStore) -> None:
     odd = 'a\0b\\c"\u2028' + "i" * 3000
     header = await store.create_session("s\0\\", SessionHeader(title="t\0\\"))
-    (entry,) = next_entries("s\0\\", Tail(header.id, 1), [Custom(odd, {odd: odd})], store.edge, run_id=odd)
+    (entry,) = next_entries("s\0\\", Tail(header.id, 1), [Custom(odd, {odd: odd})], store.environment, run_id=odd)
     await store.append("s\0\\", [entry], header.id)
     await add(store, "s\0\\", assistant(ToolCall(odd, odd, {})), tool_message(ToolResult(odd, "long " + "w" * 5000)))
     with pytest.raises(Conflict, match="has a result"):
@@ -60,7 +60,7 @@ async def test_odd_ids_titles_and_words_are_stored(store: PostgresStore) -> None
 async def test_long_ids_are_heads_and_can_be_redacted(store: PostgresStore) -> None:
     header = await store.create_session("s")
     long = Custom("x", {"secret": 1})
-    (entry,) = next_entries("s", Tail(header.id, 1), [long], store.edge)
+    (entry,) = next_entries("s", Tail(header.id, 1), [long], store.environment)
     entry = replace(entry, id="e" * 5000)
     await store.append("s", [entry], header.id)
     assert await store.heads("s") == (entry.id,)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from bartack.nouns.entries import Entry
+from bartack.nouns.errors import StoreError
+from bartack.nouns.messages import user
+from bartack.store import Tail, next_entries
+from bartack.store.sqlite import SqliteStore
+from bartack.store.sqlite_open import Synchronous
 from tests.store.disks import Operation, RecordingDisk, after_power_cut, reordering
 from tests.store.stores import add
-from weft.entries import Entry
-from weft.errors import StoreError
-from weft.messages import user
-from weft.store import Tail, next_entries
-from weft.store.sqlite import SqliteStore
-from weft.store.sqlite_open import Synchronous
 
 CUTS = 100
 WRITERS, APPENDS = 4, 60
@@ -31,7 +31,7 @@ async def recorded(folder: Path, synchronous: Synchronous) -> tuple[list[Operati
         disk.operations.append(("acknowledged", session_id, 1))
         tail = Tail(header.id, 1)
         for number in range(APPENDS):
-            entries = next_entries(session_id, tail, [user(f"{number} " + "x" * 3000), user("y")], store.edge)
+            entries = next_entries(session_id, tail, [user(f"{number} " + "x" * 3000), user("y")], store.environment)
             mine += entries
             tail = await store.append(session_id, entries, tail.entry_id)
             disk.operations.append(("acknowledged", session_id, tail.seq))

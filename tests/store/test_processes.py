@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from weft.messages import Message
-from weft.store import open_store
-from weft.store.check import check
-from weft.store.sqlite import SqliteStore
+from bartack.nouns.messages import Message
+from bartack.store import open_store
+from bartack.store.check import check
+from bartack.store.sqlite import SqliteStore
 
 ROOT = Path(__file__).parents[2]
 

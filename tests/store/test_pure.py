@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bartack.nouns import wire
+from bartack.nouns.entries import branch, heads
+from bartack.nouns.messages import Message, assistant, tool_message, user
+from bartack.nouns.parts import Text, ToolCall, ToolResult
+from bartack.store import blobs, search, tree
+from bartack.store.facts import results_in, results_of
+from bartack.store.file_locks import network_kind
+from bartack.store.stored import Entries
 from tests.session import SESSION
-from weft import wire
-from weft.entries import branch, heads
-from weft.messages import Message, assistant, tool_message, user
-from weft.parts import Text, ToolCall, ToolResult
-from weft.store import blobs, search, tree
-from weft.store.facts import results_in, results_of
-from weft.store.file_locks import network_kind
-from weft.store.stored import Entries
 
 JSON = st.recursive(
     st.none()

@@ -6,14 +6,14 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from bartack.nouns.deltas import Failed, Usage
+from bartack.nouns.entries import Redaction, RunEnded, SessionHeader, StreamFailed
+from bartack.nouns.errors import Conflict, ErrorCode, StoreError
+from bartack.nouns.messages import Message, Meta, ModelRef, assistant, tool_message, user
+from bartack.nouns.parts import ToolCall, ToolResult
+from bartack.store import SessionStore, next_entries
+from bartack.store.session_store import Spend
 from tests.store.stores import Open, add, said
-from weft.deltas import Failed, Usage
-from weft.entries import Redaction, RunEnded, SessionHeader, StreamFailed
-from weft.errors import Conflict, ErrorCode, StoreError
-from weft.messages import Message, Meta, ModelRef, assistant, tool_message, user
-from weft.parts import ToolCall, ToolResult
-from weft.store import SessionStore, next_entries
-from weft.store.session_store import Spend
 
 # -- lists, search, totals
 
@@ -66,7 +66,7 @@ async def test_redacted_content_is_nowhere_to_be_found(store: SessionStore) -> N
     secret, after = await add(store, "s", user("the secret word"), user("after"))
     await add(store, "s", Redaction(secret.id))
     place = await store.branch("s", after.id)
-    other = next_entries("s", place.tail, [user("elsewhere")], store.edge, parent_id=after.id)
+    other = next_entries("s", place.tail, [user("elsewhere")], store.environment, parent_id=after.id)
     await store.append("s", other, place.tail.entry_id)
     loaded = await store.load("s")
     assert [entry.fact.text for entry in loaded if isinstance(entry.fact, Message)] == [
@@ -178,7 +178,7 @@ async def test_one_owner_at_a_time(store: SessionStore) -> None:
     lease = await store.acquire_lease("s", "one", ttl=60)
     with pytest.raises(Conflict, match="'one' holds"):
         await store.acquire_lease("s", "two")
-    (entry,) = next_entries("s", await store.tail_of("s"), [user("hi")], store.edge)
+    (entry,) = next_entries("s", await store.tail_of("s"), [user("hi")], store.environment)
     tail = await store.append("s", [entry], entry.parent_id, lease=lease)
     renewed = await store.renew_lease(lease, ttl=600)
     assert (renewed.epoch, renewed.expires_at > lease.expires_at + timedelta(seconds=60)) == (lease.epoch, True)

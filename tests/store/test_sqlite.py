@@ -11,15 +11,15 @@ from pathlib import Path
 import apsw
 import pytest
 
+from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
+from bartack.nouns.messages import user
+from bartack.store import MemoryStore, default_path, open_store
+from bartack.store.jsonl import JsonlStore
+from bartack.store.sqlite import SqliteStore
+from bartack.store.sqlite_open import check_library
+from bartack.store.sqlite_schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
 from tests.session import SESSION
 from tests.store.stores import add
-from weft.errors import Conflict, ErrorCode, NotFound, StoreError
-from weft.messages import user
-from weft.store import MemoryStore, default_path, open_store
-from weft.store.jsonl import JsonlStore
-from weft.store.sqlite import SqliteStore
-from weft.store.sqlite_open import check_library
-from weft.store.sqlite_schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
 
 
 async def filled(path: Path) -> None:
@@ -115,7 +115,7 @@ async def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     connection = apsw.Connection(str(database))
     connection.execute("CREATE TABLE mine (x)")
     connection.close()
-    for path, why in ((text, "not a SQLite database"), (database, "not a store of Weft"), (tmp_path, "not a file")):
+    for path, why in ((text, "not a SQLite database"), (database, "not a store of Bartack"), (tmp_path, "not a file")):
         before = path.read_bytes() if path.is_file() else b""
         mode = path.stat().st_mode
         with pytest.raises(StoreError, match=why):
@@ -137,10 +137,10 @@ async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
         await SqliteStore.open(tmp_path / "a.db")
     jsonl = await JsonlStore.open(tmp_path / "j")
     await jsonl.close()
-    (tmp_path / "j" / "weft-store.json").write_text('{"schemaVersion":99}')
+    (tmp_path / "j" / "bartack-store.json").write_text('{"schemaVersion":99}')
     with pytest.raises(StoreError, match="schema version 99"):
         await JsonlStore.open(tmp_path / "j")
-    (tmp_path / "j" / "weft-store.json").write_text("?")
+    (tmp_path / "j" / "bartack-store.json").write_text("?")
     with pytest.raises(StoreError, match="not the version"):
         await JsonlStore.open(tmp_path / "j")
     with pytest.raises(StoreError, match="File exists"):
@@ -185,7 +185,7 @@ def test_an_old_sqlite_library_is_refused(version: str, is_good: bool) -> None:
 
 
 async def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.store.sqlite_open.network_kind", lambda _: "nfs4")
+    monkeypatch.setattr("bartack.store.sqlite_open.network_kind", lambda _: "nfs4")
     with pytest.raises(StoreError, match=r"network file system \(nfs4\)"):
         await SqliteStore.open(tmp_path / "a.db")
 
@@ -329,7 +329,7 @@ def test_a_store_whose_making_was_killed_opens(tmp_path: Path) -> None:
     assert asyncio.run(opened()) == 1
 
 
-@pytest.mark.parametrize(("place", "kind"), [("mysql://localhost/weft", "mysql://"), ("sqlit:x.db", "sqlit:")])
+@pytest.mark.parametrize(("place", "kind"), [("mysql://localhost/bartack", "mysql://"), ("sqlit:x.db", "sqlit:")])
 async def test_a_place_of_a_kind_that_there_is_not_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, kind: str
 ) -> None:

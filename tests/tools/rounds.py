@@ -6,20 +6,20 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from weft import ToolCall, ToolResult
-from weft.document_parts import ToolState
-from weft.edge import Edge
-from weft.entries import Fact
-from weft.messages import Message
-from weft.tools import ToolDefinition, ToolExecutor, ToolRegistry, ToolRound
+from bartack import ToolCall, ToolResult
+from bartack.environment import Environment
+from bartack.nouns.document_parts import ToolState
+from bartack.nouns.entries import Fact
+from bartack.nouns.messages import Message
+from bartack.tools import ToolDefinition, ToolExecutor, ToolRegistry, ToolRound
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def counting_edge() -> Edge:
+def counting_environment() -> Environment:
     """A second passes each time anyone looks."""
     seconds = count()
-    return Edge(now=lambda: T0 + timedelta(seconds=next(seconds)), random=lambda: 0)
+    return Environment(now=lambda: T0 + timedelta(seconds=next(seconds)), random=lambda: 0)
 
 
 class Log:
@@ -61,7 +61,7 @@ class Bench:
 
     def __init__(self, *tools: ToolDefinition, log: Log | None = None, **options: Any) -> None:
         self.log = log or Log()
-        options = {"edge": counting_edge(), "grace_ms": 50, "retry_delay_ms": 1, **options}
+        options = {"environment": counting_environment(), "grace_ms": 50, "retry_delay_ms": 1, **options}
         self.executor = ToolExecutor(ToolRegistry(tools), **options)
 
     async def run(self, *calls: ToolCall, **options: Any) -> ToolRound:

@@ -7,12 +7,11 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.session import chain
-from tests.tools.rounds import T0, Bench, Log, call
-from weft import ErrorCode, Text, ToolCall, ToolError, assistant, wire
-from weft.edge import Edge
-from weft.entries import ApprovalDecided, ApprovalRequired, Entry, ToolStarted
-from weft.tools import (
+from bartack import ErrorCode, Text, ToolCall, ToolError, assistant
+from bartack.environment import Environment
+from bartack.nouns import wire
+from bartack.nouns.entries import ApprovalDecided, ApprovalRequired, Entry, ToolStarted
+from bartack.tools import (
     ApprovalPolicy,
     CallFold,
     Decision,
@@ -25,6 +24,8 @@ from weft.tools import (
     never,
     tool,
 )
+from tests.session import chain
+from tests.tools.rounds import T0, Bench, Log, call
 
 ran: list[str] = []
 
@@ -222,7 +223,7 @@ async def forever(_: Any = None) -> Decision:
 
 
 async def test_a_question_that_nobody_answers_expires_and_gives_a_result() -> None:
-    bench = Bench(pay, approver=Human(forever), approval_timeout_ms=30, edge=Edge())
+    bench = Bench(pay, approver=Human(forever), approval_timeout_ms=30, environment=Environment())
     result = await asyncio.wait_for(bench.one("pay", amount=1), 2)
     assert result.error_code is ErrorCode.TOOL_DENIED
     assert "nobody decided in time" in str(result.content)
@@ -339,14 +340,14 @@ async def test_a_human_who_pauses_leaves_the_call_waiting() -> None:
 
 async def test_a_stored_question_that_expired_meanwhile_is_denied_without_asking() -> None:
     asked = ApprovalRequired("c1", "pay", {"amount": 7}, expires_at=T0 + timedelta(hours=1))
-    late = Edge(now=lambda: T0 + timedelta(hours=2))
+    late = Environment(now=lambda: T0 + timedelta(hours=2))
     for approver in (None, says("approve")):
-        bench, round = await resumed([asked], edge=late, approver=approver)
+        bench, round = await resumed([asked], environment=late, approver=approver)
         assert round.results[0].error_code is ErrorCode.TOOL_DENIED
         assert bench.log.of(ApprovalDecided)[0].decision == "expire"
     assert ran == []
-    early = Edge(now=lambda: T0 + timedelta(minutes=1))
-    await resumed([asked], edge=early, approver=says("approve"))
+    early = Environment(now=lambda: T0 + timedelta(minutes=1))
+    await resumed([asked], environment=early, approver=says("approve"))
     assert ran == ["paid 7"]  # the control: in time it counts
 
 

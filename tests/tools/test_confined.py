@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from weft import ToolError
-from weft.tools.confined import ConfinedRoot
+from bartack import ToolError
+from bartack.tools.confined import ConfinedRoot
 
 SECRET = "the secret"
 

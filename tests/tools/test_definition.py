@@ -11,8 +11,8 @@ import jsonschema
 import msgspec
 import pytest
 
-from weft import ErrorCode, ToolError, ToolSpec, WeftError
-from weft.tools import Tool, ToolContext, ToolDefinition, tool
+from bartack import BartackError, ErrorCode, ToolError, ToolSpec
+from bartack.tools import Tool, ToolContext, ToolDefinition, tool
 
 
 class Place(msgspec.Struct):
@@ -236,7 +236,7 @@ def test_what_a_model_could_not_call_is_refused_when_it_is_defined(function: Cal
 def test_a_definition_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
     good: dict[str, Any] = {"name": "x", "description": "", "parameter_schema": {}, "execute": lambda values, _: values}
     ToolDefinition(**good)
-    with pytest.raises(WeftError) as caught:
+    with pytest.raises(BartackError) as caught:
         ToolDefinition(**{**good, **wrong})
     assert caught.value.code is ErrorCode.INVALID_CONFIG
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from bartack import ErrorCode, assistant
+from bartack.nouns.document_parts import Errored
+from bartack.nouns.entries import ApprovalRequired, ToolProgress, ToolStarted
+from bartack.nouns.tables import TOOL, ToolStatus
+from bartack.session.tool_state import fold_tools
+from bartack.tools import Decision, ToolContext, tool
 from tests.session import chain
 from tests.tools.rounds import Bench, Log, call
-from weft import ErrorCode, assistant
-from weft.document_parts import Errored
-from weft.entries import ApprovalRequired, ToolProgress, ToolStarted
-from weft.tables import TOOL, ToolStatus
-from weft.tool_state import fold_tools
-from weft.tools import Decision, ToolContext, tool
 
 
 @tool
@@ -317,7 +317,7 @@ async def test_a_cancelled_run_is_cancelled_for_its_caller_also_under_a_time_lim
 
 
 async def test_a_store_that_hangs_does_not_hold_a_cancelled_run_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.tools.executor._RECORDING_MS", 20)
+    monkeypatch.setattr("bartack.tools.executor._RECORDING_MS", 20)
 
     class Hanging(Log):
         async def record(self, fact: Any) -> None:

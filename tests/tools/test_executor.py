@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from bartack import ErrorCode, ToolCall, ToolError, ToolResult
+from bartack.nouns.document_parts import Completed, Errored, Running
+from bartack.nouns.entries import ToolProgress, ToolStarted
+from bartack.nouns.messages import Message
+from bartack.tools import CallHistory, ToolContext, ToolDefinition, ToolOutput, tool
 from tests.tools.rounds import Bench, Log, call
-from weft import ErrorCode, ToolCall, ToolError, ToolResult
-from weft.document_parts import Completed, Errored, Running
-from weft.entries import ToolProgress, ToolStarted
-from weft.messages import Message
-from weft.tools import CallHistory, ToolContext, ToolDefinition, ToolOutput, tool
 
 seen = contextvars.ContextVar("seen", default="nothing")
 
@@ -47,7 +47,7 @@ async def test_a_call_is_started_run_and_answered() -> None:
 async def test_a_plain_function_runs_in_a_thread_with_the_callers_context() -> None:
     seen.set("the caller's")
     result = await Bench(thread_name).one("thread_name")
-    assert result.content == "weft-tool-thread_name True the caller's"
+    assert result.content == "bartack-tool-thread_name True the caller's"
 
 
 async def test_an_unknown_tool_gets_a_result_that_names_the_known_ones() -> None:

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bartack import FileRef, Image, Part, Text, ToolResult
+from bartack.nouns import wire
+from bartack.tools import ToolContext, ToolDefinition, ToolOutput
+from bartack.tools.output import WHOLE_OUTPUT, limited, output_of
 from tests.tools.rounds import Bench
-from weft import FileRef, Image, Part, Text, ToolResult, wire
-from weft.tools import ToolContext, ToolDefinition, ToolOutput
-from weft.tools.output import WHOLE_OUTPUT, limited, output_of
 
 PNG = b"\x89PNG\r\n\x1a\n rest"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from weft import ErrorCode, WeftError
-from weft.tools import ToolRegistry, tool
+from bartack import BartackError, ErrorCode
+from bartack.tools import ToolRegistry, tool
 
 
 @tool
@@ -35,7 +35,7 @@ def test_tools_are_found_by_name_and_plain_functions_become_tools() -> None:
 
 def test_a_name_is_taken_once() -> None:
     registry = ToolRegistry([a])
-    with pytest.raises(WeftError, match="'a' already") as caught:
+    with pytest.raises(BartackError, match="'a' already") as caught:
         registry.add(tool(name="a")(plain))
     assert caught.value.code is ErrorCode.INVALID_CONFIG
     assert registry.get("a") is a
@@ -50,5 +50,5 @@ def test_specs_do_not_depend_on_the_order_of_adding() -> None:
 def test_an_order_puts_its_names_first() -> None:
     registry = ToolRegistry([b, a, plain])
     assert [spec.name for spec in registry.build_model_tool_specs(["plain"])] == ["plain", "a", "b"]
-    with pytest.raises(WeftError, match="'c'"):
+    with pytest.raises(BartackError, match="'c'"):
         registry.build_model_tool_specs(["c"])

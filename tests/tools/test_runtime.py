@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.tools.rounds import Bench, call
-from weft import ErrorCode, Image, ToolError
-from weft.tools import LocalRuntime, Runtime, ToolOutput, ToolRegistry, file_tools, never
-from weft.tools.commands import scrubbed
-from weft.tools.operations import (
+from bartack import ErrorCode, Image, ToolError
+from bartack.tools import LocalRuntime, Runtime, ToolOutput, ToolRegistry, file_tools, never
+from bartack.tools.commands import scrubbed
+from bartack.tools.operations import (
     EditFile,
     ListFiles,
     Operation,
@@ -24,6 +23,7 @@ from weft.tools.operations import (
     SearchFiles,
     WriteFile,
 )
+from tests.tools.rounds import Bench, call
 
 
 @pytest.fixture
@@ -405,7 +405,7 @@ async def test_more_matches_than_a_pipe_holds_come_through(runtime: LocalRuntime
 
 
 async def test_a_pattern_that_never_ends_is_ended(runtime: LocalRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.tools.runtime._SEARCH_SECONDS", 0.8)
+    monkeypatch.setattr("bartack.tools.runtime._SEARCH_SECONDS", 0.8)
     (runtime.root / "a").write_text("a" * 50 + "b\n")
     began = time.monotonic()
     searching = asyncio.create_task(refused(runtime, SearchFiles(pattern="(a+)+$")))

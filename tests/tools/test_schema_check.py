@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft import ErrorCode, ToolError
-from weft.tools.schema_check import check_arguments
+from bartack import ErrorCode, ToolError
+from bartack.tools.schema_check import check_arguments
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -3,122 +3,128 @@
 from datetime import datetime
 from typing import Any, assert_never, assert_type
 
-import weft
-from weft import wire
-from weft.tables import TOOL, advance
+import bartack
+from bartack.nouns import wire
+from bartack.nouns.tables import TOOL, advance
 
 
-def every_part_is_one_of_six(part: weft.Part) -> str:
+def every_part_is_one_of_six(part: bartack.Part) -> str:
     match part:
-        case weft.Text() | weft.Thinking():
+        case bartack.Text() | bartack.Thinking():
             return assert_type(part.text, str)
-        case weft.ToolCall():
+        case bartack.ToolCall():
             assert_type(part.arguments, dict[str, Any])
             return assert_type(part.tool_name, str)
-        case weft.ToolResult():
-            assert_type(part.content, weft.ToolContent)
+        case bartack.ToolResult():
+            assert_type(part.content, bartack.ToolContent)
             return part.tool_call_id
-        case weft.Image():
+        case bartack.Image():
             return assert_type(part.mime_type, str)
-        case weft.FileRef():
+        case bartack.FileRef():
             return assert_type(part.path, str)
         case _:
             assert_never(part)
 
 
-def every_delta_is_one_of_nine(delta: weft.Delta) -> str:
+def every_delta_is_one_of_nine(delta: bartack.Delta) -> str:
     match delta:
-        case weft.Start():
+        case bartack.Start():
             return delta.model_id
-        case weft.TextDelta() | weft.ThinkingDelta():
+        case bartack.TextDelta() | bartack.ThinkingDelta():
             return assert_type(delta.text_delta, str)
-        case weft.ToolCallStart() | weft.ToolCallArgs() | weft.ToolCallEnd():
+        case bartack.ToolCallStart() | bartack.ToolCallArgs() | bartack.ToolCallEnd():
             return assert_type(delta.tool_call_id, str)
-        case weft.Usage():
+        case bartack.Usage():
             return str(assert_type(delta.total_tokens, int))
-        case weft.Done():
-            return assert_type(delta.finish_reason, weft.FinishReason)
-        case weft.Failed():
-            return assert_type(delta.error_code, weft.ErrorCode)
+        case bartack.Done():
+            return assert_type(delta.finish_reason, bartack.FinishReason)
+        case bartack.Failed():
+            return assert_type(delta.error_code, bartack.ErrorCode)
         case _:
             assert_never(delta)
 
 
-def every_fact_has_its_class(fact: weft.Fact) -> str | None:
+def every_fact_has_its_class(fact: bartack.Fact) -> str | None:
     match fact:
-        case weft.Message():
-            return assert_type(fact.role, weft.Role)
-        case weft.ToolStarted() | weft.ToolProgress() | weft.ApprovalRequired() | weft.ApprovalDecided():
+        case bartack.Message():
+            return assert_type(fact.role, bartack.Role)
+        case bartack.ToolStarted() | bartack.ToolProgress() | bartack.ApprovalRequired() | bartack.ApprovalDecided():
             return assert_type(fact.tool_call_id, str)
-        case weft.StreamFailed():
-            assert_type(fact.parts, tuple[weft.Part, ...])
+        case bartack.StreamFailed():
+            assert_type(fact.parts, tuple[bartack.Part, ...])
             return fact.error.message
-        case weft.CompactionSummary() | weft.BranchSummary():
+        case bartack.CompactionSummary() | bartack.BranchSummary():
             return assert_type(fact.summary, str)
-        case weft.SystemPromptOverride():
+        case bartack.SystemPromptOverride():
             return assert_type(fact.text, str | None)
-        case weft.SessionHeader() | weft.RunStarted() | weft.ModelChange() | weft.ThinkingLevelChange():
+        case bartack.SessionHeader() | bartack.RunStarted() | bartack.ModelChange() | bartack.ThinkingLevelChange():
             return fact.kind
-        case weft.RuntimeInit() | weft.Redaction() | weft.MessageDeltaBatch() | weft.RunEnded() | weft.Custom():
+        case (
+            bartack.RuntimeInit()
+            | bartack.Redaction()
+            | bartack.MessageDeltaBatch()
+            | bartack.RunEnded()
+            | bartack.Custom()
+        ):
             return fact.kind
         case _:
             assert_never(fact)
 
 
 def messages_are_short_to_write() -> None:
-    assert_type(weft.user("hi"), weft.Message)
-    assert_type(weft.user("look", weft.Image("image/png", data=b"...")), weft.Message)
-    assert_type(weft.assistant(weft.Thinking("hm"), "hello").tool_calls, tuple[weft.ToolCall, ...])
-    assert_type(weft.tool_message(weft.ToolResult("c1", "ok")).tool_results, tuple[weft.ToolResult, ...])
-    assert_type(weft.system("be kind").text, str)
+    assert_type(bartack.user("hi"), bartack.Message)
+    assert_type(bartack.user("look", bartack.Image("image/png", data=b"...")), bartack.Message)
+    assert_type(bartack.assistant(bartack.Thinking("hm"), "hello").tool_calls, tuple[bartack.ToolCall, ...])
+    assert_type(bartack.tool_message(bartack.ToolResult("c1", "ok")).tool_results, tuple[bartack.ToolResult, ...])
+    assert_type(bartack.system("be kind").text, str)
 
 
 def what_may_not_be_written_is_an_error() -> None:
-    weft.user(weft.ToolCall("c1", "read", {}))  # type: ignore[arg-type]
-    weft.Message("robot", ())  # type: ignore[arg-type]
-    weft.Message("user", [weft.Text("a list")])  # type: ignore[arg-type]
-    weft.Done("bored")  # type: ignore[arg-type]
-    weft.Text("a", "b")  # type: ignore[call-arg, arg-type]
-    weft.Text("a").text = "b"  # type: ignore[misc]
-    weft.Failed("timeout")  # type: ignore[arg-type]
-    weft.nonsense  # type: ignore[attr-defined]
+    bartack.user(bartack.ToolCall("c1", "read", {}))  # type: ignore[arg-type]
+    bartack.Message("robot", ())  # type: ignore[arg-type]
+    bartack.Message("user", [bartack.Text("a list")])  # type: ignore[arg-type]
+    bartack.Done("bored")  # type: ignore[arg-type]
+    bartack.Text("a", "b")  # type: ignore[call-arg, arg-type]
+    bartack.Text("a").text = "b"  # type: ignore[misc]
+    bartack.Failed("timeout")  # type: ignore[arg-type]
+    bartack.nonsense  # type: ignore[attr-defined]
 
 
 def loading_gives_the_noun_that_was_asked_for(data: object, text: bytes) -> None:
-    assert_type(wire.load(weft.Message, data), weft.Message)
-    assert_type(wire.decode(weft.Entry, text), weft.Entry)
-    assert_type(wire.decode(weft.MessageDelta, text).delta, weft.Delta)
-    assert_type(wire.encode(weft.user("hi")), bytes)
+    assert_type(wire.load(bartack.Message, data), bartack.Message)
+    assert_type(wire.decode(bartack.Entry, text), bartack.Entry)
+    assert_type(wire.decode(bartack.MessageDelta, text).delta, bartack.Delta)
+    assert_type(wire.encode(bartack.user("hi")), bytes)
 
 
-def the_assembler_takes_deltas_and_gives_messages(delta: weft.MessageDelta) -> None:
-    assembler = weft.MessageAssembler("r1", message_id="m1")
+def the_assembler_takes_deltas_and_gives_messages(delta: bartack.MessageDelta) -> None:
+    assembler = bartack.MessageAssembler("r1", message_id="m1")
     assembler.consume(delta)
     assembler.consume(delta.delta)  # type: ignore[arg-type]
-    assert_type(assembler.snapshot(), weft.Message)
-    assert_type(assembler.build_final_message(), weft.Message)
-    assert_type(assembler.get_error(), weft.Failed | None)
-    assert_type(assembler.status, weft.AssemblyStatus)
-    assert_type(assembler.parts, tuple[weft.Part, ...])
+    assert_type(assembler.snapshot(), bartack.Message)
+    assert_type(assembler.build_final_message(), bartack.Message)
+    assert_type(assembler.get_error(), bartack.Failed | None)
+    assert_type(assembler.status, bartack.AssemblyStatus)
+    assert_type(assembler.parts, tuple[bartack.Part, ...])
 
 
-def an_entry_stamps_a_fact(now: datetime) -> weft.Entry:
-    message = weft.stamped(weft.user("hi"), id="m1", timestamp=now)
-    entry = weft.Entry(id="e1", session_id="s1", seq=1, timestamp=now, fact=message)
-    assert_type(entry.fact, weft.Fact)
-    assert_type(weft.session_of([entry]).messages, tuple[weft.Message, ...])
+def an_entry_stamps_a_fact(now: datetime) -> bartack.Entry:
+    message = bartack.stamped(bartack.user("hi"), id="m1", timestamp=now)
+    entry = bartack.Entry(id="e1", session_id="s1", seq=1, timestamp=now, fact=message)
+    assert_type(entry.fact, bartack.Fact)
+    assert_type(bartack.session_of([entry]).messages, tuple[bartack.Message, ...])
     return entry
 
 
 def a_table_keeps_its_states_apart() -> None:
-    assert_type(advance(TOOL, weft.ToolStatus.PENDING, "start"), weft.ToolStatus)
+    assert_type(advance(TOOL, bartack.ToolStatus.PENDING, "start"), bartack.ToolStatus)
 
 
-def an_error_has_attributes(error: weft.WeftError) -> weft.ErrorCode:
+def an_error_has_attributes(error: bartack.BartackError) -> bartack.ErrorCode:
     match error:
-        case weft.InvalidStateTransition():
+        case bartack.InvalidStateTransition():
             assert_type(error.valid, tuple[str, ...])
-        case weft.PartValidationError():
+        case bartack.PartValidationError():
             assert_type(error.path, str)
             assert_type(error.rule, str | None)
         case _:

@@ -6,8 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.session import SESSION, at, chain
-from weft import (
+from bartack import (
     CompactionSummary,
     Fact,
     FileRef,
@@ -30,14 +29,15 @@ from weft import (
     ToolStarted,
     Usage,
     assistant,
-    ids,
     system,
     tool_message,
     user,
 )
-from weft.document_parts import ToolPart, UserInfo
-from weft.tool_state import NO_OUTPUT
-from weft.views import document
+from bartack.nouns import ids
+from bartack.nouns.document_parts import ToolPart, UserInfo
+from bartack.session.tool_state import NO_OUTPUT
+from bartack.views import document
+from tests.session import SESSION, at, chain
 
 
 def shown(*facts: Fact) -> list[dict[str, Any]]:

@@ -5,8 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.session import SESSION, chain
-from weft import (
+from bartack import (
     ErrorCode,
     Failed,
     Message,
@@ -22,9 +21,10 @@ from weft import (
     tool_message,
     user,
 )
-from weft.edge import Edge
-from weft.messages import stamped
-from weft.views import feed
+from bartack.environment import Environment
+from bartack.nouns.messages import stamped
+from bartack.views import feed
+from tests.session import SESSION, chain
 
 
 def messages(view: dict[str, Any]) -> list[dict[str, Any]]:
@@ -58,8 +58,8 @@ def test_an_answer_has_its_time_cost_duration_and_response_id() -> None:
 
 def test_every_message_made_at_the_edge_has_a_unique_uuid() -> None:
     """002-metadata.1"""
-    edge = Edge()
-    made = [stamped(user("hi"), id=edge.new_id(), timestamp=edge.now()) for _ in range(100)]
+    environment = Environment()
+    made = [stamped(user("hi"), id=environment.new_id(), timestamp=environment.now()) for _ in range(100)]
     ids = {message.id for message in made}
     assert len(ids) == 100
     assert {UUID(str(id)).version for id in ids} == {7}

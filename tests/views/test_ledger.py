@@ -2,9 +2,10 @@
 
 import pytest
 
+from bartack import PartValidationError, Redaction, user, visible
+from bartack.nouns import wire
+from bartack.views import ledger
 from tests.session import SESSION, chain
-from weft import PartValidationError, Redaction, user, visible, wire
-from weft.views import ledger
 
 
 def test_the_ledger_carries_everything_and_reads_back() -> None:

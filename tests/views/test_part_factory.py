@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from weft import PartValidationError, Span
-from weft.document_parts import (
+from bartack import PartValidationError, Span
+from bartack.nouns.document_parts import (
     AssistantInfo,
     CacheTokens,
     DocumentPart,
@@ -20,7 +20,7 @@ from weft.document_parts import (
     UserInfo,
     WithParts,
 )
-from weft.views import part_factory, part_validator
+from bartack.views import part_factory, part_validator
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SESSION_ID = "0198c0de-0000-7000-8000-000000000001"

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.cli.chat.terminal import Terminal, place, weft
+from tests.cli.chat.terminal import Terminal, bartack, place
 from tests.cli.provider_server import ProviderServer, Step, provider
 
 __all__ = ["Scene", "scene", "writes"]
@@ -23,9 +23,9 @@ class Scene:
         """A chat, to be used as a context."""
         return Terminal({**self.env, **env}, *words, columns=columns, rows=rows)
 
-    def weft(self, *words: str) -> str:
+    def bartack(self, *words: str) -> str:
         """What another command says."""
-        return weft(*words, env=self.env)
+        return bartack(*words, env=self.env)
 
     def messages(self, request: int = -1) -> list[dict[str, Any]]:
         """What the provider was sent, without the instructions."""

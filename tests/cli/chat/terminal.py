@@ -1,4 +1,4 @@
-"""`weft chat` as a user has it: in a real terminal (tmux), with keys going in and a screen coming out.
+"""`bartack chat` as a user has it: in a real terminal (tmux), with keys going in and a screen coming out.
 
 Home and every folder for data, configuration and cache are temporary. Waits are polls with a generous limit; when one
 runs out, the screen is in the message.
@@ -18,7 +18,7 @@ from typing import Self
 
 import pytest
 
-__all__ = ["Terminal", "needs_tmux", "place", "weft"]
+__all__ = ["Terminal", "bartack", "needs_tmux", "place"]
 
 LIMIT = 60.0  # seconds; a busy machine may be slow
 POLL = 0.03
@@ -35,8 +35,8 @@ def place(folder: Path, base_url: str, **more: str) -> dict[str, str]:
         "XDG_DATA_HOME": str(folder / "data"),
         "XDG_CONFIG_HOME": str(folder / "config"),
         "XDG_CACHE_HOME": str(folder / "cache"),
-        "WEFT_CACHE": str(folder / "cache"),
-        "WEFT_MODEL": "openai-compatible:test",
+        "BARTACK_CACHE": str(folder / "cache"),
+        "BARTACK_MODEL": "openai-compatible:test",
         "OPENAI_COMPATIBLE_BASE_URL": base_url,
         "PATH": os.environ["PATH"],
         "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
@@ -46,10 +46,10 @@ def place(folder: Path, base_url: str, **more: str) -> dict[str, str]:
     }
 
 
-def weft(*words: str, env: Mapping[str, str]) -> str:
+def bartack(*words: str, env: Mapping[str, str]) -> str:
     """What another command prints, in the same project."""
     done = subprocess.run(
-        [sys.executable, "-m", "weft.cli", *words],
+        [sys.executable, "-m", "bartack.cli", *words],
         env=dict(env),
         cwd=Path(env["HOME"], "project"),
         capture_output=True,
@@ -61,13 +61,13 @@ def weft(*words: str, env: Mapping[str, str]) -> str:
 
 
 class Terminal:
-    """A tmux server of its own with one window in which `weft chat` runs; leaving the context ends both."""
+    """A tmux server of its own with one window in which `bartack chat` runs; leaving the context ends both."""
 
     def __init__(self, env: Mapping[str, str], *words: str, columns: int = 100, rows: int = 40) -> None:
-        self._name = f"weft-{uuid.uuid4().hex[:12]}"
+        self._name = f"bartack-{uuid.uuid4().hex[:12]}"
         self._pid_file = Path(env["HOME"], f"{self._name}.pid")
         settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
-        command = shlex.join([sys.executable, "-m", "weft.cli", "chat", *words])
+        command = shlex.join([sys.executable, "-m", "bartack.cli", "chat", *words])
         inner = shlex.quote(f"echo $$ > {shlex.quote(str(self._pid_file))}; exec {command}")
         line = f'env -i {settings} sh -c {inner}; echo "[left with $?]"; exec sleep 1000'
         size = "-x", str(columns), "-y", str(rows)

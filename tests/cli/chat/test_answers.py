@@ -62,8 +62,8 @@ def test_ctrl_c_keeps_what_was_said_and_twice_leaves(tmp_path: Path) -> None:
         chat.wait_for("Three.")
         chat.wait_for_prompt()
         assert [message["content"] for message in here.messages()] == ["count", "One two", "go on"]
-        session = here.weft("sessions", "list").split()[0]
-        assert "One two" in here.weft("show", session)
+        session = here.bartack("sessions", "list").split()[0]
+        assert "One two" in here.bartack("show", session)
         chat.key("C-c")
         chat.wait_for("Ctrl-C again leaves")
         chat.key("C-c")
@@ -257,13 +257,13 @@ def test_a_window_that_is_closed_loses_nothing(tmp_path: Path) -> None:
             chat.wait_for_prompt()
             chat.say("count")
             chat.wait_for("One two")
-        (session, *_) = here.weft("sessions", "list").split()
-        assert "One two" in here.weft("show", session)
-        assert '"status":"aborted"' in here.weft("sessions", "export", session)
+        (session, *_) = here.bartack("sessions", "list").split()
+        assert "One two" in here.bartack("show", session)
+        assert '"status":"aborted"' in here.bartack("sessions", "export", session)
 
 
 def test_after_it_was_stopped_at_a_prompt_ctrl_c_is_a_key(tmp_path: Path) -> None:
-    (tmp_path / "data" / "weft" / "history").mkdir(parents=True)  # cannot be read, and is no reason not to talk
+    (tmp_path / "data" / "bartack" / "history").mkdir(parents=True)  # cannot be read, and is no reason not to talk
     with scene(tmp_path, ["Yes."]) as here, here.chat() as chat:
         chat.wait_for_prompt()
         chat.type("thrown")

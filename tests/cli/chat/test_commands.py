@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bartack.models.weights import known_models
+from bartack.store import open_store
 from tests.cli.chat.scene import scene
 from tests.cli.chat.terminal import needs_tmux, place
-from weft.models.weights import known_models
-from weft.store import open_store
 
 
 @needs_tmux
@@ -122,7 +122,7 @@ def test_a_model_that_uses_tools_has_them_also_after_one_that_does_not(tmp_path:
             file.truncate(known.size)  # it is never loaded
         with here.chat("-m", "local:smollm2-135m", columns=80) as chat:
             seen = chat.wait_for_prompt()
-            assert seen.startswith(f"weft {version('weft')} · local:smollm2-135m · /help\n")
+            assert seen.startswith(f"bartack {version('bartack')} · local:smollm2-135m · /help\n")
             chat.say("/model openai-compatible:other")
             chat.wait_for("answers from here on.")
             chat.say("hi")
@@ -149,7 +149,7 @@ def test_older_turns_are_compacted(tmp_path: Path) -> None:
 
 def test_without_a_terminal_it_says_so_in_a_sentence(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "weft.cli", "chat"],
+        [sys.executable, "-m", "bartack.cli", "chat"],
         env=place(tmp_path, "http://127.0.0.1:9/v1"),
         cwd=tmp_path,
         input="hi\n",
@@ -160,4 +160,7 @@ def test_without_a_terminal_it_says_so_in_a_sentence(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.splitlines() == ["weft: weft chat needs a terminal", "hint: weft run is for scripts and pipes"]
+    assert done.stderr.splitlines() == [
+        "bartack: bartack chat needs a terminal",
+        "hint: bartack run is for scripts and pipes",
+    ]

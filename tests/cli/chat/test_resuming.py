@@ -4,15 +4,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 
+from bartack import Agent, ToolCall, assistant
+from bartack.models import ScriptedModel
+from bartack.nouns.tables import AgentStatus
+from bartack.store import open_store
+from bartack.tools import LocalRuntime, file_tools
 from tests.cli.chat.gates import Gated
 from tests.cli.chat.scene import scene, writes
 from tests.cli.chat.terminal import is_at_prompt, needs_tmux
 from tests.cli.provider_server import Step
-from weft import Agent, ToolCall, assistant
-from weft.models import ScriptedModel
-from weft.store import open_store
-from weft.tables import AgentStatus
-from weft.tools import LocalRuntime, file_tools
 
 pytestmark = needs_tmux
 
@@ -38,7 +38,7 @@ def test_a_session_goes_on_by_continue_by_its_name_and_from_the_list(tmp_path: P
             chat.say("Who am I?")
             chat.wait_for("30 tokens")
             assert here.said() == ["I am Ann", "Who am I?"]
-        session = here.weft("sessions", "list").split()[0]
+        session = here.bartack("sessions", "list").split()[0]
         with here.chat("--session", session) as chat:
             assert "Who am I?" in chat.wait_for_prompt()
             chat.say("Sure?")
@@ -63,7 +63,7 @@ def test_a_session_goes_on_by_continue_by_its_name_and_from_the_list(tmp_path: P
         with here.chat("--session", "nowhere") as chat:
             seen = chat.wait_for("[left with 1]")
             assert "nowhere" in seen
-            assert "hint: weft sessions list" in seen
+            assert "hint: bartack sessions list" in seen
 
 
 def test_undo_and_branches_lose_nothing(tmp_path: Path) -> None:

@@ -4,14 +4,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from bartack import Meta, SessionHeader, assistant, user
+from bartack.cli.chat.status import Usage, count_text, status_line, usage_of
+from bartack.cli.sessions_print import cost_text
+from bartack.cli.terminal.safe_text import safe_text
+from bartack.nouns.deltas import Usage as Tokens
+from bartack.nouns.messages import Message
+from bartack.store import MemoryStore, Spend
 from tests.session import chain
-from weft import Meta, SessionHeader, assistant, user
-from weft.cli.chat.status import Usage, count_text, status_line, usage_of
-from weft.cli.sessions_print import cost_text
-from weft.cli.terminal.safe_text import safe_text
-from weft.deltas import Usage as Tokens
-from weft.messages import Message
-from weft.store import MemoryStore, Spend
 
 
 @given(

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from tests.session import chain
-from weft import (
+from bartack import (
     CompactionSummary,
     ErrorCode,
     Failed,
@@ -23,7 +22,8 @@ from weft import (
     tool_message,
     user,
 )
-from weft.cli.transcript import markdown_of
+from bartack.cli.transcript import markdown_of
+from tests.session import chain
 
 # what opens things in Markdown, and what might close them
 OPENING = ["```", "````", "~~~", "`", "- ", "1. ", "> ", "<!--", "<pre>", "<div>", "<script>", "[a]: ", "|", "\\"]

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 
 from rich.console import Console
 
-from weft import Agent, Failed, Text, Thinking, ToolCall, assistant, tool
-from weft.agent.events import ApprovalRequested
-from weft.agent.live import LiveApprover
-from weft.cli.terminal.screen import Screen, new_screen, show_request
-from weft.errors import ErrorCode
-from weft.models import ScriptedModel
-from weft.models.scripted import Answer
-from weft.tools import ToolContext
+from bartack import Agent, Failed, Text, Thinking, ToolCall, assistant, tool
+from bartack.agent.events import ApprovalRequested
+from bartack.agent.live import LiveApprover
+from bartack.cli.terminal.screen import Screen, new_screen, show_request
+from bartack.models import ScriptedModel
+from bartack.models.scripted import Answer
+from bartack.nouns.errors import ErrorCode
+from bartack.tools import ToolContext
 
 PIECE = 7  # characters of a delta
 MANY = 300  # lines of the long code

@@ -7,11 +7,11 @@ from typing import Any
 
 from rich.console import Console
 
-from weft.agent.events import DeltaReceived, Event, RunFinished, RunResult, ToolChanged
-from weft.deltas import Delta, Failed, MessageDelta
-from weft.document_parts import Completed, Errored, Pending, Running, ToolTime
-from weft.messages import Message
-from weft.tables import AgentStatus
+from bartack.agent.events import DeltaReceived, Event, RunFinished, RunResult, ToolChanged
+from bartack.nouns.deltas import Delta, Failed, MessageDelta
+from bartack.nouns.document_parts import Completed, Errored, Pending, Running, ToolTime
+from bartack.nouns.messages import Message
+from bartack.nouns.tables import AgentStatus
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

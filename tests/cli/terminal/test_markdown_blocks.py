@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bartack.cli.terminal.markdown_blocks import Block, BlockSplitter
 from tests.cli.terminal.playing import LONG_CODE, MARKDOWN
-from weft.cli.terminal.markdown_blocks import Block, BlockSplitter
 
 PIECES = [
     *("word", " ", "\n", "\n\n", "# ", "## Title\n", "- ", "* x\n", "1. ", "1. one\n", "7) ", "  ", "    ", "\t"),

@@ -2,6 +2,8 @@
 
 import re
 
+from bartack.cli.terminal.plain_screen import PlainScreen
+from bartack.nouns.deltas import Done, TextDelta, ThinkingDelta, ToolCallStart
 from tests.cli.terminal.playing import MARKDOWN, play
 from tests.cli.terminal.telling import (
     Clock,
@@ -14,8 +16,6 @@ from tests.cli.terminal.telling import (
     said,
     written,
 )
-from weft.cli.terminal.plain_screen import PlainScreen
-from weft.deltas import Done, TextDelta, ThinkingDelta, ToolCallStart
 
 
 async def test_a_run_is_readable_without_any_cursor() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.cli.terminal.safe_text import encodable, safe_line, safe_text, visible_text
+from bartack.cli.terminal.safe_text import encodable, safe_line, safe_text, visible_text
 
 any_text = st.text(alphabet=st.one_of(st.characters(), st.sampled_from("\x1b[]0;m\x07\\\r\n\x9b\u202e\ud800")))
 

@@ -8,6 +8,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bartack.agent.events import (
+    ApprovalRequested,
+    Compacted,
+    EntryAppended,
+    Event,
+    ModelSwitched,
+    Retrying,
+    RunPaused,
+    Snapshot,
+    StatusChanged,
+)
+from bartack.cli.terminal.plain_screen import PlainScreen
+from bartack.cli.terminal.screen import LiveScreen, new_screen
+from bartack.formats.request import Loss, LossReport
+from bartack.nouns.deltas import (
+    Delta,
+    Done,
+    Failed,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from bartack.nouns.entries import ApprovalDecided, ApprovalRequired, CompactionSummary, Entry, ToolProgress
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message, Meta, ModelRef, assistant, stamped
+from bartack.nouns.parts import ToolCall
+from bartack.nouns.tables import AgentStatus
 from tests.cli.terminal.emulator import Emulator
 from tests.cli.terminal.playing import CASES, MARKDOWN, play
 from tests.cli.terminal.telling import (
@@ -23,26 +53,6 @@ from tests.cli.terminal.telling import (
     said,
     written,
 )
-from weft.agent.events import (
-    ApprovalRequested,
-    Compacted,
-    EntryAppended,
-    Event,
-    ModelSwitched,
-    Retrying,
-    RunPaused,
-    Snapshot,
-    StatusChanged,
-)
-from weft.cli.terminal.plain_screen import PlainScreen
-from weft.cli.terminal.screen import LiveScreen, new_screen
-from weft.deltas import Delta, Done, Failed, Start, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallEnd, ToolCallStart
-from weft.encode.request import Loss, LossReport
-from weft.entries import ApprovalDecided, ApprovalRequired, CompactionSummary, Entry, ToolProgress
-from weft.errors import ErrorCode
-from weft.messages import Message, Meta, ModelRef, assistant, stamped
-from weft.parts import ToolCall
-from weft.tables import AgentStatus
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 REQUEST = ApprovalRequired("c1", "run_command", {"command": "rm -r build"})

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from bartack.cli.terminal.screen import show_message, show_request
+from bartack.nouns.entries import ApprovalRequired
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message, Meta, assistant, system, tool_message, user
+from bartack.nouns.parts import FileRef, Image, Thinking, ToolCall, ToolResult
 from tests.cli.terminal.telling import console_of, plain_console, written
-from weft.cli.terminal.screen import show_message, show_request
-from weft.entries import ApprovalRequired
-from weft.errors import ErrorCode
-from weft.messages import Message, Meta, assistant, system, tool_message, user
-from weft.parts import FileRef, Image, Thinking, ToolCall, ToolResult
 
 
 def shown(message: Message, **settings: Any) -> str:

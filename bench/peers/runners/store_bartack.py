@@ -1,0 +1,52 @@
+"""Bartack: its `SqliteStore`, one durable append a message."""
+
+import asyncio
+from pathlib import Path
+
+from bartack import Message, ToolCall, ToolResult, assistant, user
+from bartack.environment import Environment
+from bartack.nouns.messages import tool_message
+from bartack.store import Tail, next_entries, open_store
+from bench.peers.runners.conversation import Said, measure
+
+SESSION = "conversation"
+
+
+def message(said: Said) -> Message:
+    match said.role:
+        case "user":
+            return user(said.text)
+        case "call":
+            return assistant(ToolCall(said.call_id, "weather", {"city": said.text}))
+        case "result":
+            return tool_message(ToolResult(said.call_id, said.text))
+        case "assistant":
+            return assistant(said.text)
+
+
+def write(folder: Path, conversation: list[Said]) -> None:
+    async def append() -> None:
+        environment = Environment()
+        store = await open_store(folder / "sessions.db")
+        header = await store.create_session(SESSION)
+        tail = Tail(header.id, header.seq)
+        for said in conversation:
+            entries = next_entries(SESSION, tail, [message(said)], environment)
+            tail = await store.append(SESSION, entries, tail.entry_id)
+        await store.close()
+
+    asyncio.run(append())
+
+
+def read(folder: Path) -> int:
+    async def load() -> int:
+        store = await open_store(folder / "sessions.db")
+        facts = [entry.fact for entry in await store.load(SESSION)]  # entries are read when touched: touch them all
+        await store.close()
+        return sum(isinstance(fact, Message) for fact in facts)
+
+    return asyncio.run(load())
+
+
+if __name__ == "__main__":
+    measure("SqliteStore", write, read, durable=True)

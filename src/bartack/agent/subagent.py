@@ -1,0 +1,42 @@
+"""An agent as a tool of another agent.
+
+It works in a session of its own, in its own store; the parent's session keeps its answer and where it was found. When
+the parent's run is stopped, the tool's task is cancelled and the inner run is aborted with it.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from bartack.nouns.errors import ToolError
+from bartack.nouns.tables import AgentStatus
+from bartack.nouns.wire import dump
+from bartack.tools import ToolContext, ToolDefinition, ToolOutput
+
+if TYPE_CHECKING:
+    from bartack.agent.agent import Agent
+
+__all__ = ["agent_tool"]
+
+_SCHEMA = {
+    "type": "object",
+    "properties": {"prompt": {"type": "string", "description": "What it is to do, with everything it needs to know."}},
+    "required": ["prompt"],
+    "additionalProperties": False,
+}
+
+
+def agent_tool(agent: "Agent", name: str, description: str, *, timeout_ms: int | None) -> ToolDefinition:
+    """The tool."""
+
+    async def execute(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        result = await agent.run(arguments["prompt"])
+        if result.status is not AgentStatus.COMPLETED:
+            why = result.reason if result.error is None else result.error.message or result.error.error_code
+            raise ToolError(f"{name} did not finish: it is {result.status} ({why})")
+        metadata: dict[str, Any] = {"sessionId": result.session_id, "runId": result.run_id}
+        if result.usage is not None:
+            metadata["usage"] = dump(result.usage)
+        return ToolOutput(result.output, metadata=metadata)
+
+    return ToolDefinition(
+        name=name, description=description, parameter_schema=_SCHEMA, execute=execute, timeout_ms=timeout_ms
+    )

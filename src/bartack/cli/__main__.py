@@ -1,0 +1,5 @@
+"""`python -m bartack.cli` is `bartack`."""
+
+from bartack.cli import main
+
+main()

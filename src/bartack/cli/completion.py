@@ -1,0 +1,251 @@
+"""`bartack completion`: the script that teaches a shell to complete `bartack`, and what that script asks.
+
+The script calls `bartack` with the words before the cursor and `_BARTACK_COMPLETE` set to the name of the shell, and
+`bartack.cli.app` leads that call to `complete`. The answer is a line that says what it is, `words` or `files`, and after
+`words` a line for each of them, as the shell wants it. After `files` the shell completes file names by its own means.
+
+Which words there are, typer knows, from the same declarations that read the command line; it has no public name for the
+function that finds the option or argument under the cursor, so `typer._click` is imported here, and nowhere else. A
+command's module is imported only once its name is complete.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Annotated, Literal, NamedTuple
+
+import typer
+from typer._click import Command as ClickCommand
+from typer._click import Context as ClickContext
+from typer._click import Parameter
+from typer._click.shell_completion import CompletionItem, _resolve_context, _resolve_incomplete, split_arg_string
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from bartack.cli.app import COMMANDS, Command, take_debug
+from bartack.cli.command import new_app
+
+app = new_app("Print the completion script of a shell.")
+
+Shell = Literal["bash", "zsh", "fish"]
+
+_BASH = r"""
+_bartack_completion() {
+    local kind line
+    COMPREPLY=()
+    {
+        IFS= read -r kind
+        while IFS= read -r line; do
+            COMPREPLY+=("$line")
+        done
+    } < <(_BARTACK_COMPLETE=bash "$1" "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    # compopt is missing in bash 3, and refuses to work where nothing is being completed.
+    if [[ $kind == words ]]; then
+        compopt +o default 2>/dev/null
+    fi
+    if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *[:/] ]]; then
+        compopt -o nospace 2>/dev/null
+    fi
+    return 0
+}
+
+complete -o default -F _bartack_completion bartack
+"""
+
+# A line begins with a comma where more of the word is to come, and with a full stop where a space may follow it.
+_ZSH = r"""
+#compdef bartack
+
+_bartack() {
+    local line ret=1
+    local -a whole begun
+    for line in "${(@f)$(_BARTACK_COMPLETE=zsh "${words[1]}" "${(@Q)words[2,CURRENT]}" 2>/dev/null)}"; do
+        case $line in
+            (files) _files && ret=0 ;;
+            (.*) whole+=("${line[2,-1]}") ;;
+            (,*) begun+=("${line[2,-1]}") ;;
+        esac
+    done
+    (( ${#whole} )) && _describe bartack whole && ret=0
+    (( ${#begun} )) && _describe bartack begun -S '' && ret=0
+    return ret
+}
+
+if [[ ${funcstack[1]} == _bartack ]]; then
+    _bartack "$@"
+else
+    compdef _bartack bartack
+fi
+"""
+
+_FISH = r"""
+function __bartack_completion
+    set -l words (commandline -opc)
+    set -l program $words[1]
+    set -e words[1]
+    set -l current (commandline -ct)
+    set -lx _BARTACK_COMPLETE fish
+    set -l answer ($program $words "$current" 2>/dev/null)
+    if test "$answer[1]" = words
+        set -e answer[1]
+        printf '%s\n' $answer
+    else
+        __fish_complete_path "$current"
+    end
+end
+
+complete --command bartack --no-files --arguments '(__bartack_completion)'
+"""
+
+_SCRIPTS: Mapping[Shell, str] = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+
+
+@app.command()
+def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
+    """Print the completion script of a shell.
+
+    It completes commands, options, the names of models and the ids of sessions. To have it in every new shell:
+
+    \b
+    bash: add to ~/.bashrc           eval "$(bartack completion bash)"
+    zsh:  add to ~/.zshrc            eval "$(bartack completion zsh)"    (after compinit)
+    fish: run once                   bartack completion fish > ~/.config/fish/completions/bartack.fish
+    """
+    print(_SCRIPTS[shell].lstrip(), end="")
+
+
+# -- answering the scripts
+
+
+class Typed(NamedTuple):
+    """The line up to the cursor: the words before, the one under it, and how many letters of that the shell keeps."""
+
+    before: list[str]
+    word: str
+    kept: int = 0
+    in_quotes: bool = False
+
+
+class Answer(NamedTuple):
+    """What can stand at the cursor: these words, each with its meaning; or with `files` the name of a file."""
+
+    words: Sequence[tuple[str, str]]
+    files: bool = False
+
+
+def complete(shell: str, words: Sequence[str]) -> int:
+    """Print the answer to a completion script. `words` are those after `bartack`, up to the one under the cursor."""
+    typed = _typed_in_bash(words) if shell == "bash" else Typed(list(words[:-1]), "".join(words[-1:]))
+    quote = _QUOTES.get(shell)
+    if quote is None:
+        return 1
+    if typed.in_quotes:
+        quote = _as_it_is
+    answer = answered(typed.before, typed.word)
+    print("files" if answer.files else "words")
+    option = _option_before_value(typed.word)
+    for word, meaning in answer.words:
+        if word.isprintable():  # a line is a word
+            print(quote((option + word)[typed.kept :], _printable(meaning)))
+    return 0
+
+
+def _printable(text: str) -> str:
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+def answered(before: Sequence[str], word: str, commands: Mapping[str, Command] = COMMANDS) -> Answer:
+    """What can stand at the place of `word`, after the words before it."""
+    _, args = take_debug(before)
+    context = _resolve_context(_Bartack(commands), {}, "bartack", args)
+    place, value = _resolve_incomplete(context, args, word)
+    items = [item for item in place.shell_complete(context, value) if item.type == "plain"]
+    words = [(str(item.value), (item.help or "").partition(". ")[0]) for item in items]
+    return Answer(words, files=not words and isinstance(place, Parameter) and _names_file(place))
+
+
+def _names_file(place: Parameter) -> bool:
+    """Whether a path may stand there: by its type, or by what its help page calls it."""
+    kind = getattr(place, "type_descriptor", None)
+    named = any(name in (place.metavar or "") for name in ("FILE", "FOLDER", "DIR", "PATH", "URL"))
+    return named or (kind is not None and bool(kind.is_file or kind.is_path))
+
+
+def _option_before_value(word: str) -> str:
+    """``--model=`` of ``--model=loc``: the words that are offered begin after it."""
+    name, equals, _ = word.partition("=")
+    return f"{name}=" if equals and name.startswith("--") else ""
+
+
+_BREAKS = frozenset(":=")  # bash makes a word of its own of these, unless COMP_WORDBREAKS was changed
+
+
+def _typed_in_bash(words: Sequence[str]) -> Typed:
+    """The words put together again that bash takes apart, without quotes. It replaces only the last of the pieces."""
+    joined: list[str] = []
+    glued = False  # to the one before it
+    for word in words:
+        is_break = bool(word) and _BREAKS.issuperset(word)
+        if joined and word and (is_break or glued):  # an empty one comes after a space
+            joined[-1] += word
+        else:
+            joined.append(word)
+        glued = is_break
+    piece = "".join(words[-1:])
+    last = "" if glued else _unquoted(piece)
+    word = _unquoted("".join(joined[-1:]))
+    return Typed(list(map(_unquoted, joined[:-1])), word, len(word) - len(last), piece.startswith(("'", '"')))
+
+
+def _unquoted(word: str) -> str:
+    """What the shell makes of a word, also of one whose quote is still open."""
+    return "".join(split_arg_string(word)[:1])
+
+
+def _as_it_is(word: str, _: str) -> str:
+    return word
+
+
+def _for_bash(word: str, _: str) -> str:
+    return re.sub(r"([^\w@%+=:,./-])", r"\\\1", word)
+
+
+def _for_zsh(word: str, meaning: str) -> str:
+    escaped = word.replace("\\", "\\\\").replace(":", "\\:")
+    return ("," if word.endswith((":", "/")) else ".") + (f"{escaped}:{meaning}" if meaning else escaped)
+
+
+def _for_fish(word: str, meaning: str) -> str:
+    return f"{word}\t{meaning}"
+
+
+_QUOTES: Mapping[str, Callable[[str, str], str]] = {"bash": _for_bash, "zsh": _for_zsh, "fish": _for_fish}
+
+
+# -- the commands, as typer sees them
+
+
+class _Bartack(TyperGroup):
+    """All commands as one group, each imported when it is asked for."""
+
+    def __init__(self, commands: Mapping[str, Command]) -> None:
+        super().__init__(name="bartack")
+        self._table = commands
+
+    def get_command(self, ctx: ClickContext, cmd_name: str) -> ClickCommand | None:
+        row = self._table.get(cmd_name)
+        return None if row is None else get_command(import_module(row.module).app)
+
+    def list_commands(self, ctx: ClickContext) -> list[str]:
+        return list(self._table)
+
+    def shell_complete(self, ctx: ClickContext, incomplete: str) -> list[CompletionItem]:
+        """From the table, because importing every command for its summary would take seconds."""
+        rows = [(name, row.summary) for name, row in self._table.items()]
+        if incomplete.startswith("-"):
+            rows = [
+                ("--help", "Show the front page."),
+                ("--version", "Show the version."),
+                ("--debug", "Show tracebacks."),
+            ]
+        return [CompletionItem(word, help=meaning) for word, meaning in rows if word.startswith(incomplete)]

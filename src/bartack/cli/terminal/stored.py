@@ -1,0 +1,89 @@
+"""A stored message, for the history that is shown when a session goes on."""
+
+from rich.console import Console
+from rich.segment import Segment
+from rich.text import Text as Styled
+
+from bartack.cli.terminal.answer import Answer
+from bartack.cli.terminal.calls import Call
+from bartack.cli.terminal.looks import BAD, FAINT, FAINT_ITALIC, GOOD, NAME, marks_for
+from bartack.cli.terminal.notices import STOPPED
+from bartack.cli.terminal.printer import Printer
+from bartack.cli.terminal.rendering import Line, lines_of, plain, unwrapped
+from bartack.cli.terminal.safe_text import safe_line, safe_text
+from bartack.cli.terminal.thought import words
+from bartack.cli.terminal.tool_lines import call_line, output_lines
+from bartack.nouns.document_parts import Pending
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+from bartack.session.tool_state import NO_OUTPUT, output_text
+
+__all__ = ["show_message"]
+
+
+def show_message(console: Console, message: Message, *, thinking: bool = False) -> None:
+    """Print the message, and a blank line after it; calls and their results stay together. System messages are not
+    for people and print nothing."""
+    printer = Printer(console)
+    if message.role == "user":
+        printer.put(_prompt(console, message), "prompt")
+    elif message.role == "assistant":
+        for part in message.parts:
+            _print_part(printer, part, thinking=thinking)
+        if message.meta is not None and message.meta.aborted:
+            printer.put(lines_of(console, plain(STOPPED, FAINT)), "notice")
+    elif message.role == "tool":
+        for result in message.tool_results:
+            printer.put(_result(console, result), "calls")
+    has_calls = bool(message.parts) and isinstance(message.parts[-1], ToolCall)
+    if message.role != "system" and not has_calls:
+        printer.console.print()
+
+
+def _prompt(console: Console, message: Message) -> list[Line]:
+    mark = f"{marks_for(console).prompt} "
+    text = "\n".join(_said(part) for part in message.parts if isinstance(part, ContentPart))
+    lines = lines_of(console, plain(text, NAME), width=console.width - len(mark))
+    return [[Segment(" " * len(mark) if place else mark), *line] for place, line in enumerate(lines)]
+
+
+def _said(part: ContentPart) -> str:
+    match part:
+        case Text():
+            return safe_text(part.text)
+        case Image():
+            return f"[image {safe_line(part.url or part.mime_type)}]"
+        case FileRef():
+            return f"[file {safe_line(part.path)}]"
+
+
+def _print_part(printer: Printer, part: Part, *, thinking: bool) -> None:
+    console = printer.console
+    match part:
+        case Text():
+            answer = Answer(printer)
+            answer.feed(part.text)
+            answer.finish()
+        case Thinking() if part.text.strip():
+            text = safe_text(part.text).strip()
+            lines = unwrapped(console, [Styled(f"thought{words(text)}", style=FAINT)])
+            printer.put(lines + (lines_of(console, plain(text, FAINT_ITALIC)) if thinking else []), "thought")
+        case ToolCall():
+            call = Call(part.tool_call_id, part.tool_name, 0.0)
+            call.state = Pending(part.arguments, part.raw_args_text or "")
+            printer.put([call_line(console, call, mark=marks_for(console).call, style=FAINT, after="")], "calls")
+            if part.result is not None:
+                printer.put(_result(console, part.result), "calls")
+        case _:
+            pass
+
+
+def _result(console: Console, result: ToolResult) -> list[Line]:
+    """A mark, and the beginning of what came out."""
+    marks, output = marks_for(console), output_text(result)
+    mark = Styled.assemble((f"{marks.bad if result.is_error else marks.good} ", BAD if result.is_error else GOOD))
+    lines = output_lines(console, output, style=BAD if result.is_error else FAINT)
+    if not lines:
+        return unwrapped(console, [mark.append(NO_OUTPUT.strip("()"), style=FAINT)])
+    first = unwrapped(console, [mark])[0]
+    return [[*first, Segment(" "), *lines[0][1:]], *lines[1:]]  # the mark stands where the indent was

@@ -1,0 +1,329 @@
+"""The body of Anthropic's Messages API -> a `Request`. Nothing is lost: what has no place in our words stays with the
+part, tool or configuration it belongs to, under Anthropic's names, and is sent back from there.
+
+A block that no part can say (a search result, a file by its id, a directive) is carried whole; a part with the text it
+holds, or with none, stands for it.
+"""
+
+from base64 import b64decode, b64encode
+from typing import Any
+
+from msgspec.structs import replace
+
+from bartack.formats.anthropic_messages.blocks import DOCUMENT, FORMAT, INVALID_JSON
+from bartack.formats.anthropic_messages.events import readable_result, text_of
+from bartack.formats.anthropic_messages.models import claude, thinking_wish
+from bartack.formats.body_values import list_at, object_at, text_at
+from bartack.formats.request import Request
+from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import (
+    ContentPart,
+    Continuation,
+    FileRef,
+    Image,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolContent,
+    ToolResult,
+)
+
+__all__ = ["read_request"]
+
+Json = dict[str, Any]
+
+_CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
+_ROLES = ("user", "assistant", "system")
+_SETTINGS = ("model", "messages", "system", "tools", "stream")  # read here; all other keys are configuration
+
+
+def read_request(body: Json, *, provider: str, model_id: str = "") -> Request:
+    """The request that a body makes; `PartValidationError` if it is none."""
+    body = object_at(body, "$")
+    model = text_at(body.get("model") or model_id or None, "$.model")
+    reader = _Reader(provider, model)
+    messages = [*reader.system(body.get("system"))]
+    for index, turn in enumerate(list_at(body.get("messages"), "$.messages")):
+        messages += reader.turn(turn, f"$.messages[{index}]")
+    tools = list_at(body.get("tools") or [], "$.tools")
+    return Request(
+        messages=tuple(messages),
+        config=_config({key: value for key, value in body.items() if key not in _SETTINGS}, model),
+        tools=tuple(reader.tool(tool, f"$.tools[{index}]") for index, tool in enumerate(tools)),
+        provider=provider,
+    )
+
+
+class _Reader:
+    """Reads what carries continuation data: it knows whose data that is."""
+
+    def __init__(self, provider: str, model: str) -> None:
+        self._provider = provider
+        self._model = model
+
+    def _kept(self, data: Json) -> Continuation | None:
+        return Continuation(self._provider, self._model, data) if data else None
+
+    def _rest(self, block: Json, *known: str) -> Continuation | None:
+        """What a block says beyond these keys."""
+        return self._kept({key: value for key, value in block.items() if key not in known})
+
+    # -- messages
+
+    def system(self, prompt: Any) -> list[Message]:
+        if prompt is None:
+            return []
+        return [Message("system", tuple(self._content(block, path) for block, path in _blocks(prompt, "$.system")))]
+
+    def turn(self, turn: Any, path: str) -> list[Message]:
+        turn = object_at(turn, path)
+        role = turn.get("role")
+        if role not in _ROLES:
+            raise PartValidationError(f"{role!r} is not a role ({', '.join(_ROLES)})", path=f"{path}.role")
+        blocks = _blocks(turn.get("content"), f"{path}.content")
+        if role == "assistant":
+            return [Message("assistant", tuple(self._answer(blocks)))]
+        if role == "system":
+            return [Message("system", tuple(self._content(block, where) for block, where in blocks))]
+        return self._user(blocks)
+
+    def _user(self, blocks: list[tuple[Json, str]]) -> list[Message]:
+        """Results are a message of their own, before or behind what the user says."""
+        messages: list[Message] = []
+        for block, path in blocks:
+            is_result = block.get("type") == "tool_result"
+            part: Part = self._result(block, path) if is_result else self._content(block, path)
+            role: Any = "tool" if is_result else "user"
+            if messages and messages[-1].role == role:
+                messages[-1] = Message(role, (*messages[-1].parts, part))
+            else:
+                messages.append(Message(role, (part,)))
+        return messages
+
+    def _result(self, block: Json, path: str) -> ToolResult:
+        given = block.get("content")
+        content: ToolContent = given if isinstance(given, str) else ""
+        if isinstance(given, list):
+            content = tuple(self._content(item, where) for item, where in _blocks(given, f"{path}.content"))
+        return ToolResult(
+            text_at(block.get("tool_use_id"), f"{path}.tool_use_id"),
+            content,
+            is_error=block.get("is_error") is True,
+            continuation=self._rest(block, "type", "tool_use_id", "content", "is_error"),
+        )
+
+    # -- content
+
+    def _content(self, block: Json, path: str) -> ContentPart:
+        kind = block.get("type")
+        source = block.get("source")
+        if kind == "text":
+            return Text(text_at(block.get("text"), f"{path}.text"), continuation=self._rest(block, "type", "text"))
+        part: ContentPart | None = None
+        if kind == "image" and isinstance(source, dict):
+            part = self._image(block, source)
+        elif kind == "document" and isinstance(source, dict):
+            part = self._document(block, source)
+        return self._carrier(block) if part is None else part
+
+    def _image(self, block: Json, source: Json) -> Image | None:
+        rest = self._rest(block, "type", "source")
+        if source.get("type") == "url":
+            return Image("image/*", url=text_of(source, "url"), continuation=rest)
+        data = _bytes_of(source)
+        return None if data is None else Image(text_of(source, "media_type"), data=data, continuation=rest)
+
+    def _document(self, block: Json, source: Json) -> FileRef | None:
+        path = text_of(block, "title") or DOCUMENT
+        known = ("type", "source", "title") if text_of(block, "title") else ("type", "source")
+        rest = self._rest(block, *known)
+        if source.get("type") == "url":
+            return FileRef(path, mime_type="application/pdf", url=text_of(source, "url"), continuation=rest)
+        if source.get("type") == "text" and source.get("media_type") == "text/plain":
+            text = text_of(source, "data").encode("utf-8", "replace")
+            return FileRef(path, mime_type="text/plain", data=text, continuation=rest)
+        data = _bytes_of(source)
+        if data is None or source.get("media_type") != "application/pdf":
+            return None
+        return FileRef(path, mime_type="application/pdf", data=data, continuation=rest)
+
+    def _carrier(self, block: Json) -> Text | FileRef:
+        """A part that stands for a block which no part can say."""
+        source = block.get("source")
+        file_id = block.get("file_id") or (source.get("file_id") if isinstance(source, dict) else None)
+        if isinstance(file_id, str):
+            return FileRef(file_id, continuation=self._kept({"block": block}))
+        holder = source if isinstance(source, dict) else block
+        content = holder.get("content")
+        texts = (
+            [text_of(item, "text") for item in content if isinstance(item, dict)] if isinstance(content, list) else []
+        )
+        return Text("\n".join(text for text in texts if text), continuation=self._kept({"block": block}))
+
+    # -- what the model said
+
+    def _answer(self, blocks: list[tuple[Json, str]]) -> list[Part]:
+        parts: list[Part] = []
+        calls: dict[str, int] = {}  # the provider's calls without a result -> their place
+        for block, path in blocks:
+            kind = text_of(block, "type")
+            place = calls.pop(text_of(block, "tool_use_id"), None) if kind.endswith("_tool_result") else None
+            if place is not None:
+                parts[place] = self._answered(parts[place], block)
+                if place != len(parts) - 1:
+                    parts.append(Thinking("", continuation=self._kept({"resultOf": block["tool_use_id"]})))
+                continue
+            part = self._said(kind, block, path)
+            if isinstance(part, ToolCall) and part.executed_by == "provider":
+                calls[part.tool_call_id] = len(parts)
+            parts.append(part)
+        return parts
+
+    def _said(self, kind: str, block: Json, path: str) -> Text | Thinking | ToolCall:
+        match kind:
+            case "text":
+                return Text(text_at(block.get("text"), f"{path}.text"), continuation=self._rest(block, "type", "text"))
+            case "thinking":
+                return Thinking(
+                    text_at(block.get("thinking"), f"{path}.thinking"),
+                    continuation=self._rest(block, "type", "thinking"),
+                )
+            case "redacted_thinking":
+                return Thinking("", continuation=self._kept(block))
+            case "tool_use" | "server_tool_use" | "mcp_tool_use":
+                return self._call(kind, block, path)
+            case _:
+                return Thinking("", continuation=self._kept({"block": block}))
+
+    def _call(self, kind: str, block: Json, path: str) -> ToolCall:
+        arguments = object_at(block.get("input"), f"{path}.input")
+        known = ("id", "name", "input", *(("type",) if kind == "tool_use" else ()))
+        raw = arguments.get(INVALID_JSON) if list(arguments) == [INVALID_JSON] else None
+        return ToolCall(
+            text_at(block.get("id"), f"{path}.id"),
+            text_at(block.get("name"), f"{path}.name"),
+            {} if isinstance(raw, str) else arguments,
+            raw_args_text=raw if isinstance(raw, str) else None,
+            executed_by="client" if kind == "tool_use" else "provider",
+            continuation=self._rest(block, *known),
+        )
+
+    def _answered(self, call: Part, block: Json) -> ToolCall:
+        assert isinstance(call, ToolCall)
+        data = {} if call.continuation is None else call.continuation.data
+        content, is_error = readable_result(block)
+        return replace(
+            call,
+            result=ToolResult(call.tool_call_id, content, is_error=is_error),
+            continuation=self._kept({**data, "result": block}),
+        )
+
+    # -- tools
+
+    def tool(self, tool: Any, path: str) -> ToolSpec:
+        tool = object_at(tool, path)
+        if tool.get("type") not in (None, "custom"):
+            name = text_of(tool, "name") or text_of(tool, "mcp_server_name") or text_of(tool, "type")
+            return ToolSpec(name, {}, native=self._kept(tool))
+        known = {"name", "description", "input_schema", "strict"}
+        rest = {key: value for key, value in tool.items() if key not in known}
+        return ToolSpec(
+            text_at(tool.get("name"), f"{path}.name"),
+            object_at(tool.get("input_schema"), f"{path}.input_schema"),
+            description=_optional(tool, "description", path),
+            strict=tool["strict"] if isinstance(tool.get("strict"), bool) else None,
+            extra={FORMAT: rest} if rest else None,
+        )
+
+
+def _optional(value: Json, key: str, path: str) -> str | None:
+    return None if value.get(key) is None else text_at(value[key], f"{path}.{key}")
+
+
+def _blocks(content: Any, path: str) -> list[tuple[Json, str]]:
+    """Content blocks with their places; a string is short for one block of text."""
+    if isinstance(content, str):
+        return [({"type": "text", "text": content}, path)]
+    items = list_at(content, path)
+    return [(object_at(block, f"{path}[{index}]"), f"{path}[{index}]") for index, block in enumerate(items)]
+
+
+def _bytes_of(source: Json) -> bytes | None:
+    """The bytes of a base64 source, if they are written again in the same way."""
+    text = text_of(source, "data")
+    if source.get("type") != "base64":
+        return None
+    try:
+        data = b64decode(text, validate=True)
+    except ValueError:  # no base64, or not even ASCII
+        return None
+    return data if b64encode(data).decode() == text else None
+
+
+# -- configuration
+
+
+def _config(settings: Json, model: str) -> ModelConfig:
+    """Settings that we have words for; the others stay in `extra`, where they override what our words would say."""
+    left = dict(settings)
+    given: Json = {}
+    for key in ("max_tokens", "temperature", "top_p"):
+        if isinstance(left.get(key), int | float) and (key != "max_tokens" or left[key] > 0):
+            given[key] = left.pop(key)
+    if isinstance(left.get("stop_sequences"), list):
+        given["stop_sequences"] = tuple(left.pop("stop_sequences"))
+    _take_choice(left, given)
+    _take_output(left, given, model)
+    return ModelConfig(model, extra=left or None, **given)
+
+
+def _take_choice(left: Json, given: Json) -> None:
+    choice = left.get("tool_choice")
+    if not isinstance(choice, dict) or not choice.keys() <= {"type", "name", "disable_parallel_tool_use"}:
+        return
+    kind, name = choice.get("type"), choice.get("name")
+    if kind == "tool" and isinstance(name, str):
+        given["tool_choice"] = SpecificTool(name)
+    elif isinstance(kind, str) and kind in _CHOICES:
+        given["tool_choice"] = _CHOICES[kind]
+    else:
+        return
+    del left["tool_choice"]
+    if isinstance(choice.get("disable_parallel_tool_use"), bool):
+        given["parallel_tool_calls"] = not choice["disable_parallel_tool_use"]
+
+
+def _take_output(left: Json, given: Json, model: str) -> None:
+    """`output_config` and `thinking`, as far as our words say exactly the same."""
+    output = dict(left["output_config"]) if isinstance(left.get("output_config"), dict) else {}
+    wanted = _thinking_config(left.get("thinking"), output.get("effort"))
+    max_tokens = given.get("max_tokens", 0)
+    wish = thinking_wish(wanted, claude(model), max_tokens)
+    if wanted is not None and (wish.thinking, wish.effort) == (left.get("thinking"), output.get("effort")):
+        given["thinking"] = wanted
+        del left["thinking"]
+        output.pop("effort", None)
+    form = output.get("format")
+    if isinstance(form, dict) and form.keys() == {"type", "schema"} and claude(model).takes_schema:
+        given["output_schema"] = form["schema"]
+        del output["format"]
+    if "output_config" in left:
+        del left["output_config"]
+        if output:
+            left["output_config"] = output
+
+
+def _thinking_config(thinking: Any, effort: Any) -> ThinkingConfig | None:
+    kind = thinking.get("type") if isinstance(thinking, dict) else None
+    known = effort if effort in ("low", "medium", "high", "max") else None
+    match kind:
+        case "enabled":
+            return ThinkingConfig(budget_tokens=thinking.get("budget_tokens"), effort=known)
+        case "disabled":
+            return ThinkingConfig(effort="none")
+        case "adaptive":
+            return ThinkingConfig(effort=known) if known else None
+    return None

@@ -1,0 +1,136 @@
+"""The events of Bedrock's ConverseStream as typed values, and what their pieces mean when they are put together.
+
+All fields are optional and unknown ones are passed over. An event's name stands in its frame; a recording without
+frames, and Nova behind InvokeModel, write ``{"contentBlockDelta": {...}}`` instead, so an event may hold events.
+"""
+
+import binascii
+import json
+from base64 import b64decode, b64encode
+from itertools import groupby
+from typing import Any
+
+from msgspec import Struct
+
+from bartack.nouns.deltas import Usage
+from bartack.nouns.parts import Text, ToolContent
+
+__all__ = ["BlockDelta", "Event", "ToolUse", "joined_base64", "joined_texts", "readable_result", "usage_of"]
+
+
+class _Struct(Struct, rename="camel", gc=False):
+    pass
+
+
+class ToolUse(_Struct):
+    tool_use_id: str | None = None
+    name: str | None = None
+    type: str | None = None
+    input: str | None = None
+
+
+class Reasoning(_Struct):
+    text: str | None = None
+    signature: str | None = None
+    redacted_content: str | None = None  # bytes, in base64
+
+
+class BlockDelta(_Struct):
+    text: str | None = None
+    tool_use: ToolUse | None = None
+    reasoning_content: Reasoning | None = None
+    citation: dict[str, Any] | None = None
+    tool_result: list[dict[str, Any]] | None = None
+    image: dict[str, Any] | None = None
+
+
+class ImageStart(_Struct):
+    format: str | None = None
+
+
+class BlockStart(_Struct):
+    tool_use: ToolUse | None = None
+    tool_result: dict[str, Any] | None = None
+    image: ImageStart | None = None
+
+
+class Counts(_Struct):
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    cache_read_input_tokens: float | None = None
+    cache_write_input_tokens: float | None = None
+    cache_read_input_token_count: float | None = None  # how InvokeModel says the same
+    cache_write_input_token_count: float | None = None
+
+
+class Event(_Struct):
+    content_block_index: int | None = None
+    delta: BlockDelta | None = None
+    start: BlockStart | None = None
+    stop_reason: str | None = None
+    usage: Counts | None = None
+    message: str | None = None
+    original_status_code: int | None = None
+    original_message: str | None = None
+    message_start: "Event | None" = None
+    content_block_start: "Event | None" = None
+    content_block_delta: "Event | None" = None
+    content_block_stop: "Event | None" = None
+    message_stop: "Event | None" = None
+    metadata: "Event | None" = None
+    internal_server_exception: "Event | None" = None
+    model_stream_error_exception: "Event | None" = None
+    model_timeout_exception: "Event | None" = None
+    service_unavailable_exception: "Event | None" = None
+    throttling_exception: "Event | None" = None
+    validation_exception: "Event | None" = None
+
+
+def usage_of(counts: Counts) -> Usage:
+    """Cache reads and writes stand beside `inputTokens`: the four counts sum to `totalTokens`."""
+    read = _tokens(counts.cache_read_input_tokens, counts.cache_read_input_token_count)
+    written = _tokens(counts.cache_write_input_tokens, counts.cache_write_input_token_count)
+    return Usage(
+        (_tokens(counts.input_tokens) or 0) + (read or 0) + (written or 0),
+        _tokens(counts.output_tokens) or 0,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+    )
+
+
+def _tokens(*given: float | None) -> int | None:
+    """The first count that was given; one that counts nothing real is none."""
+    return next((int(value) for value in given if value is not None and 0 <= value < 2**53), None)
+
+
+def joined_base64(pieces: list[str]) -> str:
+    """The base64 of all the bytes that the pieces hold; a single piece stays exactly as it came."""
+    if len(pieces) == 1:
+        return pieces[0]
+    try:
+        return b64encode(b"".join(b64decode(piece, validate=True) for piece in pieces)).decode()
+    except binascii.Error:
+        return "".join(pieces)
+
+
+def joined_texts(pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The content of a result whose texts came in pieces."""
+    content: list[dict[str, Any]] = []
+    for is_text, group in groupby(pieces, lambda piece: isinstance(piece.get("text"), str)):
+        run = list(group)
+        content += [{"text": "".join(piece["text"] for piece in run)}] if is_text else run
+    return content
+
+
+def readable_result(content: list[dict[str, Any]]) -> ToolContent:
+    """What the provider's own tool answered: one object as it is, text joined, anything else as text side by side."""
+    if len(content) == 1 and isinstance(content[0].get("json"), dict):
+        value: dict[str, Any] = content[0]["json"]
+        return value
+    texts = [_readable(piece) for piece in content]
+    return texts[0] if len(texts) == 1 else tuple(Text(text) for text in texts)
+
+
+def _readable(piece: dict[str, Any]) -> str:
+    text = piece.get("text")
+    return text if isinstance(text, str) else json.dumps(piece.get("json", piece), ensure_ascii=False)

@@ -1,0 +1,243 @@
+"""Cohere's v2 chat stream -> deltas.
+
+`message-start`, then content blocks (`content-start`, `content-delta`, `content-end` under one index), the plan for
+using tools (`tool-plan-delta`), tool calls (`tool-call-start`, `-delta`, `-end`) and citations, then `message-end`,
+the terminal signal, with the reason and the usage.
+
+How they become parts: content of type ``thinking`` and the tool plan are thinking, and their continuation data says
+which of the two they were, since they go back in different places. Citations point into the text by positions; they
+come between its pieces or after them, are gathered, and stand on the last delta before something else begins.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import msgspec
+
+from bartack.formats.decoder import Decoder
+from bartack.formats.framing import Frame
+from bartack.formats.held import Held
+from bartack.nouns.deltas import FinishReason, Usage
+
+__all__ = ["CohereV2"]
+
+_FINISH: dict[str, FinishReason] = {
+    "COMPLETE": "stop",
+    "STOP_SEQUENCE": "stop",
+    "MAX_TOKENS": "length",
+    "TOOL_CALL": "tool_calls",
+}
+_FAILURES = frozenset(("ERROR", "ERROR_TOXIC", "ERROR_LIMIT", "TIMEOUT"))
+
+
+class _Content(msgspec.Struct, gc=False):
+    type: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+
+
+class _Function(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _ToolCall(msgspec.Struct, gc=False):
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Message(msgspec.Struct, gc=False):
+    """One thing at a time; only `message-start` has lists of them, and they are empty."""
+
+    content: _Content | list[Any] | str | None = None
+    tool_plan: str | None = None
+    tool_calls: _ToolCall | list[Any] | None = None
+    citations: dict[str, Any] | list[Any] | None = None
+
+
+class _Counts(msgspec.Struct, gc=False):
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    tokens: _Counts | None = None
+    cached_tokens: float | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    message: _Message | None = None
+    finish_reason: str | None = None
+    usage: _Usage | None = None
+    error: str | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str | None = None
+    id: str | None = None
+    index: int | None = None
+    delta: _Delta | None = None
+    message: str | None = None  # of an error body
+
+
+class _Kind(msgspec.Struct, gc=False):
+    type: str | None = None
+
+
+_KINDS = msgspec.json.Decoder(_Kind)
+_PLAN = -1  # stands for the index of a content block
+
+
+class CohereV2(Decoder):
+    """Reads the events of `/v2/chat`."""
+
+    format: ClassVar[str] = "cohere-v2"
+    events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(_Event)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._held = Held(self.out)
+        self._block: int | None = None  # index of the content block that was spoken last
+        self._last_kind = ""
+        self._citations: list[dict[str, Any]] = []
+
+    def read(self, event: _Event, frame: Frame) -> None:
+        if event.type == "content-delta":
+            self._read_content(event, frame)
+            return
+        step = _STEPS.get(event.type or frame.event)
+        if step is not None:
+            step(self, event, frame)
+        elif event.message is not None:
+            self.out.refused(event.message)
+
+    def read_unparsed(self, frame: Frame) -> bool:
+        if frame.data == b"[DONE]":
+            return True
+        try:
+            kind = _KINDS.decode(frame.data).type
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return False
+        return kind is not None and kind not in _STEPS
+
+    def read_end(self) -> None:
+        self._tell_citations()
+        self.truncated("message-end")
+
+    # -- content
+
+    def _read_content(self, event: _Event, frame: Frame) -> None:
+        delta = event.delta
+        if delta is None or delta.message is None:
+            return
+        content = delta.message.content
+        if type(content) is not _Content:
+            return
+        if content.text:
+            if event.index == self._block and self._last_kind == "text":
+                self.out.text(content.text)
+            else:
+                self._tell("text", content.text, event.index)
+        if content.thinking:
+            self._tell("thinking", content.thinking, event.index, {"type": "thinking"})
+
+    def _read_plan(self, event: _Event, frame: Frame) -> None:
+        message = event.delta.message if event.delta is not None else None
+        if message is not None and message.tool_plan:
+            self._tell("thinking", message.tool_plan, _PLAN, {"type": "tool_plan"})
+
+    def _tell(self, kind: str, piece: str, block: int | None, origin: dict[str, Any] | None = None) -> None:
+        is_new = block != self._block or kind != self._last_kind
+        if is_new:
+            self._tell_citations()
+        tell = self.out.text if kind == "text" else self.out.thinking
+        tell(piece, new_part=is_new and kind == self._last_kind, continuation=origin if is_new else None)
+        self._block, self._last_kind = block, kind
+
+    def _read_citation(self, event: _Event, frame: Frame) -> None:
+        message = event.delta.message if event.delta is not None else None
+        citation = message.citations if message is not None else None
+        if isinstance(citation, dict) and self._held.can_keep(citation):
+            self._citations.append(citation)
+            self._held.count(frame)
+
+    def _tell_citations(self) -> None:
+        if self._citations:
+            tell = self.out.thinking if self._last_kind == "thinking" else self.out.text
+            tell("", continuation={"citations": self._citations})
+            self._citations = []
+
+    # -- tool calls
+
+    def _read_call_start(self, event: _Event, frame: Frame) -> None:
+        call = _call_of(event)
+        if call is None:
+            return
+        self._tell_citations()
+        self._block, self._last_kind = None, "tool_call"
+        function = call.function or _Function()
+        index = event.index or 0
+        self.out.open_call(index, function.name or "", provider_id=call.id)
+        self.out.call_args(index, function.arguments or "")
+
+    def _read_call_delta(self, event: _Event, frame: Frame) -> None:
+        call = _call_of(event)
+        if call is not None and call.function is not None:
+            self.out.call_args(event.index or 0, call.function.arguments or "")
+
+    def _read_call_end(self, event: _Event, frame: Frame) -> None:
+        self.out.close_call(event.index or 0)
+
+    # -- the message
+
+    def _read_start(self, event: _Event, frame: Frame) -> None:
+        self.out.start(None, event.id)
+
+    def _read_message_end(self, event: _Event, frame: Frame) -> None:
+        self._tell_citations()
+        delta = event.delta or _Delta()
+        if delta.usage is not None and delta.usage.tokens is not None:
+            counts, cached = delta.usage.tokens, delta.usage.cached_tokens
+            # `billed_units`, which stands beside it, is an invoice: it leaves out what was cached.
+            self.out.usage(
+                Usage(
+                    _tokens(counts.input_tokens),
+                    _tokens(counts.output_tokens),
+                    cache_read_tokens=None if cached is None else _tokens(cached),
+                )
+            )
+        reason = delta.finish_reason
+        if delta.error or reason in _FAILURES:
+            self.out.refused(delta.error or f"the model stopped with {reason}", raw_code=reason)
+            return
+        self.out.finish(_FINISH.get(reason or "", "other"), reason)
+        self.out.done()
+
+
+def _call_of(event: _Event) -> _ToolCall | None:
+    message = event.delta.message if event.delta is not None else None
+    call = message.tool_calls if message is not None else None
+    return call if type(call) is _ToolCall else None
+
+
+def _tokens(value: float | None) -> int:
+    return int(value) if value is not None and 0 <= value < 2**53 else 0
+
+
+def _pass_over(decoder: CohereV2, event: _Event, frame: Frame) -> None:
+    """Known, and says nothing that another event does not say."""
+
+
+_STEPS: dict[str, Callable[[CohereV2, _Event, Frame], None]] = {
+    "content-delta": CohereV2._read_content,
+    "content-start": CohereV2._read_content,
+    "content-end": _pass_over,
+    "tool-plan-delta": CohereV2._read_plan,
+    "tool-call-start": CohereV2._read_call_start,
+    "tool-call-delta": CohereV2._read_call_delta,
+    "tool-call-end": CohereV2._read_call_end,
+    "citation-start": CohereV2._read_citation,
+    "citation-end": _pass_over,
+    "message-start": CohereV2._read_start,
+    "message-end": CohereV2._read_message_end,
+}

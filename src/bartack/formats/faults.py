@@ -1,0 +1,132 @@
+"""What a provider's refusal means: its status, its own word and its message -> our `ErrorCode`.
+
+Providers agree on little here, so the table is by words, most telling first: a message that says the prompt is too
+long is a `context_overflow` whatever the status; then the provider's own code; then the HTTP status. Words that only
+say "your fault" or "our fault" (`invalid_request_error`, `api_error`) leave the rest to the message and the status.
+"""
+
+import re
+from collections.abc import Iterable
+
+from bartack.nouns.errors import ErrorCode
+
+__all__ = ["classify", "most_telling"]
+
+_OVERFLOW = re.compile(
+    r"(maximum|max|exceed\w*|too (long|large|many tokens)|longer than|over|larger than).{0,80}"
+    r"(context|prompt|input token|token limit|sequence length|maximum (prompt|input|sequence))"
+    r"|context[ _-]?(length|window|size).{0,60}(exceed|limit|maximum|overflow|too)"
+    r"|(prompt|input|request|conversation) is too long|too many (input )?tokens|input length and `?max_tokens`? exceed"
+    r"|reduce the length of the (messages|prompt|input)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+# Refusals that some providers file under "invalid request", told apart by what they say.
+_BY_MESSAGE = (
+    (re.compile(r"(incorrect|invalid) api key|api key (not valid|is invalid|expired)", re.I), ErrorCode.AUTHENTICATION),
+    (re.compile(r"credit balance is too low|insufficient (balance|credits?|funds)", re.I), ErrorCode.QUOTA_EXCEEDED),
+    (
+        re.compile(r"model identifier is invalid|\bmodel\b[^\n]{0,80}(does not exist|not found|decommissioned)", re.I),
+        ErrorCode.MODEL_NOT_FOUND,
+    ),
+)
+
+_BY_WORD: dict[str, ErrorCode] = {
+    word: code
+    for code, words in {
+        ErrorCode.CONTEXT_OVERFLOW: "context_length_exceeded context_window_exceeded string_above_max_length",
+        ErrorCode.AUTHENTICATION: (
+            "authentication_error invalid_api_key unauthorized unauthenticated invalid_authentication"
+            " unrecognizedclientexception expiredtokenexception incompletesignature invalid_token wrong_api_key"
+            " api_key_invalid invalidsignatureexception authenticationerror"
+        ),
+        ErrorCode.PERMISSION_DENIED: "permission_error permission_denied forbidden accessdeniedexception",
+        ErrorCode.MODEL_NOT_FOUND: (
+            "not_found_error model_not_found not_found resourcenotfoundexception model_not_available"
+            " model_decommissioned model_deprecated deploymentnotfound notfounderror"
+        ),
+        ErrorCode.QUOTA_EXCEEDED: (
+            "insufficient_quota billing_error quota_exceeded billing_hard_limit_reached insufficient_balance"
+            " servicequotaexceededexception payment_required"
+        ),
+        ErrorCode.RATE_LIMITED: (
+            "rate_limit_error rate_limit_exceeded resource_exhausted throttlingexception too_many_requests tokens"
+            " requests rate_limit rate_limit_reached token_quota_exceeded request_quota_exceeded"
+            " too_many_requests_error"
+        ),
+        ErrorCode.OVERLOADED: (
+            "overloaded_error overloaded unavailable serviceunavailableexception modelnotreadyexception"
+            " engine_overloaded slow_down service_unavailable"
+            " service_tier_capacity_exceeded queue_exceeded"
+        ),
+        ErrorCode.TIMEOUT: "timeout_error deadline_exceeded modeltimeoutexception timeout request_timeout",
+        ErrorCode.SERVER_ERROR: (
+            "api_error server_error internal_error internal internalserverexception internal_server_error"
+            " modelstreamerrorexception model_stream_error modelerrorexception upstream_error"
+        ),
+        ErrorCode.CONTENT_FILTER: "content_filter content_policy_violation responsibleaipolicyviolation safety",
+        ErrorCode.REQUEST_TOO_LARGE: "request_too_large payload_too_large",
+        ErrorCode.INVALID_REQUEST: (
+            "invalid_request_error invalid_request invalid_argument validationexception bad_request"
+            " failed_precondition tool_use_failed invalid_prompt invalid_value unsupported_value"
+            " badrequesterror invalid_request_message_order"
+        ),
+    }.items()
+    for word in words.split()
+}
+
+_BY_STATUS: dict[int, ErrorCode] = {
+    400: ErrorCode.INVALID_REQUEST,
+    401: ErrorCode.AUTHENTICATION,
+    402: ErrorCode.QUOTA_EXCEEDED,
+    403: ErrorCode.PERMISSION_DENIED,
+    404: ErrorCode.MODEL_NOT_FOUND,
+    408: ErrorCode.TIMEOUT,
+    409: ErrorCode.SERVER_ERROR,
+    413: ErrorCode.REQUEST_TOO_LARGE,
+    422: ErrorCode.INVALID_REQUEST,
+    424: ErrorCode.SERVER_ERROR,
+    429: ErrorCode.RATE_LIMITED,
+    503: ErrorCode.OVERLOADED,
+    504: ErrorCode.TIMEOUT,
+    529: ErrorCode.OVERLOADED,
+}
+
+
+# Words that say whose fault it is and no more.
+_VAGUE = (None, ErrorCode.INVALID_REQUEST, ErrorCode.SERVER_ERROR)
+
+
+def classify(status: int | None, raw_code: str | None, message: str) -> ErrorCode:
+    """The code of a provider's refusal, by everything it said."""
+    word = (raw_code or "").lower().removesuffix(":")
+    if status is None and re.fullmatch(r"[45]\d\d", word):  # OpenRouter and others name an HTTP status in the stream
+        status = int(word)
+    by_word = _BY_WORD.get(word)
+    if by_word in (None, ErrorCode.INVALID_REQUEST, ErrorCode.REQUEST_TOO_LARGE) and _OVERFLOW.search(message):
+        return ErrorCode.CONTEXT_OVERFLOW
+    if by_word is not None and by_word not in _VAGUE:
+        return by_word
+    by_message = next((code for pattern, code in _BY_MESSAGE if pattern.search(message)), None)
+    if by_message is not None and (status is None or status < 500):
+        return by_message
+    if status in _BY_STATUS and (by_word is None or status not in (400, 422)):
+        return _BY_STATUS[status]
+    if by_word is not None:
+        return by_word
+    if status is None:
+        return ErrorCode.PROVIDER_ERROR
+    return ErrorCode.SERVER_ERROR if status >= 500 else ErrorCode.PROVIDER_ERROR
+
+
+def most_telling(words: Iterable[str]) -> str | None:
+    """Of the words a provider used for one refusal, the one that says most; the first where none is known."""
+    known = list(words)
+    ranked = sorted(known, key=lambda word: _rank(_BY_WORD.get(word.lower())))
+    return ranked[0] if ranked else None
+
+
+def _rank(code: ErrorCode | None) -> int:
+    if code not in _VAGUE:
+        return 0
+    return 1 if code is not None else 2

@@ -1,0 +1,129 @@
+"""Amazon's event stream (`application/vnd.amazon.eventstream`) -> one frame per message.
+
+    total length u32 | headers length u32 | CRC-32 of these 8 bytes | headers | payload | CRC-32 of all before
+
+All numbers are big endian. A header is its name behind the name's length (u8), the type of the value (u8), the value.
+Bedrock says in headers what a payload is: `:message-type` is "event", "exception" or "error", and its name is in
+`:event-type`, `:exception-type` or `:error-code`; that name is the frame's `event`.
+
+Lengths are believed only after the prelude's checksum has held, headers and payload only after the message's has.
+"""
+
+import struct
+from struct import Struct
+from uuid import UUID
+from zlib import crc32
+
+from bartack.formats.framing.frame import LIMIT, Frame, Framed, FramingFault, HeaderValue
+
+__all__ = ["AwsEventStream", "is_prelude"]
+
+_PRELUDE = Struct(">III")
+_U32 = Struct(">I")
+_U16 = Struct(">H")
+_AROUND_BODY = _PRELUDE.size + _U32.size
+
+_NAMES = (":event-type", ":exception-type", ":error-code")
+
+# The types of header values. A timestamp stays a number, milliseconds since 1970: not every 64 bits are a datetime.
+_TRUE, _FALSE, _BYTES, _TEXT, _UUID = 0, 1, 6, 7, 9
+_NUMBERS = {2: Struct(">b"), 3: Struct(">h"), 4: Struct(">i"), 5: Struct(">q"), 8: Struct(">q")}
+
+
+class AwsEventStream:
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._held = bytearray()
+        self._need = _PRELUDE.size  # bytes to hold before there is anything to look at: a prelude, then its message
+        self._ended = False
+
+    def feed(self, data: bytes) -> Framed:
+        if self._ended:
+            return []
+        self._held += data
+        if len(self._held) < self._need:
+            return []
+        held = bytes(self._held)
+        at = 0
+        framed: Framed = []
+        while len(held) - at >= self._need and not self._ended:
+            read: Frame | FramingFault | None
+            if self._need == _PRELUDE.size:
+                read = self._read_prelude(held[at : at + _PRELUDE.size])
+            else:
+                read = _read_message(held[at : at + self._need])
+                at += self._need
+                self._need = _PRELUDE.size
+            if read is not None:
+                framed.append(read)
+                self._ended = isinstance(read, FramingFault)
+        del self._held[: len(held) if self._ended else at]
+        return framed
+
+    def end(self) -> Framed:
+        if self._ended:
+            return []
+        self._ended = True
+        if not self._held:
+            return []
+        return [FramingFault("truncated", f"the stream ended {len(self._held)} bytes into a message")]
+
+    def _read_prelude(self, prelude: bytes) -> FramingFault | None:
+        total, headers, _ = _PRELUDE.unpack(prelude)
+        if not is_prelude(prelude):
+            return FramingFault("checksum", f"the prelude's checksum does not hold: {prelude!r}")
+        if total < _AROUND_BODY + headers:
+            return FramingFault("malformed", f"a message of {total} bytes can not hold {headers} bytes of headers")
+        if total > self._limit:
+            return FramingFault("too_long", f"a message of {total} bytes is over {self._limit}")
+        self._need = total
+        return None
+
+
+def is_prelude(head: bytes) -> bool:
+    """Whether the first twelve bytes are a prelude whose checksum holds."""
+    prelude = head[: _PRELUDE.size]
+    return len(prelude) == _PRELUDE.size and crc32(prelude[:8]) == _U32.unpack_from(prelude, 8)[0]
+
+
+def _read_message(message: bytes) -> Frame | FramingFault:
+    body, checksum = message[: -_U32.size], message[-_U32.size :]
+    if crc32(body) != _U32.unpack(checksum)[0]:
+        return FramingFault("checksum", f"the checksum of a message of {len(message)} bytes does not hold")
+    payload_at = _PRELUDE.size + _U32.unpack_from(message, 4)[0]
+    headers = _read_headers(body[_PRELUDE.size : payload_at])
+    if headers is None:
+        return FramingFault("malformed", "a message's headers can not be read")
+    event = next((str(headers[name]) for name in _NAMES if name in headers), "")
+    return Frame(body[payload_at:], event, headers)
+
+
+def _read_headers(raw: bytes) -> dict[str, HeaderValue] | None:
+    headers: dict[str, HeaderValue] = {}
+    at = 0
+    try:
+        while at < len(raw):
+            name_end = at + 1 + raw[at]
+            name = str(raw[at + 1 : name_end], "utf-8")
+            headers[name], at = _read_value(raw, name_end)
+    except (IndexError, ValueError, struct.error):  # over the end; not UTF-8, not a type; not a whole number
+        return None
+    return headers if at == len(raw) else None
+
+
+def _read_value(raw: bytes, at: int) -> tuple[HeaderValue, int]:
+    """The value whose type stands at this place, and the place behind it."""
+    kind, at = raw[at], at + 1
+    if kind in (_TRUE, _FALSE):
+        return kind == _TRUE, at
+    if kind in _NUMBERS:
+        number = _NUMBERS[kind]
+        return number.unpack_from(raw, at)[0], at + number.size
+    if kind == _UUID:
+        return UUID(bytes=raw[at : at + 16]), at + 16
+    if kind in (_BYTES, _TEXT):
+        start = at + _U16.size
+        end = start + _U16.unpack_from(raw, at)[0]
+        value = raw[start:end]
+        return value if kind == _BYTES else str(value, "utf-8"), end
+    raise ValueError(f"no header value has type {kind}")

@@ -1,0 +1,168 @@
+r"""Server-sent events -> one frame per event, as the WHATWG standard reads them, and a little more.
+
+How it is cheap: all line ends are turned into LF first, a whole piece of input at a time (a CR at its end is a line end
+too; an LF at the start of the next piece is then its other half), and one `split` by that single byte finds the lines.
+A `split` by `\n\n` would find whole events, but takes more than twice as long: bytes search for one byte much faster
+than for two. A line without its end is held in a buffer that grows in place and is not looked at
+before its end has come, so the work is linear in the bytes, however they are cut.
+
+As the standard says: `id` and `retry` steer reconnection, which is not our business, so they are skipped, like comments
+and unknown fields; an event without a `data` line is no event; an empty `data` line is an event with empty data.
+Payloads stay bytes: bad UTF-8 in them is for the payload's parser to refuse.
+
+Beyond the standard, because servers do it:
+- An event that the end of the input cuts short of its blank line is handed out by `end()` if it has data. The standard
+  throws it away, but the blank line after `[DONE]` is often missing. The last line of such an event may itself be cut:
+  a payload from `end()` that does not parse is a truncated stream.
+- `error: {...}`, which is no field of the standard, is a frame of the event "error".
+- A line that begins with `{` (or `[{`, or is `[`) is a JSON body sent in the middle of a stream or instead of one. Up
+  to where the value closes, over as many lines as it takes, it is one frame without event name; of an array, each
+  element is one. What does not become a JSON value before the next field or comment is an unknown field after all, and
+  skipped; if the input ends first, it is truncated.
+- An event that still waits for its blank line when one of these two comes is handed out before it.
+"""
+
+import re
+from itertools import takewhile
+
+from bartack.formats.framing.frame import BOM, LIMIT, Frame, Framed, FramingFault
+from bartack.formats.framing.json_array import JsonArray
+
+__all__ = ["ServerSentEvents"]
+
+_OTHER_FIELDS = (b":", b"id:", b"retry:", b"error:")
+_BODY = re.compile(rb"\s*(?:\{|\[\s*(?:\{|$))")
+_CR, _LF = b"\r\n"
+
+
+class ServerSentEvents:
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._head: bytes | None = b""  # the first bytes, until it is clear whether they are a byte order mark
+        self._after_cr = False
+        self._held = bytearray()  # the line that has not ended
+        self._event = ""
+        self._data: bytes | None = None  # the first data line of the event
+        self._more_data = bytearray()  # the others, an LF before each
+        self._body: JsonArray | None = None
+        self._ended = False
+
+    def feed(self, data: bytes) -> Framed:
+        if self._ended:
+            return []
+        if self._head is not None:
+            data = self._skip_bom(data)
+        if self._after_cr or _CR in data:
+            data = self._with_lf_only(data)
+        if _LF not in data:
+            self._held += data
+            return [self._too_long("a line")] if len(self._held) > self._limit else []
+        if self._held:
+            data = bytes(self._held) + data
+            self._held.clear()
+        lines = data.split(b"\n")
+        rest = lines.pop()
+        framed = self._read(lines) if len(data) <= self._limit else self._read_within_limit(lines)
+        return framed + self.feed(rest) if rest else framed
+
+    def end(self) -> Framed:
+        if self._ended:
+            return []
+        framed = self._read([bytes(self._held), b""])
+        if self._body is not None:
+            framed += self._body.end()
+        self._ended = True
+        return framed
+
+    def _skip_bom(self, data: bytes) -> bytes:
+        data = (self._head or b"") + data
+        if len(data) < len(BOM) and BOM.startswith(data):
+            self._head = data
+            return b""
+        self._head = None
+        return data.removeprefix(BOM)
+
+    def _with_lf_only(self, data: bytes) -> bytes:
+        if self._after_cr and data:
+            data = data.removeprefix(b"\n")
+            self._after_cr = False
+        if data:
+            self._after_cr = data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _read_within_limit(self, lines: list[bytes]) -> Framed:
+        short = list(takewhile(lambda line: len(line) <= self._limit, lines))
+        framed = self._read(short)
+        if len(short) < len(lines) and not self._ended:
+            framed.append(self._too_long("a line"))
+        return framed
+
+    def _read(self, lines: list[bytes]) -> Framed:
+        framed: Framed = []
+        for line in lines:
+            if line[:6] == b"data: ":
+                value = line[6:]
+            elif not line:
+                if self._data is not None:
+                    framed.append(self._take_event(self._data))
+                self._event = ""
+                continue
+            else:
+                name, _, value = line.partition(b":")
+                value = value.removeprefix(b" ")
+                if name == b"event":
+                    self._body = None
+                    self._event = str(value, "utf-8", "replace")
+                    continue
+                if name != b"data":
+                    framed += self._read_other(line, value)
+                    if self._ended:
+                        break
+                    continue
+            if self._data is None:
+                self._body = None
+                self._data = value
+            else:
+                self._more_data += b"\n"
+                self._more_data += value
+                if len(self._data) + len(self._more_data) > self._limit:
+                    framed.append(self._too_long("an event"))
+                    break
+        return framed
+
+    def _take_event(self, data: bytes) -> Frame:
+        if self._more_data:
+            data += self._more_data
+            self._more_data.clear()
+        self._data = None
+        return Frame(data, self._event)
+
+    def _read_other(self, line: bytes, value: bytes) -> Framed:
+        """The frames of a line that is neither data nor the name of an event."""
+        if line.startswith(_OTHER_FIELDS):
+            self._body = None
+            if not value or not line.startswith(b"error:"):
+                return []
+            return [*self._read([b""]), Frame(value, "error")]
+        waiting: Framed = []
+        if self._body is None:
+            if not _BODY.match(line):
+                return []
+            waiting = self._read([b""])
+            self._body = JsonArray(self._limit)
+        return waiting + self._read_body(self._body, line)
+
+    def _read_body(self, body: JsonArray, line: bytes) -> Framed:
+        framed = body.feed(line + b"\n")
+        fault = framed[-1] if framed and isinstance(framed[-1], FramingFault) else None
+        if fault is not None and fault.reason == "too_long":
+            self._ended = True
+        elif fault is not None:  # not JSON after all
+            framed.pop()
+        if fault is not None or body.is_between_values:
+            self._body = None
+        return framed
+
+    def _too_long(self, what: str) -> FramingFault:
+        self._ended = True
+        return FramingFault("too_long", f"{what} is over {self._limit} bytes")

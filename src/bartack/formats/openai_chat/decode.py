@@ -1,0 +1,400 @@
+"""Chat Completions: the chunks of OpenAI, and of everyone who speaks like it, -> deltas.
+
+The answer is the sum of ``choices[0].delta``; other choices are passed over. Nobody tells this decoder which vendor it
+listens to: the accents do not contradict each other, so all of them are understood at once.
+
+The end. A chunk names a `finish_reason`, usage may come after it, ``[DONE]`` comes last. Some vendors leave out
+``[DONE]``, one (Snowflake) leaves out the `finish_reason`: either one ends the answer, neither means that it was cut
+off. Gateways repeat the `finish_reason`, correct it, and report errors after it; the last word holds and `Done` waits.
+``[DONE]`` without a `finish_reason` is believed only if something was said and every tool call's arguments are whole.
+
+Thinking comes in a field of its own, whose name is kept as continuation data, since it goes back in the same field.
+`reasoning_details` are put together again from their pieces and go back as they came, signatures and ciphertexts too.
+"""
+
+import binascii
+import json
+from base64 import b64decode
+from typing import Any
+
+import msgspec
+
+from bartack.formats.decoder import Decoder
+from bartack.formats.framing import LIMIT, Frame
+from bartack.formats.openai_chat.calls import ToolCalls
+from bartack.formats.openai_chat.events import (
+    FAILED_FINISHES,
+    FINISH_REASONS,
+    ChatChunk,
+    ChatDelta,
+    Fault,
+    fault_in,
+    usage_in,
+)
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.parts import FileRef, Image
+
+__all__ = ["OpenAIChat"]
+
+
+class _Detail:
+    """One of the `reasoning_details` while its pieces come: text and summary come cut, all else comes whole."""
+
+    __slots__ = ("_fields", "_pieces")
+
+    def __init__(self) -> None:
+        self._fields: dict[str, Any] = {}
+        self._pieces: dict[str, list[str]] = {"text": [], "summary": []}
+
+    def is_continued_by(self, piece: dict[str, Any]) -> bool:
+        known = self._fields
+        same_id = known.get("id") is None or piece.get("id") in (None, known["id"])
+        return same_id and all(piece.get(name) == known.get(name) for name in ("type", "index"))
+
+    def add(self, piece: dict[str, Any]) -> None:
+        for name, value in piece.items():
+            if name in self._pieces and isinstance(value, str):
+                self._pieces[name].append(value)
+                self._fields[name] = ""  # its place among the others
+            elif value or name not in self._fields:
+                self._fields[name] = value
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        joined = {name: "".join(pieces) for name, pieces in self._pieces.items() if pieces}
+        return {**self._fields, **joined}
+
+
+class OpenAIChat(Decoder):
+    """One streamed Chat Completions answer."""
+
+    format = "openai-chat"
+    events = msgspec.json.Decoder(ChatChunk)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._request_id = self._model = ""
+        self._writing = ""  # which kind of part is being written: text, thinking, or none
+        self._notes: dict[str, Any] = {}  # continuation data of the text part, told when the part ends
+        self._details: list[_Detail] = []  # reasoning_details of the thinking part, told when the part ends
+        self._calls = ToolCalls(self.out, before_opening=lambda: self._turn_to(""))
+        self._executed: set[str] = set()
+        self._audio: list[str] = []
+        self._held = 0
+        self._trouble: tuple[ErrorCode, str] | None = None  # told when the chunk it was found in has been read
+        self._has_usage = False
+        self._refused = False
+        self._raw_finish: str | None = None
+        self._failed_finish: Fault | None = None
+
+    # -- chunks
+
+    def read(self, event: ChatChunk, frame: Frame) -> None:
+        if not self.out.started:
+            self._begin(event)
+        if event.usage is not None:
+            self._read_usage(event.usage)
+        if event.x_groq is not None:
+            self._read_groq(event.x_groq)
+        choices = event.choices
+        for choice in choices or ():
+            if not choice.index:
+                if choice.delta is not None:
+                    self._read_delta(choice.delta, frame)
+                elif choice.message is not None:
+                    self._read_message(choice.message, event, frame)
+                if choice.finish_reason:
+                    self._read_finish(choice.finish_reason, event, frame)
+        if self._trouble is not None:
+            self.out.fail(*self._trouble)
+        elif event.error is not None or not choices:
+            self._read_fault_in(frame)
+
+    def _begin(self, chunk: ChatChunk) -> None:
+        """Azure opens with a chunk that has neither id nor model: `Start` waits for the first that says something."""
+        self._request_id = self._request_id or str(chunk.id or "")
+        self._model = self._model or chunk.model or ""
+        if chunk.choices or (self._request_id and self._model):
+            self.out.start(self._model, self._request_id)
+
+    def _read_delta(self, delta: ChatDelta, frame: Frame) -> None:
+        # Every token of every answer comes this way. Asking for None is cheaper than asking for emptiness.
+        if delta.reasoning_content is not None or delta.reasoning is not None or delta.reasoning_details is not None:
+            self._read_thinking(delta, frame)
+        content = delta.content
+        if content:
+            if isinstance(content, str):
+                if self._writing == "text":
+                    self.out.more_text(content)
+                else:
+                    self._turn_to("text")
+                    self.out.text(content)
+            else:
+                self._read_content_list(content, frame)
+        if delta.tool_calls is not None:
+            self._calls.read(delta.tool_calls)
+            if self._calls.kept > LIMIT:
+                self._hold(self._calls.kept)
+        if (
+            delta.refusal is not None
+            or delta.function_call is not None
+            or delta.executed_tools is not None
+            or delta.annotations is not None
+            or delta.images is not None
+            or delta.audio is not None
+        ):
+            self._read_rest(delta, frame)
+
+    def _read_rest(self, delta: ChatDelta, frame: Frame) -> None:
+        if delta.refusal:
+            self._read_refusal(delta.refusal)
+        if delta.function_call is not None:
+            self._calls.read_legacy(delta.function_call)
+            if self._calls.kept > LIMIT:
+                self._hold(self._calls.kept)
+        for tool in delta.executed_tools or ():
+            self._read_executed(tool)
+        if delta.annotations:
+            self._hold(len(frame.data))
+            self._notes.setdefault("annotations", []).extend(delta.annotations)
+        for image in delta.images or ():
+            self._read_image(image)
+        if isinstance(delta.audio, dict):
+            self._read_audio(delta.audio, frame)
+
+    def _read_message(self, message: Any, chunk: ChatChunk, frame: Frame) -> None:
+        """An answer that was not streamed. Beside deltas, a message only repeats them."""
+        if chunk.object == "chat.completion" and not self._said_something:
+            try:
+                self._read_delta(msgspec.convert(message, ChatDelta), frame)
+            except msgspec.ValidationError as error:
+                self._trouble = (ErrorCode.STREAM_MALFORMED, f"a message is not {self.format}: {error}")
+
+    @property
+    def _said_something(self) -> bool:
+        return bool(self._writing or self._calls.count or self._executed or self._details or self._notes)
+
+    def _hold(self, size: int) -> None:
+        """Count what is kept until later."""
+        self._held += size
+        if self._held > LIMIT:
+            self._trouble = (ErrorCode.STREAM_TOO_LARGE, f"over {LIMIT} bytes wait for the end of the answer")
+
+    # -- text and thinking
+
+    def _turn_to(self, kind: str) -> None:
+        """The part that was being written ends: now its continuation data is complete."""
+        if self._notes and self._writing == "text":
+            self.out.text("", continuation=self._notes)
+            self._notes = {}
+        if self._details and kind != "thinking":
+            self.out.thinking("", continuation={"reasoning_details": [detail.whole for detail in self._details]})
+            self._details = []
+        self._writing = kind
+
+    def _think(self, piece: str, field: str) -> None:
+        if self._writing == "thinking":
+            self.out.more_thinking(piece)
+        elif piece:
+            self._turn_to("thinking")
+            self.out.thinking(piece, continuation={"field": field})
+
+    def _read_thinking(self, delta: ChatDelta, frame: Frame) -> None:
+        """Where several fields are filled they say the same, so the first counts."""
+        if delta.reasoning_content:
+            self._think(delta.reasoning_content, "reasoning_content")
+        elif delta.reasoning:
+            self._think(delta.reasoning, "reasoning")
+        if delta.reasoning_details is None:
+            return
+        details = [detail for detail in delta.reasoning_details if isinstance(detail, dict)]
+        if not details:
+            return
+        self._hold(len(frame.data))
+        if not delta.reasoning_content and not delta.reasoning:
+            texts = (detail.get("text") or detail.get("summary") or "" for detail in details)
+            self._think("".join(text for text in texts if isinstance(text, str)), "reasoning_details")
+        for detail in details:
+            self._join_detail(detail)
+
+    def _join_detail(self, piece: dict[str, Any]) -> None:
+        """Add a piece to the detail before it, if it continues that one; a ciphertext stands for itself."""
+        last = self._details[-1] if self._details else None
+        if last is None or piece.get("type") == "reasoning.encrypted" or not last.is_continued_by(piece):
+            last = _Detail()
+            self._details.append(last)
+        last.add(piece)
+
+    def _read_content_list(self, pieces: list[Any], frame: Frame) -> None:
+        for piece in pieces:
+            kind = piece.get("type") if isinstance(piece, dict) else None
+            if kind == "thinking":
+                self._read_thinking_chunk(piece)
+            elif kind == "text":
+                self._turn_to_text_with(piece.get("text"))
+            elif kind == "image_url":
+                self._read_image(piece)
+            else:  # Mistral's references to sources
+                self._hold(len(frame.data))
+                self._notes.setdefault("chunks", []).append(piece)
+
+    def _turn_to_text_with(self, text: Any) -> None:
+        if text and isinstance(text, str):
+            if self._writing != "text":
+                self._turn_to("text")
+            self.out.text(text)
+
+    def _read_thinking_chunk(self, chunk: dict[str, Any]) -> None:
+        inner = chunk.get("thinking")
+        pieces = inner if isinstance(inner, list) else [{"text": inner}]
+        texts = [piece.get("text") for piece in pieces if isinstance(piece, dict)]
+        self._think("".join(text for text in texts if isinstance(text, str)), "content")
+        others = {name: value for name, value in chunk.items() if name not in ("type", "thinking")}
+        if others and self._writing == "thinking":
+            self.out.thinking("", continuation={"chunk": others})
+
+    def _read_refusal(self, piece: str) -> None:
+        if self._refused:
+            self.out.text(piece)
+        else:
+            self._refused = True
+            self._turn_to("text")
+            self.out.text(piece, new_part=True, continuation={"field": "refusal"})
+
+    # -- what the provider itself did and made
+
+    def _read_executed(self, tool: Any) -> None:
+        """Groq tells its own tools twice: when one is called, and whole, with the output."""
+        if not isinstance(tool, dict):
+            return
+        key = f"executed-{tool.get('index')}"
+        if key not in self._executed:
+            self._executed.add(key)
+            self._turn_to("")
+            self.out.open_call(key, str(tool.get("name") or tool.get("type") or ""), executed_by="provider")
+            arguments = tool.get("arguments")
+            self.out.call_args(key, arguments if isinstance(arguments, str) else json.dumps(arguments or {}))
+        output = tool.get("output")
+        if output is not None:
+            result = output if isinstance(output, str) else json.dumps(output)
+            self.out.close_call(key, continuation={"executed_tool": tool}, result=result)
+
+    def _read_image(self, image: Any) -> None:
+        """A picture the model made: as of a tool that the provider ran."""
+        address = image.get("image_url") if isinstance(image, dict) else None
+        url = address.get("url") if isinstance(address, dict) else address
+        if not isinstance(url, str) or not url:
+            return
+        picture = _picture(url)
+        key = f"image-{len(self._executed)}"
+        self._executed.add(key)
+        self._turn_to("")
+        self.out.open_call(key, "image_output", executed_by="provider")
+        self.out.close_call(key, result=(picture,), continuation={"field": "images"})
+
+    def _read_audio(self, audio: dict[str, Any], frame: Frame) -> None:
+        """Speech: its transcript is the text, its id stands for the sound in later requests, its data is kept."""
+        known = {name: audio[name] for name in ("id", "expires_at") if audio.get(name)}
+        if known:
+            self._notes["audio"] = {**self._notes.get("audio", {}), **known}
+        self._turn_to_text_with(audio.get("transcript"))
+        if isinstance(data := audio.get("data"), str) and data:
+            self._hold(len(frame.data))
+            self._audio.append(data)
+
+    def _tell_audio(self) -> None:
+        if not self._audio:
+            return
+        try:
+            sound = b"".join(b64decode(piece, validate=True) for piece in self._audio)
+        except binascii.Error:
+            self.out.fail(ErrorCode.STREAM_MALFORMED, "the audio data is not base64")
+            return
+        self.out.open_call("audio", "audio_output", executed_by="provider")
+        self.out.close_call("audio", result=(FileRef("audio", data=sound),))
+
+    # -- usage and the end
+
+    def _read_usage(self, raw: Any) -> None:
+        usage = usage_in(raw)
+        if usage is None or (self._has_usage and usage.input_tokens == usage.output_tokens == 0):
+            return  # Cloudflare follows the real figures with a row of zeros
+        self._has_usage = True
+        self.out.usage(usage)
+
+    def _read_groq(self, told: Any) -> None:
+        """Groq's own corner: usage on the last chunk, and why a stream stopped early."""
+        if isinstance(told, dict):
+            self._read_usage(told.get("usage"))
+            if told.get("error"):
+                self._failed_finish = Fault(str(told["error"]))
+
+    def _read_finish(self, word: str, chunk: ChatChunk, frame: Frame) -> None:
+        self._raw_finish = word
+        if word.lower() in FAILED_FINISHES:
+            told = fault_in(frame.data, frame.event)
+            self._failed_finish = told or Fault(f"the answer ended with {word!r}", raw_code=word)
+        else:
+            self.out.finish(FINISH_REASONS.get(word.lower(), "other"), word)
+        # Perplexity repeats all its sources on every chunk; the last are the most.
+        if chunk.citations:
+            self._notes["citations"] = chunk.citations
+        if chunk.search_results:
+            self._notes["search_results"] = chunk.search_results
+
+    def _read_fault_in(self, frame: Frame) -> None:
+        fault = fault_in(frame.data, frame.event)
+        if fault is not None:
+            self._fail(fault)
+
+    def _fail(self, fault: Fault) -> None:
+        self.out.start(self._model, self._request_id)
+        self.out.refused(fault.message, raw_code=fault.raw_code, status=fault.status)
+
+    def read_unparsed(self, frame: Frame) -> bool:
+        payload = frame.data.strip()
+        if payload == b"[DONE]":
+            self._end(said_done=True)
+            return True
+        fault = fault_in(payload, frame.event)
+        if fault is not None:
+            self._fail(fault)
+            return True
+        # An empty event keeps a connection alive; what follows the finish_reason takes nothing away from the answer.
+        return not payload or self.out.finish_reason is not None
+
+    def read_end(self) -> None:
+        self._end(said_done=False)
+
+    def _end(self, *, said_done: bool) -> None:
+        out = self.out
+        if self._failed_finish is not None:
+            self._fail(self._failed_finish)
+        elif out.finish_reason is None and not (said_done and self._looks_whole):
+            self.truncated("a finish_reason")
+        else:
+            self._close_parts()
+            if self._refused and out.finish_reason in (None, "stop") and not self._calls.count:
+                out.finish("refusal", self._raw_finish)
+            out.done()
+
+    @property
+    def _looks_whole(self) -> bool:
+        return (self._said_something or self._has_usage) and self._calls.are_whole
+
+    def _close_parts(self) -> None:
+        self._calls.close()
+        if self._notes and self._writing != "text":
+            self._turn_to("text")
+        self._turn_to("")
+        self._tell_audio()
+
+
+def _picture(url: str) -> Image:
+    head, _, data = url.partition(",")
+    if head.startswith("data:") and head.endswith(";base64"):
+        try:
+            return Image(head[5:-7] or "image/png", data=b64decode(data, validate=True))
+        except binascii.Error:
+            pass  # kept as an address: whoever shows it will say that it is broken
+    return Image("image/*", url=url)

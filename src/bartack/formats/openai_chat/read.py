@@ -1,0 +1,304 @@
+"""The body of a Chat Completions request -> a `Request`: the way back from `bartack.formats.openai_chat.encode`.
+
+Nothing that was said is lost. Settings that have no name of ours stay in `ModelConfig.extra`; keys of messages, pieces
+and calls stay as continuation data of the part they belong to; tools that are no functions stay as they are. Where a
+body leaves out the id of a call, one is made from the place of the call; a null says the same as nothing.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from bartack.formats.body_values import list_at, object_at, text_at
+from bartack.formats.openai_chat.accents import accent_of
+from bartack.formats.openai_chat.content import decode_content
+from bartack.formats.openai_chat.settings import FORMAT, response_format
+from bartack.formats.request import Request
+from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.messages import ROLE_PARTS, Message, Role
+from bartack.nouns.parts import ContentPart, Continuation, Part, Text, Thinking, ToolCall, ToolResult
+
+__all__ = ["read_request"]
+
+Json = dict[str, Any]
+
+
+def read_request(body: Json, *, provider: str, model_id: str = "") -> Request:
+    """The request that a body makes; `PartValidationError` with a path if it is no body of this format."""
+    body = {key: value for key, value in object_at(body, "$").items() if value is not None}
+    model = text_at(body.pop("model", model_id or None), "$.model")
+    messages = _Reader(provider, model).messages(list_at(body.pop("messages", None), "$.messages"))
+    tools = tuple(
+        _read_tool(object_at(tool, f"$.tools[{at}]"), f"$.tools[{at}]", provider, model)
+        for at, tool in enumerate(list_at(body.pop("tools", []), "$.tools"))
+    )
+    return Request(messages=messages, tools=tools, config=_read_config(body, model, provider), provider=provider)
+
+
+# -- messages
+
+
+class _Reader:
+    def __init__(self, provider: str, model: str) -> None:
+        self._provider = provider
+        self._model = model
+        self._unanswered: list[str] = []  # calls whose results have not come yet
+        self._path = "$"
+
+    def messages(self, wires: list[Any]) -> tuple[Message, ...]:
+        return tuple(self._message(object_at(wire, f"$.messages[{at}]"), at) for at, wire in enumerate(wires))
+
+    def _message(self, wire: Json, at: int) -> Message:
+        self._path = f"$.messages[{at}]"
+        wire = {key: value for key, value in wire.items() if value is not None}
+        role = text_at(wire.pop("role", None), f"{self._path}.role")
+        match role:
+            case "system" | "developer":
+                parts = self._spoken(wire.pop("content", None), "system")
+                return Message("system", self._with_others(parts, {**wire, **self._unusual(role)}))
+            case "user":
+                return Message("user", self._with_others(self._spoken(wire.pop("content", None), "user"), wire))
+            case "assistant":
+                return Message("assistant", self._with_others(list(self._answered(wire, at)), wire))
+            case "tool" | "function":
+                return Message("tool", (self._result(wire, role),))
+        raise PartValidationError(f"{role!r} is not a role of this format", path=f"{self._path}.role")
+
+    def _unusual(self, role: str) -> Json:
+        return {} if role == accent_of(self._provider).system_role else {"role": role}
+
+    def _kept(self, data: Json) -> Continuation | None:
+        return Continuation(self._provider, self._model, data) if data else None
+
+    def _with_others(self, parts: Sequence[Part], others: Json) -> tuple[Part, ...]:
+        """The parts, the first of them carrying the message's keys that we have no words for."""
+        if not others:
+            return tuple(parts)
+        if not parts:
+            return (Text("", continuation=self._kept({"message": others})),)
+        first = parts[0]
+        data = {} if first.continuation is None else first.continuation.data
+        return (replace(first, continuation=self._kept({**data, "message": others})), *parts[1:])
+
+    def _spoken(self, content: Any, role: Role) -> list[Part]:
+        if isinstance(content, str):
+            return [Text(content)]
+        pieces = list_at([] if content is None else content, f"{self._path}.content")
+        return [self._piece(object_at(piece, f"{self._path}.content[{at}]"), role) for at, piece in enumerate(pieces)]
+
+    def _piece(self, piece: Json, role: Role) -> Part:
+        is_thinking = piece.get("type") == "thinking"
+        part = self._thinking(piece) if is_thinking else decode_content(piece, self._provider, self._model)
+        if isinstance(part, ROLE_PARTS[role]):
+            return part
+        return Text("", continuation=self._kept({"content": piece}))
+
+    def _thinking(self, piece: Json) -> Thinking:
+        inner = piece.get("thinking")
+        texts = [one.get("text") for one in inner if isinstance(one, dict)] if isinstance(inner, list) else []
+        text = "".join(text for text in texts if isinstance(text, str))
+        data: Json = {"field": "content"}
+        if inner != [{"type": "text", "text": text}]:
+            data["thinking"] = inner
+        others = {key: value for key, value in piece.items() if key not in ("type", "thinking")}
+        return Thinking(text, continuation=self._kept({**data, **({"chunk": others} if others else {})}))
+
+    def _answered(self, wire: Json, at: int) -> Iterator[Part]:
+        details = wire.pop("reasoning_details", None)
+        thought = {name: wire.pop(name) for name in ("reasoning_content", "reasoning") if name in wire}
+        if details is not None:
+            details = list_at(details, f"{self._path}.reasoning_details")
+            texts = [one.get("text") or one.get("summary") for one in details if isinstance(one, dict)]
+            text = "".join(text for text in texts if isinstance(text, str))
+            yield Thinking(text, continuation=self._kept({"reasoning_details": details}))
+        for name, text in thought.items():
+            where = f"{self._path}.{name}"
+            yield Thinking(text_at(text, where), continuation=self._kept({"field": name}))
+        for part in self._spoken(wire.pop("content", None), "assistant"):
+            if part != Text(""):
+                yield part
+        if "refusal" in wire:
+            refusal = text_at(wire.pop("refusal"), f"{self._path}.refusal")
+            yield Text(refusal, continuation=self._kept({"field": "refusal"}))
+        yield from self._calls(wire, at)
+
+    def _calls(self, wire: Json, at: int) -> Iterator[ToolCall]:
+        self._unanswered = []
+        for number, call in enumerate(list_at(wire.pop("tool_calls", []), f"{self._path}.tool_calls")):
+            path = f"{self._path}.tool_calls[{number}]"
+            yield self._call(dict(object_at(call, path)), f"call-{at}-{number}", path)
+        if "function_call" in wire:
+            function = object_at(wire.pop("function_call"), f"{self._path}.function_call")
+            data = {"field": "function_call"}
+            yield self._function(function, f"call-{at}", data, f"{self._path}.function_call")
+
+    def _call(self, call: Json, made_id: str, path: str) -> ToolCall:
+        call_id = text_at(call.pop("id", None) or made_id, f"{path}.id")
+        kind = call.pop("type", "function")
+        extra = call.pop("extra_content", None)
+        function = call.pop("function", None)
+        data: Json = {"extra_content": extra} if extra is not None else {}
+        if kind == "custom":
+            custom = object_at(call.pop("custom", None), f"{path}.custom")
+            self._unanswered.append(call_id)
+            return ToolCall(
+                call_id,
+                text_at(custom.get("name"), f"{path}.custom.name"),
+                {"input": text_at(custom.get("input"), f"{path}.custom.input")},
+                continuation=self._kept({"type": "custom", **data, **({"call": call} if call else {})}),
+            )
+        data = {**data, **({"call": call} if call else {})}
+        return self._function(object_at(function, f"{path}.function"), call_id, data, f"{path}.function")
+
+    def _function(self, function: Json, call_id: str, data: Json, path: str) -> ToolCall:
+        self._unanswered.append(call_id)
+        arguments, raw = _arguments(function.get("arguments"))
+        return ToolCall(
+            call_id,
+            text_at(function.get("name"), f"{path}.name"),
+            arguments,
+            raw_args_text=raw,
+            continuation=self._kept(data),
+        )
+
+    def _result(self, wire: Json, role: str) -> ToolResult:
+        """A result that names no call answers the first that is still unanswered."""
+        named = wire.pop("tool_call_id", None) if role == "tool" else None
+        call_id = named or next(iter(self._unanswered), None)
+        if call_id is None:
+            raise PartValidationError("a result that belongs to no call", path=self._path)
+        if call_id in self._unanswered:
+            self._unanswered.remove(call_id)
+        if role == "function":
+            wire.pop("name", None)
+        content = wire.pop("content", "")
+        # What a result may hold is what a user may say.
+        parts = [part for part in self._spoken(content, "user") if isinstance(part, ContentPart)]
+        return ToolResult(
+            text_at(call_id, f"{self._path}.tool_call_id"),
+            content if isinstance(content, str) else tuple(parts),
+            continuation=self._kept({"message": wire} if wire else {}),
+        )
+
+
+def _arguments(raw: Any) -> tuple[Json, str | None]:
+    """The arguments, and their text where it is no JSON object."""
+    if isinstance(raw, dict):
+        return raw, None
+    text = raw if isinstance(raw, str) else ""
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}, text
+    return (value, None) if isinstance(value, dict) else ({}, text)
+
+
+# -- tools and settings
+
+
+def _read_tool(tool: Json, path: str, provider: str, model: str) -> ToolSpec:
+    kind = tool.get("type", "function")
+    if kind != "function":
+        return ToolSpec(str(tool.get("name") or kind), {}, native=Continuation(provider, model, tool))
+    function = object_at(tool.get("function"), f"{path}.function")
+    others = {key: value for key, value in tool.items() if key not in ("type", "function") and value is not None}
+    description, strict = function.get("description"), function.get("strict")
+    return ToolSpec(
+        text_at(function.get("name"), f"{path}.function.name"),
+        object_at(function.get("parameters") or {}, f"{path}.function.parameters"),
+        description=None if description is None else text_at(description, f"{path}.function.description"),
+        strict=None if strict is None else bool(strict),
+        extra={FORMAT: others} if others else None,
+    )
+
+
+def _read_config(body: Json, model: str, provider: str) -> ModelConfig:
+    if body.get("stream") is True:
+        del body["stream"]
+    if body.get("stream_options") == {"include_usage": True}:
+        del body["stream_options"]
+    limits = [_take_number(body, name) for name in ("max_completion_tokens", "max_tokens")]
+    seed = accent_of(provider).seed
+    return ModelConfig(
+        model,
+        temperature=_take_number(body, "temperature"),
+        top_p=_take_number(body, "top_p"),
+        max_tokens=next((limit for limit in limits if limit is not None), None),
+        stop_sequences=_take_stop(body),
+        seed=None if seed is None else _take_number(body, seed),
+        tool_choice=_take_tool_choice(body),
+        parallel_tool_calls=_take_flag(body, "parallel_tool_calls"),
+        thinking=_take_thinking(body, provider),
+        output_schema=_take_schema(body, provider),
+        extra=body or None,
+    )
+
+
+def _take_number(body: Json, name: str) -> Any:
+    value = body.pop(name, None)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise PartValidationError(f"expected a number, got {type(value).__name__}", path=f"$.{name}")
+    return value
+
+
+def _take_flag(body: Json, name: str) -> bool | None:
+    return body.pop(name) if isinstance(body.get(name), bool) else None
+
+
+def _take_stop(body: Json) -> tuple[str, ...] | None:
+    stop = body.pop("stop", None)
+    if stop is None:
+        return None
+    return tuple(text_at(one, "$.stop") for one in ([stop] if isinstance(stop, str) else list_at(stop, "$.stop")))
+
+
+def _take_tool_choice(body: Json) -> ToolChoice | None:
+    choice = body.get("tool_choice")
+    if choice == "any":  # Mistral's word
+        choice = "required"
+    if choice in ("auto", "required", "none"):
+        del body["tool_choice"]
+        return cast(ToolChoice, choice)
+    match choice:
+        case {"type": "function", "function": {"name": str(name), **rest}} if not rest:
+            del body["tool_choice"]
+            return SpecificTool(name)
+    return None
+
+
+def _take_thinking(body: Json, provider: str) -> ThinkingConfig | None:
+    """How much the model is to think, if the body says it in its provider's own way and says no more than that."""
+    accent = accent_of(provider)
+    efforts: dict[Any, Any] = {word: word if word in accent.efforts else ours for ours, word in accent.efforts.items()}
+    match accent.thinking, body:
+        case "reasoning_effort", {"reasoning_effort": word} if word in efforts:
+            return ThinkingConfig(effort=efforts[body.pop("reasoning_effort")])
+        case "reasoning", {"reasoning": {"effort": word, **rest}} if word in efforts and not rest:
+            return ThinkingConfig(effort=efforts[body.pop("reasoning")["effort"]])
+        case "reasoning", {"reasoning": {"max_tokens": int(), **rest}} if not rest:
+            return ThinkingConfig(budget_tokens=body.pop("reasoning")["max_tokens"])
+        case "thinking", {"thinking": {"type": "disabled", **rest}} if not rest:
+            del body["thinking"]
+            return ThinkingConfig(effort="none")
+        case "thinking", {"thinking": {"type": "enabled", **rest}} if not rest:
+            del body["thinking"]
+            word = body.get("reasoning_effort")
+            return ThinkingConfig(effort=efforts[body.pop("reasoning_effort")] if word in efforts else None)
+        case "enable_thinking", {"enable_thinking": bool(is_on)}:
+            del body["enable_thinking"]
+            budget = _take_number(body, "thinking_budget")
+            return ThinkingConfig(effort=None if is_on else "none", budget_tokens=budget)
+    return None
+
+
+def _take_schema(body: Json, provider: str) -> Json | None:
+    """The schema of structured output. A body that asks for it in other words than ours keeps those too."""
+    match body.get("response_format"):
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            if response_format(schema, accent_of(provider)) == body["response_format"]:
+                del body["response_format"]
+            return schema
+    return None

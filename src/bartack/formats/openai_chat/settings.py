@@ -1,0 +1,163 @@
+"""Tools and settings of a Chat Completions request, in any vendor's accent."""
+
+import hashlib
+import json
+import re
+from typing import Any, assert_never
+
+from bartack.formats.openai_chat.accents import ChatAccent
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
+
+__all__ = ["FORMAT", "add_caching", "add_settings", "add_tools", "response_format"]
+
+FORMAT = "openai-chat"
+Json = dict[str, Any]
+
+# -- tools
+
+
+def _tool(spec: ToolSpec, at: int, losses: Losses, accent: ChatAccent) -> Json:
+    if spec.native is not None:
+        return dict(losses.continuation(f"tools[{at}]", spec.native))
+    function: Json = {"name": spec.name}
+    if spec.description is not None:
+        function["description"] = spec.description
+    function["parameters"] = spec.parameter_schema or {"type": "object", "properties": {}}
+    if spec.strict is not None and accent.strict_tools:
+        function["strict"] = spec.strict
+    elif spec.strict:
+        losses.add(f"tools[{at}]", "strict", "the provider does not enforce schemas")
+    return {"type": "function", "function": function, **(spec.extra or {}).get(FORMAT, {})}
+
+
+def add_tools(body: Json, request: Request, losses: Losses, accent: ChatAccent) -> None:
+    """The tools and how they may be called; without tools such settings are refused, and mean nothing."""
+    tools = [_tool(spec, at, losses, accent) for at, spec in enumerate(request.tools)]
+    if not any(tools):
+        return
+    body["tools"] = [tool for tool in tools if tool]
+    config = request.config
+    if config.tool_choice is not None:
+        body["tool_choice"] = _tool_choice(config.tool_choice, losses, accent)
+    if config.parallel_tool_calls is not None:
+        if accent.parallel_tool_calls:
+            body["parallel_tool_calls"] = config.parallel_tool_calls
+        else:
+            losses.add("config.parallel_tool_calls", "the setting", "the provider does not know it")
+
+
+def _tool_choice(choice: ToolChoice, losses: Losses, accent: ChatAccent) -> str | Json:
+    if not isinstance(choice, SpecificTool):
+        return choice
+    if accent.named_tool_choice:
+        return {"type": "function", "function": {"name": choice.tool_name}}
+    losses.add("config.tool_choice", f"the tool {choice.tool_name}", "the provider cannot be told which tool to call")
+    return "required"
+
+
+# -- settings
+
+
+def add_settings(body: Json, config: ModelConfig, losses: Losses, accent: ChatAccent) -> None:
+    """Sampling, limits, thinking and structured output."""
+    wanted: Json = {
+        "temperature": config.temperature,
+        "top_p": config.top_p,
+        accent.max_tokens: config.max_tokens,
+        "stop": None if config.stop_sequences is None else list(config.stop_sequences),
+    }
+    if accent.seed is not None:
+        wanted[accent.seed] = config.seed
+    elif config.seed is not None:
+        losses.add("config.seed", "the setting", "the provider does not know it")
+    body.update(_present(wanted))
+    if config.thinking is not None:
+        _add_thinking(body, config.thinking, losses, accent)
+    if config.output_schema is not None:
+        body["response_format"] = response_format(config.output_schema, accent)
+        if not accent.json_schema:
+            losses.add("config.output_schema", "the schema", "the provider takes none; it only promises JSON")
+
+
+def _add_thinking(body: Json, wish: ThinkingConfig, losses: Losses, accent: ChatAccent) -> None:
+    effort = accent.efforts.get(wish.effort or "")
+    is_on = wish.effort != "none"
+    lost_effort = wish.effort not in (None, "none") and effort is None
+    lost_budget = wish.budget_tokens is not None
+    match accent.thinking:
+        case "reasoning_effort":
+            lost_effort = lost_effort or (effort is None and not is_on)
+            if effort is not None:
+                body["reasoning_effort"] = effort
+        case "reasoning":
+            lost_budget = False
+            body["reasoning"] = _present({"effort": effort, "max_tokens": wish.budget_tokens}) or {"enabled": True}
+        case "thinking":
+            body["thinking"] = {"type": "enabled" if is_on else "disabled"}
+            if effort is not None:
+                body["reasoning_effort"] = effort
+        case "enable_thinking":
+            lost_budget = False
+            body["enable_thinking"] = is_on
+            body.update(_present({"thinking_budget": wish.budget_tokens}))
+        case "none":
+            lost_effort = lost_effort or not is_on
+        case _:
+            assert_never(accent.thinking)
+    if lost_effort:
+        losses.add("config.thinking", f"the effort {wish.effort}", "the provider cannot be told")
+    if lost_budget:
+        losses.add("config.thinking", "the budget", "the provider cannot be told")
+
+
+def _present(wanted: Json) -> Json:
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def response_format(schema: Json, accent: ChatAccent) -> Json:
+    """The structured output of a request; strict where the schema allows it, since a strict one may be refused."""
+    if not accent.json_schema:
+        return {"type": "json_object"}
+    name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(schema.get("title") or "output"))[:64]
+    return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": _is_strict(schema)}}
+
+
+def _is_strict(schema: Any) -> bool:
+    """Whether every object in a schema is closed and requires all its properties, as strict mode demands."""
+    if isinstance(schema, list):
+        return all(_is_strict(one) for one in schema)
+    if not isinstance(schema, dict):
+        return True
+    properties = schema.get("properties")
+    if schema.get("type") == "object" or isinstance(properties, dict):
+        if schema.get("additionalProperties") is not False:
+            return False
+        if set(schema.get("required") or ()) != set(properties or ()):
+            return False
+    return all(_is_strict(value) for value in schema.values())
+
+
+def add_caching(body: Json, accent: ChatAccent) -> None:
+    """What makes the provider find the beginning of this request again."""
+    match accent.caching:
+        case "prompt_cache_key":  # the same for every request that begins alike
+            system = [one["content"] for one in body["messages"] if one["role"] in ("system", "developer")]
+            start = json.dumps([body["model"], system, body.get("tools")], sort_keys=True)
+            body["prompt_cache_key"] = hashlib.sha256(start.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        case "cache_control":
+            messages = body["messages"]
+            systems = [one for one in messages if one["role"] == "system"]
+            for message in (*systems[-1:], *messages[-1:]):
+                _mark_breakpoint(message)
+        case "none":
+            pass
+        case _:
+            assert_never(accent.caching)
+
+
+def _mark_breakpoint(message: Json) -> None:
+    content = message.get("content")
+    pieces = [{"type": "text", "text": content}] if isinstance(content, str) and content else content
+    if isinstance(pieces, list) and pieces and pieces[-1].get("type") == "text":
+        message["content"] = [*pieces[:-1], {**pieces[-1], "cache_control": {"type": "ephemeral"}}]

@@ -1,0 +1,155 @@
+"""A request -> the body of the Responses API. `bartack.formats.openai_responses.input` makes the history into items, and
+`bartack.formats.openai_responses.read` is the way back.
+
+Decisions:
+
+- `store` is false: the conversation lives in our session and not at the provider, so whole items go back each time.
+  `config.extra` may say otherwise (`{"store": true, "previous_response_id": ...}`, `background`, `conversation`).
+- Without `store`, reasoning goes back only as its ciphertext, so `reasoning.encrypted_content` is asked for; but not of
+  the models that do not reason, since those refuse the question. `config.extra["include"]` overrides this.
+- `strict` is always said: a function without it counts as strict at OpenAI, and a schema that does not fit is refused.
+- System messages are items where they stand: `instructions` is not taken by all who speak this format (xAI refuses
+  it), and would be forgotten with `previous_response_id`. One that was read from `instructions` goes back there.
+- A summary of the reasoning is asked for wherever thinking is configured; `config.extra["reasoning"]` overrides that.
+- `CacheConfig` gives a `prompt_cache_key`: the same for all turns of a conversation, made from how it begins.
+"""
+
+import hashlib
+import re
+from typing import Any
+
+from bartack.formats.body_values import with_extra
+from bartack.formats.openai_responses.input import Input
+from bartack.formats.openai_responses.items import Item, to_json
+from bartack.formats.openai_responses.read import FORMAT, read_request
+from bartack.formats.request import Losses, Request
+from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
+
+__all__ = ["FORMAT", "encode", "read_request"]
+
+# They answer "Encrypted content is not supported with this model".
+_DOES_NOT_REASON = re.compile(r"(.*[/.:])?(gpt-3|gpt-4|chatgpt-4|gpt-5(\.\d+)?-chat)")
+_SETTINGS = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "max_tokens": "max_output_tokens",
+    "parallel_tool_calls": "parallel_tool_calls",
+}
+
+
+def encode(request: Request, losses: Losses) -> dict[str, Any]:
+    """The body that asks for this; what cannot be said is noted in `losses`."""
+    config = request.config
+    extra = dict(config.extra or {})
+    store = extra.pop("store", False)
+    said = Input(losses, stored=store is not False)
+    for index, message in enumerate(request.messages):
+        said.add(message, f"messages[{index}]")
+    body: dict[str, Any] = {"model": config.model_id, "input": said.items(), "stream": True, "store": store}
+    if said.instructions:
+        body["instructions"] = "\n\n".join(said.instructions)
+    for field, name in _SETTINGS.items():
+        if getattr(config, field) is not None:
+            body[name] = getattr(config, field)
+    tools = [tool for spec in request.tools if (tool := _tool(spec, losses)) is not None]
+    if tools:
+        body["tools"] = tools
+    if config.tool_choice is not None:
+        body["tool_choice"] = _tool_choice(config.tool_choice, request.tools)
+    include = extra.pop("include", None if store is not False else _include(config))
+    for name, value in (
+        ("include", include),
+        ("reasoning", _reasoning(config.thinking, extra.pop("reasoning", {}), losses)),
+        ("text", _text(config, extra.pop("text", {}))),
+    ):
+        if value:
+            body[name] = value
+    if config.cache_config is not None:
+        body["prompt_cache_key"] = _cache_key(body)
+    _note_unsaid(config, losses)
+    return with_extra(body, extra)
+
+
+def _include(config: ModelConfig) -> list[str]:
+    return [] if _DOES_NOT_REASON.match(config.model_id) else ["reasoning.encrypted_content"]
+
+
+def _note_unsaid(config: ModelConfig, losses: Losses) -> None:
+    if config.seed is not None:
+        losses.add("config.seed", "the seed", "the Responses API has none")
+    if config.stop_sequences:
+        losses.add("config.stopSequences", "stop sequences", "the Responses API has none")
+
+
+def _reasoning(thinking: ThinkingConfig | None, own: dict[str, Any], losses: Losses) -> dict[str, Any]:
+    reasoning: dict[str, Any] = {}
+    if thinking is not None:
+        if thinking.effort is not None:
+            reasoning["effort"] = "xhigh" if thinking.effort == "max" else thinking.effort
+        if thinking.effort != "none":
+            reasoning["summary"] = "auto"
+        if thinking.budget_tokens is not None:
+            losses.add("config.thinking.budgetTokens", "a budget of tokens", "the Responses API knows efforts only")
+    return {key: value for key, value in {**reasoning, **own}.items() if value is not None}
+
+
+def _text(config: ModelConfig, own: dict[str, Any]) -> dict[str, Any]:
+    schema = config.output_schema
+    if schema is None:
+        return own
+    name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(schema.get("title") or "output"))[:64]
+    shape = {"type": "json_schema", "name": name, "schema": schema, "strict": _fits_strict(schema)}
+    return {**own, "format": {**shape, **(own.get("format") or {})}}
+
+
+def _fits_strict(schema: Any) -> bool:
+    """Whether a schema meets the demands of strict mode: every object lists all its properties and allows no others."""
+    if isinstance(schema, list):
+        return all(_fits_strict(one) for one in schema)
+    if not isinstance(schema, dict):
+        return True
+    properties = schema.get("properties")
+    if schema.get("type") == "object" or isinstance(properties, dict):
+        names = properties if isinstance(properties, dict) else {}
+        if schema.get("additionalProperties") is not False or set(schema.get("required", ())) != set(names):
+            return False
+        if not all(_fits_strict(one) for one in names.values()):
+            return False
+    named = [one for key in ("$defs", "definitions") for one in (schema.get(key) or {}).values()]
+    return _fits_strict([*named, schema.get("items"), schema.get("anyOf")])
+
+
+# -- tools
+
+
+def _tool(spec: ToolSpec, losses: Losses) -> Item | None:
+    if spec.native is not None:
+        if spec.native.provider == losses.provider:
+            return dict(spec.native.data)
+        losses.add(f"tools.{spec.name}", "a tool that the provider executes", f"it is {spec.native.provider}'s")
+        return None
+    tool: Item = {"type": "function", "name": spec.name}
+    if spec.description is not None:
+        tool["description"] = spec.description
+    own = (spec.extra or {}).get(FORMAT, {})
+    return {**tool, "parameters": spec.parameter_schema, "strict": bool(spec.strict), **own}
+
+
+def _tool_choice(choice: ToolChoice, tools: tuple[ToolSpec, ...]) -> str | Item:
+    if not isinstance(choice, SpecificTool):
+        return choice
+    native = next((spec.native.data for spec in tools if spec.name == choice.tool_name and spec.native), {})
+    kind = native.get("type", "function")
+    label = {"mcp": "server_label", "function": "name", "custom": "name"}.get(kind)
+    return {"type": kind} if label is None else {"type": kind, label: native.get(label, choice.tool_name)}
+
+
+def _cache_key(body: dict[str, Any]) -> str:
+    """A key that requests share which begin alike: OpenAI sends them to the machine that holds their prefix."""
+    beginning = []
+    for item in body["input"]:
+        beginning.append(item)
+        if item.get("role") == "user":
+            break
+    text = to_json([body["model"], body.get("instructions"), body.get("tools"), beginning])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -1,0 +1,355 @@
+"""The body of a Responses request -> a `Request`: the way back of `bartack.formats.openai_responses.encode`.
+
+Items in a row that a model said become one assistant message, results in a row one tool message. What a part cannot say
+is kept in its continuation data, in the shape in which the decoder keeps it, so that encoding gives the same items.
+
+A body without `store` is read as one with `store: true`, and a function without `strict` as a strict one: that is what
+the server makes of them. `stream` is not kept, since our requests always stream.
+"""
+
+from base64 import b64encode
+from typing import Any
+
+from msgspec.structs import replace
+
+from bartack.formats.body_values import list_at, object_at, text_at
+from bartack.formats.media import split_data_url
+from bartack.formats.openai_responses.items import (
+    Item,
+    arguments_of,
+    executed_by,
+    item_fields,
+    kept_of_call,
+    kind_of,
+    name_of,
+    outcome_of,
+    parsed_object,
+    part_fields,
+    text_of,
+    texts_of,
+)
+from bartack.formats.request import Request
+from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.messages import Message, Meta
+from bartack.nouns.parts import (
+    ContentPart,
+    Continuation,
+    FileRef,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolContent,
+    ToolResult,
+)
+
+__all__ = ["FORMAT", "read_request"]
+
+FORMAT = "openai-responses"  # the key of `ToolSpec.extra` under which this format keeps its own
+
+_EFFORTS = {"none": "none", "minimal": "minimal", "low": "low", "medium": "medium", "high": "high", "xhigh": "max"}
+_INPUT_ONLY: dict[str, Any] = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+
+def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> Request:
+    """The request that a body makes. Raises `PartValidationError` for what is no body of this format."""
+    rest = dict(object_at(body, "$"))
+    model = text_at(rest.pop("model", None) or model_id or None, "$.model")
+    rest.pop("stream", None)
+    reader = _History(provider, model, rest.get("tools"))
+    instructions = rest.pop("instructions", None)
+    if instructions is not None:
+        text = text_at(instructions, "$.instructions")
+        reader.messages.append(Message("system", (Text(text, continuation=reader.kept({"instructions": True})),)))
+    said = rest.pop("input", None)
+    if isinstance(said, str):
+        reader.messages.append(Message("user", (Text(said),)))
+    elif said is not None or not {"prompt", "previous_response_id", "conversation"} & rest.keys():
+        for index, item in enumerate(list_at(said, "$.input")):
+            reader.add(object_at(item, f"$.input[{index}]"), f"$.input[{index}]")
+    declared = rest.pop("tools", None)
+    tools = tuple(
+        _tool(object_at(tool, f"$.tools[{index}]"), reader, f"$.tools[{index}]")
+        for index, tool in enumerate([] if declared is None else list_at(declared, "$.tools"))
+    )
+    config = _config(model, rest, tools)
+    return Request(messages=reader.finished(), config=config, tools=tools, provider=provider)
+
+
+# -- settings
+
+
+def _config(model: str, rest: dict[str, Any], tools: tuple[ToolSpec, ...]) -> ModelConfig:
+    """The settings we have words for; `rest` keeps the others."""
+    if rest.get("store") is None:
+        rest["store"] = True
+    if rest["store"] is False:
+        rest.setdefault("include", [])
+    choice = _tool_choice(rest.get("tool_choice"), tools)
+    if choice is not None:
+        del rest["tool_choice"]
+    return ModelConfig(
+        model,
+        temperature=_number(rest, "temperature"),
+        top_p=_number(rest, "top_p"),
+        max_tokens=_number(rest, "max_output_tokens"),
+        parallel_tool_calls=rest.pop("parallel_tool_calls", None),
+        tool_choice=choice,
+        thinking=_thinking(rest),
+        output_schema=_output_schema(rest),
+        extra={key: value for key, value in rest.items() if value is not None},
+    )
+
+
+def _number(rest: dict[str, Any], key: str) -> Any:
+    value = rest.pop(key, None)
+    if value is not None and not isinstance(value, int | float):
+        raise PartValidationError(f"expected a number, got {type(value).__name__}", path=f"$.{key}")
+    return value
+
+
+def _thinking(rest: dict[str, Any]) -> ThinkingConfig | None:
+    reasoning = rest.get("reasoning")
+    effort: Any = _EFFORTS.get(str(reasoning.get("effort"))) if isinstance(reasoning, dict) else None
+    if effort is None or not isinstance(reasoning, dict):
+        return None
+    others = {key: value for key, value in reasoning.items() if key != "effort"}
+    rest["reasoning"] = {"summary": None, **others}
+    return ThinkingConfig(effort=effort)
+
+
+def _output_schema(rest: dict[str, Any]) -> dict[str, Any] | None:
+    text = rest.get("text")
+    shape = text.get("format") if isinstance(text, dict) else None
+    if not isinstance(shape, dict) or not isinstance(shape.get("schema"), dict):
+        return None
+    schema: dict[str, Any] = shape["schema"]
+    rest["text"] = {**rest["text"], "format": {key: value for key, value in shape.items() if key != "schema"}}
+    return schema
+
+
+def _tool_choice(choice: Any, tools: tuple[ToolSpec, ...]) -> ToolChoice | None:
+    match choice:
+        case "auto":
+            return "auto"
+        case "required":
+            return "required"
+        case "none":
+            return "none"
+        case {"type": "function" | "custom", "name": str(name)} | {"type": "mcp", "server_label": str(name)}:
+            return SpecificTool(name) if len(choice) == 2 else None
+        case {"type": str(name)} if len(choice) == 1 and any(spec.name == name for spec in tools):
+            return SpecificTool(name)
+    return None
+
+
+def _tool(tool: Item, reader: "_History", path: str) -> ToolSpec:
+    description = tool.get("description")
+    if tool.get("type") == "function" and isinstance(tool.get("parameters"), dict):
+        own = {key: value for key, value in tool.items() if key not in ("type", "name", "parameters", "strict")}
+        if description is not None:
+            own.pop("description")
+        return ToolSpec(
+            text_at(tool.get("name"), f"{path}.name"),
+            tool["parameters"],
+            description=description,
+            strict=bool(tool.get("strict", True)),
+            extra={FORMAT: own} if own else None,
+        )
+    kind = text_at(tool.get("type"), f"{path}.type")
+    name = tool.get("name") or tool.get("server_label") or kind
+    schema = _INPUT_ONLY if kind == "custom" else tool.get("parameters") or {}
+    return ToolSpec(name, schema, description=description, native=reader.kept(tool))
+
+
+# -- the history
+
+
+class _History:
+    """Collects messages while it is told items."""
+
+    def __init__(self, provider: str, model: str, tools: Any) -> None:
+        self.messages: list[Message] = []
+        self._provider = provider
+        self._model = model
+        self._tools = tools
+        self._answer: list[Text | Thinking | ToolCall] = []
+        self._bad_args: dict[str, str] = {}
+        self._results: list[ToolResult] = []
+
+    def kept(self, data: dict[str, Any]) -> Continuation:
+        return Continuation(self._provider, self._model, data)
+
+    def finished(self) -> tuple[Message, ...]:
+        """All messages."""
+        self._end_answer()
+        self._end_results()
+        return tuple(self.messages)
+
+    def add(self, item: Item, path: str) -> None:
+        """One more item."""
+        match kind_of(item):
+            case "text" if item.get("role") != "assistant":
+                self._end_answer()
+                self._end_results()
+                self.messages.append(self._input(item, path))
+            case "result":
+                self._add_result(item, path)
+            case "opaque" if item.get("type") == "mcp_approval_response":
+                self._add_approval(item, path)
+            case "call":
+                self._end_results()
+                self._answer.append(self._call(item, path))
+            case "opaque":
+                self._end_results()
+                self._answer.append(Text("", continuation=self.kept({"item": item})))
+            case _:
+                self._end_results()
+                self._add_texts(item)
+
+    def _end_answer(self) -> None:
+        if self._answer:
+            meta = Meta(bad_args=self._bad_args) if self._bad_args else None
+            self.messages.append(Message("assistant", tuple(self._answer), meta=meta))
+        self._answer, self._bad_args = [], {}
+
+    def _end_results(self) -> None:
+        if self._results:
+            self.messages.append(Message("tool", tuple(self._results)))
+        self._results = []
+
+    # -- what people and programs said
+
+    def _input(self, item: Item, path: str) -> Message:
+        role = text_at(item.get("role"), f"{path}.role")
+        if role not in ("user", "system", "developer"):
+            raise PartValidationError(f"{role!r} is not a role of this format", path=f"{path}.role")
+        fields = {key: value for key, value in item.items() if key not in ("type", "content")}
+        fields = {} if fields == {"role": role} and role != "developer" else fields
+        content = item.get("content")
+        parts: list[ContentPart]
+        if isinstance(content, str):
+            parts = [Text(content)]
+        else:
+            parts = self._entries(content, f"{path}.content", text_only=role != "user")
+        if fields and parts:
+            old = parts[0].continuation
+            parts[0] = replace(parts[0], continuation=self.kept({**(old.data if old else {}), "item": fields}))
+        return Message("user" if role == "user" else "system", tuple(parts))
+
+    def _entries(self, content: Any, path: str, *, text_only: bool = False) -> list[ContentPart]:
+        entries = [object_at(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(content, path))]
+        parts = [self._entry(entry) for entry in entries]
+        if text_only:  # our system messages hold only text: an empty one carries what is none
+            carried = [Text("", continuation=self.kept({"part": entry})) for entry in entries]
+            return [part if isinstance(part, Text) else text for part, text in zip(parts, carried, strict=True)]
+        return parts
+
+    def _entry(self, entry: Item) -> ContentPart:
+        match entry:
+            case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
+                own = {key: value for key, value in entry.items() if (key, value) != ("type", "input_text")}
+                del own["text"]
+                return Text(text, continuation=self.kept({"part": own}) if own else None)
+            case {"type": "input_image", "image_url": str(url)}:
+                return self._image(url, entry)
+            case {"type": "input_file", "file_data": str(url), "filename": str(name)} if _inline(url):
+                own = {key: value for key, value in entry.items() if key not in ("type", "file_data", "filename")}
+                mime, data = _inline(url) or ("", b"")
+                if not mime.startswith(("audio/", "video/", "image/")):
+                    kept = self.kept({"part": own}) if own else None
+                    return FileRef(name, mime_type=mime, data=data, continuation=kept)
+            case {"type": "input_file", "file_url": str(url)} if len(entry) == 2:
+                return FileRef(url, url=url)
+        name = entry.get("filename") or entry.get("file_id") or entry.get("type") or "content"
+        return FileRef(str(name), continuation=self.kept({"part": entry}))
+
+    def _image(self, url: str, entry: Item) -> Image:
+        own = {key: value for key, value in entry.items() if key not in ("type", "image_url")}
+        kept = None if own in ({}, {"detail": "auto"}) else self.kept({"part": own})
+        inline = _inline(url)
+        if inline is not None:
+            return Image(inline[0], data=inline[1], continuation=kept)
+        if url.startswith("data:"):  # not as we would write it
+            kept = self.kept({"part": entry})
+        return Image("image/*", url=url, continuation=kept)
+
+    # -- what the model said
+
+    def _add_texts(self, item: Item) -> None:
+        make = Thinking if kind_of(item) == "thinking" else Text
+        content = item.get("content")
+        fields = item_fields(item)
+        if isinstance(content, str):
+            is_plain = fields.keys() <= {"role", "type"}
+            data = {"item": fields, "field": "content", "nth": 0, "part": {"type": "output_text"}}
+            self._answer.append(make(content, continuation=None if is_plain else self.kept(data)))
+            return
+        texts = texts_of(item)
+        for nth, (field, _, entry) in enumerate(texts):
+            data = {"item": fields, "field": field, "nth": nth, "part": part_fields(entry)}
+            self._answer.append(make(text_of(entry), continuation=self.kept(data)))
+        if not texts:
+            self._answer.append(make("", continuation=self.kept({"item": fields})))
+
+    def _call(self, item: Item, path: str) -> ToolCall:
+        call_id = text_at(item.get("call_id") or item.get("id"), f"{path}.call_id")
+        text = arguments_of(item)
+        arguments = parsed_object(text) if text.strip() else {}
+        if arguments is None:
+            self._bad_args[call_id] = "the arguments are no JSON object"
+        who = executed_by(item, self._tools)
+        outcome, failed = outcome_of(item) if who == "provider" else (None, False)
+        return ToolCall(
+            call_id,
+            name_of(item),
+            arguments or {},
+            raw_args_text=text if arguments is None else None,
+            executed_by=who,
+            result=None if outcome is None else ToolResult(call_id, outcome, is_error=failed),
+            continuation=self.kept({"item": kept_of_call(item)}),
+        )
+
+    # -- what tools answered
+
+    def _add_result(self, item: Item, path: str) -> None:
+        call_id = text_at(item.get("call_id") or item.get("id"), f"{path}.call_id")
+        for place, part in enumerate(self._answer):
+            if isinstance(part, ToolCall) and part.tool_call_id == call_id and part.executed_by == "provider":
+                outcome, failed = outcome_of(item)
+                result = None if outcome is None else ToolResult(call_id, outcome, is_error=failed)
+                with_output = self.kept({**(part.continuation.data if part.continuation else {}), "output": item})
+                self._answer[place] = replace(part, result=result, continuation=with_output)
+                return
+        self._end_answer()
+        if item.get("type") in ("function_call_output", "custom_tool_call_output"):
+            own = {key: value for key, value in item.items() if key not in ("call_id", "output")}
+            content = self._content(item.get("output"), f"{path}.output")
+            kept = None if own == {"type": "function_call_output"} else self.kept({"item": own})
+            self._results.append(ToolResult(call_id, content, continuation=kept))
+        else:
+            outcome, failed = outcome_of(item)
+            kept = self.kept({"output": item})
+            self._results.append(ToolResult(call_id, outcome or "", is_error=failed, continuation=kept))
+
+    def _add_approval(self, item: Item, path: str) -> None:
+        call_id = text_at(item.get("approval_request_id"), f"{path}.approval_request_id")
+        self._end_answer()
+        granted = {key: value for key, value in item.items() if key in ("approve", "reason")}
+        self._results.append(ToolResult(call_id, granted, continuation=self.kept({"output": item})))
+
+    def _content(self, output: Any, path: str) -> ToolContent:
+        return output if isinstance(output, str) else tuple(self._entries(output, path))
+
+
+def _inline(url: str) -> tuple[str, bytes] | None:
+    """The media type and the bytes of a data URL, if the bytes give the same URL again."""
+    found = split_data_url(url)
+    is_same = found is not None and all(found) and url.endswith(f",{b64encode(found[1]).decode()}")
+    return found if is_same else None

@@ -1,0 +1,357 @@
+"""Any history -> one that every provider accepts.
+
+A stored history is a record of what happened, and what happens is untidy: runs are killed between a call and its
+result, users speak in between, models and providers are switched. Providers refuse such a history outright, on this
+turn and on every later one. `repair` gives the nearest history that they take; the record itself is never changed.
+
+What they take is written down in `bartack.formats.history_rules`, where `check_history` asks for it without any code of the
+repair: the one proves the other.
+
+The result depends on the messages alone. Nothing that follows a call changes the id made for it, so a growing history
+keeps its prefix, and prompt caches hit.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, takewhile
+from operator import is_
+from typing import Literal, assert_never
+
+from msgspec.structs import replace
+
+from bartack.formats.history_rules import RULES, STRICTEST, HistoryRules, check_history
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message, Meta, Role
+from bartack.nouns.noun import Noun
+from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+
+__all__ = [
+    "BRIDGE",
+    "CLOSING",
+    "INTERRUPTED",
+    "OPENING",
+    "RULES",
+    "STRICTEST",
+    "HistoryRules",
+    "RepairNote",
+    "Repaired",
+    "check_history",
+    "made_id",
+    "repair",
+]
+
+INTERRUPTED = "interrupted: the outcome of this call is unknown"
+OPENING = "Begin."  # a first turn that fits a greeting by the assistant as well as instructions alone
+CLOSING = "Continue."
+BRIDGE = "Understood."
+
+
+class RepairNote(Noun, frozen=True):
+    """One change: at which of the original messages, what was done to what, and why."""
+
+    index: int
+    action: Literal["added", "dropped", "joined", "moved", "renamed"]
+    what: str
+    why: str
+
+
+class Repaired(Noun, frozen=True):
+    """A history that is accepted, and how it differs from the one that was given."""
+
+    messages: tuple[Message, ...]
+    notes: tuple[RepairNote, ...] = ()
+
+
+_Turn = tuple[int, Message]  # a message, and which of the original ones it is or stands for
+
+
+def repair(messages: Sequence[Message], rules: HistoryRules = STRICTEST) -> Repaired:
+    """The nearest history that a provider with these rules accepts; a good one comes back as it is.
+
+    It raises nothing, asks nothing and needs no second run. No text of user or assistant is lost except blank text,
+    and no first result of a call that is kept.
+    """
+    notes: list[RepairNote] = []
+    turns = _answered(messages, rules, notes)
+    turns = _saying_something(turns, rules, notes)
+    if rules.merge_same_role:
+        turns = _joined(turns, notes)
+    turns = _framed(turns, rules, notes)
+    return Repaired(tuple(message for _, message in turns), tuple(sorted(notes, key=lambda note: note.index)))
+
+
+# -- calls and their results
+
+
+@dataclass
+class _Call:
+    part: ToolCall
+    sent_id: str
+    sent_name: str
+    unfinished: bool  # its arguments never arrived whole
+    result: ToolResult | None = None
+    source: int = -1  # the message that held the result
+
+    @property
+    def awaits_result(self) -> bool:
+        return self.part.executed_by == "client" and not self.unfinished
+
+    @property
+    def sent_part(self) -> ToolCall:
+        if (self.part.tool_call_id, self.part.tool_name) == (self.sent_id, self.sent_name):
+            return self.part
+        result = None if self.part.result is None else replace(self.part.result, tool_call_id=self.sent_id)
+        return replace(self.part, tool_call_id=self.sent_id, tool_name=self.sent_name, result=result)
+
+    @property
+    def sent_result(self) -> ToolResult:
+        if self.result is None:
+            return ToolResult(self.sent_id, INTERRUPTED, is_error=True, error_code=ErrorCode.TOOL_INTERRUPTED)
+        if self.part.tool_call_id == self.sent_id:
+            return self.result
+        return replace(self.result, tool_call_id=self.sent_id)
+
+
+def _answered(messages: Sequence[Message], rules: HistoryRules, notes: list[RepairNote]) -> list[_Turn]:
+    """Every call with its one result behind it, all ids unique and fitting."""
+    calls = _matched(messages, rules, notes)
+    turns: list[_Turn] = []
+    for index, message in enumerate(messages):
+        if index in calls:
+            turns.append((index, _with_sent_calls(index, message, calls[index], notes)))
+            turns += _results(index, messages, [call for call in calls[index] if call.awaits_result], notes)
+        elif message.role != "tool":
+            turns.append((index, message))
+        elif not message.parts:
+            notes.append(RepairNote(index, "dropped", "a tool message", "it holds no result"))
+    return turns
+
+
+def _matched(messages: Sequence[Message], rules: HistoryRules, notes: list[RepairNote]) -> dict[int, list[_Call]]:
+    """The calls of each message; a result goes to the nearest call before it that has its id and no result yet."""
+    calls: dict[int, list[_Call]] = {}
+    waiting: dict[str, list[_Call]] = {}
+    sent_ids: set[str] = set()
+    for index, message in enumerate(messages):
+        unfinished = (message.meta and message.meta.open_calls) or ()
+        for part in message.tool_calls:
+            call = _Call(part, part.tool_call_id, part.tool_name, part.tool_call_id in unfinished)
+            if not call.unfinished:
+                if call.awaits_result and not rules.accepts_name(part.tool_name):
+                    call.sent_name = rules.fitting_name(part.tool_name)
+                    what = f"the tool {part.tool_name!r} of a call to {call.sent_name!r}"
+                    notes.append(RepairNote(index, "renamed", what, "a name of this form is refused"))
+                call.sent_id = _sendable_id(part, rules, sent_ids)
+                if call.sent_id != part.tool_call_id:
+                    why = (
+                        "an earlier call has this id"
+                        if part.tool_call_id in sent_ids
+                        else "an id of this form is refused"
+                    )
+                    notes.append(RepairNote(index, "renamed", f"call {part.tool_call_id!r} to {call.sent_id!r}", why))
+                sent_ids.add(call.sent_id)
+            calls.setdefault(index, []).append(call)
+            stack = waiting.setdefault(part.tool_call_id, [])
+            if part.executed_by == "client":
+                stack.append(call)
+        for result in message.tool_results:
+            candidates = waiting.get(result.tool_call_id)
+            if candidates:
+                call = candidates.pop()
+                call.result, call.source = result, index
+            else:
+                why = "no call before it has this id" if candidates is None else "its call needs no further result"
+                notes.append(RepairNote(index, "dropped", f"a result for call {result.tool_call_id!r}", why))
+    return calls
+
+
+def made_id(original: str, attempt: int) -> str:
+    """Nine letters and digits, which is Mistral's demand and fits everyone else's too."""
+    return hashlib.sha256(f"{attempt} {original}".encode("utf-8", "surrogatepass")).hexdigest()[:9]
+
+
+def _sendable_id(call: ToolCall, rules: HistoryRules, sent_ids: set[str]) -> str:
+    # The id of a call that the provider executed is the provider's own and goes back to nobody else: any form is right.
+    original = call.tool_call_id
+    if original not in sent_ids and (call.executed_by == "provider" or rules.accepts_id(original)):
+        return original
+    made = (made_id(original, attempt) for attempt in count())
+    return next(candidate for candidate in made if candidate not in sent_ids)
+
+
+def _with_sent_calls(index: int, message: Message, calls: list[_Call], notes: list[RepairNote]) -> Message:
+    by_id = {call.part.tool_call_id: call for call in calls}
+    parts: list[Part] = []
+    for part in message.parts:
+        if not isinstance(part, ToolCall):
+            parts.append(part)
+        elif by_id[part.tool_call_id].unfinished:
+            why = "its arguments never arrived whole"
+            notes.append(RepairNote(index, "dropped", f"call {part.tool_call_id!r}, with its result if any", why))
+        else:
+            parts.append(by_id[part.tool_call_id].sent_part)
+    if _same_parts(parts, message.parts):
+        return message
+    return replace(message, parts=tuple(parts), meta=_with_sent_ids(message.meta, by_id))
+
+
+def _with_sent_ids(meta: Meta | None, by_id: dict[str, _Call]) -> Meta | None:
+    if meta is None:
+        return None
+    sent = {key: call.sent_id for key, call in by_id.items() if not call.unfinished}
+    bad_args = {sent[key]: why for key, why in (meta.bad_args or {}).items() if key in sent}
+    return replace(meta, open_calls=None, bad_args=bad_args or None)
+
+
+def _results(index: int, messages: Sequence[Message], calls: list[_Call], notes: list[RepairNote]) -> Iterator[_Turn]:
+    """The results of one message's calls: the messages that held them if these held just them, else one new message."""
+    answered = [call for call in calls if call.result is not None]
+    for call in calls:
+        if call.result is None:
+            what = f"an error result for call {call.part.tool_call_id!r}"
+            notes.append(RepairNote(index, "added", what, "it has no result"))
+    _note_moves(index, messages, answered, notes)
+    sources = list(dict.fromkeys(call.source for call in calls))
+    held = [part for source in sources if source >= 0 for part in messages[source].parts]
+    if calls and (-1 in sources or held != [call.result for call in calls]):
+        yield index, Message("tool", tuple(call.sent_result for call in calls))
+        return
+    for source in sources:
+        parts = tuple(call.sent_result for call in calls if call.source == source)
+        unchanged = parts == messages[source].parts
+        yield source, messages[source] if unchanged else replace(messages[source], parts=parts)
+
+
+def _note_moves(index: int, messages: Sequence[Message], calls: list[_Call], notes: list[RepairNote]) -> None:
+    behind = set(takewhile(lambda place: messages[place].role == "tool", range(index + 1, len(messages))))
+    for call in calls:
+        if call.source not in behind:
+            what = f"the result of call {call.part.tool_call_id!r}"
+            notes.append(RepairNote(call.source, "moved", what, "results stand directly behind their calls"))
+    places = [(call.source, messages[call.source].parts.index(call.result)) for call in calls if call.result]
+    if places != sorted(places):
+        notes.append(RepairNote(index, "moved", "results", "they stand in the order of their calls"))
+
+
+# -- messages that say something
+
+
+def _saying_something(turns: list[_Turn], rules: HistoryRules, notes: list[RepairNote]) -> list[_Turn]:
+    """No blank text where that is refused, no reasoning that leads nowhere, no message with nothing to say."""
+    kept: list[_Turn] = []  # from the last message to the first: what reasoning leads to comes behind it
+    for index, message in reversed(turns):
+        goes_on = rules.merge_same_role and bool(kept) and kept[-1][1].role == message.role == "assistant"
+        parts = _worth_sending(message, goes_on, rules)
+        if not any(_says_something(part, message.role, rules) or (goes_on and _is_reasoning(part)) for part in parts):
+            notes.append(RepairNote(index, "dropped", f"a message of role {message.role}", "it says nothing"))
+        elif _same_parts(parts, message.parts):
+            kept.append((index, message))
+        else:
+            kept.append((index, replace(message, parts=parts)))
+            notes.append(RepairNote(index, "dropped", "blank text, or reasoning that leads nowhere", "it is refused"))
+    kept.reverse()
+    return kept
+
+
+def _worth_sending(message: Message, goes_on: bool, rules: HistoryRules) -> tuple[Part, ...]:
+    telling = [place for place, part in enumerate(message.parts) if _says_something(part, message.role, rules)]
+    last = len(message.parts) if goes_on or message.role != "assistant" else max(telling, default=-1)
+    parts = [part for place, part in enumerate(message.parts) if place < last or not _is_reasoning(part)]
+    if rules.allows_empty_text:
+        return tuple(parts)
+    return tuple(
+        _without_blanks(part) for part in parts if not _is_blank(part) or _is_signed(part, message.role, rules)
+    )
+
+
+def _without_blanks(part: Part) -> Part:
+    if not isinstance(part, ToolResult) or not isinstance(part.content, tuple):
+        return part
+    content = tuple(piece for piece in part.content if not _is_blank(piece))
+    return part if len(content) == len(part.content) else replace(part, content=content)
+
+
+def _says_something(part: Part, role: Role, rules: HistoryRules) -> bool:
+    match part:
+        case Text():
+            return not part.ignored and (not _is_blank(part) or _is_signed(part, role, rules))
+        case Thinking():
+            return False
+        case ToolCall() | ToolResult() | Image() | FileRef():
+            return True
+        case _:
+            assert_never(part)
+
+
+def _is_blank(part: Part) -> bool:
+    return isinstance(part, Text) and not part.ignored and not part.text.strip()
+
+
+def _is_signed(part: Part, role: Role, rules: HistoryRules) -> bool:
+    return rules.allows_signed_empty_text and role == "assistant" and part.continuation is not None
+
+
+def _is_reasoning(part: Part) -> bool:
+    return isinstance(part, Thinking) and not part.ignored
+
+
+def _same_parts(new: Sequence[Part], old: Sequence[Part]) -> bool:
+    return len(new) == len(old) and all(map(is_, new, old))
+
+
+# -- the order of roles
+
+
+def _joined(turns: list[_Turn], notes: list[RepairNote]) -> list[_Turn]:
+    joined: list[_Turn] = []
+    for index, message in turns:
+        if joined and joined[-1][1].role == message.role != "system":
+            joined[-1] = (joined[-1][0], _join(joined[-1][1], message))
+            notes.append(RepairNote(index, "joined", f"a message of role {message.role}", "so is the one before it"))
+        else:
+            joined.append((index, message))
+    return joined
+
+
+def _join(first: Message, second: Message) -> Message:
+    metas = [message.meta for message in (first, second) if message.meta is not None]
+    if not metas:
+        return replace(first, parts=first.parts + second.parts)
+    # How the turn ended is what its last message says. `open_calls` have been dropped, and an id they name may by now
+    # be another call's.
+    bad_args = {call_id: why for meta in metas for call_id, why in (meta.bad_args or {}).items()}
+    meta = replace(metas[-1], bad_args=bad_args or None, open_calls=None)
+    return replace(first, parts=first.parts + second.parts, meta=meta)
+
+
+def _framed(turns: list[_Turn], rules: HistoryRules, notes: list[RepairNote]) -> list[_Turn]:
+    """The turns that a provider misses, added. How a history starts and ends is judged without its system messages:
+    most formats have another place for them."""
+    framed: list[_Turn] = []
+
+    def add(index: int, role: Role, text: str, why: str) -> None:
+        framed.append((index, Message(role, (Text(text, synthetic=True),))))
+        notes.append(RepairNote(index, "added", f"the {role} text {text!r}", why))
+
+    for index, message in turns:
+        is_first = message.role != "system" and all(earlier.role == "system" for _, earlier in framed)
+        if is_first and message.role != "user" and rules.starts_with_user:
+            add(index, "user", OPENING, "a conversation starts with the user")
+        is_next = bool(framed) and framed[-1][1].role == "tool" and message.role in ("user", "system")
+        if is_next and not rules.allows_user_after_tool:
+            add(index, "assistant", BRIDGE, "the assistant speaks first after tool results")
+        framed.append((index, message))
+    spoken = [message for _, message in framed if message.role != "system"]
+    end = turns[-1][0] if turns else 0
+    if not spoken and (rules.starts_with_user or not framed or not rules.allows_assistant_last):
+        add(end, "user", OPENING, "nobody has spoken")
+    elif spoken and spoken[-1].role == "assistant" and not _may_be_last(spoken[-1], rules):
+        add(end, "user", CLOSING, "a conversation does not end with the assistant")
+    return framed
+
+
+def _may_be_last(answer: Message, rules: HistoryRules) -> bool:
+    is_paused = answer.meta is not None and answer.meta.finish_reason == "pause"
+    is_providers = any(call.executed_by == "provider" for call in answer.tool_calls)
+    return rules.allows_assistant_last or (rules.allows_paused_last and is_paused and is_providers)

@@ -1,0 +1,47 @@
+"""Models: `model` makes one by name, `Model` is what anyone's looks like, `guarded` keeps any of them to the contract.
+
+    model = bartack.connect("anthropic:claude-sonnet-4-6")
+    async for delta in model.stream([bartack.user("Hello")]): ...
+
+`LocalModel` runs in this process, with no key and no network (``bartack.connect("local")``).
+`ScriptedModel` answers from a script and `replay` from a recording; neither needs a network.
+"""
+
+from bartack.models.by_name import connect
+from bartack.models.client import HttpRequest, HttpResponse, ProviderClient, Timeouts
+from bartack.models.defaults import DefaultModel, default_model
+from bartack.models.guard import GuardedStream, guarded
+from bartack.models.local import LocalModel
+from bartack.models.model import Model, RequestMetadata
+from bartack.models.prices import ModelInfo, Prices, cost_of
+from bartack.models.provider import ErrorMapper, PreparedCall, ProviderModel
+from bartack.models.recording import RecordingClient, replay
+from bartack.models.scripted import ScriptedModel
+from bartack.models.vendors import VENDORS, Vendor, vendor_named
+
+__all__ = [
+    "VENDORS",
+    "DefaultModel",
+    "ErrorMapper",
+    "GuardedStream",
+    "HttpRequest",
+    "HttpResponse",
+    "LocalModel",
+    "Model",
+    "ModelInfo",
+    "PreparedCall",
+    "Prices",
+    "ProviderClient",
+    "ProviderModel",
+    "RecordingClient",
+    "RequestMetadata",
+    "ScriptedModel",
+    "Timeouts",
+    "Vendor",
+    "connect",
+    "cost_of",
+    "default_model",
+    "guarded",
+    "replay",
+    "vendor_named",
+]

@@ -1,0 +1,222 @@
+"""`HttpClient`: the real `ProviderClient`, on aiohttp (extra ``http``).
+
+Connections are kept and reused. The client makes no connection before its first request, and may be used from one event
+loop after another: each loop gets a session of its own, closed by `aclose` or, at the latest, when its loop shuts down.
+
+Proxies come from the environment (``HTTPS_PROXY``, ``NO_PROXY`` and kin). Redirects are not followed: a request
+carries a key. Bodies are asked for uncompressed, since a compressor holds back what should stream; one that comes
+compressed all the same is unpacked, and the size limit counts what comes out.
+"""
+
+import asyncio
+import os
+import ssl
+from base64 import b64encode
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.request import getproxies, proxy_bypass
+from weakref import WeakKeyDictionary
+
+from bartack.models.client import HttpRequest, HttpResponse, Timeouts
+from bartack.models.secrecy import hide
+from bartack.nouns.errors import ErrorCode, ModelError
+
+try:
+    import aiohttp
+    from yarl import URL
+except ModuleNotFoundError as missing:  # the message names the extra; the bare error would name the library only
+    raise ModuleNotFoundError(
+        f"{missing}: HTTP needs the extra: pip install 'bartack[http]'", name=missing.name
+    ) from None
+
+__all__ = ["HttpClient"]
+
+# An answer of 100,000 tokens is some 40 MB of events in the wordiest format; images may come on top.
+_MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+_DRAIN_SECONDS = 0.05  # the wait, after the provider's last event, for the end of the body that frees the connection
+
+T = TypeVar("T")
+
+
+class HttpClient:
+    """Sends requests over the network."""
+
+    def __init__(
+        self,
+        *,
+        timeouts: Timeouts | None = None,
+        max_connections: int = 100,
+        max_response_bytes: int = _MAX_RESPONSE_BYTES,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """`ssl_context` replaces the system's trusted certificates, for example by a company's own."""
+        self.timeouts = timeouts or Timeouts()
+        self._max_connections = max_connections
+        self._max_response_bytes = max_response_bytes
+        self._ssl: ssl.SSLContext | bool = ssl_context or True
+        self._lives: WeakKeyDictionary[asyncio.AbstractEventLoop, _Life] = WeakKeyDictionary()
+
+    @asynccontextmanager
+    async def send(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
+        """Send and wait for the head of the answer; raises `ModelError` for everything that the network does."""
+        session = await self._session()
+        waits = _Waits(self.timeouts, request)
+        url = URL(request.url, encoded=True)
+        async with await waits.on(session.request(request.method, url, **_options(request))) as response:
+            yield HttpResponse(
+                status=response.status,
+                headers={name.lower(): value for name, value in response.headers.items()},
+                chunks=self._chunks(response, request, waits),
+            )
+            await _drain(response)
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop. The client stays usable."""
+        life = self._lives.pop(asyncio.get_running_loop(), None)
+        if life is not None:
+            await life.generator.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _chunks(
+        self, response: aiohttp.ClientResponse, request: HttpRequest, waits: "_Waits"
+    ) -> AsyncIterator[bytes]:
+        received = 0
+        while chunk := await waits.on(response.content.readany()):
+            waits.has_begun = True
+            received += len(chunk)
+            if received > self._max_response_bytes:
+                raise ModelError(
+                    f"the answer of {request.host} is larger than {self._max_response_bytes} bytes",
+                    code=ErrorCode.STREAM_TOO_LARGE,
+                )
+            yield chunk
+
+    async def _session(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        life = self._lives.get(loop)
+        if life is None:
+            generator = self._live()
+            life = self._lives[loop] = _Life(generator, await anext(generator))
+        return life.session
+
+    async def _live(self) -> AsyncGenerator[aiohttp.ClientSession, None]:
+        # A generator, because an event loop closes its generators before it ends, and the last one to drop a generator
+        # has it closed too. A session that is closed after its loop has ended can only complain.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.timeouts.connect)
+        connector = aiohttp.TCPConnector(limit=self._max_connections, ssl=self._ssl)
+        jar = aiohttp.DummyCookieJar()
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=jar) as session:
+            yield session
+
+
+class _Life(NamedTuple):
+    generator: AsyncGenerator[aiohttp.ClientSession, None]
+    session: aiohttp.ClientSession
+
+
+class _Waits:
+    """The waits of one request: none longer than allowed, and every failure in our words."""
+
+    def __init__(self, timeouts: Timeouts, request: HttpRequest) -> None:
+        self._timeouts = timeouts
+        self._request = request
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self.has_begun = False  # a byte of the body has come
+
+    async def on(self, awaitable: Awaitable[T]) -> T:
+        """What is waited for; raises `ModelError` where it does not come."""
+        deadline, name = self._deadline()
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await awaitable
+        except aiohttp.ConnectionTimeoutError:
+            raise self._timed_out("connect") from None
+        except TimeoutError:
+            raise self._timed_out(name) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _unreachable(self._request, error) from None
+
+    def _deadline(self) -> tuple[float | None, str]:
+        timeouts = self._timeouts
+        limits = [(self._began, timeouts.total, "total")]
+        if self.has_begun:
+            limits.append((self._loop.time(), timeouts.silence, "silence"))
+        else:
+            limits.append((self._began, timeouts.first_byte, "first_byte"))
+        return min(
+            ((since + seconds, name) for since, seconds, name in limits if seconds is not None), default=(None, "")
+        )
+
+    def _timed_out(self, name: str) -> ModelError:
+        seconds = getattr(self._timeouts, name)
+        return ModelError(
+            f"{self._request.host}: {_TOO_LONG[name]} ({name} time-out, {seconds} s)", code=ErrorCode.TIMEOUT
+        )
+
+
+_TOO_LONG = {
+    "connect": "no connection was made in time",
+    "first_byte": "no answer began in time",
+    "silence": "nothing more came in time",
+    "total": "the answer took too long as a whole",
+}
+
+
+def _unreachable(request: HttpRequest, error: Exception) -> ModelError:
+    # The cause is not chained: aiohttp's exceptions hold the whole request, with its key.
+    said = str(error) or type(error).__name__
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.strerror:
+        # Its own text names the host again, and aiohttp's settings. What a resolver says has no positive number.
+        number = error.os_error.errno or 0
+        said = f"no connection: {os.strerror(number) if number > 0 else error.os_error.strerror}"
+    return ModelError(f"{request.host}: {hide(said, request.secrets)}", code=ErrorCode.CONNECTION_FAILED)
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    """Read the end of a body whose last event is known, so that its connection can be used again."""
+    if response.content.is_eof():
+        return
+    try:
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            await response.content.readany()
+    except (aiohttp.ClientError, OSError):  # then the connection is closed instead; the answer is complete
+        pass
+
+
+def _options(request: HttpRequest) -> dict[str, Any]:
+    headers = {"Accept-Encoding": "identity", "User-Agent": "bartack", **request.headers}
+    options: dict[str, Any] = {"data": request.body, "headers": headers, "allow_redirects": False}
+    proxy, credentials = _proxy_for(request.url)
+    if proxy is not None:
+        options["proxy"] = proxy
+    if credentials is not None and request.url.startswith("https:"):
+        options["proxy_headers"] = {"Proxy-Authorization": credentials}
+    elif credentials is not None:
+        headers["Proxy-Authorization"] = credentials
+    return options
+
+
+def _proxy_for(url: str) -> tuple[str | None, str | None]:
+    """The environment's proxy for this address, and the credentials it wants.
+
+    aiohttp's own `trust_env` would read ~/.netrc too and then refuse requests that carry a key.
+    """
+    parts = urlsplit(url)
+    address = getproxies().get(parts.scheme)
+    if address is None or proxy_bypass(parts.hostname or ""):
+        return None, None
+    proxy = urlsplit(address if "://" in address else f"http://{address}")
+    user, at, place = proxy.netloc.rpartition("@")
+    credentials = f"Basic {b64encode(unquote(user).encode()).decode()}" if at else None
+    return urlunsplit(proxy._replace(netloc=place)), credentials

@@ -1,0 +1,352 @@
+"""Tools for a small model: it is not asked to call them in its own way, but led there, one short question at a time.
+
+Asked freely, a model of half a billion parameters calls tools that it should not, forgets to call those that it must,
+and after a result calls again without end. What works, each step a generation of its own:
+
+1. the **router**: the beginning of a call, the name of a tool or "talk", enforced by a grammar. It is shown examples as
+   earlier turns: requests for the tools of `bartack.tools.file_tools`, for others what their names and descriptions say,
+   and plain talk; and then the requests before the last one with what was called for them, so that "and that one?"
+   means something. Written as code with arguments, calls are told apart better than by names alone. "talk" comes too
+   easily to such a model, so it has a handicap.
+2. the **arguments**: JSON under the schema of the chosen tool, enforced too, and bounded where the schema is not.
+3. the **answer**, when the result is there: without tools, and with the call and the result told as plain text of the
+   user, because a model that sees calls in a conversation writes more of them.
+
+Measured once with the default model by ``bench/local_router.py``, which says how the requests were used; the fresh ones
+had a say in the handicap alone:
+
+====================  ==========  ============  ===============  ===========
+..                    tool found  plain stayed  arguments right  result used
+====================  ==========  ============  ===============  ===========
+file tools, tuning    26 of 29    30 of 31      25 of 26         12 of 13
+file tools, fresh     14 of 15    10 of 11      13 of 14         10 of 13
+other tools, tuning   8 of 11     12 of 14      7 of 8           3 of 3
+other tools, fresh    6 of 7      3 of 4        5 of 6           4 of 4
+====================  ==========  ============  ===============  ===========
+
+Everything here is a function of the conversation; `bartack.models.local` does the generating.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, zip_longest
+from typing import Any, NamedTuple
+
+from bartack.formats.repair import RULES, repair
+from bartack.nouns.config import SpecificTool, ToolChoice, ToolSpec
+from bartack.nouns.errors import ErrorCode, ModelError
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.session.tool_state import output_text
+
+__all__ = [
+    "Route",
+    "arguments_body",
+    "bounded",
+    "chosen",
+    "latest_exchange",
+    "next_step",
+    "plain_history",
+    "router_body",
+    "talk_word",
+]
+
+Json = dict[str, Any]
+
+_TALK_HANDICAP = -0.7  # of the logarithm of its probability: plain talk comes too easily to a small model
+_REQUEST_LIMIT = 2000  # characters of a request that the router is shown
+_EARLIER_LIMIT, _EARLIER_REQUESTS = 300, 3  # characters and number of the requests before it
+_STRING_LIMIT, _ARRAY_LIMIT = 2000, 50  # 2000 is also the most that a grammar repeats
+_PLAIN_REQUESTS = ("What can you do?", "Explain how rivers form.", "Write a poem.", "How do I sort a list in Java?")
+_REQUESTS: dict[str, tuple[tuple[str, Json], ...]] = {  # for the tools of `bartack.tools.file_tools`
+    "read_file": (("show me app.py", {"path": "app.py"}), ("what does the README say?", {"path": "README"})),
+    "write_file": (("create a file test.txt with hello in it", {"path": "test.txt", "text": "hello"}),),
+    "edit_file": (("replace red with blue in style.css", {"path": "style.css", "old": "red", "new": "blue"}),),
+    "list_files": (("which files are here?", {"path": "."}),),
+    "search_files": (("find the word error in the sources", {"pattern": "error"}),),
+    "run_command": (("run make", {"command": "make"}),),
+}
+
+
+class Route(NamedTuple):
+    """The router has to choose among these tools, or none of them where it may."""
+
+    tools: tuple[ToolSpec, ...]
+    may_decline: bool
+
+
+# -- what comes next
+
+
+def next_step(
+    messages: Sequence[Message], tools: Sequence[ToolSpec], choice: ToolChoice | None, *, rounds: int
+) -> Route | ToolSpec | None:
+    """A choice to be made, a tool to be called, or None: the answer. Raises `ModelError` for a tool nobody offered.
+
+    Left to itself a model calls tools at most `rounds` times for one request of the user; then it has to answer.
+    """
+    ours = tuple(tool for tool in tools if tool.native is None)
+    match choice:
+        case SpecificTool(tool_name=name):
+            named = next((tool for tool in ours if tool.name == name), None)
+            if named is None:
+                raise ModelError(f"there is no tool {name!r} to choose", code=ErrorCode.INVALID_REQUEST)
+            return named
+        case "required":
+            if not ours:
+                raise ModelError("a tool is required, and there is none", code=ErrorCode.INVALID_REQUEST)
+            return ours[0] if len(ours) == 1 else Route(ours, may_decline=False)
+        case "none":
+            return None
+        case _:
+            return Route(ours, may_decline=True) if ours and _rounds_of(messages) < rounds else None
+
+
+def _rounds_of(messages: Sequence[Message]) -> int:
+    """How often tools have been called since the user last spoke."""
+    rounds = 0
+    for message in reversed(messages):
+        if message.role == "user":
+            break
+        rounds += any(call.executed_by == "client" for call in message.tool_calls)
+    return rounds
+
+
+# -- the two questions
+
+
+def router_body(messages: Sequence[Message], route: Route) -> Json:
+    """The request for the beginning of a call: the name of a tool, or the word for plain talk, and a bracket."""
+    talk = talk_word(route)
+    otherwise = f" Say {talk} if it is only talk." if talk is not None else ""
+    listed = "\n".join(_described(tool) for tool in route.tools)
+    turns = [_turn("system", f"You can use tools:\n{listed}\n\nSay which tool the message asks for.{otherwise}")]
+    plain = [(said, None) for said in _PLAIN_REQUESTS]
+    told = [(said, _as_code(tool.name, given)) for tool in route.tools for said, given in _examples_of(tool)]
+    shown = [one for pair in zip_longest(plain, told) for one in pair if one is not None]
+    for request, call in (*shown, *_earlier_choices(messages)):
+        if call is not None or talk is not None:
+            turns += [_turn("user", request), _turn("assistant", call or f"{talk}()")]
+    turns.append(_turn("user", _last_request(messages)))
+    words = [*(tool.name for tool in route.tools), *([talk] if talk is not None else [])]
+    return {
+        **_question(turns, max_tokens=64),
+        "grammar": f"root ::= {' | '.join(json.dumps(f'{word}(') for word in words)}",
+        "logit_bias": [[talk, _TALK_HANDICAP]] if talk is not None else [],
+    }
+
+
+def talk_word(route: Route) -> str | None:
+    """What the router says for plain talk; None where it must choose a tool."""
+    if not route.may_decline:
+        return None
+    word = "talk"
+    while any(tool.name == word for tool in route.tools):
+        word = f"only_{word}"
+    return word
+
+
+def chosen(route: Route, said: str) -> ToolSpec | None:
+    """The tool that the router named; None for plain talk."""
+    return next((tool for tool in route.tools if f"{tool.name}(" == said), None)
+
+
+def arguments_body(messages: Sequence[Message], tool: ToolSpec, *, max_tokens: int, room: int) -> Json:
+    """The request for a tool's arguments; `room` as in `plain_history`."""
+    schema = bounded(tool.parameter_schema)
+    names = ", ".join(schema.get("properties", {}))
+    task = (
+        f"You call the tool {_described(tool)}\nIts arguments are {names}. Write them as JSON, taken from the message."
+    )
+    turns = [_turn("system", task)]
+    for request, arguments in _known_requests(tool):
+        turns += [_turn("user", request), _turn("assistant", json.dumps(arguments))]
+    history = plain_history(messages, room=room)
+    turns += [_turn(message.role, message.text) for message in history if message.role != "system"]
+    form = {"type": "json_schema", "json_schema": {"name": "arguments", "schema": schema}}
+    return {**_question(turns, max_tokens=max_tokens), "response_format": form}
+
+
+def _examples_of(tool: ToolSpec) -> list[tuple[str, Json]]:
+    """Requests for this tool, with the arguments that they name."""
+    named = tool.name.replace("_", " ")
+    unknown = dict.fromkeys((tool.parameter_schema or {}).get("properties", {}), "X")
+    return _known_requests(tool) or [(f"{named} X", unknown), (tool.description or named, {})]
+
+
+def _known_requests(tool: ToolSpec) -> list[tuple[str, Json]]:
+    properties = (tool.parameter_schema or {}).get("properties", {})
+    return [(said, given) for said, given in _REQUESTS.get(tool.name, ()) if given.keys() <= properties.keys()]
+
+
+def _as_code(name: str, arguments: Json) -> str:
+    return f"{name}({', '.join(f'{key}={json.dumps(value, ensure_ascii=False)}' for key, value in arguments.items())})"
+
+
+def _earlier_choices(messages: Sequence[Message]) -> list[tuple[str, str | None]]:
+    """The requests before the last one and what was called for each, so that "and that one?" means something."""
+    choices: list[tuple[str, str | None]] = []
+    for message in messages:
+        if message.role == "user" and message.text.strip():
+            choices.append((message.text[:_EARLIER_LIMIT], None))
+        elif message.tool_calls and choices:
+            call = message.tool_calls[0]
+            choices[-1] = (choices[-1][0], _as_code(call.tool_name, call.arguments)[:_EARLIER_LIMIT])
+    return choices[:-1][-_EARLIER_REQUESTS:]
+
+
+def _question(turns: list[Json], *, max_tokens: int) -> Json:
+    """A question with one right answer: nothing is left to chance."""
+    return {
+        "messages": turns,
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def _turn(role: str, text: str) -> Json:
+    return {"role": role, "content": text}
+
+
+def _described(tool: ToolSpec) -> str:
+    names = ", ".join((tool.parameter_schema or {}).get("properties", {}))
+    return f"{tool.name}({names}): {tool.description or tool.name.replace('_', ' ')}"
+
+
+def _last_request(messages: Sequence[Message]) -> str:
+    spoken = (message.text for message in reversed(messages) if message.role == "user")
+    return next((text for text in spoken if text.strip()), "")[:_REQUEST_LIMIT]
+
+
+# -- schemas
+
+
+def bounded(schema: Json) -> Json:
+    """The schema with an end to every text and list, so that a model cannot write on for ever; and without patterns
+    that have no anchors, which a grammar cannot enforce."""
+    if not schema:
+        return {"type": "object", "properties": {}}
+    result = {key: _bounded_under(key, value) for key, value in schema.items()}
+    kind = schema.get("type")
+    kinds = kind if isinstance(kind, list) else [kind]
+    if "string" in kinds and not {"enum", "const", "format"} & schema.keys():
+        result["maxLength"] = min(schema.get("maxLength", _STRING_LIMIT), _STRING_LIMIT)
+    if "array" in kinds:
+        result.setdefault("maxItems", max(_ARRAY_LIMIT, schema.get("minItems", 0)))
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str) and not (pattern.startswith("^") and pattern.endswith("$")):
+        del result["pattern"]
+    return result
+
+
+def _bounded_under(key: str, value: Any) -> Any:
+    match key, value:
+        case "properties" | "$defs" | "definitions", dict():
+            return {name: _bounded_schema(one) for name, one in value.items()}
+        case "items" | "additionalProperties", _:
+            return _bounded_schema(value)
+        case "anyOf" | "oneOf" | "allOf" | "prefixItems", list():
+            return [_bounded_schema(one) for one in value]
+        case _:
+            return value
+
+
+def _bounded_schema(value: Any) -> Any:
+    return bounded(value) if isinstance(value, dict) and value else value
+
+
+# -- the conversation as plain text
+
+
+def latest_exchange(messages: Sequence[Message]) -> Sequence[Message]:
+    """Where a tool has just given its result, the instructions and what was said from the last request on; else all.
+
+    A small model that sees its earlier answers from results repeats one of them instead of reading the new result.
+    """
+    if not messages or messages[-1].role != "tool":
+        return messages
+    asked = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
+    return [message for at, message in enumerate(messages) if at >= asked or message.role == "system"]
+
+
+def plain_history(messages: Sequence[Message], *, room: int) -> tuple[Message, ...]:
+    """The conversation in text alone, as any chat template takes it: one system message, then user and assistant in
+    turn. What tools did is told by the user; thinking is left out.
+
+    `room` is how many tokens the results for the last request may take together. Results have a quarter of that when
+    the user has gone on to something else, and a quarter for every newer message of results; what is longer is cut, and
+    says so.
+    """
+    sound = repair(messages, RULES["openai-chat"]).messages
+    system = "\n\n".join(message.text for message in sound if message.role == "system")
+    start = (Message("system", (Text(system),)),) if system.strip() else ()
+    return repair((*start, *_spoken(sound, room))).messages
+
+
+def _spoken(messages: Sequence[Message], room: int) -> Iterator[Message]:
+    calls = {call.tool_call_id: call for message in messages for call in message.tool_calls}
+    newer = sum(message.role == "tool" for message in messages)
+    asked = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
+    for at, message in enumerate(messages):
+        match message.role:
+            case "user":
+                yield Message("user", tuple(_written(message.parts)))
+            case "assistant":
+                yield Message("assistant", tuple(part for part in _written(message.parts) if part.text.strip()))
+            case "tool":
+                newer -= 1
+                share = room // 4 ** (newer + (at < asked)) // len(message.tool_results)
+                told = [_told(calls[result.tool_call_id], result, share) for result in message.tool_results]
+                wish = [_wish(message.tool_results)] if at == len(messages) - 1 else []
+                yield Message("user", (Text("\n\n".join(told + wish)),))
+            case "system":
+                pass
+
+
+def _wish(results: Sequence[ToolResult]) -> str:
+    """What the model is asked for, at the end of the newest results."""
+    if all(result.is_error for result in results):
+        return "Tell me in one sentence that this was not done, and why."
+    # Word for word: others make it repeat the call, or leave out what it was asked for.
+    told = "Tell me in whole sentences what the result says, with the names and numbers in it."
+    return f"{told} Do not tell me how to do it."
+
+
+def _written(parts: Iterable[Any]) -> Iterator[Text]:
+    for part in parts:
+        match part:
+            case Text():
+                yield Text("" if part.ignored else part.text)
+            case FileRef(data=bytes(data), mime_type=str(kind)) if kind.startswith("text/"):
+                yield Text(f"{part.path}:\n{data.decode('utf-8', 'replace')}")
+            case FileRef():
+                yield Text(f"[the file {part.path}]")
+            case Image():
+                yield Text("[a picture, which you cannot see]")
+            case Thinking() | ToolCall():
+                pass
+
+
+def _told(call: ToolCall, result: ToolResult, share: int) -> str:
+    arguments = _cut(json.dumps(call.arguments, ensure_ascii=False), share)
+    how = "failed and did nothing" if result.is_error else "gave this result"
+    # No whole sentence: a small model repeats it instead of saying what the result says.
+    return f"({call.tool_name} {arguments} {how}: {_cut(output_text(result), share)})"
+
+
+def _cut(text: str, tokens: int) -> str:
+    """As much from the start of the text as has about this many tokens."""
+    for at, used in enumerate(accumulate(map(_weight, text))):
+        if used > tokens:
+            return f"{text[:at]} [cut here: {len(text) - at} characters more]"
+    return text
+
+
+def _weight(char: str) -> float:
+    """The part of a token that a character takes, rather too much than too little: figures and signs are tokens of
+    their own, letters share one."""
+    if not char.isascii():
+        return 1.5
+    return 0.3 if char.isalpha() or char == " " else 1.0

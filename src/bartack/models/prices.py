@@ -1,0 +1,101 @@
+"""What a model can hold and what it costs, from genai-prices (extra ``prices``). Unknown is None, never 0.
+
+The package carries its data with it and is read once, when first asked: nothing here touches the network.
+"""
+
+import asyncio
+from functools import cache
+from typing import Any
+
+from bartack.nouns.deltas import Usage
+from bartack.nouns.noun import Noun
+
+__all__ = ["ModelInfo", "Prices", "cost_of", "cost_soon", "model_info"]
+
+
+class Prices(Noun, frozen=True, kw_only=True):
+    """US dollars per million tokens, at the lowest tier."""
+
+    input: float | None = None
+    output: float | None = None
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+
+class _Known(Noun, frozen=True, kw_only=True):
+    name: str | None = None
+    context_window: int | None = None
+    prices: Prices | None = None
+
+
+class ModelInfo(_Known, frozen=True):
+    """What is known about a model."""
+
+    provider: str
+    model_id: str
+
+
+def model_info(provider: str, model_id: str, *, prices: str | None = None) -> ModelInfo:
+    """What is known; `prices` is the provider's name in genai-prices, where it is there."""
+    found = _calculated(prices, model_id, {"input_tokens": 0})
+    if found is None:
+        return ModelInfo(provider, model_id)
+    row = found.model_price
+    return ModelInfo(
+        provider,
+        model_id,
+        name=found.model.name,
+        context_window=found.model.context_window,
+        prices=Prices(
+            input=_dollars(row, "input_mtok"),
+            output=_dollars(row, "output_mtok"),
+            cache_read=_dollars(row, "cache_read_mtok"),
+            cache_write=_dollars(row, "cache_write_mtok"),
+        ),
+    )
+
+
+def cost_of(usage: Usage, model_id: str, *, prices: str | None) -> float | None:
+    """US dollars, or None where the package or the model is not there. Cache reads and writes have their own prices;
+    reasoning is part of the output and costs what output costs, unless the model has a price for it."""
+    counts = {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "output_reasoning_tokens": usage.reasoning_tokens,
+    }
+    found = _calculated(prices, model_id, {name: count for name, count in counts.items() if count is not None})
+    return None if found is None else float(found.total_price)
+
+
+async def cost_soon(usage: Usage, model_id: str, *, prices: str | None) -> float | None:
+    """`cost_of`, which reads the package in a thread the first time: that takes a third of a second."""
+    if not _library.cache_info().currsize:
+        await asyncio.to_thread(_library)
+    return cost_of(usage, model_id, prices=prices)
+
+
+@cache
+def _library() -> Any:
+    try:
+        import genai_prices  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        return None
+    return genai_prices
+
+
+def _calculated(provider: str | None, model_id: str, counts: dict[str, int]) -> Any:
+    library = _library()
+    if library is None or provider is None:
+        return None
+    try:
+        return library.calc_price(library.Usage(**counts), model_id, provider_id=provider)
+    except (LookupError, ValueError):  # no such model; counts that contradict each other
+        return None
+
+
+def _dollars(row: Any, name: str) -> float | None:
+    price = getattr(row, name, None)
+    price = getattr(price, "base", price)  # a price with tiers has a lowest one
+    return None if price is None else float(price)

@@ -1,0 +1,328 @@
+"""`Entry`: one fact of a session, in its place (DESIGN: a session is an append-only list of facts).
+
+A fact says what became true; the entry around it says where it stands: session, number, parent, run, time.
+`parent_id` makes a session a tree: a branch is an entry whose parent is not the one before it. `seq` orders
+entries, timestamps never do.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, ClassVar, Literal
+
+from bartack.nouns.config import ModelConfig
+from bartack.nouns.deltas import Failed, MessageDelta, Usage
+from bartack.nouns.errors import NotFound, PartValidationError
+from bartack.nouns.messages import Message, ModelRef
+from bartack.nouns.noun import Noun
+from bartack.nouns.parts import Part
+
+__all__ = [
+    "ApprovalDecided",
+    "ApprovalRequired",
+    "BranchSummary",
+    "CompactionSummary",
+    "Custom",
+    "Entry",
+    "Fact",
+    "MessageDeltaBatch",
+    "ModelChange",
+    "Redaction",
+    "RunEnded",
+    "RunStarted",
+    "RuntimeInit",
+    "Session",
+    "SessionHeader",
+    "StreamFailed",
+    "SystemPromptOverride",
+    "ThinkingLevelChange",
+    "ToolProgress",
+    "ToolStarted",
+    "branch",
+    "heads",
+    "session_of",
+]
+
+
+class SessionHeader(Noun, frozen=True, kw_only=True):
+    """The first fact of every session."""
+
+    kind: ClassVar = "session_header"
+    always_written: ClassVar = ("version",)  # a default that changes must not change what is stored
+    version: int = 1  # of the ledger's JSON
+    title: str | None = None
+    origin: str | None = None  # which program's transcript this was imported from
+    metadata: dict[str, Any] | None = None
+
+
+class RunStarted(Noun, frozen=True, kw_only=True):
+    """A run began: which agent, model and tools."""
+
+    kind: ClassVar = "run_started"
+    agent: str | None = None
+    model: ModelRef | None = None
+    config: ModelConfig | None = None
+    tools: tuple[str, ...] = ()
+
+
+class _StartDetails(Noun, frozen=True, kw_only=True):
+    title: str | None = None
+    idempotent: bool = False  # it may run again if nobody knows how it ended
+    attempt: int = 1
+
+
+class ToolStarted(_StartDetails, frozen=True):
+    """A tool is about to run with these arguments; written before it does."""
+
+    kind: ClassVar = "tool_started"
+    tool_call_id: str
+    tool_name: str
+    arguments: dict[str, Any]
+
+
+class _ProgressDetails(Noun, frozen=True, kw_only=True):
+    title: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class ToolProgress(_ProgressDetails, frozen=True):
+    """A running tool said how far it is."""
+
+    kind: ClassVar = "tool_progress"
+    tool_call_id: str
+    content: str
+
+
+class _QuestionDetails(Noun, frozen=True, kw_only=True):
+    reason: str | None = None
+    expires_at: datetime | None = None
+
+
+class ApprovalRequired(_QuestionDetails, frozen=True):
+    """A human must say whether this call may run."""
+
+    kind: ClassVar = "approval_required"
+    tool_call_id: str
+    tool_name: str
+    arguments: dict[str, Any]
+
+
+class _DecisionDetails(Noun, frozen=True, kw_only=True):
+    original_arguments: dict[str, Any] | None = None
+    arguments: dict[str, Any] | None = None  # what may run; differs from the original after modify_args
+    reason: str | None = None
+    decided_by: str | None = None
+
+
+class ApprovalDecided(_DecisionDetails, frozen=True):
+    """The human's word."""
+
+    kind: ClassVar = "approval_decided"
+    tool_call_id: str
+    decision: Literal["approve", "deny", "modify_args", "pause", "resume", "abort", "expire"]
+
+
+class _FailedAttempt(Noun, frozen=True, kw_only=True):
+    parts: tuple[Part, ...] = ()  # what had arrived; never executed
+    usage: Usage | None = None  # what had been billed
+    model: ModelRef | None = None
+    response_id: str | None = None
+    duration_ms: int | None = None
+    model_call_index: int | None = None
+    attempt: int | None = None
+
+
+class StreamFailed(_FailedAttempt, frozen=True):
+    """A model call ended in an error. There is no message; this keeps what there was (D-3.5)."""
+
+    kind: ClassVar = "stream_failed"
+    error: Failed
+
+
+class ModelChange(Noun, frozen=True):
+    """From here on another model answers."""
+
+    kind: ClassVar = "model_change"
+    model: ModelRef
+    previous: ModelRef | None = None
+
+
+class ThinkingLevelChange(Noun, frozen=True):
+    """From here on the model thinks more or less."""
+
+    kind: ClassVar = "thinking_level_change"
+    level: str
+
+
+class RuntimeInit(Noun, frozen=True):
+    """What a runtime told about itself when it connected."""
+
+    kind: ClassVar = "runtime_init"
+    runtime: str
+    data: dict[str, Any]
+
+
+class SystemPromptOverride(Noun, frozen=True):
+    """From here on this system prompt holds; None goes back to the agent's own."""
+
+    kind: ClassVar = "system_prompt_override"
+    text: str | None
+
+
+class _SummaryDetails(Noun, frozen=True, kw_only=True):
+    model: ModelRef | None = None
+    usage: Usage | None = None
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+
+
+class CompactionSummary(_SummaryDetails, frozen=True):
+    """Everything before `first_kept_entry_id` is told to models as this summary."""
+
+    kind: ClassVar = "compaction_summary"
+    summary: str
+    first_kept_entry_id: str
+
+
+class BranchSummary(_SummaryDetails, frozen=True):
+    """What was said on a branch that was left, told to the one that goes on."""
+
+    kind: ClassVar = "branch_summary"
+    summary: str
+    from_entry_id: str
+
+
+class Redaction(Noun, frozen=True):
+    """The content of this entry may no longer be shown by anyone."""
+
+    kind: ClassVar = "redaction"
+    entry_id: str
+    reason: str | None = None
+
+
+class MessageDeltaBatch(Noun, frozen=True):
+    """Deltas of a stream as they came; off by default."""
+
+    kind: ClassVar = "message_delta_batch"
+    deltas: tuple[MessageDelta, ...]
+
+
+class _EndDetails(Noun, frozen=True, kw_only=True):
+    reason: str | None = None
+    error: Failed | None = None
+    usage: Usage | None = None
+    cost_usd: float | None = None
+
+
+class RunEnded(_EndDetails, frozen=True):
+    """A run is over."""
+
+    kind: ClassVar = "run_ended"
+    status: Literal["completed", "failed", "aborted"]
+
+
+class Custom(Noun, frozen=True):
+    """Somebody else's fact: stored and shown, never interpreted."""
+
+    kind: ClassVar = "custom"
+    name: str
+    data: dict[str, Any]
+
+
+Fact = (
+    SessionHeader
+    | RunStarted
+    | Message
+    | ToolStarted
+    | ToolProgress
+    | ApprovalRequired
+    | ApprovalDecided
+    | StreamFailed
+    | ModelChange
+    | ThinkingLevelChange
+    | RuntimeInit
+    | SystemPromptOverride
+    | CompactionSummary
+    | BranchSummary
+    | Redaction
+    | MessageDeltaBatch
+    | RunEnded
+    | Custom
+)
+
+
+class Entry(Noun, frozen=True, kw_only=True):
+    """A fact with the stamps of its session."""
+
+    spliced: ClassVar = "fact"
+    id: str
+    session_id: str
+    seq: int
+    timestamp: datetime
+    fact: Fact
+    parent_id: str | None = None
+    run_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.seq < 1:
+            raise PartValidationError(f"seq begins at 1, not at {self.seq}", path="$.seq", rule="D-1.2")
+        if isinstance(self.fact, Message) and (self.fact.id is None or self.fact.timestamp is None):
+            raise PartValidationError(
+                "a message becomes a fact with an id and a timestamp", path="$.payload", rule="002-metadata.1"
+            )
+
+
+class Session(Noun, frozen=True, kw_only=True):
+    """A session as 004 describes it: what its entries amount to."""
+
+    session_id: str
+    run_id: str | None = None  # of the run that has started and not ended
+    messages: tuple[Message, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    metadata: dict[str, Any] | None = None
+
+
+def session_of(entries: Sequence[Entry]) -> Session:
+    """The session that these entries amount to; they are one branch, in order, and at least one."""
+    run_id: str | None = None
+    metadata: dict[str, Any] | None = None
+    for entry in entries:
+        match entry.fact:
+            case SessionHeader():
+                metadata = entry.fact.metadata
+            case RunStarted():
+                run_id = entry.run_id
+            case RunEnded():
+                run_id = None
+            case _:
+                pass
+    return Session(
+        session_id=entries[0].session_id,
+        run_id=run_id,
+        messages=tuple(entry.fact for entry in entries if isinstance(entry.fact, Message)),
+        entries=tuple(entries),
+        metadata=metadata,
+    )
+
+
+def heads(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """The ids of the entries that no other entry follows: one for each branch, oldest first."""
+    seen: dict[str, None] = {}
+    followed = set()
+    for entry in entries:
+        seen[entry.id] = None
+        followed.add(entry.parent_id)
+    return tuple(id for id in seen if id not in followed)
+
+
+def branch(entries: Iterable[Entry], head: str) -> tuple[Entry, ...]:
+    """The entries from the root to `head`, in order; `NotFound` where an id on the way is not there."""
+    by_id = {entry.id: entry for entry in entries}
+    path: list[Entry] = []
+    here: str | None = head
+    while here is not None:
+        entry = by_id.pop(here, None)  # popped, so that a circle of parents ends too
+        if entry is None:
+            raise NotFound(f"entry {here!r} is not in this session, or its parents run in a circle")
+        path.append(entry)
+        here = entry.parent_id
+    return tuple(reversed(path))

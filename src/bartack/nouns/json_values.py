@@ -1,0 +1,327 @@
+"""JSON values, read and written one by one: what `bartack.nouns.wire` builds its dialects from.
+
+A converter takes one value and gives another, or raises `PartValidationError` with the path ``$``; whoever called it
+for a place inside something larger puts that place before the path (`inside`). So an error knows where it happened,
+and reading good data pays nothing for it.
+"""
+
+import math
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from types import NoneType
+from typing import Any
+
+import msgspec
+
+from bartack.nouns.errors import ErrorCode, MissingRequiredField, PartValidationError
+
+__all__ = [
+    "MAX_DEPTH",
+    "SCALARS",
+    "Convert",
+    "checked",
+    "inside",
+    "json_name",
+    "json_type_reader",
+    "mapping_reader",
+    "mapping_writer",
+    "misplaced",
+    "object_key",
+    "plain",
+    "read_object",
+    "read_time_ms",
+    "read_time_text",
+    "sequence_reader",
+    "sequence_writer",
+    "tagged_reader",
+    "wrapped_reader",
+    "write_bytes",
+    "write_time_ms",
+    "write_time_text",
+]
+
+MAX_DEPTH = 64  # of free-form JSON (tool arguments and the like): deeper is a bomb, not data
+
+Convert = Callable[[Any], Any]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+_JSON_NAMES: dict[type[Any], str] = {
+    str: "text",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    tuple: "a list",
+    dict: "an object",
+    NoneType: "null",
+}
+
+
+def json_name(value: Any) -> str:
+    return _JSON_NAMES.get(type(value), type(value).__name__)
+
+
+def inside(step: str, convert: Convert, value: Any) -> Any:
+    try:
+        return convert(value)
+    except PartValidationError as error:
+        raise error.under(step) from None
+
+
+# -- readers
+
+
+def _expect(name: str, *types: type[Any]) -> Convert:
+    def read(value: Any) -> Any:
+        if type(value) not in types:
+            raise PartValidationError(f"expected {name}, got {json_name(value)}")
+        return value
+
+    return read
+
+
+def _read_str(value: Any) -> Any:
+    if type(value) is not str:
+        raise PartValidationError(f"expected text, got {json_name(value)}")
+    return _storable(value)
+
+
+def read_object(value: Any) -> Any:
+    if type(value) is not dict:
+        raise PartValidationError(f"expected an object, got {json_name(value)}")
+    return plain(value)
+
+
+def _read_float(value: Any) -> Any:
+    if type(value) not in (int, float):
+        raise PartValidationError(f"expected a number, got {json_name(value)}")
+    return _finite(value)
+
+
+def checked(tp: Any) -> Convert:
+    if tp is Any:
+        return plain
+
+    def read(value: Any) -> Any:
+        try:
+            return msgspec.convert(value, tp)
+        except ValueError as error:  # msgspec's errors and Unicode's alike
+            raise PartValidationError(str(error)) from None
+
+    return read
+
+
+def sequence_reader(read_item: Convert) -> Convert:
+    def read(value: Any) -> Any:
+        if type(value) not in (list, tuple):
+            raise PartValidationError(f"expected a list, got {json_name(value)}")
+        items = []
+        for item in value:
+            try:
+                items.append(read_item(item))
+            except PartValidationError as error:
+                raise error.under(f"[{len(items)}]") from None
+        return tuple(items)
+
+    return read
+
+
+def mapping_reader(read_item: Convert) -> Convert:
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise PartValidationError(f"expected an object, got {json_name(value)}")
+        return {object_key(key): inside(f".{key}", read_item, item) for key, item in value.items()}
+
+    return read
+
+
+def wrapped_reader(readers: Mapping[str, Convert]) -> Convert:
+    def read(data: Any) -> Any:
+        if type(data) is not dict:
+            raise PartValidationError(f"expected an object with kind and payload, got {json_name(data)}")
+        for key in ("kind", "payload"):
+            if key not in data:
+                raise MissingRequiredField(f"{key} is missing", path=f"$.{key}")
+        reader = readers.get(data["kind"]) if type(data["kind"]) is str else None
+        if reader is None:
+            raise _unknown("kind", data["kind"], readers)
+        if len(data) > 2:  # there is no place to keep it, and dropping it would be a loss that nobody sees
+            other = next(key for key in data if key not in ("kind", "payload"))
+            raise PartValidationError(f"nothing but kind and payload stands here, not {other!r}", path=f"$.{other}")
+        return inside(".payload", reader, data["payload"])
+
+    return read
+
+
+def tagged_reader(tag: str, readers: Mapping[str, Convert]) -> Convert:
+    def read(data: Any) -> Any:
+        if type(data) is not dict:
+            raise PartValidationError(f"expected an object with {tag}, got {json_name(data)}")
+        if tag not in data:
+            raise MissingRequiredField(f"{tag} is missing", path=f"$.{tag}")
+        reader = readers.get(data[tag]) if type(data[tag]) is str else None
+        if reader is None:
+            raise _unknown(tag, data[tag], readers)
+        return reader(data)
+
+    return read
+
+
+def _unknown(tag: str, value: Any, readers: Mapping[str, Convert]) -> PartValidationError:
+    return PartValidationError(
+        f"{value!r} is not a known {tag} ({', '.join(readers)})", path=f"$.{tag}", code=ErrorCode.UNKNOWN_KIND
+    )
+
+
+def misplaced(value: Any) -> PartValidationError:
+    return PartValidationError(f"a {type(value).__name__} may not stand here")
+
+
+def json_type_reader(choices: list[tuple[tuple[type[Any], ...], Convert]]) -> Convert:
+    by_type = {tp: reader for types, reader in reversed(choices) for tp in types}
+
+    def read(value: Any) -> Any:
+        reader = by_type.get(type(value))
+        if reader is None:
+            names = sorted({_JSON_NAMES[tp] for tp in by_type})
+            raise PartValidationError(f"expected {' or '.join(names)}, got {json_name(value)}")
+        return reader(value)
+
+    return read
+
+
+def read_time_text(value: Any) -> Any:
+    if type(value) is not str:
+        raise PartValidationError(f"expected a time as RFC 3339 text, got {json_name(value)}")
+    try:
+        time: datetime = msgspec.convert(value, datetime)
+    except ValueError:
+        raise PartValidationError(f"{value!r} is not a time in RFC 3339") from None
+    return _utc(time)
+
+
+def read_time_ms(value: Any) -> Any:
+    if type(value) is not int:
+        raise PartValidationError(f"expected a time in whole milliseconds, got {json_name(value)}")
+    try:
+        return _EPOCH + value * _MILLISECOND
+    except OverflowError:
+        raise PartValidationError(f"{value} ms is not a time") from None
+
+
+# -- writers
+
+
+def sequence_writer(write_item: Convert) -> Convert:
+    def write(value: Any) -> Any:
+        items: list[Any] = []
+        for item in value:
+            try:
+                items.append(write_item(item))
+            except PartValidationError as error:
+                raise error.under(f"[{len(items)}]") from None
+        return items
+
+    return write
+
+
+def mapping_writer(write_item: Convert) -> Convert:
+    def write(value: Any) -> Any:
+        return {object_key(key): inside(f".{key}", write_item, item) for key, item in value.items()}
+
+    return write
+
+
+def write_bytes(value: Any) -> Any:
+    if not isinstance(value, bytes):
+        raise misplaced(value)
+    return b64encode(value).decode()
+
+
+def write_time_text(value: Any) -> Any:
+    return msgspec.to_builtins(_utc(value))
+
+
+def write_time_ms(value: Any) -> Any:
+    return (_utc(value) - _EPOCH) // _MILLISECOND
+
+
+# -- what any JSON must keep to
+
+
+def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
+    """Free-form JSON, copied, with the rules that hold for all JSON checked."""
+    if type(value) is str:  # by far the most frequent
+        return value if value.isascii() else _storable(value)
+    match value:
+        case Enum():
+            return value.value
+        case str():
+            return _storable(str(value))  # of a subclass, which no encoder knows
+        case None | bool() | int():
+            return value
+        case float():
+            return _finite(value)
+        case dict() | list() | tuple():
+            if depth == 0:
+                raise PartValidationError(f"nested deeper than {MAX_DEPTH}")
+            return _plain_container(value, lambda item: plain(item, depth - 1))
+        case _:
+            raise PartValidationError(f"a {type(value).__name__} is not JSON")
+
+
+def _plain_container(value: Any, convert: Convert) -> Any:
+    if isinstance(value, dict):
+        return {object_key(key): inside(f".{key}", convert, item) for key, item in value.items()}
+    return [inside(f"[{index}]", convert, item) for index, item in enumerate(value)]
+
+
+def object_key(key: Any) -> str:
+    if type(key) is not str:
+        raise PartValidationError(f"a key of an object is text, not {json_name(key)}")
+    return _storable(key)
+
+
+def _storable(text: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise PartValidationError(f"half a surrogate pair (character {error.start}) is not text") from None
+    return text
+
+
+def _finite(number: float) -> float:
+    try:
+        finite = math.isfinite(number)
+    except OverflowError:
+        raise PartValidationError("a whole number beyond every float") from None
+    if not finite:
+        raise PartValidationError(f"{number} is not a JSON number")
+    return number
+
+
+def _utc(time: datetime) -> datetime:
+    if not isinstance(time, datetime):
+        raise misplaced(time)
+    if time.tzinfo is None:
+        raise PartValidationError(f"{time.isoformat()} has no time zone")
+    if time.tzinfo is UTC:
+        return time
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise PartValidationError(f"{time.isoformat()} has no date in UTC") from None
+
+
+SCALARS: dict[Any, Convert] = {
+    Any: plain,
+    str: _read_str,
+    int: _expect("a whole number", int),
+    bool: _expect("a boolean", bool),
+    float: _read_float,
+    NoneType: _expect("null", NoneType),
+}

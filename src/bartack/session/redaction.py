@@ -1,0 +1,121 @@
+"""Redaction: a fact whose content nobody may see any more, and the entries as everybody may see them.
+
+Nothing stored is changed. A redaction is an entry that names another; every view and every export looks at
+`visible(entries)`. What is left of a redacted fact is its shape (who spoke, which call it was), so that calls keep
+their results and the chain of entries stays whole.
+"""
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from bartack.nouns.deltas import Failed
+from bartack.nouns.entries import (
+    ApprovalDecided,
+    ApprovalRequired,
+    BranchSummary,
+    CompactionSummary,
+    Custom,
+    Entry,
+    Fact,
+    MessageDeltaBatch,
+    ModelChange,
+    Redaction,
+    RunEnded,
+    RunStarted,
+    RuntimeInit,
+    SessionHeader,
+    StreamFailed,
+    SystemPromptOverride,
+    ThinkingLevelChange,
+    ToolProgress,
+    ToolStarted,
+)
+from bartack.nouns.messages import Message, Meta
+from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+
+__all__ = ["REDACTED", "redacted", "visible"]
+
+REDACTED = "[redacted]"
+
+
+def visible(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The entries with the content of the redacted ones taken out."""
+    all_entries = tuple(entries)
+    hidden = {entry.fact.entry_id for entry in all_entries if isinstance(entry.fact, Redaction)}
+    return tuple(
+        replace(entry, fact=redacted(entry.fact), extra=None) if entry.id in hidden else entry for entry in all_entries
+    )
+
+
+def redacted(fact: Fact) -> Fact:
+    """The fact without its content."""
+    match fact:
+        case Message():
+            return replace(fact, parts=tuple(map(_without_content, fact.parts)), meta=_kept(fact.meta), extra=None)
+        case StreamFailed():
+            error = Failed(fact.error.error_code, REDACTED, retryable=fact.error.retryable)
+            return replace(fact, error=error, parts=tuple(map(_without_content, fact.parts)), extra=None)
+        case ToolStarted():
+            return replace(fact, arguments={}, title=None, extra=None)
+        case ToolProgress():
+            return replace(fact, content=REDACTED, title=None, metadata=None, extra=None)
+        case ApprovalRequired():
+            return replace(fact, arguments={}, reason=None, extra=None)
+        case ApprovalDecided():
+            return replace(fact, original_arguments=None, arguments=None, reason=None, extra=None)
+        case CompactionSummary() | BranchSummary():
+            return replace(fact, summary=REDACTED, extra=None)
+        case SystemPromptOverride():
+            return replace(fact, text=REDACTED, extra=None)
+        case SessionHeader():
+            return replace(fact, title=None, metadata=None, extra=None)
+        case RuntimeInit() | Custom():
+            return replace(fact, data={}, extra=None)
+        case MessageDeltaBatch():
+            return replace(fact, deltas=(), extra=None)
+        case RunEnded():
+            return replace(fact, reason=None, error=None, extra=None)
+        case Redaction():
+            return replace(fact, reason=None, extra=None)
+        case RunStarted() | ModelChange() | ThinkingLevelChange():
+            return replace(fact, extra=None)
+        case _:
+            assert_never(fact)
+
+
+def _without_content(part: Part) -> Part:
+    match part:
+        case Text():
+            return Text(REDACTED, id=part.id, ignored=part.ignored)
+        case Thinking():
+            return Thinking(REDACTED, id=part.id, ignored=part.ignored)
+        case ToolCall():
+            return ToolCall(part.tool_call_id, part.tool_name, {}, id=part.id, executed_by=part.executed_by)
+        case ToolResult():
+            return ToolResult(
+                part.tool_call_id, REDACTED, id=part.id, is_error=part.is_error, error_code=part.error_code
+            )
+        case Image() | FileRef():
+            return Text(REDACTED, id=part.id)
+        case _:
+            assert_never(part)
+
+
+def _kept(meta: Meta | None) -> Meta | None:
+    """Counts and names stay: they say what a turn cost, not what it said."""
+    if meta is None:
+        return None
+    return Meta(
+        model=meta.model,
+        usage=meta.usage,
+        cost_usd=meta.cost_usd,
+        duration_ms=meta.duration_ms,
+        completed_at=meta.completed_at,
+        finish_reason=meta.finish_reason,
+        aborted=meta.aborted,
+        is_api_error_message=meta.is_api_error_message,
+        model_call_index=meta.model_call_index,
+        attempt=meta.attempt,
+    )

@@ -1,0 +1,234 @@
+"""The life of each tool call: 003's transitions between its four states, and the fold that reads it from facts.
+
+Every step asks the table TOOL first; a step it has no edge for raises `InvalidStateTransition` and nothing has
+changed. States are frozen values, so threads may share them. A repeat that stays in its state gives back the very same
+object: what a call came to is said once. Times are inputs.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from bartack.nouns.document_parts import Completed, Errored, Pending, Running, ToolState, ToolTime
+from bartack.nouns.entries import Entry, ToolProgress, ToolStarted
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import ContentPart, FileRef, Text, ToolCall, ToolResult
+from bartack.nouns.tables import TOOL, ToolStatus, advance
+
+__all__ = [
+    "NO_OUTPUT",
+    "ToolFold",
+    "create_completed",
+    "create_error",
+    "create_pending",
+    "create_running",
+    "fold_tools",
+    "output_text",
+    "pending_to_error",
+    "pending_to_running",
+    "running_progress",
+    "running_to_completed",
+    "running_to_error",
+    "time_out",
+]
+
+NO_OUTPUT = "(no output)"  # 003 forbids an empty output, and tools may return nothing (D-7.4)
+
+
+def create_pending(input: dict[str, Any], raw: str) -> Pending:
+    """A call as the model asked for it."""
+    return Pending(input, raw)
+
+
+def create_running(input: dict[str, Any], title: str | None = None, *, start: datetime) -> Running:
+    """A call that runs since `start`."""
+    return Running(input=input, title=title, time=ToolTime(start=start))
+
+
+def create_completed(  # noqa: PLR0917 - the signature of 003 §4.2
+    input: dict[str, Any], output: str, title: str, metadata: dict[str, Any], start_time: datetime, end_time: datetime
+) -> Completed:
+    """A call that ended well."""
+    time = ToolTime(start=start_time, end=end_time)
+    return Completed(input=input, output=output, title=title, metadata=metadata, time=time)
+
+
+def create_error(input: dict[str, Any], error: str, start_time: datetime, end_time: datetime) -> Errored:
+    """A call that ended badly."""
+    return Errored(input=input, error=error, time=ToolTime(start=start_time, end=end_time))
+
+
+def pending_to_running(state: ToolState, *, start: datetime, title: str | None = None) -> Running:
+    """The call starts."""
+    _advance(state, "start")
+    if isinstance(state, Running):
+        return state
+    return create_running(state.input, title, start=start)
+
+
+def running_progress(state: ToolState, *, title: str | None = None, metadata: dict[str, Any] | None = None) -> Running:
+    """The running call said how far it is; a new title replaces the old one, metadata is added to."""
+    _advance(state, "progress")
+    assert isinstance(state, Running)
+    if title is None and metadata is None:
+        return state
+    merged = {**(state.metadata or {}), **(metadata or {})} or None
+    return msgspec.structs.replace(state, title=title or state.title, metadata=merged)
+
+
+def running_to_completed(
+    state: ToolState,
+    output: str,
+    end_time: datetime,
+    *,
+    title: str | None = None,
+    metadata: dict[str, Any] | None = None,
+) -> Completed:
+    """The call ended well."""
+    _advance(state, "complete")
+    if isinstance(state, Completed):
+        return state
+    assert isinstance(state, Running)
+    return create_completed(
+        state.input,
+        output,
+        title or state.title or "",
+        {**(state.metadata or {}), **(metadata or {})},
+        state.time.start,
+        end_time,
+    )
+
+
+def running_to_error(state: ToolState, error: str, end_time: datetime, *, event: str = "fail") -> Errored:
+    """The call ended badly: ``fail``, ``time_out`` or ``abort``."""
+    _advance(state, event)
+    if isinstance(state, Errored):
+        return state
+    start = state.time.start if isinstance(state, Running) else end_time
+    metadata = state.metadata if isinstance(state, Running) else None
+    return Errored(input=state.input, error=error, metadata=metadata, time=ToolTime(start=start, end=end_time))
+
+
+def pending_to_error(state: ToolState, error: str, at: datetime, *, event: str = "reject") -> Errored:
+    """The call never ran: ``reject`` (denied, or refused before the start) or ``abort``."""
+    return running_to_error(state, error, at, event=event)
+
+
+def time_out(state: ToolState, now: datetime, timeout_ms: int) -> ToolState:
+    """The state at `now`: a call that has run for its whole time is an error (003 §7.1), any other is as it was."""
+    if not isinstance(state, Running) or now - state.time.start < timedelta(milliseconds=timeout_ms):
+        return state
+    return running_to_error(state, f"timed out after {timeout_ms} ms", now, event="time_out")
+
+
+def _advance(state: ToolState, event: str) -> ToolStatus:
+    return advance(TOOL, ToolStatus(state.status), event)
+
+
+# -- from facts
+
+# How a result that is an error ended its call. What is not here ended while running.
+_NEVER_RAN = {
+    ErrorCode.TOOL_DENIED: "reject",
+    ErrorCode.TOOL_NOT_RUN: "reject",
+    ErrorCode.TOOL_NOT_FOUND: "reject",
+    ErrorCode.TOOL_BAD_ARGUMENTS: "reject",
+    ErrorCode.TOOL_ABORTED: "abort",
+}
+_WHILE_RUNNING = {
+    ErrorCode.TOOL_TIMEOUT: "time_out",
+    ErrorCode.TOOL_ABORTED: "abort",
+    ErrorCode.TOOL_INTERRUPTED: "abort",
+}
+
+
+class ToolFold:
+    """The state of every call, entry by entry. Facts about calls that nobody made, or that are over, change nothing."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, ToolState] = {}
+
+    def push(self, entry: Entry) -> None:
+        """Take the next entry."""
+        fact, at = entry.fact, entry.timestamp
+        match fact:
+            case Message():
+                for call in fact.tool_calls:
+                    self._call(call, at)
+                for result in fact.tool_results:
+                    self._result(result, at)
+            case ToolStarted():
+                state = self.states.get(fact.tool_call_id)
+                if isinstance(state, Pending):
+                    running = pending_to_running(state, start=at, title=fact.title)
+                    self.states[fact.tool_call_id] = msgspec.structs.replace(running, input=fact.arguments)
+            case ToolProgress():
+                state = self.states.get(fact.tool_call_id)
+                if isinstance(state, Running):
+                    progress = running_progress(state, title=fact.title, metadata=fact.metadata)
+                    self.states[fact.tool_call_id] = progress
+            case _:
+                pass
+
+    def _call(self, call: ToolCall, at: datetime) -> None:
+        if call.tool_call_id in self.states:
+            return
+        raw = call.raw_args_text
+        self.states[call.tool_call_id] = create_pending(
+            call.arguments, msgspec.json.encode(call.arguments).decode() if raw is None else raw
+        )
+        if call.result is not None:
+            self._result(call.result, at)
+
+    def _result(self, result: ToolResult, at: datetime) -> None:
+        state = self.states.get(result.tool_call_id)
+        if isinstance(state, Pending | Running):
+            self.states[result.tool_call_id] = _ended(state, result, at)
+
+
+def _ended(state: Pending | Running, result: ToolResult, at: datetime) -> ToolState:
+    output = output_text(result)
+    code = result.error_code
+    if isinstance(state, Pending):
+        if result.is_error and code in _NEVER_RAN:
+            return _with_metadata(pending_to_error(state, output, at, event=_NEVER_RAN[code]), result.metadata)
+        state = pending_to_running(state, start=result.time.start if result.time and result.time.start else at)
+    if result.is_error:
+        event = "fail" if code is None else _WHILE_RUNNING.get(code, "fail")
+        return _with_metadata(running_to_error(state, output, at, event=event), result.metadata)
+    return running_to_completed(state, output, at, title=result.title, metadata=result.metadata)
+
+
+def _with_metadata(state: Errored, metadata: dict[str, Any] | None) -> Errored:
+    if metadata is None:
+        return state
+    return msgspec.structs.replace(state, metadata={**(state.metadata or {}), **metadata})
+
+
+def fold_tools(entries: Iterable[Entry]) -> dict[str, ToolState]:
+    """The state of every call that these entries tell of, by its id."""
+    fold = ToolFold()
+    for entry in entries:
+        fold.push(entry)
+    return fold.states
+
+
+def output_text(result: ToolResult) -> str:
+    """A result's content as one text: an object as JSON, parts as their text (or, without any, their
+    names), nothing as a fixed phrase."""
+    match result.content:
+        case str():
+            text = result.content
+        case dict():
+            text = msgspec.json.encode(result.content).decode()
+        case parts:
+            texts = [part.text for part in parts if isinstance(part, Text)]
+            text = "\n".join(texts or map(_media_name, parts))
+    return text or NO_OUTPUT
+
+
+def _media_name(part: ContentPart) -> str:
+    return f"[{part.kind} {part.path if isinstance(part, FileRef) else getattr(part, 'mime_type', '')}]"

@@ -1,0 +1,305 @@
+"""`MessageAssembler`: the deltas of one stream -> one assistant message (000 §5, 001).
+
+In go stamped deltas, out come snapshots while the stream runs and the final message after its `done`. Pieces are kept
+in lists and joined when somebody looks, so a stream costs what its text costs, however finely it was cut. A tool
+call's arguments are parsed once, when the call ends; text that is no JSON object is data: it is kept as
+`raw_args_text` and `Meta.bad_args` says why, and nobody will execute it.
+
+A part ends when a part of another kind begins or a delta carries ``new_part``. Arguments, the end of a call and usage
+begin no part: they may come between two pieces of one text without tearing it.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from bartack.nouns.deltas import (
+    Delta,
+    Done,
+    Failed,
+    MessageDelta,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+)
+from bartack.nouns.errors import ModelError, PartValidationError, StreamError
+from bartack.nouns.messages import Message, Meta, ModelRef
+from bartack.nouns.parts import Continuation, Part, Span, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.tables import ASSEMBLY, AssemblyStatus, advance
+from bartack.nouns.wire import MAX_DEPTH, load
+from bartack.stream.contract import Contract, StreamLimits
+
+__all__ = ["MessageAssembler", "parse_arguments"]
+
+
+class MessageAssembler:
+    """Assembles one stream at a time. It holds no clock and makes no ids: `message_id` is an input."""
+
+    def __init__(
+        self,
+        run_id: str | None = None,
+        *,
+        message_id: str | None = None,
+        limits: StreamLimits | None = None,
+        guarded: bool = False,
+    ) -> None:
+        """`guarded` says that the deltas come from a guard, which has checked them: they are not checked twice."""
+        for name, value in (("run_id", run_id), ("message_id", message_id)):
+            if value is not None and (type(value) is not str or not value):
+                raise PartValidationError(f"{name} is a text that is not empty", path=f"$.{name}", rule="001-2.2.3")
+        self.run_id = run_id
+        self._message_id = message_id
+        self._limits = limits
+        self._is_guarded = guarded
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the stream and be idle again."""
+        self._contract = None if self._is_guarded else Contract(self.run_id, self._limits)
+        self.status = AssemblyStatus.IDLE
+        self._last: MessageDelta | None = None
+        self._builders: list[_Writing | _Call] = []
+        self._writing: _Writing | None = None
+        self.tool_calls_buffer: dict[str, _Call] = {}
+        self.usage: Usage | None = None
+        self.error: Failed | None = None
+        self._start: Start | None = None
+        self._first: MessageDelta | None = None
+        self._ended_at: datetime | None = None
+        self._done: Done | None = None
+
+    @property
+    def last_seq(self) -> int:
+        """The `seq` of the last delta, or -1."""
+        return -1 if self._last is None else self._last.seq
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts so far."""
+        return tuple(builder.part(self._origin) for builder in self._builders)
+
+    def consume(self, delta: MessageDelta) -> None:
+        """Take the next delta; `StreamError` if the contract forbids it, and then nothing has changed."""
+        if self._contract is not None:
+            self._contract.admit(delta)
+        _STEPS[type(delta.delta)](self, delta.delta, delta)
+        self._last = delta
+
+    def snapshot(self) -> Message:
+        """The message so far, for people to look at. Calls still open have no arguments, only their text."""
+        return Message(
+            "assistant",
+            self.parts,
+            id=self._message_id,
+            run_id=self.run_id if self._first is None else self._first.run_id,
+            timestamp=None if self._first is None else self._first.timestamp,
+            meta=self._meta(),
+        )
+
+    def build_final_message(self) -> Message:
+        """The finished message; raises before `done`, and the stream's own error after `error`."""
+        if self.error is not None:
+            raise ModelError(
+                self.error.message or f"the stream ended in {self.error.error_code}",
+                code=self.error.error_code,
+                retryable=self.error.retryable,
+                status=self.error.status,
+                retry_after_ms=self.error.retry_after_ms,
+            )
+        if self.status is not AssemblyStatus.DONE:
+            raise StreamError(f"the stream is {self.status}: there is no final message before done", rule="001-4.2.4")
+        return self.snapshot()
+
+    def get_error(self) -> Failed | None:
+        """The error the stream ended in, or None."""
+        return self.error
+
+    # -- one step for each delta, after it was admitted
+
+    def _on_start(self, delta: Start, stamped: MessageDelta) -> None:
+        self._start, self._first = delta, stamped
+        self.status = advance(ASSEMBLY, self.status, delta.kind)
+
+    def _on_text(self, delta: TextDelta | ThinkingDelta, stamped: MessageDelta) -> None:
+        writing = self._writing
+        if writing is None or writing.kind is not delta.kind or delta.new_part:
+            writing = self._writing = _Writing(delta.kind, stamped.timestamp)
+            self._builders.append(writing)
+        writing.pieces.append(delta.text_delta)
+        writing.end = stamped.timestamp
+        if delta.continuation is not None:
+            writing.continuation.update(delta.continuation)
+
+    def _on_call_start(self, delta: ToolCallStart, stamped: MessageDelta) -> None:
+        call = self.tool_calls_buffer[delta.tool_call_id] = _Call(delta)
+        self._builders.append(call)
+        self._writing = None
+
+    def _on_call_args(self, delta: ToolCallArgs, stamped: MessageDelta) -> None:
+        self.tool_calls_buffer[delta.tool_call_id].pieces.append(delta.args_text_delta)
+
+    def _on_call_end(self, delta: ToolCallEnd, stamped: MessageDelta) -> None:
+        self.tool_calls_buffer[delta.tool_call_id].close(delta)
+
+    def _on_usage(self, delta: Usage, stamped: MessageDelta) -> None:
+        self.usage = delta
+
+    def _on_done(self, delta: Done, stamped: MessageDelta) -> None:
+        self._done, self._ended_at = delta, stamped.timestamp
+        self.status = advance(ASSEMBLY, self.status, delta.kind)
+
+    def _on_failed(self, delta: Failed, stamped: MessageDelta) -> None:
+        self.error, self._ended_at = delta, stamped.timestamp
+        self.status = advance(ASSEMBLY, self.status, delta.kind)
+
+    # -- what the message says beside its parts
+
+    @property
+    def _origin(self) -> ModelRef:
+        start = self._start
+        return ModelRef("", "") if start is None else ModelRef(start.provider or "", start.model_id)
+
+    def _meta(self) -> Meta | None:
+        if self._start is None or self._first is None:
+            return None
+        calls = self.tool_calls_buffer.items()
+        done, first = self._done, self._first
+        return Meta(
+            model=self._origin,
+            response_id=self._start.request_id,
+            usage=self.usage,
+            cost_usd=None if self.usage is None else self.usage.cost,
+            duration_ms=None if self._ended_at is None else (self._ended_at - first.timestamp) // _MILLISECOND,
+            completed_at=None if done is None else self._ended_at,
+            finish_reason=None if done is None else done.finish_reason,
+            raw_finish_reason=None if done is None else done.raw_finish_reason,
+            bad_args={call_id: call.fault for call_id, call in calls if call.fault is not None} or None,
+            open_calls=tuple(call_id for call_id, call in calls if call.is_open) or None,
+            model_call_index=first.model_call_index,
+            attempt=first.attempt,
+        )
+
+
+_STEPS: dict[type[Delta], Callable[[MessageAssembler, Any, MessageDelta], None]] = {
+    Start: MessageAssembler._on_start,
+    TextDelta: MessageAssembler._on_text,
+    ThinkingDelta: MessageAssembler._on_text,
+    ToolCallStart: MessageAssembler._on_call_start,
+    ToolCallArgs: MessageAssembler._on_call_args,
+    ToolCallEnd: MessageAssembler._on_call_end,
+    Usage: MessageAssembler._on_usage,
+    Done: MessageAssembler._on_done,
+    Failed: MessageAssembler._on_failed,
+}
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class _Writing:
+    """A text or thinking part that grows."""
+
+    __slots__ = ("continuation", "end", "kind", "pieces", "start")
+
+    def __init__(self, kind: str, start: datetime) -> None:
+        self.kind = kind
+        self.start = start
+        self.end = start
+        self.pieces: list[str] = []
+        self.continuation: dict[str, Any] = {}
+
+    def part(self, origin: ModelRef) -> Text | Thinking:
+        if len(self.pieces) > 1:  # joined once per look, so that the next look copies one text and not its pieces
+            self.pieces = ["".join(self.pieces)]
+        make = Text if self.kind == TextDelta.kind else Thinking
+        return make(
+            self.pieces[0],
+            time=Span(start=self.start, end=self.end),
+            continuation=_continuation(origin, self.continuation),
+        )
+
+
+class _Call:
+    """A tool call whose argument text grows until it is closed and parsed."""
+
+    __slots__ = ("arguments", "continuation", "end", "fault", "is_open", "pieces", "start")
+
+    def __init__(self, start: ToolCallStart) -> None:
+        self.start = start
+        self.end: ToolCallEnd | None = None
+        self.is_open = True
+        self.pieces: list[str] = []
+        self.arguments: dict[str, Any] = {}
+        self.fault: str | None = None
+        self.continuation = dict(start.continuation or {})
+
+    @property
+    def args_text(self) -> str:
+        if len(self.pieces) > 1:
+            self.pieces = ["".join(self.pieces)]
+        return "".join(self.pieces)
+
+    def close(self, end: ToolCallEnd) -> None:
+        self.end, self.is_open = end, False
+        self.continuation.update(end.continuation or {})
+        try:
+            self.arguments = parse_arguments(self.args_text)
+        except PartValidationError as error:
+            self.fault = str(error)
+
+    def part(self, origin: ModelRef) -> ToolCall:
+        start = self.start
+        return ToolCall(
+            start.tool_call_id,
+            start.tool_name,
+            self.arguments,
+            raw_args_text=self.args_text if self.is_open or self.fault is not None else None,
+            executed_by=start.executed_by,
+            result=self._result(),
+            continuation=_continuation(origin, self.continuation),
+        )
+
+    def _result(self) -> ToolResult | None:
+        if self.end is None or self.end.result is None:
+            return None
+        return ToolResult(self.start.tool_call_id, self.end.result, is_error=self.end.result_is_error)
+
+
+def _continuation(origin: ModelRef, data: dict[str, Any]) -> Continuation | None:
+    return Continuation(origin.provider, origin.model, dict(data)) if data else None
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """A tool call's arguments; `PartValidationError` for text that is not one JSON object. No text means none."""
+    if not text.strip():
+        return {}
+    try:
+        value = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return _checked_arguments(text)  # refused: the slower reader says why, and where
+    if type(value) is not dict or text.count("{") + text.count("[") > MAX_DEPTH:
+        return _checked_arguments(text)
+    return value
+
+
+def _checked_arguments(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise PartValidationError(f"nested deeper than {MAX_DEPTH}", rule="D-3.11.2") from None
+    except ValueError as error:
+        raise PartValidationError(f"not JSON: {error}", rule="000-5.6") from None
+    if type(value) is not dict:
+        raise PartValidationError(f"arguments are an object, not {type(value).__name__}", rule="000-3.3.1")
+    checked: dict[str, Any] = load(dict[str, Any], value)
+    return checked
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")

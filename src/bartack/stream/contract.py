@@ -1,0 +1,256 @@
+"""`Contract`: the streaming contract as one object that admits deltas or refuses them (000 §5-6, 001 §5.2).
+
+It follows one stream and raises `StreamError`, naming the broken rule, for the first delta that may not come; a
+refused delta changes nothing. The assembler puts one in front of itself, and so does the guard around every model,
+so that there is one place where the rules are kept.
+
+The tables say which kind may come when. What they cannot say is here: that `seq` rises, that a call is opened once and
+closed before the end, that text is text, and that nothing grows without limit.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, get_args
+
+from bartack.nouns.deltas import (
+    Delta,
+    Done,
+    Failed,
+    FinishReason,
+    MessageDelta,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+)
+from bartack.nouns.errors import ErrorCode, InvalidStateTransition, PartValidationError, StreamError
+from bartack.nouns.noun import Noun
+from bartack.nouns.tables import ASSEMBLY, CALL, AssemblyStatus, CallStatus, advance
+from bartack.nouns.wire import dump, load
+
+__all__ = ["Contract", "StreamLimits"]
+
+_FINISH_REASONS = frozenset(get_args(FinishReason))
+
+
+class StreamLimits(Noun, frozen=True, kw_only=True):
+    """How much one stream may say: far above what providers allow, and far below what hurts."""
+
+    max_chars: int = 8 * 1024 * 1024  # text, thinking and arguments together; every delta counts for one more
+    max_args_chars: int = 1024 * 1024  # of one tool call
+
+
+class Contract:
+    """One stream, from `idle` to its end."""
+
+    def __init__(self, run_id: str | None = None, limits: StreamLimits | None = None) -> None:
+        limits = limits or StreamLimits()
+        self.run_id = run_id
+        self.status = AssemblyStatus.IDLE
+        self.last_seq = -1
+        self._checks = _ALLOWED[self.status]
+        self._limits = limits
+        self._room = limits.max_chars  # characters that may still come; a delta takes one more than its text
+        self._calls: dict[str, CallStatus] = {}
+        self._args_room: dict[str, int] = {}  # of each call that is open
+        self._provider_calls: set[str] = set()
+        # The stamps checked last. Most deltas carry the very same objects, which need no second look.
+        self._run_seen: str | None = None
+        self._time_seen: datetime | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the stream has had its `done` or `error`."""
+        return self.status in (AssemblyStatus.DONE, AssemblyStatus.ERROR)
+
+    def admit(self, stamped: MessageDelta) -> None:
+        """Let this delta in, or raise `StreamError` and change nothing."""
+        if type(stamped) is not MessageDelta:
+            raise StreamError(f"a stream holds MessageDelta values, not {type(stamped).__name__}", rule="000-4.1")
+        seq, delta = stamped.seq, stamped.delta
+        if stamped.run_id is not self._run_seen or stamped.timestamp is not self._time_seen:
+            self._check_stamps(stamped)
+        if type(seq) is not int or seq <= self.last_seq:
+            raise StreamError(f"seq must rise: {seq!r} came after {self.last_seq}", rule="000-5.3")
+        check = self._checks.get(type(delta))
+        if check is None:
+            raise self._out_of_place(delta)
+        check(self, delta)
+        self.last_seq = seq
+
+    def _check_stamps(self, stamped: MessageDelta) -> None:
+        run_id, time = stamped.run_id, stamped.timestamp
+        _require_text(run_id, "runId", "000-4.1")
+        if not isinstance(time, datetime) or time.tzinfo is None:
+            raise StreamError(f"timestamp is a time with a zone, not {time!r}", rule="000-4.1")
+        if self.run_id is not None and run_id != self.run_id:
+            raise StreamError(f"a delta of run {run_id!r} came to run {self.run_id!r}", rule="001-4.2.2")
+        self._run_seen, self._time_seen = run_id, time
+
+    def _too_large(self) -> StreamError:
+        limits = self._limits
+        return StreamError(
+            f"the stream is over {limits.max_chars} characters, or {limits.max_args_chars} in one call's arguments",
+            rule="D-3.11.2",
+            code=ErrorCode.STREAM_TOO_LARGE,
+        )
+
+    def _enter(self, delta: Delta) -> None:
+        self.status = advance(ASSEMBLY, self.status, delta.kind)
+        self._checks = _ALLOWED[self.status]
+
+    def _out_of_place(self, delta: Delta) -> StreamError:
+        if type(delta) not in _CHECKS:
+            return StreamError(f"{type(delta).__name__} is not one of the nine deltas", rule="000-4.2")
+        kind = delta.kind
+        if self.status is AssemblyStatus.IDLE:
+            return StreamError(f"{kind} came before start", rule="000-5.1")
+        if self.status is AssemblyStatus.STARTED:
+            return StreamError("a second start: one stream makes one message", rule="001-8.3")
+        rule = "000-5.2" if kind in ("done", "error") else "D-3.1"
+        return StreamError(f"{kind} came after the stream had ended", rule=rule)
+
+    # -- one check for each delta: it raises, or keeps the books
+
+    def _start(self, delta: Start) -> None:
+        _require_payload(delta)
+        self._enter(delta)
+
+    def _text(self, delta: TextDelta | ThinkingDelta) -> None:
+        text = delta.text_delta
+        if type(text) is not str or not text.isascii():
+            _require_text(text, "textDelta", _PAYLOAD_RULES[delta.kind])
+        if delta.continuation is not None:
+            _require_payload(delta)
+        room = self._room - len(text) - 1
+        if room < 0:
+            raise self._too_large()
+        self._room = room
+
+    def _call_start(self, delta: ToolCallStart) -> None:
+        _require_payload(delta)
+        if not delta.tool_call_id:
+            raise StreamError("a tool call needs an id", rule="000-6.1")
+        status = self._calls.get(delta.tool_call_id, CallStatus.ABSENT)
+        if status is not CallStatus.ABSENT:
+            raise StreamError(f"call {delta.tool_call_id!r} was opened before", rule="D-3.8")
+        if self._room < 1:
+            raise self._too_large()
+        self._room -= 1
+        self._calls[delta.tool_call_id] = advance(CALL, status, delta.kind)
+        self._args_room[delta.tool_call_id] = self._limits.max_args_chars
+        if delta.executed_by == "provider":
+            self._provider_calls.add(delta.tool_call_id)
+
+    def _call_args(self, delta: ToolCallArgs) -> None:
+        text, call_id = delta.args_text_delta, delta.tool_call_id
+        if type(text) is not str or not text.isascii():
+            _require_text(text, "argsTextDelta", _PAYLOAD_RULES[delta.kind])
+        if type(call_id) is not str or call_id not in self._args_room:  # CALL: only an open call takes arguments
+            self._advance_call(delta, "000-5.5")
+        size = len(text)
+        room, args_room = self._room - size - 1, self._args_room[call_id] - size
+        if room < 0 or args_room < 0:
+            raise self._too_large()
+        self._room, self._args_room[call_id] = room, args_room
+
+    def _call_end(self, delta: ToolCallEnd) -> None:
+        _require_payload(delta)
+        status = self._advance_call(delta, "001-5.2.5")
+        if delta.result is not None and delta.tool_call_id not in self._provider_calls:
+            raise StreamError(f"call {delta.tool_call_id!r} is the client's and comes with a result", rule="D-3.10")
+        self._calls[delta.tool_call_id] = status
+        del self._args_room[delta.tool_call_id]
+
+    def _advance_call(self, delta: ToolCallArgs | ToolCallEnd, rule: str) -> CallStatus:
+        if type(delta.tool_call_id) is not str:
+            _require_text(delta.tool_call_id, "toolCallId", _PAYLOAD_RULES[delta.kind])
+        status = self._calls.get(delta.tool_call_id, CallStatus.ABSENT)
+        try:
+            return advance(CALL, status, delta.kind)
+        except InvalidStateTransition as error:
+            raise StreamError(f"{delta.kind} for call {delta.tool_call_id!r}, which is {status}", rule=rule) from error
+
+    def _usage(self, delta: Usage) -> None:
+        _require_payload(delta)
+        for count in (delta.input_tokens, delta.output_tokens, delta.total_tokens):
+            if count < 0:
+                raise StreamError(f"{count} is not a number of tokens", rule="000-4.9")
+        if self._room < 1:
+            raise self._too_large()
+        self._room -= 1
+
+    def _done(self, delta: Done) -> None:
+        if type(delta.finish_reason) is not str or delta.finish_reason not in _FINISH_REASONS:
+            raise StreamError(f"{delta.finish_reason!r} is not a finish reason", rule="D-3.4.5")
+        _require_payload(delta)
+        still_open = [call_id for call_id, status in self._calls.items() if status is CallStatus.OPEN]
+        if still_open:
+            raise StreamError(f"done came while calls are open: {', '.join(still_open)}", rule="001-5.2.5")
+        self._enter(delta)
+
+    def _failed(self, delta: Failed) -> None:
+        if not isinstance(delta.error_code, ErrorCode):
+            raise StreamError(f"{delta.error_code!r} is not an error code", rule="000-4.11")
+        _require_payload(delta)
+        self._enter(delta)
+
+
+_CHECKS: dict[type[Delta], Callable[[Contract, Any], None]] = {
+    Start: Contract._start,
+    TextDelta: Contract._text,
+    ThinkingDelta: Contract._text,
+    ToolCallStart: Contract._call_start,
+    ToolCallArgs: Contract._call_args,
+    ToolCallEnd: Contract._call_end,
+    Usage: Contract._usage,
+    Done: Contract._done,
+    Failed: Contract._failed,
+}
+
+
+def _allowed(status: AssemblyStatus) -> dict[type[Delta], Callable[[Contract, Any], None]]:
+    allowed = {}
+    for cls, check in _CHECKS.items():
+        try:
+            advance(ASSEMBLY, status, cls.kind)
+        except InvalidStateTransition:
+            continue
+        allowed[cls] = check
+    return allowed
+
+
+# The table, asked once for every kind: reading it for every delta would cost as much as the checks themselves.
+_ALLOWED = {status: _allowed(status) for status in AssemblyStatus}
+
+_PAYLOAD_RULES = {
+    "start": "000-4.3",
+    "text": "000-4.4",
+    "thinking": "000-4.5",
+    "tool_call_start": "000-4.6",
+    "tool_call_args": "000-4.7",
+    "tool_call_end": "000-4.8",
+    "usage": "000-4.9",
+    "done": "000-4.10",
+    "error": "000-4.11",
+}
+
+
+def _require_payload(delta: Delta) -> None:
+    """What could not be stored may not come in: every field has its type, and free-form data is JSON."""
+    try:
+        load(Delta, dump(delta))
+    except PartValidationError as error:
+        raise StreamError(str(error), rule=_PAYLOAD_RULES[delta.kind]) from error
+
+
+def _require_text(value: object, key: str, rule: str) -> None:
+    if type(value) is not str:
+        raise StreamError(f"{key} is text, not {type(value).__name__}", rule=rule)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise StreamError(f"{key} holds half a surrogate pair", rule=rule) from None

@@ -1,0 +1,57 @@
+"""`ToolRegistry`: the tools of one agent, by name."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from bartack.nouns.config import ToolSpec
+from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.tools.definition import ToolDefinition, tool
+
+__all__ = ["ToolRegistry"]
+
+
+class ToolRegistry:
+    """Tools in the order they were added; a name is taken once."""
+
+    def __init__(self, tools: Iterable[ToolDefinition | Callable[..., Any]] = ()) -> None:
+        self._tools: dict[str, ToolDefinition] = {}
+        for one in tools:
+            self.add(one)
+
+    def add(self, added: ToolDefinition | Callable[..., Any]) -> ToolDefinition:
+        """Take a tool, or a typed function as one; `BartackError` where its name is taken."""
+        definition = added if isinstance(added, ToolDefinition) else tool(added)
+        if definition.name in self._tools:
+            raise BartackError(f"there is a tool {definition.name!r} already", code=ErrorCode.INVALID_CONFIG)
+        self._tools[definition.name] = definition
+        return definition
+
+    def get(self, name: str) -> ToolDefinition | None:
+        """The tool of this name."""
+        return self._tools.get(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name, in the order of adding."""
+        return tuple(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __iter__(self) -> Iterator[ToolDefinition]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def build_model_tool_specs(self, order: Sequence[str] | None = None) -> tuple[ToolSpec, ...]:
+        """What a model is told: the tools named in `order` first, then the others by name.
+
+        The same tools give the same bytes however they were added, so prompt caches hit.
+        """
+        first = dict.fromkeys(order or ())
+        unknown = [name for name in first if name not in self._tools]
+        if unknown:
+            raise BartackError(f"no tool is called {', '.join(map(repr, unknown))}", code=ErrorCode.INVALID_CONFIG)
+        names = [*first, *sorted(self._tools.keys() - first.keys())]
+        return tuple(self._tools[name].spec for name in names)

@@ -1,0 +1,178 @@
+"""A function's signature as a JSON Schema, and a model's arguments as its parameters.
+
+In: a typed function with a docstring. Out: the schema of its parameters, the description, and `read`, which turns a
+JSON object into keyword arguments or says what is wrong with it. msgspec does both from one struct made of the
+signature, so the schema that a model sees and the check that its call must pass cannot differ.
+
+Values are read leniently: models write ``"3"`` for 3, and refusing what has only one meaning costs a round trip.
+"""
+
+import copy
+import inspect
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from bartack.nouns.errors import ErrorCode, ToolError
+from bartack.tools.tool_context import ToolContext
+
+__all__ = ["Signature"]
+
+_ROOT = "Arguments"
+_SECTION = re.compile(r"(args|arguments|parameters|params)\s*:\s*$", re.IGNORECASE)
+_GOOGLE_FIELD = re.compile(r"(?P<indent>\s+)\*{0,2}(?P<name>\w+)\s*(\([^)]*\))?\s*:\s*(?P<text>.*)")
+_SPHINX_FIELD = re.compile(r"\s*:param\s+(?:[^:\s]+\s+)?(?P<name>\w+)\s*:\s*(?P<text>.*)")
+
+
+class Signature:
+    """What a model needs to know to call a function, and the function's view of such a call."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._name = getattr(function, "__name__", type(function).__name__)
+        parameters, hints = self._typed_parameters(function)
+        self.context_names = tuple(name for name in parameters if hints[name] is ToolContext)
+        self._parameters = {name: one for name, one in parameters.items() if name not in self.context_names}
+        self._struct = msgspec.defstruct(
+            _ROOT,
+            [self._field(one, hints[name]) for name, one in self._parameters.items()],
+            forbid_unknown_fields=True,
+            kw_only=True,
+        )
+        self.description, described = _docstring(inspect.getdoc(function) or "")
+        described |= {name: text for name in self._parameters if (text := _annotated_text(hints[name]))}
+        self.schema = self._schema(described)
+
+    def _typed_parameters(self, function: Callable[..., Any]) -> tuple[dict[str, inspect.Parameter], dict[str, Any]]:
+        try:
+            hints = get_type_hints(function, include_extras=True)
+        except NameError as error:
+            raise TypeError(f"tool {self._name!r}: a type hint names what cannot be found: {error}") from None
+        parameters = dict(inspect.signature(function).parameters)
+        for name, parameter in parameters.items():
+            if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY}:
+                raise TypeError(f"tool {self._name!r}: a model gives named values; {parameter} cannot be one")
+            if name not in hints:
+                raise TypeError(f"tool {self._name!r}: parameter {name!r} has no type hint")
+        return parameters, hints
+
+    def _field(self, parameter: inspect.Parameter, hint: Any) -> Any:
+        if parameter.default is parameter.empty:
+            return parameter.name, hint
+        default = parameter.default
+        return parameter.name, hint, msgspec.field(default_factory=lambda: default)
+
+    def _schema(self, described: dict[str, str]) -> dict[str, Any]:
+        definitions: dict[str, Any] = {}
+        try:
+            schema = msgspec.json.schema(self._struct, schema_hook=lambda hint: _foreign_schema(hint, definitions))
+        except TypeError as error:
+            raise TypeError(f"tool {self._name!r}: no JSON Schema for its parameters: {error}") from None
+        definitions = {**schema.get("$defs", {}), **definitions}
+        root = definitions.pop(_ROOT)
+        del root["title"]
+        for name, parameter in self._parameters.items():
+            shape = root["properties"][name]
+            if name in described:
+                shape["description"] = described[name]
+            if parameter.default is not parameter.empty:
+                _put_default(shape, parameter.default)
+        return {**root, "$defs": definitions} if definitions else root
+
+    def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The keyword arguments; `ToolError` with code ``tool_bad_arguments`` says what is wrong and where.
+
+        What is not given is left out, so that the function's own defaults hold.
+        """
+        try:
+            values = msgspec.convert(arguments, self._struct, strict=False, dec_hook=_foreign_value)
+        except msgspec.ValidationError as error:
+            known = ", ".join(self._parameters) or "none"
+            hint = f" (known: {known})" if "unknown field" in str(error) and "`$." not in str(error) else ""
+            raise ToolError(f"{error}{hint}", code=ErrorCode.TOOL_BAD_ARGUMENTS) from None
+        return {name: getattr(values, name) for name in self._parameters if name in arguments}
+
+
+def _put_default(shape: dict[str, Any], default: Any) -> None:
+    try:
+        shape["default"] = copy.deepcopy(msgspec.to_builtins(default))
+    except (TypeError, ValueError):  # not JSON: the parameter is optional, and its default is the function's secret
+        pass
+
+
+# -- types that msgspec does not know: pydantic's models, recognised by what they can do, so nothing is imported
+
+
+def _foreign_schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    if not hasattr(hint, "model_json_schema"):
+        raise NotImplementedError
+    schema: dict[str, Any] = hint.model_json_schema(ref_template="#/$defs/{model}")
+    for name, shape in schema.pop("$defs", {}).items():
+        if definitions.setdefault(name, shape) != shape:
+            raise TypeError(f"two different models are called {name!r}")
+    return schema
+
+
+def _foreign_value(hint: Any, value: Any) -> Any:
+    if not hasattr(hint, "model_validate"):
+        raise NotImplementedError
+    try:
+        return hint.model_validate(value)
+    except ValueError as error:
+        faults: list[Any] = error.errors(include_url=False) if hasattr(error, "errors") else []
+        texts = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults]
+        raise ValueError("; ".join(texts) or str(error)) from None
+
+
+# -- the docstring
+
+
+def _annotated_text(hint: Any) -> str | None:
+    """The description in ``Annotated[str, "..."]``."""
+    if get_origin(hint) is not Annotated:
+        return None
+    return next((one for one in get_args(hint)[1:] if isinstance(one, str)), None)
+
+
+def _docstring(text: str) -> tuple[str, dict[str, str]]:
+    """The first paragraph, and what ``Args:`` or ``:param`` lines say about each parameter."""
+    lines = text.splitlines()
+    first: list[str] = []
+    for line in lines:
+        if not line.strip() or _SECTION.fullmatch(line) or _SPHINX_FIELD.match(line):
+            break
+        first.append(line.strip())
+    return " ".join(first), _google_fields(lines) | _sphinx_fields(lines)
+
+
+def _google_fields(lines: list[str]) -> dict[str, str]:
+    described: dict[str, str] = {}
+    name, indent, inside = "", -1, False
+    for line in lines:
+        if not inside:
+            inside = _SECTION.fullmatch(line) is not None
+            continue
+        if line.strip() and not line[0].isspace():
+            break  # the next section
+        field = _GOOGLE_FIELD.fullmatch(line)
+        if field and (indent < 0 or len(field["indent"]) <= indent):
+            name, indent = field["name"], len(field["indent"])
+            described[name] = field["text"].strip()
+        elif name and line.strip():
+            described[name] = f"{described[name]} {line.strip()}".strip()
+    return described
+
+
+def _sphinx_fields(lines: list[str]) -> dict[str, str]:
+    described: dict[str, str] = {}
+    name = ""
+    for line in lines:
+        if field := _SPHINX_FIELD.fullmatch(line):
+            name = field["name"]
+            described[name] = field["text"].strip()
+        elif name and line.strip() and not line.strip().startswith(":"):
+            described[name] = f"{described[name]} {line.strip()}".strip()
+        else:
+            name = ""
+    return described

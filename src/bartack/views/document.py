@@ -1,0 +1,260 @@
+"""The document (003): messages as parts with identity, each tool call in the state that the facts say it is in.
+
+One assistant message is one step: `StepStartPart`, its content, `StepFinishPart`. Results stand in their call's
+`ToolPart`, not in messages of their own. Ids are UUIDs here: a foreign id is shown as a UUID that is always the same
+for it. What a document cannot carry (system messages, failed model calls, approvals, ...) is counted at its head.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from bartack.nouns.deltas import Usage
+from bartack.nouns.document_parts import (
+    AssistantInfo,
+    CacheTokens,
+    Completed,
+    DocumentPart,
+    FilePart,
+    MessageTime,
+    ProviderModel,
+    ReasoningPart,
+    StepFinishPart,
+    StepStartPart,
+    TextPart,
+    TokenStats,
+    ToolPart,
+    ToolState,
+    UserInfo,
+    WithParts,
+)
+from bartack.nouns.entries import CompactionSummary, Entry, ToolProgress, ToolStarted
+from bartack.nouns.ids import as_uuid, derived_id
+from bartack.nouns.messages import Message, Meta, Step, Summary
+from bartack.nouns.parts import FileRef, Image, Part, Span, Text, Thinking, ToolCall, ToolResult
+from bartack.session.tool_state import ToolFold
+from bartack.views.document_load import DOCUMENT, data_url, load, try_load
+from bartack.views.fold import Fold
+
+__all__ = ["DOCUMENT", "Document", "dump", "load", "try_load"]
+
+P = TypeVar("P", bound=DocumentPart)
+
+# What a message's meta holds and a document does not.
+_UNSHOWN_META = ("response_id", "duration_ms", "bad_args", "koding", "trace", "approvals")
+
+
+class Document(Fold):
+    """The document of a session, entry by entry."""
+
+    def _clear(self) -> None:
+        self._messages: list[Entry] = []  # user and assistant messages
+        self._tools = ToolFold()
+        self._results: dict[str, ToolResult] = {}
+        self._summaries: dict[str, str] = {}  # entry id of a user message -> summary
+        self._compacted: dict[str, datetime] = {}  # call id -> when its output was compacted away
+
+    def _add(self, entry: Entry) -> None:
+        self._tools.push(entry)
+        match entry.fact:
+            case Message(role="user" | "assistant") as message:
+                self._messages.append(entry)
+                self._omit_unshown(message)
+            case Message(role="tool") as message:
+                for result in message.tool_results:
+                    if result.tool_call_id in self._tools.states:
+                        self._results.setdefault(result.tool_call_id, result)
+                    else:
+                        self._omit("orphan tool_result")
+            case Message():
+                self._omit("system message")
+            case ToolStarted() | ToolProgress():
+                pass  # in the state of the call
+            case CompactionSummary() as summary:
+                self._compact(summary, entry)
+            case fact:
+                self._omit(fact.kind)
+
+    def _compact(self, summary: CompactionSummary, entry: Entry) -> None:
+        for earlier in self._messages:
+            if earlier.id == summary.first_kept_entry_id:
+                break
+            for call in earlier.fact.tool_calls if isinstance(earlier.fact, Message) else ():
+                self._compacted.setdefault(call.tool_call_id, entry.timestamp)
+        for earlier in reversed(self._messages):
+            if isinstance(earlier.fact, Message) and earlier.fact.role == "user":
+                self._summaries[earlier.id] = summary.summary
+                return
+        self._omit(summary.kind)
+
+    def messages(self) -> list[WithParts]:
+        """The messages as `WithParts`."""
+        return [self._with_parts(entry, entry.fact) for entry in self._messages if isinstance(entry.fact, Message)]
+
+    def dump(self) -> dict[str, Any]:
+        """``{"view": "document", "sessionID", "omitted": {...}, "messages": [...]}``."""
+        return {
+            "view": "document",
+            "sessionID": as_uuid(self.session_id) if self._entries else "",
+            "omitted": self.omitted,
+            "messages": [DOCUMENT.dump(message) for message in self.messages()],
+        }
+
+    def _omit_unshown(self, message: Message) -> None:
+        for name in _UNSHOWN_META:
+            if getattr(message.meta, name, None) is not None:
+                self._omit(f"meta.{name}")
+        for part in message.parts:
+            if part.continuation is not None:
+                self._omit("continuation")
+
+    def _with_parts(self, entry: Entry, message: Message) -> WithParts:
+        meta = message.meta or Meta()
+        stamp = _Stamp(as_uuid(entry.session_id), as_uuid(message.id or entry.id), message.timestamp or entry.timestamp)
+        info = self._user(entry, meta, stamp) if message.role == "user" else _assistant(meta, stamp)
+        return WithParts(info, tuple(self._parts(message, meta, stamp)))
+
+    def _user(self, entry: Entry, meta: Meta, stamp: "_Stamp") -> UserInfo:
+        summary = self._summaries.get(entry.id)
+        return UserInfo(
+            id=stamp.message_id,
+            time=MessageTime(created=stamp.created, completed=meta.completed_at),
+            agent=meta.agent,
+            model=_model(meta),
+            summary=meta.summary if summary is None else Summary(body=summary),
+            system=meta.system,
+            tools=meta.tools,
+            variant=meta.variant,
+        )
+
+    def _parts(self, message: Message, meta: Meta, stamp: "_Stamp") -> Iterator[DocumentPart]:
+        is_step = message.role == "assistant"
+        step = meta.step or Step()
+        if is_step:
+            yield stamp.on(StepStartPart, "step-start", id=step.start_id, snapshot=step.start_snapshot)
+        seen: set[str | None] = set()
+        for index, part in enumerate(message.parts):
+            yield self._part(replace(part, id=None) if part.id in seen else part, index, stamp)
+            seen.add(part.id)
+        if is_step and meta.finish_reason is not None:
+            reason = meta.finish_reason
+            yield stamp.on(
+                StepFinishPart,
+                "step-finish",
+                id=step.finish_id,
+                reason=meta.raw_finish_reason or reason if reason == "other" else reason,
+                snapshot=step.finish_snapshot,
+                cost=meta.cost_usd,
+                tokens=_tokens(meta.usage),
+            )
+
+    def _part(self, part: Part, index: int, stamp: "_Stamp") -> DocumentPart:
+        assert not isinstance(part, ToolResult)  # neither a user's nor an assistant's: 000-3.2.10, 000-3.2.11
+        match part:
+            case Text():
+                return stamp.on(
+                    TextPart,
+                    index,
+                    id=part.id,
+                    text=part.text,
+                    synthetic=part.synthetic,
+                    ignored=part.ignored,
+                    time=part.time,
+                    metadata=part.metadata,
+                )
+            case Thinking():
+                time = part.time if part.time is not None and part.time.start is not None else Span(start=stamp.created)
+                return stamp.on(ReasoningPart, index, id=part.id, text=part.text, time=time, metadata=part.metadata)
+            case ToolCall():
+                return stamp.on(
+                    ToolPart,
+                    index,
+                    id=part.id,
+                    call_id=part.tool_call_id,
+                    tool=part.tool_name,
+                    state=self._state(part, stamp),
+                    metadata=part.metadata,
+                )
+            case media:
+                return _file(media, index, stamp)
+
+    def _state(self, call: ToolCall, stamp: "_Stamp") -> ToolState:
+        state = self._tools.states[call.tool_call_id]
+        if not isinstance(state, Completed):
+            return state
+        result = call.result or self._results[call.tool_call_id]
+        content = result.content if isinstance(result.content, tuple) else ()
+        media = [part for part in content if not isinstance(part, Text)]
+        return replace(
+            state,
+            title=state.title or call.tool_name,
+            time=replace(state.time, compacted=self._compacted.get(call.tool_call_id, result.compacted_at)),
+            attachments=tuple(_file(part, f"{call.tool_call_id}/{n}", stamp) for n, part in enumerate(media)) or None,
+        )
+
+
+class _Stamp:
+    """Gives parts the identity of their message."""
+
+    def __init__(self, session_id: str, message_id: str, created: datetime) -> None:
+        self.session_id, self.message_id, self.created = session_id, message_id, created
+
+    def on(self, make: type[P], place: str | int, *, id: str | None = None, **fields: Any) -> P:
+        """A part of this message; without an id of its own it gets one by its place."""
+        return make(
+            id=id or derived_id(self.message_id, place),
+            session_id=self.session_id,
+            message_id=self.message_id,
+            **fields,
+        )
+
+
+def _assistant(meta: Meta, stamp: _Stamp) -> AssistantInfo:
+    return AssistantInfo(
+        id=stamp.message_id,
+        time=MessageTime(created=stamp.created, completed=meta.completed_at),
+        agent=meta.agent,
+        model=_model(meta),
+        cost=meta.cost_usd,
+        tokens=_tokens(meta.usage),
+        path=meta.path,
+    )
+
+
+def _model(meta: Meta) -> ProviderModel | None:
+    return None if meta.model is None else ProviderModel(meta.model.provider, meta.model.model)
+
+
+def _tokens(usage: Usage | None) -> TokenStats | None:
+    if usage is None:
+        return None
+    return TokenStats(
+        input=usage.input_tokens,
+        output=usage.output_tokens,
+        reasoning=usage.reasoning_tokens or 0,
+        cache=CacheTokens(usage.cache_read_tokens or 0, usage.cache_write_tokens or 0),
+    )
+
+
+def _file(part: Image | FileRef, place: str | int, stamp: _Stamp) -> FilePart:
+    mime = part.mime_type or "application/octet-stream"
+    path = part.path if isinstance(part, FileRef) else None
+    url = part.url
+    if url is None:
+        url = f"file://{path}" if part.data is None else data_url(mime, part.data)
+    return stamp.on(
+        FilePart,
+        place,
+        id=part.id,
+        mime=mime,
+        url=url,
+        filename=None if path == url else path,
+        source=(part.metadata or {}).get("source"),
+    )
+
+
+def dump(entries: Iterable[Entry]) -> dict[str, Any]:
+    """The document of these entries."""
+    return Document.of(entries).dump()

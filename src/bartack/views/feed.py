@@ -1,0 +1,216 @@
+"""The feed (002): a flat list of messages as a terminal or a chat window shows them, with progress between them.
+
+It is written in snake_case. A failed model call stands in it as a message with `is_api_error_message`; a running
+tool's news stand in it as `ProgressMessage`. It carries no token counts, no stop reasons, no approvals and no
+changes of model: those are counted at its head.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, ClassVar
+
+from bartack.nouns.deltas import Failed
+from bartack.nouns.entries import Entry, RunStarted, SessionHeader, StreamFailed, ToolProgress
+from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.nouns.messages import Koding, Message, Meta, Role
+from bartack.nouns.noun import Noun
+from bartack.nouns.parts import Part, Text
+from bartack.nouns.wire import Dialect
+from bartack.views.fold import Chain, Fold
+
+__all__ = ["FEED", "Feed", "FeedMessage", "FeedOptions", "ProgressMessage", "dump", "load"]
+
+
+class FeedOptions(Noun, frozen=True, kw_only=True):
+    """What a user's input carries beside its content."""
+
+    is_koding_request: bool = False
+    koding_context: str | None = None
+
+
+class FeedMessage(Noun, frozen=True, kw_only=True):
+    """One message of the feed."""
+
+    type: ClassVar = "message"
+    id: str
+    role: Role
+    content: tuple[Part, ...]
+    timestamp: datetime
+    cost_usd: float | None = None
+    duration_ms: int | None = None
+    response_id: str | None = None
+    is_api_error_message: bool = False
+    error_code: ErrorCode | None = None
+    options: FeedOptions | None = None
+
+
+class ProgressMessage(Noun, frozen=True, kw_only=True):
+    """News from a running tool (002).
+
+    `normalized_messages` are the messages that this call and its siblings already have in the feed: the one that
+    asked for them and the results that are there.
+    """
+
+    type: ClassVar = "progress"
+    id: str
+    content: str
+    tool_call_id: str
+    sibling_tool_call_ids: tuple[str, ...]
+    tools: tuple[str, ...]
+    normalized_messages: tuple[FeedMessage, ...]
+    timestamp: datetime
+
+
+class _FeedJson(Noun, frozen=True, kw_only=True):
+    view: str
+    session_id: str
+    omitted: dict[str, int] | None = None
+    messages: tuple[FeedMessage | ProgressMessage, ...]
+
+
+_NAMES = {"tool_call_id": "tool_use_id", "sibling_tool_call_ids": "sibling_tool_use_ids"}
+FEED = Dialect(rename=lambda name: _NAMES.get(name, name))
+
+# What a message's meta holds and the feed does not.
+_UNSHOWN_META = ("usage", "finish_reason", "model", "bad_args", "summary", "trace", "approvals")
+
+
+class Feed(Fold):
+    """The feed of a session, entry by entry."""
+
+    def _clear(self) -> None:
+        self.messages: list[FeedMessage | ProgressMessage] = []
+        self._tools: tuple[str, ...] = ()
+        self._groups: dict[str, list[FeedMessage]] = {}  # call id -> the messages about its group of calls
+        self._siblings: dict[str, tuple[str, ...]] = {}
+
+    def _add(self, entry: Entry) -> None:
+        fact = entry.fact
+        match fact:
+            case Message():
+                self._add_message(fact, entry)
+            case StreamFailed():
+                self.messages.append(_api_error(fact, entry))
+            case ToolProgress():
+                self.messages.append(self._progress(fact, entry))
+            case RunStarted():
+                self._tools = fact.tools
+                self._omit(fact.kind)
+            case _:
+                self._omit(fact.kind)
+
+    def _add_message(self, message: Message, entry: Entry) -> None:
+        shown = _shown(message, entry)
+        self.messages.append(shown)
+        for name in _UNSHOWN_META:
+            if getattr(message.meta, name, None) is not None:
+                self._omit(f"meta.{name}")
+        group = [shown]
+        siblings = tuple(call.tool_call_id for call in message.tool_calls)
+        for call_id in siblings:
+            self._groups[call_id], self._siblings[call_id] = group, siblings
+        for result in message.tool_results:
+            known = self._groups.get(result.tool_call_id, [])
+            if shown not in known:
+                known.append(shown)
+
+    def _progress(self, fact: ToolProgress, entry: Entry) -> ProgressMessage:
+        call_id = fact.tool_call_id
+        return ProgressMessage(
+            id=entry.id,
+            content=fact.content,
+            tool_call_id=call_id,
+            sibling_tool_call_ids=tuple(id for id in self._siblings.get(call_id, ()) if id != call_id),
+            tools=self._tools,
+            normalized_messages=tuple(self._groups.get(call_id, ())),
+            timestamp=entry.timestamp,
+        )
+
+    def dump(self) -> dict[str, Any]:
+        """``{"view": "feed", "session_id", "omitted": {...}, "messages": [...]}``."""
+        return {
+            "view": "feed",
+            "session_id": self.session_id,
+            "omitted": self.omitted,
+            "messages": [FEED.dump(message) for message in self.messages],
+        }
+
+
+def _shown(message: Message, entry: Entry) -> FeedMessage:
+    meta = message.meta or Meta()
+    koding = meta.koding
+    return FeedMessage(
+        id=message.id or entry.id,
+        role=message.role,
+        content=message.parts,
+        timestamp=message.timestamp or entry.timestamp,
+        cost_usd=meta.cost_usd,
+        duration_ms=meta.duration_ms,
+        response_id=meta.response_id,
+        is_api_error_message=meta.is_api_error_message,
+        options=None if koding is None else FeedOptions(is_koding_request=True, koding_context=koding.context),
+    )
+
+
+def _api_error(fact: StreamFailed, entry: Entry) -> FeedMessage:
+    return FeedMessage(
+        id=entry.id,
+        role="assistant",
+        content=(Text(fact.error.message or fact.error.error_code),),
+        timestamp=entry.timestamp,
+        duration_ms=fact.duration_ms,
+        response_id=fact.response_id,
+        is_api_error_message=True,
+        error_code=fact.error.error_code,
+    )
+
+
+def dump(entries: Iterable[Entry]) -> dict[str, Any]:
+    """The feed of these entries."""
+    return Feed.of(entries).dump()
+
+
+def load(data: Any) -> tuple[Entry, ...]:
+    """A session that has this feed; raises `PartValidationError`. Entry ids are made from the session's id."""
+    feed = FEED.load(_FeedJson, data)
+    if feed.view != "feed":
+        raise PartValidationError(f"this is a {feed.view}, not a feed", path="$.view")
+    chain = Chain(feed.session_id)
+    tools: tuple[str, ...] = ()
+    for message in feed.messages:
+        if not chain.entries:
+            chain.add(SessionHeader(origin="feed"), message.timestamp)
+        if isinstance(message, ProgressMessage):
+            if message.tools != tools:
+                tools = message.tools
+                chain.add(RunStarted(tools=tools), message.timestamp)
+            chain.add(ToolProgress(message.tool_call_id, message.content), message.timestamp, id=message.id)
+        elif message.is_api_error_message and message.error_code is not None:
+            chain.add(_failure(message, message.error_code), message.timestamp, id=message.id)
+        else:
+            chain.add(_message(message), message.timestamp)
+    return tuple(chain.entries)
+
+
+def _failure(shown: FeedMessage, code: ErrorCode) -> StreamFailed:
+    text = "".join(part.text for part in shown.content if isinstance(part, Text))
+    error = Failed(code, text, retryable=code.retryable)
+    return StreamFailed(error, response_id=shown.response_id, duration_ms=shown.duration_ms)
+
+
+def _message(shown: FeedMessage) -> Message:
+    options = shown.options
+    meta = Meta(
+        cost_usd=shown.cost_usd,
+        duration_ms=shown.duration_ms,
+        response_id=shown.response_id,
+        is_api_error_message=shown.is_api_error_message,
+        koding=Koding(options.koding_context) if options is not None and options.is_koding_request else None,
+    )
+    return Message(
+        shown.role,
+        shown.content,
+        id=shown.id,
+        timestamp=shown.timestamp,
+        meta=None if meta == Meta() else meta,
+    )

@@ -1,5 +1,0 @@
-"""`python -m weft.cli` is `weft`."""
-
-from weft.cli import main
-
-main()
