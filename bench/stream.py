@@ -117,7 +117,7 @@ def over_http(port: int, name: str, content: str, events: int, at_once: int = 1)
 
     async def main() -> None:
         base = f"http://127.0.0.1:{port}/{name}/{content}/{events}"
-        async with bartack.models.model(f"{VENDORS[name]}:m", base_url=base, api_key="none") as model:
+        async with bartack.models.connect(f"{VENDORS[name]}:m", base_url=base, api_key="none") as model:
             await asyncio.gather(*(one(model) for _ in range(at_once)))
 
     return lambda: asyncio.run(main())
