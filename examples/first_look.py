@@ -11,6 +11,7 @@ from typing import Any
 import bartack
 from bartack import Entry, MessageAssembler, MessageDelta, ModelConfig, PartialJson, ToolResult, tool_message, user
 from bartack.environment import Environment
+from bartack.formats import ModelRequest
 
 QUESTION = "Will it rain in Paris tomorrow?"
 EVENTS: list[dict[str, Any]] = [
@@ -96,7 +97,8 @@ def main() -> None:
     print(f"  document: {json.dumps(tool_part['state'])}")
 
     title("5. The conversation goes on with another provider; what it is not told is said")
-    encoded = bartack.formats.encode("openai-chat", history, config=ModelConfig("gpt-5"), provider="openai")
+    request = ModelRequest(tuple(history), config=ModelConfig("gpt-5"), provider="openai")
+    encoded = bartack.formats.encode("openai-chat", request)
     for message in encoded.body["messages"]:
         print(f"  {json.dumps(message)}")
     for loss in encoded.report.losses:

@@ -28,7 +28,7 @@ from typing import Any
 
 from bartack import ApprovalRequired, Entry, Message, ModelConfig, ToolCall, assistant
 from bartack.agent import Agent
-from bartack.formats import FORMATS, encode
+from bartack.formats import FORMATS, ModelRequest, encode
 from bartack.formats.repair import RULES, check_history, repair
 from bartack.models import ScriptedModel
 from bartack.models.scripted import Answer
@@ -182,7 +182,7 @@ def judge(entries: Sequence[Entry], journal: Journal, stored_before: set[str]) -
     for rules in RULES.values():
         assert check_history(repair(messages, rules).messages, rules) == []
     for name in FORMATS:
-        encode(name, messages, config=ModelConfig("anthropic.claude-sonnet-4-5"))
+        encode(name, ModelRequest(tuple(messages), config=ModelConfig("anthropic.claude-sonnet-4-5")))
 
 
 # -- processes

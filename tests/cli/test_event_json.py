@@ -22,7 +22,7 @@ from bartack.agent.events import (
     ToolChanged,
 )
 from bartack.cli.event_json import event_json, finished_json
-from bartack.formats.request import Loss, LossReport
+from bartack.formats.losses import Loss, LossReport
 from bartack.nouns.deltas import Failed, MessageDelta, TextDelta, Usage
 from bartack.nouns.document_parts import Running, ToolTime
 from bartack.nouns.entries import ApprovalRequired, CompactionSummary, Entry

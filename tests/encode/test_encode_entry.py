@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bartack.formats import FORMATS, Encoded, Loss, Request, encode, read_request
+from bartack.formats import FORMATS, Encoded, Loss, ModelRequest, encode, read_request
 from bartack.formats.repair import CLOSING, RULES
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import ErrorCode, PartValidationError
@@ -39,10 +39,11 @@ def test_any_history_becomes_a_body_of_plain_json(format: str) -> None:
     @given(histories, configs, st.sampled_from([format, "elsewhere"]))
     def holds(history: list[Message], config: ModelConfig, provider: str) -> None:
         config = msgspec.structs.replace(config, model_id=MODELS.get(format, config.model_id))
-        encoded = encode(format, history, config=config, tools=[READ], provider=provider)
+        request = ModelRequest(tuple(history), config=config, tools=(READ,), provider=provider)
+        encoded = encode(format, request)
         assert is_plain(encoded.body)
         assert msgspec.json.decode(msgspec.json.encode(encoded.body)) == encoded.body
-        assert encode(format, history, config=config, tools=[READ], provider=provider) == encoded
+        assert encode(format, request) == encoded
 
     holds()
 
@@ -62,7 +63,7 @@ def test_a_body_is_read_back_as_what_was_asked(format: str) -> None:
     messages = [system("be brief"), user("read x"), assistant(ToolCall("abcdefghi", "read", {"path": "x"}))]
     messages += [tool_message(ToolResult("abcdefghi", "contents"))]
     model_id = MODELS.get(format, "some-model")
-    body = encode(format, messages, config=ModelConfig(model_id=model_id), tools=[READ]).body
+    body = encode(format, ModelRequest(tuple(messages), config=ModelConfig(model_id), tools=(READ,))).body
     request = read_request(format, body, model_id=model_id)
     assert (request.provider, request.config.model_id) == (format, model_id)
     assert [message.role for message in request.messages] == ["system", "user", "assistant", "tool"]
@@ -75,9 +76,9 @@ def test_every_format_has_its_row_of_rules() -> None:
     assert set(FORMATS) <= set(RULES)
 
 
-def chat(*messages: Message, provider: str | None = None, **rules: bool) -> Encoded:
+def chat(*messages: Message, provider: str = "", **rules: bool) -> Encoded:
     own_rules = msgspec.structs.replace(RULES["openai-chat"], **rules) if rules else None
-    return encode("openai-chat", messages, config=CONFIG, provider=provider, rules=own_rules)
+    return encode("openai-chat", ModelRequest(messages, config=CONFIG, provider=provider), rules=own_rules)
 
 
 def test_the_history_is_repaired_and_what_that_drops_is_a_loss() -> None:
@@ -107,23 +108,25 @@ def test_a_caller_may_bring_rules_of_its_own() -> None:
 
 
 def test_continuation_data_goes_back_to_the_provider_named_and_by_default_to_the_format() -> None:
-    def told(owner: str, provider: str | None) -> list[str]:
+    def told(owner: str, provider: str) -> list[str]:
         call = ToolCall("a", "read", {}, continuation=Continuation(owner, "m", {}))
         return [loss.what for loss in chat(assistant(call), provider=provider).report.losses]
 
-    assert told("openai-chat", None) == []
+    assert told("openai-chat", "") == []
     assert told("groq", "groq") == []
-    assert told("groq", None) == ["continuation data"]
+    assert told("groq", "") == ["continuation data"]
 
 
 def test_a_request_belongs_to_the_provider_named_and_by_default_to_the_format() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
     assert read_request("openai-chat", body).provider == "openai-chat"
     request = read_request("openai-chat", body, provider="groq")
-    assert (type(request), request.provider) == (Request, "groq")
+    assert (type(request), request.provider) == (ModelRequest, "groq")
 
 
-@pytest.mark.parametrize("ask", [lambda: encode("morse", [], config=CONFIG), lambda: read_request("morse", {})])
+@pytest.mark.parametrize(
+    "ask", [lambda: encode("morse", ModelRequest((), config=CONFIG)), lambda: read_request("morse", {})]
+)
 def test_a_format_that_does_not_exist_is_an_error_that_names_those_that_do(ask: Any) -> None:
     with pytest.raises(
         PartValidationError, match=r"'morse' is not a format \(anthropic-messages, openai-chat"

@@ -2,8 +2,8 @@
 
 import pytest
 
+from bartack.formats.losses import Losses
 from bartack.formats.media import has_content, media_type, named, with_inline_data
-from bartack.formats.request import Losses
 from bartack.nouns.messages import tool_message, user
 from bartack.nouns.parts import FileRef, Image, Text, ToolResult
 

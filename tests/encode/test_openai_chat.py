@@ -5,22 +5,23 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.accents import ACCENTS, COMPATIBLE, ChatAccent, accent_of
 from bartack.formats.openai_chat.encode import encode, read_request
 from bartack.formats.repair import BRIDGE, STRICTEST
-from bartack.formats.request import Losses, Request
 from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 Json = dict[str, Any]
 SCHEMA: Json = {"type": "object", "properties": {"a": {"type": "string"}}}
 
 
-def request_of(*messages: Message, provider: str = "openai", tools: Any = (), **settings: Any) -> Request:
+def request_of(*messages: Message, provider: str = "openai", tools: Any = (), **settings: Any) -> ModelRequest:
     config = ModelConfig("m", **settings)
-    return Request(messages=messages, config=config, tools=tuple(tools), provider=provider)
+    return ModelRequest(messages=messages, config=config, tools=tuple(tools), provider=provider)
 
 
 def encoded(*messages: Message, provider: str = "openai", tools: Any = (), **settings: Any) -> tuple[Json, list[str]]:

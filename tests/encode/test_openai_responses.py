@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.losses import Losses
 from bartack.formats.openai_responses.encode import encode, read_request
 from bartack.formats.repair import OPENING, made_id
-from bartack.formats.request import Losses, Request
 from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 Json = dict[str, Any]
 PNG = "data:image/png;base64," + b64encode(b"picture").decode()
@@ -28,7 +29,7 @@ def body_of(*messages: Message, tools: tuple[ToolSpec, ...] = (), **settings: An
     """The body, and what was lost where."""
     losses = Losses("openai")
     config = ModelConfig(settings.pop("model", "gpt-5"), **settings)
-    body = encode(Request(messages=messages, config=config, tools=tools, provider="openai"), losses)
+    body = encode(ModelRequest(messages=messages, config=config, tools=tools, provider="openai"), losses)
     return body, [f"{loss.where}: {loss.what}" for loss in losses.found]
 
 
@@ -49,7 +50,7 @@ def again(*items: Json, **body: Any) -> list[Json]:
     return found
 
 
-def reading(**body: Any) -> Request:
+def reading(**body: Any) -> ModelRequest:
     return read_request({"model": "m", "input": "Hi", **body}, provider="openai")
 
 

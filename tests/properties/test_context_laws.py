@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from bartack.formats import encode
+from bartack.formats import ModelRequest, encode
 from bartack.formats.repair import check_history, repair
 from bartack.nouns.config import ContextConfig, ModelConfig, ToolSpec
 from bartack.nouns.deltas import Usage
@@ -55,7 +55,7 @@ def given_to(fold: ContextFold) -> ContextInput:
 
 
 def sent(messages: tuple[Message, ...], format: str) -> dict[str, Any]:
-    return encode(format, messages, config=ModelConfig("m"), tools=TOOLS).body
+    return encode(format, ModelRequest(messages, config=ModelConfig("m"), tools=TOOLS)).body
 
 
 # -- long conversations with tools, of sizes that matter

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bartack.formats import Encoded, encode
+from bartack.formats import Encoded, ModelRequest, encode
 from bartack.nouns.config import CacheConfig, ModelConfig, ThinkingConfig, ToolSpec
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall, ToolResult
@@ -29,17 +29,18 @@ class Target(NamedTuple):
 
     format: str
     model: str
-    provider: str | None = None
+    provider: str = ""
     thinking: ThinkingConfig | None = None
     tools: tuple[ToolSpec, ...] = TOOLS
 
     def encoded(self, history: list[Message]) -> Encoded:
         config = ModelConfig(self.model, thinking=self.thinking, cache_config=CacheConfig())
-        return encode(self.format, history, config=config, tools=self.tools, provider=self.provider)
+        request = ModelRequest(tuple(history), config=config, tools=self.tools, provider=self.provider)
+        return encode(self.format, request)
 
     def faults(self, body: dict[str, Any]) -> list[str]:
         strict = faults(self.format, body, model=self.model)  # what OpenAI refuses, no vendor of its format is sent
-        return strict + faults(self.format, body, model=self.model, provider=self.provider or "")
+        return strict + faults(self.format, body, model=self.model, provider=self.provider)
 
 
 CLAUDE_45, CLAUDE_48 = "anthropic.claude-sonnet-4-5-20250929-v1:0", "us.anthropic.claude-opus-4-8-v1:0"
@@ -137,7 +138,7 @@ def test_thinking_that_is_left_out_is_reported_as_thinking(target: Target) -> No
         assert [(one.what, one.why) for one in losses] == [("thinking", f"it belongs to {format}")]
     own_words = [user("hi"), assistant(Thinking("hm"), "yes"), user("go on")]
     losses = [one for one in target.encoded(own_words).report.losses if one.where == "messages[1].parts[0]"]
-    assert [(one.what, one.why) for one in losses] == [("thinking", "nothing says which provider it came from")]
+    assert [(one.what, one.why) for one in losses] == [("thinking", "the provider it came from is unknown")]
 
 
 UNSAYABLE = [

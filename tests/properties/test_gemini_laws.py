@@ -10,10 +10,11 @@ from bartack.formats.decoder import Decoder
 from bartack.formats.gemini_generate.decode import GeminiGenerate
 from bartack.formats.gemini_generate.encode import encode, read_request
 from bartack.formats.gemini_interactions.decode import GeminiInteractions
-from bartack.formats.request import Losses, Request
+from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Done, Failed, Start
 from bartack.nouns.messages import user
+from bartack.nouns.requests import ModelRequest
 from tests.recordings.agreement import assembler_of, decoded
 
 Json = dict[str, Any]
@@ -122,7 +123,7 @@ def test_what_came_goes_back_and_is_read_as_what_came(parts: list[Json]) -> None
     body = as_sse([*map(chunk, parts), ENDINGS[0]])
     message = assembler_of(decoded(GeminiGenerate(provider="google"), body)).build_final_message()
     config = ModelConfig("gemini-2.5-pro")
-    sent = encode(Request(messages=(user("hi"), message), config=config, provider="google"), Losses("google"))
+    sent = encode(ModelRequest(messages=(user("hi"), message), config=config, provider="google"), Losses("google"))
     signed = [part for part in parts if "thoughtSignature" in part and "toolResponse" not in part]
     assert [
         part for part in sent["contents"][1]["parts"] if "thoughtSignature" in part and "toolResponse" not in part

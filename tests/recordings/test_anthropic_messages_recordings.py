@@ -8,10 +8,11 @@ import pytest
 
 from bartack.formats.anthropic_messages.decode import AnthropicMessages
 from bartack.formats.anthropic_messages.encode import encode, read_request
-from bartack.formats.request import Losses, Request
+from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.messages import assistant, user
 from bartack.nouns.parts import Continuation, ToolCall
+from bartack.nouns.requests import ModelRequest
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import Case, case_dirs, json_lines, load_case, sse_events
@@ -48,7 +49,7 @@ def test_a_decoded_answer_goes_back_block_for_block(case_dir: Path) -> None:
     expected = blocks_of(case)
     before = [user("Hi"), assistant(*map(code_call, callers_of(expected)))]
     history = (*before, user("Go on."), answer)
-    request = Request(messages=history, config=ModelConfig(model_id="claude-x"), provider="anthropic")
+    request = ModelRequest(messages=history, config=ModelConfig(model_id="claude-x"), provider="anthropic")
     losses = Losses("anthropic")
     *_, said = encode(request, losses)["messages"]
     assert said["content"] == expected

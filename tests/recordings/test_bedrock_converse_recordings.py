@@ -8,8 +8,9 @@ import pytest
 
 from bartack.formats.bedrock_converse.decode import BedrockConverse
 from bartack.formats.bedrock_converse.encode import encode, read_request
-from bartack.formats.request import Losses, Request
+from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig
+from bartack.nouns.requests import ModelRequest
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import case_dirs, load_case
@@ -48,7 +49,7 @@ def test_an_answer_goes_back_to_its_provider_without_loss(case_dir: Path) -> Non
     model_id = answer.meta.model.model if answer.meta and answer.meta.model else ""
     losses = Losses("bedrock-converse")
     config = ModelConfig(model_id or "m")
-    encode(Request(messages=(answer,), config=config, provider="bedrock-converse"), losses)
+    encode(ModelRequest(messages=(answer,), config=config, provider="bedrock-converse"), losses)
     assert not losses.found
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from bartack.formats.bedrock_invoke.decode import BedrockInvoke
 from bartack.formats.bedrock_invoke.encode import encode, read_request
-from bartack.formats.request import Losses
+from bartack.formats.losses import Losses
 from tests.recordings.agreement import assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import case_dirs, load_case

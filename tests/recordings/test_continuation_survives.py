@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bartack import Entry, Message, ModelConfig, stamped, user
-from bartack.formats import decoder, encode
+from bartack.formats import ModelRequest, decoder, encode
 from bartack.formats.framing import FramingName, sniff
 from bartack.nouns import wire
 from tests.recordings import oracle_openai, oracle_others
@@ -76,7 +76,8 @@ def test_what_a_provider_wants_back_comes_back_byte_for_byte(api: str, recording
         assembler = assembler_of(decoded(decoder(format, framing=framing, provider=provider), case.body))
         answer = through_storage(assembler.build_final_message())
         config = ModelConfig(reading.model or "model")
-        body = encode(format, [user("hi"), answer, user("go on")], config=config, provider=provider).body
+        messages = (user("hi"), answer, user("go on"))
+        body = encode(format, ModelRequest(messages, config=config, provider=provider)).body
         sent = "\n".join(texts_in(body))
         for text in sealed:
             assert text in sent, f"{case_dir.name}: {text[:40]}"

@@ -9,10 +9,11 @@ import pytest
 
 from bartack.formats.gemini_generate.decode import GeminiGenerate
 from bartack.formats.gemini_generate.encode import encode, read_request
-from bartack.formats.request import Losses, Request
+from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Delta, ToolCallStart
 from bartack.nouns.messages import user
+from bartack.nouns.requests import ModelRequest
 from bartack.nouns.wire import camel
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
@@ -62,7 +63,7 @@ def test_an_answer_goes_back_as_the_parts_it_came_as(case_dir: Path) -> None:
     joined, empty ones dropped, and a call whose arguments were streamed is one part."""
     message = assembler_of(decoded(decoder_for(case_dir), load_case(case_dir).body)).build_final_message()
     losses = Losses("google")
-    request = Request(messages=(user("hi"), message), config=ModelConfig("gemini-2.5-pro"), provider="google")
+    request = ModelRequest(messages=(user("hi"), message), config=ModelConfig("gemini-2.5-pro"), provider="google")
     contents = encode(request, losses)["contents"]
     sent = contents[1]["parts"] if len(contents) > 1 else []
     assert sent == expected_parts(case_dir)

@@ -9,9 +9,10 @@ import pytest
 
 from bartack.formats.gemini_interactions.decode import GeminiInteractions
 from bartack.formats.gemini_interactions.encode import encode, read_request
-from bartack.formats.request import Losses, Request
+from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.messages import user
+from bartack.nouns.requests import ModelRequest
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import case_dirs, json_lines, load_case, sse_events
@@ -41,7 +42,7 @@ def test_an_answer_goes_back_as_the_steps_it_came_as(case_dir: Path) -> None:
     """Every step with its signature, in its place; empty signatures of function calls say nothing and stay away."""
     message = assembler_of(decoded(decoder_for(case_dir), load_case(case_dir).body)).build_final_message()
     losses = Losses("google")
-    request = Request(messages=(user("hi"), message), config=ModelConfig("gemini-2.5-flash"), provider="google")
+    request = ModelRequest(messages=(user("hi"), message), config=ModelConfig("gemini-2.5-flash"), provider="google")
     assert encode(request, losses)["input"][1:] == expected_steps(case_dir)
     assert losses.found == []
 

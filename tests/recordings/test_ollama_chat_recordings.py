@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.losses import Losses
 from bartack.formats.ollama_chat.decode import OllamaChat
 from bartack.formats.ollama_chat.encode import encode, read_request
-from bartack.formats.request import Losses, Request
 from bartack.nouns.config import ModelConfig
+from bartack.nouns.requests import ModelRequest
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import PlainReading, case_dirs, load_case
@@ -57,7 +58,7 @@ def test_an_answer_goes_back_to_its_provider_without_loss(case_dir: Path) -> Non
     model_id = answer.meta.model.model if answer.meta and answer.meta.model else ""
     losses = Losses("ollama-chat")
     config = ModelConfig(model_id or "m")
-    encode(Request(messages=(answer,), config=config, provider="ollama-chat"), losses)
+    encode(ModelRequest(messages=(answer,), config=config, provider="ollama-chat"), losses)
     assert not losses.found
 
 

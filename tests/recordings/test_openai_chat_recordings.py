@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.decode import OpenAIChat
 from bartack.formats.openai_chat.encode import encode, read_request
-from bartack.formats.request import Losses, Request
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Failed
+from bartack.nouns.requests import ModelRequest
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_openai import CHAT_APIS, read_stream, stream_error
 from tests.recordings.plain import PlainReading, case_dirs, load_case
@@ -149,6 +150,6 @@ def test_what_has_to_go_back_goes_back(case_dir: Path) -> None:
     decoder = OpenAIChat(framing=FRAMINGS[Path(load_case(case_dir).file).suffix], provider=provider)
     message = assembler_of(decoded(decoder, load_case(case_dir).body)).build_final_message()
     for receiver, goes_back in ((provider, True), ("somebody-else", False)):
-        request = Request(messages=(message,), config=ModelConfig("m"), provider=receiver)
+        request = ModelRequest(messages=(message,), config=ModelConfig("m"), provider=receiver)
         body = json.dumps(encode(request, Losses(receiver)))
         assert all((json.dumps(needed) in body) == goes_back for needed in reading.continuation)

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.losses import Losses
 from bartack.formats.openai_responses.decode import OpenAIResponses
 from bartack.formats.openai_responses.encode import encode, read_request
 from bartack.formats.repair import OPENING
-from bartack.formats.request import Losses, Request
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Done, Failed
+from bartack.nouns.requests import ModelRequest
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_openai import RESPONSES_APIS, read_stream, stream_error
 from tests.recordings.plain import case_dirs, json_lines, load_case, sse_events
@@ -83,7 +84,9 @@ def test_an_answer_goes_back_as_the_items_it_was(case_dir: Path) -> None:
         return
     config = ModelConfig("model", extra={"store": True})
     history = (assembler_of(deltas).build_final_message(),)
-    body = encode(Request(messages=history, config=config, provider="openai-responses"), Losses("openai-responses"))
+    body = encode(
+        ModelRequest(messages=history, config=config, provider="openai-responses"), Losses("openai-responses")
+    )
     expected = [normalised_item(item) for item in finished_items(case_dir)]
     while expected and expected[-1].get("type") == "reasoning":
         expected.pop()  # it led to nothing: the answer was cut off

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bartack.formats import Encoded, decoder, encode
+from bartack.formats import Encoded, ModelRequest, decoder, encode
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Done
 from bartack.nouns.messages import Message, tool_message, user
@@ -102,7 +102,8 @@ def quoted(text: str) -> str:
 def sent(format: str, provider: str, model: str, answer: Message, *more: Message) -> Encoded:
     results = [ToolResult(call.tool_call_id, "42") for call in answer.tool_calls if call.executed_by == "client"]
     told = [tool_message(*results)] if results else [user("Go on.")]
-    return encode(format, [user("Hi"), answer, *told, *more], config=ModelConfig(model), provider=provider)
+    messages = (user("Hi"), answer, *told, *more)
+    return encode(format, ModelRequest(messages, config=ModelConfig(model), provider=provider))
 
 
 @pytest.mark.parametrize("origin", MODELS)

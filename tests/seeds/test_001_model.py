@@ -27,7 +27,7 @@ from bartack import (
     tool_message,
     user,
 )
-from bartack.formats import encode
+from bartack.formats import ModelRequest, encode
 from bartack.formats.repair import RULES, check_history, repair
 from bartack.models import VENDORS, Model, ProviderModel, RequestMetadata, Vendor, vendor_named
 from bartack.nouns import wire
@@ -244,7 +244,7 @@ def test_whatever_a_history_holds_repair_makes_a_request_of_it() -> None:
     for format, rules in RULES.items():
         assert check_history(history, rules) or not rules.starts_with_user, format
         assert check_history(repair(history, rules).messages, rules) == []
-    body = encode("anthropic-messages", history, config=ModelConfig("claude-sonnet-4-5")).body
+    body = encode("anthropic-messages", ModelRequest(tuple(history), config=ModelConfig("claude-sonnet-4-5"))).body
     text = json.dumps(body)
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user", "assistant", "user"]
     assert "orphan" not in text

@@ -18,9 +18,9 @@ from bartack.agent.repeats import without_repeats
 from bartack.agent.setup import ref_of
 from bartack.agent.summary import compact
 from bartack.agent.work import RunFailed, Work
-from bartack.formats.request import LossReport
+from bartack.formats.losses import LossReport
 from bartack.models.guard import GuardedStream, guarded
-from bartack.models.model import Model, RequestMetadata
+from bartack.models.model import Model
 from bartack.models.provider import PreparedCall
 from bartack.nouns.config import ThinkingConfig, ToolSpec
 from bartack.nouns.deltas import Failed, MessageDelta
@@ -28,6 +28,7 @@ from bartack.nouns.entries import Fact, ModelChange, StreamFailed
 from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.nouns.parts import ToolCall
+from bartack.nouns.requests import RequestMetadata
 from bartack.stream.assembler import MessageAssembler
 
 __all__ = ["Answering"]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from bartack.formats.request import LossReport
+from bartack.formats.losses import LossReport
 from bartack.nouns.deltas import Failed, MessageDelta, Usage
 from bartack.nouns.document_parts import ToolState
 from bartack.nouns.entries import ApprovalRequired, Entry

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from bartack.agent.events import Compacted
 from bartack.agent.work import RunFailed, Work
 from bartack.models.guard import guarded
-from bartack.models.model import RequestMetadata
 from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.entries import StreamFailed
 from bartack.nouns.errors import AgentError, ErrorCode
 from bartack.nouns.messages import ModelRef
+from bartack.nouns.requests import RequestMetadata
 from bartack.session.context import ContextUpdateResult, summary_request
 from bartack.stream.assembler import MessageAssembler
 

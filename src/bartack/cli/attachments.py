@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from bartack.formats import encode
-from bartack.formats.request import Loss
+from bartack.formats import ModelRequest, encode
+from bartack.formats.losses import Loss
 from bartack.models.local import LocalModel
 from bartack.models.model import Model
 from bartack.models.provider import ProviderModel
@@ -47,7 +47,8 @@ def not_sent(model: Model, message: Message) -> tuple[Loss, ...]:
         case ProviderModel():
             return model.prepare((message,)).report.losses
         case LocalModel():
-            return encode("openai-chat", (message,), config=model.get_config(), provider="local").report.losses
+            request = ModelRequest((message,), config=model.get_config(), provider="local")
+            return encode("openai-chat", request).report.losses
         case _:
             return ()
 

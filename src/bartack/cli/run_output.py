@@ -25,7 +25,7 @@ from bartack.agent.events import (
 from bartack.cli.event_json import event_json, finished_json
 from bartack.cli.safe_json import json_bytes
 from bartack.cli.terminal.safe_text import encodable, safe_line, safe_text
-from bartack.formats.request import Loss
+from bartack.formats.losses import Loss
 from bartack.nouns.deltas import Failed, Start, TextDelta
 from bartack.nouns.document_parts import Errored, Running, ToolState
 from bartack.nouns.messages import ModelRef

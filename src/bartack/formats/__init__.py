@@ -1,25 +1,25 @@
 """Wire formats, one folder each: a provider's bytes to deltas, and messages to a provider's request body.
 
-``decoder("anthropic-messages")`` gives a decoder for one response. ``encode("anthropic-messages", messages,
-config=config)`` repairs the history by the format's rules and writes the request body; `read_request` does the reverse.
+``decoder("anthropic-messages")`` gives a decoder for one response. ``encode("anthropic-messages", request)`` repairs the
+history by the format's rules and writes the request body; `read_request` does the reverse.
 `guess_format` recognises the format of unlabelled bytes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Protocol, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import FRAMINGS, Frame, FramingName, sniff
+from bartack.formats.losses import Encoded, Loss, Losses, LossReport
 from bartack.formats.media import with_inline_data
 from bartack.formats.openai_chat.accents import accent_of
 from bartack.formats.repair import RULES, HistoryRules, repair
-from bartack.formats.request import Encoded, Loss, Losses, LossReport, Request
-from bartack.nouns.config import ModelConfig, ToolSpec
 from bartack.nouns.errors import ErrorCode, PartValidationError
-from bartack.nouns.messages import Message
+from bartack.nouns.requests import ModelRequest
 
 __all__ = [
     "FORMATS",
@@ -28,7 +28,7 @@ __all__ = [
     "Loss",
     "LossReport",
     "Losses",
-    "Request",
+    "ModelRequest",
     "decoder",
     "encode",
     "guess_format",
@@ -53,41 +53,31 @@ FORMATS: dict[str, str] = {
 
 
 class _Format(Protocol):
-    def encode(self, request: Request, losses: Losses) -> dict[str, Any]: ...
-    def read_request(self, body: dict[str, Any], *, provider: str, model_id: str = "") -> Request: ...
+    def encode(self, request: ModelRequest, losses: Losses) -> dict[str, Any]: ...
+    def read_request(self, body: dict[str, Any], *, provider: str, model_id: str = "") -> ModelRequest: ...
 
 
-def encode(
-    format: str,
-    messages: Sequence[Message],
-    *,
-    config: ModelConfig,
-    tools: Sequence[ToolSpec] = (),
-    provider: str | None = None,
-    rules: HistoryRules | None = None,
-) -> Encoded:
-    """The body of a request that the provider accepts, and what it leaves out.
+def encode(format: str, request: ModelRequest, *, rules: HistoryRules | None = None) -> Encoded:
+    """A request body that the provider accepts, and what was left out of it.
 
-    `provider` names whose continuation data may go back (default: the format, as in `bartack.formats`). `rules` replaces
-    those of the format, for a model that takes more or less than its format's other models. A loss at ``history[i]``
-    is one of the messages given here, one at ``messages[i]`` of those that were sent.
+    `rules` overrides the format's history rules, for a model that accepts more or less than the format's other models.
+    A loss at ``history[i]`` is one of the messages given here, one at ``messages[i]`` one of those that were sent.
 
-    Raises `PartValidationError` for a format that does not exist.
+    Raises `PartValidationError` for an unknown format.
     """
     module = _module(format)
-    provider = provider or format
-    repaired = repair(messages, rules or _rules(format, provider, config.model_id))
+    provider = request.provider or format
+    repaired = repair(request.messages, rules or _rules(format, provider, request.config.model_id))
     losses = Losses(provider)
     for note in repaired.notes:
         if note.action == "dropped":
             losses.add(f"history[{note.index}]", note.what, note.why)
-    inlined = tuple(with_inline_data(message) for message in repaired.messages)
-    request = Request(messages=inlined, config=config, tools=tuple(tools), provider=provider)
-    body = module.encode(request, losses)
+    messages = tuple(with_inline_data(message) for message in repaired.messages)
+    body = module.encode(replace(request, messages=messages, provider=provider), losses)
     return Encoded(body, LossReport(tuple(losses.found)))
 
 
-def read_request(format: str, body: dict[str, Any], *, provider: str | None = None, model_id: str = "") -> Request:
+def read_request(format: str, body: dict[str, Any], *, provider: str | None = None, model_id: str = "") -> ModelRequest:
     """The request that a body of this format makes; `model_id` is the model where the body does not name it.
 
     Raises `PartValidationError` for a format that does not exist and for a body that is not one of the format.

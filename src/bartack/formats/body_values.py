@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from bartack.formats.request import Losses
+from bartack.formats.losses import Losses
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.errors import MissingRequiredField, PartValidationError
 from bartack.nouns.messages import Message

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from msgspec.structs import replace
 
-from bartack.formats.request import Losses
+from bartack.formats.losses import Losses
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, ToolResult
 

@@ -12,12 +12,13 @@ from bartack.models.client import HttpRequest, HttpResponse, ProviderClient, Tim
 from bartack.models.defaults import DefaultModel, default_model
 from bartack.models.guard import GuardedStream, guarded
 from bartack.models.local import LocalModel
-from bartack.models.model import Model, RequestMetadata
+from bartack.models.model import Model
 from bartack.models.prices import ModelInfo, Prices, cost_of
 from bartack.models.provider import ErrorMapper, PreparedCall, ProviderModel
 from bartack.models.recording import RecordingClient, replay
 from bartack.models.scripted import ScriptedModel
 from bartack.models.vendors import VENDORS, Vendor, vendor_named
+from bartack.nouns.requests import RequestMetadata
 
 __all__ = [
     "VENDORS",

@@ -31,7 +31,7 @@ from bartack.models.local_tools import (
     plain_history,
     router_body,
 )
-from bartack.models.model import RequestMetadata, configured, with_system_prompt
+from bartack.models.model import configured, with_system_prompt
 from bartack.models.prices import ModelInfo, Prices
 from bartack.models.weights import weights_named
 from bartack.nouns.config import ModelConfig, ToolChoice, ToolSpec
@@ -50,6 +50,7 @@ from bartack.nouns.deltas import (
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Text
+from bartack.nouns.requests import ModelRequest, RequestMetadata
 
 __all__ = ["LocalModel"]
 
@@ -228,7 +229,7 @@ class LocalModel:
             config = replace(config, output_schema=bounded(config.output_schema))
         seen = latest_exchange(call.messages) if self._tool_rounds == 1 else call.messages
         messages = plain_history(seen, room=self._result_room)
-        body = encode("openai-chat", messages, config=config, provider=_PROVIDER).body
+        body = encode("openai-chat", ModelRequest(messages, config=config, provider=_PROVIDER)).body
         async with aclosing(self._generated(body)) as deltas:
             async for delta in deltas:
                 yield delta

@@ -14,20 +14,10 @@ from bartack.nouns.config import ModelConfig, ToolChoice, ToolSpec
 from bartack.nouns.deltas import MessageDelta
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Message
-from bartack.nouns.noun import Noun
 from bartack.nouns.parts import Text
+from bartack.nouns.requests import RequestMetadata
 
-__all__ = ["Model", "RequestMetadata", "configured", "with_system_prompt"]
-
-
-class RequestMetadata(Noun, frozen=True, kw_only=True):
-    """Where a call belongs. The deltas are stamped with the run and the two numbers."""
-
-    session_id: str | None = None
-    run_id: str | None = None
-    trace_id: str | None = None
-    model_call_index: int | None = None
-    attempt: int | None = None
+__all__ = ["Model", "configured", "with_system_prompt"]
 
 
 class Model(Protocol):

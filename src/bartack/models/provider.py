@@ -23,7 +23,7 @@ from bartack.formats import Decoder, LossReport, decoder, encode
 from bartack.models.auth import Credentials, NoCredentials
 from bartack.models.client import HttpRequest, HttpResponse, ProviderClient
 from bartack.models.guard import Guard, GuardedStream
-from bartack.models.model import RequestMetadata, configured, with_system_prompt
+from bartack.models.model import configured, with_system_prompt
 from bartack.models.prices import ModelInfo, cost_soon, model_info
 from bartack.models.refusals import refusal, wait_named_in
 from bartack.models.secrecy import hide
@@ -33,6 +33,7 @@ from bartack.nouns.deltas import Delta, Failed, MessageDelta, Start, Usage
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError, StreamError
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Text
+from bartack.nouns.requests import ModelRequest, RequestMetadata
 
 __all__ = ["ErrorMapper", "PreparedCall", "ProviderModel"]
 
@@ -178,10 +179,10 @@ class ProviderModel:
         if params:
             config = configured(config, params)
         history = with_system_prompt(messages, system_prompt, system_prompt_content)
-        encoded = encode(
-            self.vendor.format, history, config=config, tools=tuple(tool_specs or ()), provider=self.provider
-        )
         metadata = request_metadata or RequestMetadata()
+        tools = tuple(tool_specs or ())
+        request = ModelRequest(history, config=config, tools=tools, provider=self.provider, metadata=metadata)
+        encoded = encode(self.vendor.format, request)
         return PreparedCall(
             request=self._request(config, encoded.body),
             report=encoded.report,

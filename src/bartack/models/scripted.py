@@ -14,7 +14,7 @@ import msgspec
 
 from bartack.environment import Environment
 from bartack.models.guard import GuardedStream, guarded
-from bartack.models.model import RequestMetadata, configured, with_system_prompt
+from bartack.models.model import configured, with_system_prompt
 from bartack.models.prices import ModelInfo
 from bartack.nouns.config import ModelConfig, ToolChoice, ToolSpec
 from bartack.nouns.deltas import (
@@ -32,6 +32,7 @@ from bartack.nouns.deltas import (
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, assistant
 from bartack.nouns.parts import Text, Thinking, ToolCall
+from bartack.nouns.requests import RequestMetadata
 
 __all__ = ["Answer", "ScriptedCall", "ScriptedModel"]
 

@@ -6,11 +6,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from bartack.models.model import Model, RequestMetadata
+from bartack.models.model import Model
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.deltas import Failed, MessageDelta
 from bartack.nouns.errors import StreamError
 from bartack.nouns.messages import Message, user
+from bartack.nouns.requests import RequestMetadata
 from bartack.stream.assembler import MessageAssembler
 from bartack.stream.contract import Contract
 from bartack.testing.faults import Outcome, Scenario

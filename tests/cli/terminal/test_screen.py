@@ -21,7 +21,7 @@ from bartack.agent.events import (
 )
 from bartack.cli.terminal.plain_screen import PlainScreen
 from bartack.cli.terminal.screen import LiveScreen, new_screen
-from bartack.formats.request import Loss, LossReport
+from bartack.formats.losses import Loss, LossReport
 from bartack.nouns.deltas import (
     Delta,
     Done,

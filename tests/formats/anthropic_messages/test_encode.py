@@ -6,11 +6,12 @@ import pytest
 
 from bartack.formats.anthropic_messages.encode import encode, read_request
 from bartack.formats.anthropic_messages.models import Claude, claude
-from bartack.formats.request import Losses, Request
+from bartack.formats.losses import Losses
 from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Meta, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 Json = dict[str, Any]
 
@@ -28,7 +29,7 @@ def encoded(
     """The body, and what was lost."""
     losses = Losses("anthropic")
     config = ModelConfig(model_id, **settings)
-    request = Request(messages=messages, config=config, tools=tools, provider="anthropic")
+    request = ModelRequest(messages=messages, config=config, tools=tools, provider="anthropic")
     return encode(request, losses), [loss.what for loss in losses.found]
 
 
@@ -537,7 +538,7 @@ def test_breakpoints_that_the_caller_set_stay_the_only_ones() -> None:
 # -- reading
 
 
-def read(**body: Any) -> Request:
+def read(**body: Any) -> ModelRequest:
     return read_request({"model": MODEL, "messages": [], **body}, provider="anthropic")
 
 

@@ -6,10 +6,11 @@ import pytest
 
 from bartack.formats.bedrock_converse.encode import encode, read_request
 from bartack.formats.bedrock_converse.models import family_of
-from bartack.formats.request import Losses, Request
+from bartack.formats.losses import Losses
 from bartack.nouns.config import CacheConfig, ModelConfig, ThinkingConfig, ToolSpec
 from bartack.nouns.messages import Message, assistant, system, user
 from bartack.nouns.parts import FileRef
+from bartack.nouns.requests import ModelRequest
 
 OLD_CLAUDE = "us.anthropic.claude-3-7-sonnet-20250219-v1:0"
 CLAUDE = "global.anthropic.claude-sonnet-4-6"
@@ -21,7 +22,7 @@ POINT = {"cachePoint": {"type": "default"}}
 def asked(model_id: str, *messages: Message, tools: Any = (), **settings: Any) -> tuple[dict[str, Any], list[str]]:
     losses = Losses("bedrock")
     config = ModelConfig(model_id, **settings)
-    body = encode(Request(messages=messages, config=config, tools=tools, provider="bedrock"), losses)
+    body = encode(ModelRequest(messages=messages, config=config, tools=tools, provider="bedrock"), losses)
     return body, [loss.where for loss in losses.found]
 
 

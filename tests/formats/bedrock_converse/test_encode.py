@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from bartack.formats.bedrock_converse.encode import encode, read_request
-from bartack.formats.request import Losses, Request
+from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 CLAUDE = "anthropic.claude-sonnet-4-6"
 CALL = ToolCall("c1", "add", {"a": 1})
@@ -25,7 +26,7 @@ def carried(model: str = CLAUDE, **data: Any) -> Continuation:
 
 def body_of(*messages: Message, losses: Losses | None = None, tools: Any = (), **settings: Any) -> dict[str, Any]:
     config = ModelConfig(settings.pop("model_id", CLAUDE), **settings)
-    request = Request(messages=messages, config=config, tools=tools, provider="bedrock")
+    request = ModelRequest(messages=messages, config=config, tools=tools, provider="bedrock")
     return encode(request, losses or Losses("bedrock"))
 
 

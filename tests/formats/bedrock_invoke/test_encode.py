@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from bartack.formats.bedrock_invoke.encode import encode, read_request, rules_for
+from bartack.formats.losses import Losses
 from bartack.formats.repair import RULES
-from bartack.formats.request import Losses, Request
 from bartack.nouns.config import ModelConfig, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 Json = dict[str, Any]
 
@@ -23,7 +24,7 @@ def encoded(
     model_id: str, *messages: Message, tools: tuple[ToolSpec, ...] = (), **settings: Any
 ) -> tuple[Json, list[str]]:
     losses = Losses("bedrock")
-    request = Request(messages=messages, config=ModelConfig(model_id, **settings), tools=tools, provider="bedrock")
+    request = ModelRequest(messages=messages, config=ModelConfig(model_id, **settings), tools=tools, provider="bedrock")
     return encode(request, losses), [loss.what for loss in losses.found]
 
 

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from bartack.formats.cohere_v2.encode import encode, read_request
-from bartack.formats.request import Losses, Request
+from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 CALL = ToolCall("c1", "add", {"a": 1})
 CALL_SAID = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a":1}'}}
@@ -22,7 +23,7 @@ def carried(**data: Any) -> Continuation:
 
 def body_of(*messages: Message, losses: Losses | None = None, tools: Any = (), **settings: Any) -> dict[str, Any]:
     config = ModelConfig("m", **settings)
-    request = Request(messages=messages, config=config, tools=tools, provider="cohere")
+    request = ModelRequest(messages=messages, config=config, tools=tools, provider="cohere")
     return encode(request, losses or Losses("cohere"))
 
 

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from bartack.formats.gemini_generate.encode import encode, read_request
-from bartack.formats.request import Losses, Request
+from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 Json = dict[str, Any]
 OLD, NEW = "gemini-2.5-flash", "gemini-3-pro-preview"
@@ -24,7 +25,7 @@ def sent(
     """The body; exactly so many losses are expected."""
     losses = Losses("google")
     config = ModelConfig(model, **settings)
-    body = encode(Request(messages=messages, config=config, tools=tools, provider="google"), losses)
+    body = encode(ModelRequest(messages=messages, config=config, tools=tools, provider="google"), losses)
     assert len(losses.found) == lost, losses.found
     return body
 
@@ -346,7 +347,7 @@ def test_thinking_is_a_level_or_a_budget(model: str, thinking: ThinkingConfig, w
 # -- reading
 
 
-def read(body: Json, model: str = OLD) -> Request:
+def read(body: Json, model: str = OLD) -> ModelRequest:
     return read_request(body, provider="google", model_id=model)
 
 

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from bartack.formats.gemini_interactions.encode import encode, read_request
-from bartack.formats.request import Losses, Request
+from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 Json = dict[str, Any]
 MODEL = "gemini-3-flash"
@@ -23,7 +24,7 @@ def sent(*messages: Message, tools: tuple[ToolSpec, ...] = (), lost: int = 0, **
     """The body; exactly so many losses are expected."""
     losses = Losses("google")
     config = ModelConfig(MODEL, **settings)
-    body = encode(Request(messages=messages, config=config, tools=tools, provider="google"), losses)
+    body = encode(ModelRequest(messages=messages, config=config, tools=tools, provider="google"), losses)
     assert len(losses.found) == lost, losses.found
     return body
 

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.losses import Losses
 from bartack.formats.ollama_chat.encode import encode, read_request
-from bartack.formats.request import Losses, Request
 from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 PNG = b"\x89PNG rest"
 OWN = Continuation("ollama", "m", {"thinking": {}})
@@ -17,7 +18,7 @@ OWN = Continuation("ollama", "m", {"thinking": {}})
 
 def body_of(*messages: Message, losses: Losses | None = None, tools: Any = (), **settings: Any) -> dict[str, Any]:
     config = ModelConfig("m", **settings)
-    request = Request(messages=messages, config=config, tools=tools, provider="ollama")
+    request = ModelRequest(messages=messages, config=config, tools=tools, provider="ollama")
     return encode(request, losses or Losses("ollama"))
 
 

@@ -4,8 +4,8 @@ from base64 import b64encode
 from typing import Any, assert_never
 
 from bartack.formats.body_values import json_text
+from bartack.formats.losses import Losses
 from bartack.formats.media import has_content, media_type, named
-from bartack.formats.request import Losses
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 

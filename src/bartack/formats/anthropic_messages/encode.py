@@ -1,4 +1,4 @@
-"""A `Request` -> the body of Anthropic's Messages API, and (`read_request`) back.
+"""A `ModelRequest` -> the body of Anthropic's Messages API, and (`read_request`) back.
 
 Vertex takes the same body with an `anthropic_version` and without the model, which stands in the address: so where
 `ModelConfig.extra` names an `anthropic_version`, the body names no model. Bedrock does the same (`bedrock_invoke`).
@@ -20,10 +20,11 @@ from bartack.formats.anthropic_messages.blocks import FORMAT, THOUGHTS, Blocks
 from bartack.formats.anthropic_messages.models import Claude, Turn, began_without_thinking, claude, thinking_wish
 from bartack.formats.anthropic_messages.read import read_request
 from bartack.formats.body_values import with_extra
+from bartack.formats.losses import Losses
 from bartack.formats.repair import CLOSING
-from bartack.formats.request import Losses, Request
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.messages import Message
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["encode", "read_request"]
 
@@ -33,7 +34,7 @@ _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _UNCACHEABLE = THOUGHTS | {"fallback"}
 
 
-def encode(request: Request, losses: Losses) -> Json:
+def encode(request: ModelRequest, losses: Losses) -> Json:
     """The request body. It asks for a stream, and the stream tells its usage unasked."""
     config, model = request.config, claude(request.config.model_id)
     extra = config.extra or {}
@@ -101,7 +102,7 @@ def _told_by_user(content: list[Json], where: str, losses: Losses) -> list[Json]
 # -- tools
 
 
-def _add_tools(body: Json, request: Request, model: Claude, losses: Losses) -> None:
+def _add_tools(body: Json, request: ModelRequest, model: Claude, losses: Losses) -> None:
     tools = [tool for index, spec in enumerate(request.tools) for tool in _tool(spec, f"tools[{index}]", losses)]
     if tools:
         body["tools"] = tools

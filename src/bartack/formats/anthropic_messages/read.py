@@ -1,4 +1,4 @@
-"""The body of Anthropic's Messages API -> a `Request`. Nothing is lost: what has no place in our words stays with the
+"""The body of Anthropic's Messages API -> a `ModelRequest`. Nothing is lost: what has no place in our words stays with the
 part, tool or configuration it belongs to, under Anthropic's names, and is sent back from there.
 
 A block that no part can say (a search result, a file by its id, a directive) is carried whole; a part with the text it
@@ -14,7 +14,6 @@ from bartack.formats.anthropic_messages.blocks import DOCUMENT, FORMAT, INVALID_
 from bartack.formats.anthropic_messages.events import readable_result, text_of
 from bartack.formats.anthropic_messages.models import claude, thinking_wish
 from bartack.formats.body_values import list_at, object_at, text_at
-from bartack.formats.request import Request
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message
@@ -30,6 +29,7 @@ from bartack.nouns.parts import (
     ToolContent,
     ToolResult,
 )
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["read_request"]
 
@@ -40,7 +40,7 @@ _ROLES = ("user", "assistant", "system")
 _SETTINGS = ("model", "messages", "system", "tools", "stream")  # read here; all other keys are configuration
 
 
-def read_request(body: Json, *, provider: str, model_id: str = "") -> Request:
+def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
     """The request that a body makes; `PartValidationError` if it is none."""
     body = object_at(body, "$")
     model = text_at(body.get("model") or model_id or None, "$.model")
@@ -49,7 +49,7 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> Request:
     for index, turn in enumerate(list_at(body.get("messages"), "$.messages")):
         messages += reader.turn(turn, f"$.messages[{index}]")
     tools = list_at(body.get("tools") or [], "$.tools")
-    return Request(
+    return ModelRequest(
         messages=tuple(messages),
         config=_config({key: value for key, value in body.items() if key not in _SETTINGS}, model),
         tools=tuple(reader.tool(tool, f"$.tools[{index}]") for index, tool in enumerate(tools)),

@@ -17,16 +17,17 @@ from bartack.formats.bedrock_converse.models import add_cache_points, sampling, 
 from bartack.formats.bedrock_converse.parts import BlockWriter
 from bartack.formats.bedrock_converse.read import CHOICES, FORMAT, read_request
 from bartack.formats.body_values import json_text, with_extra
-from bartack.formats.request import Losses, Request
+from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.messages import Message
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["encode", "read_request"]
 
 _DOCUMENT_ONLY = {"text": "(see the document)"}
 
 
-def encode(request: Request, losses: Losses) -> dict[str, Any]:
+def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
     """The body that asks for this; what cannot be said is noted in `losses`."""
     config = request.config
     system, messages = _conversation(request, losses)
@@ -62,7 +63,7 @@ def _add_schema(body: dict[str, Any], config: ModelConfig, losses: Losses) -> No
     body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": definition}}}
 
 
-def _conversation(request: Request, losses: Losses) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _conversation(request: ModelRequest, losses: Losses) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     writer = BlockWriter(request.config.model_id, losses)
     system: list[dict[str, Any]] = []
     messages: list[dict[str, Any]] = []
@@ -121,7 +122,7 @@ def _add_text_to_documents(content: list[dict[str, Any]]) -> None:
         content.append(_DOCUMENT_ONLY)
 
 
-def _tool_config(request: Request, messages: list[dict[str, Any]], losses: Losses) -> dict[str, Any]:
+def _tool_config(request: ModelRequest, messages: list[dict[str, Any]], losses: Losses) -> dict[str, Any]:
     choice = request.config.tool_choice
     uses = [block["toolUse"] for message in messages for block in message["content"] if "toolUse" in block]
     called = {use["name"]: use.get("type") == "server_tool_use" for use in uses if "name" in use}

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from bartack.formats.anthropic_messages.models import claude, thinking_wish
-from bartack.formats.request import Losses
+from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, ThinkingConfig
 
 __all__ = ["add_cache_points", "family_of", "read_thinking", "sampling", "takes_schema", "thinking_fields"]

@@ -8,8 +8,8 @@ from typing import Any, assert_never
 
 from bartack.formats.bedrock_converse.blocks import DocumentNames, media_block, text_block
 from bartack.formats.bedrock_converse.models import family_of
+from bartack.formats.losses import Losses
 from bartack.formats.media import named
-from bartack.formats.request import Losses
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
 __all__ = ["BlockWriter"]

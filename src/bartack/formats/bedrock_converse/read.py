@@ -15,7 +15,7 @@ from bartack.formats.bedrock_converse.blocks import read_media
 from bartack.formats.bedrock_converse.models import read_thinking
 from bartack.formats.bedrock_converse.parts import BlockWriter
 from bartack.formats.body_values import carrying, json_text, list_at, number_at, object_at, text_at, texts_at
-from bartack.formats.request import Losses, Request
+from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message
@@ -30,6 +30,7 @@ from bartack.nouns.parts import (
     ToolContent,
     ToolResult,
 )
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["CHOICES", "FORMAT", "read_request"]
 
@@ -44,7 +45,7 @@ CHOICES = {"auto": "auto", "required": "any"}
 _MEDIA = frozenset(("image", "document", "video", "audio"))
 
 
-def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> Request:
+def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> ModelRequest:
     """The request that a body makes. Raises `PartValidationError` for what is no body of this format."""
     rest = dict(object_at(body, "$"))
     reader = _Reader(provider, text_at(rest.pop("modelId", None) or model_id or None, "$.modelId"))
@@ -68,7 +69,7 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
     if schema is not None:
         settings["output_schema"] = schema
     config = ModelConfig(reader.model, extra=rest or None, **settings)
-    return Request(messages=tuple(messages), config=config, tools=tools, provider=provider)
+    return ModelRequest(messages=tuple(messages), config=config, tools=tools, provider=provider)
 
 
 def _inference(rest: dict[str, Any]) -> dict[str, Any]:

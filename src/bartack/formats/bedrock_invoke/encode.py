@@ -1,4 +1,4 @@
-"""A `Request` -> the body of Bedrock's InvokeModel, in the language of the model; and back.
+"""A `ModelRequest` -> the body of Bedrock's InvokeModel, in the language of the model; and back.
 
 The model and the wish to stream stand in the address. Claude takes Anthropic's body with an `anthropic_version`, Nova
 the body of Converse with a `schemaVersion`, Titan a prompt of plain text, and gpt-oss and its like that of Chat
@@ -14,13 +14,14 @@ from bartack.formats.bedrock_converse import encode as bedrock_converse
 from bartack.formats.bedrock_converse.models import family_of
 from bartack.formats.body_values import number_at, object_at, text_at, texts_at, with_extra
 from bartack.formats.history_rules import RULES, HistoryRules
+from bartack.formats.losses import Losses
 from bartack.formats.media import named
 from bartack.formats.openai_chat import encode as openai_chat
-from bartack.formats.request import Losses, Request
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Message, user
 from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["encode", "read_request", "rules_for"]
 
@@ -38,7 +39,7 @@ _TITAN_SETTINGS = {
 }
 
 
-def encode(request: Request, losses: Losses) -> Json:
+def encode(request: ModelRequest, losses: Losses) -> Json:
     """The request body; `PartValidationError` for a model whose language is not known."""
     family, model_id = family_of(request.config.model_id), request.config.model_id
     if family == "anthropic" or "claude" in model_id:
@@ -67,12 +68,12 @@ def rules_for(model_id: str) -> HistoryRules:
     return RULES["bedrock-converse" if "nova" in model_id else "bedrock-invoke"]
 
 
-def _with_default(request: Request, key: str, value: str) -> Request:
+def _with_default(request: ModelRequest, key: str, value: str) -> ModelRequest:
     extra = {key: value, **(request.config.extra or {})}
     return replace(request, config=replace(request.config, extra=extra))
 
 
-def read_request(body: Json, *, provider: str, model_id: str = "") -> Request:
+def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
     """The request that a body makes; `PartValidationError` if it is none. The body tells the language."""
     body = object_at(body, "$")
     if "anthropic_version" in body:
@@ -89,7 +90,7 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> Request:
 # -- Titan: a prompt of plain text
 
 
-def _encode_titan(request: Request, losses: Losses) -> Json:
+def _encode_titan(request: ModelRequest, losses: Losses) -> Json:
     config = request.config
     given = {name: getattr(config, field) for field, name in _TITAN_SETTINGS.items()}
     settings = {name: list(v) if isinstance(v, tuple) else v for name, v in given.items() if v is not None}
@@ -135,7 +136,7 @@ def _words(message: Message, index: int, losses: Losses) -> str:
     return "".join(words)
 
 
-def _read_titan(body: Json, provider: str, model_id: str) -> Request:
+def _read_titan(body: Json, provider: str, model_id: str) -> ModelRequest:
     rest = {key: value for key, value in body.items() if key != "inputText"}
     given = dict(object_at(rest.pop("textGenerationConfig", None) or {}, "$.textGenerationConfig"))
     settings: Json = {}
@@ -145,7 +146,7 @@ def _read_titan(body: Json, provider: str, model_id: str) -> Request:
             settings[field] = check(given.pop(name), f"$.textGenerationConfig.{name}")
     if given:
         rest["textGenerationConfig"] = given
-    return Request(
+    return ModelRequest(
         messages=(user(text_at(body["inputText"], "$.inputText")),),
         config=ModelConfig(text_at(model_id or None, "$.model"), extra=rest or None, **settings),
         provider=provider,

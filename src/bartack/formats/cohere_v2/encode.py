@@ -17,16 +17,17 @@ from typing import Any, assert_never
 from bartack.formats.body_values import NO_OUTPUT, function_tool, json_text, own_fields, with_extra
 from bartack.formats.cohere_v2.media import image_block
 from bartack.formats.cohere_v2.read import CHOICES, FORMAT, SETTINGS, read_request
+from bartack.formats.losses import Losses
 from bartack.formats.media import named
-from bartack.formats.request import Losses, Request
 from bartack.nouns.config import SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["encode", "read_request"]
 
 
-def encode(request: Request, losses: Losses) -> dict[str, Any]:
+def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
     """The body that asks for this; what cannot be said is noted in `losses`."""
     config = request.config
     messages: list[dict[str, Any]] = []
@@ -59,7 +60,7 @@ def _thinking(thinking: ThinkingConfig, losses: Losses) -> dict[str, Any]:
     return {"type": "enabled", **budget}
 
 
-def _tools(request: Request, losses: Losses) -> dict[str, Any]:
+def _tools(request: ModelRequest, losses: Losses) -> dict[str, Any]:
     choice, specs = request.config.tool_choice, request.tools
     if isinstance(choice, SpecificTool):
         specs = tuple(spec for spec in specs if spec.name == choice.tool_name)

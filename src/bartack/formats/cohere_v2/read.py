@@ -20,10 +20,10 @@ from bartack.formats.body_values import (
     texts_at,
 )
 from bartack.formats.cohere_v2.media import read_image
-from bartack.formats.request import Request
 from bartack.nouns.config import ModelConfig, ThinkingConfig
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, Continuation, FileRef, Part, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["CHOICES", "FORMAT", "SETTINGS", "read_request"]
 
@@ -39,7 +39,7 @@ CHOICES = {"required": "REQUIRED", "none": "NONE"}
 _MESSAGE_KEYS = frozenset(("role", "content", "tool_calls", "tool_plan", "tool_call_id", "citations"))
 
 
-def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> Request:
+def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> ModelRequest:
     """The request that a body makes. Raises `PartValidationError` for what is no body of this format."""
     rest = dict(object_at(body, "$"))
     rest.pop("stream", None)  # a request of ours is always streamed
@@ -50,7 +50,7 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
     tools = tuple(read_function_tool(*spec, FORMAT, is_strict) for spec in specs)
     settings = _settings(rest)
     config = ModelConfig(reader.model, extra=rest or None, **settings)
-    return Request(messages=messages, config=config, tools=tools, provider=provider)
+    return ModelRequest(messages=messages, config=config, tools=tools, provider=provider)
 
 
 def _settings(rest: dict[str, Any]) -> dict[str, Any]:

@@ -18,11 +18,12 @@ from bartack.formats.body_values import with_extra
 from bartack.formats.gemini_generate.encode_values import is_taken, own_data
 from bartack.formats.gemini_generate.read import read_request
 from bartack.formats.gemini_generate.thinking import gemini_generation, thinking_budget, thinking_level
+from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, named
-from bartack.formats.request import Losses, Request
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["encode", "read_request"]
 
@@ -35,7 +36,7 @@ _GOOGLE_FILES = ("gs://", "https://generativelanguage.googleapis.com/")
 _MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 
 
-def encode(request: Request, losses: Losses) -> dict[str, Any]:
+def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
     """The body for this request."""
     config = request.config
     body: dict[str, Any] = {}

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from bartack.formats.body_values import object_at, text_at
 from bartack.formats.gemini_generate.encode_values import CallIds, bytes_at, items_at
 from bartack.formats.gemini_generate.read_settings import read_choice, read_settings, read_tools
-from bartack.formats.request import Request
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Role
 from bartack.nouns.parts import Continuation, FileRef, Image, Part, Text, Thinking, ToolCall, ToolContent, ToolResult
+from bartack.nouns.requests import ModelRequest
 from bartack.nouns.wire import camel
 
 __all__ = ["read_request"]
@@ -38,7 +38,7 @@ _SERVER_CALLS = {"executableCode": "codeExecutionResult", "toolCall": "toolRespo
 _KINDS = ("text", "functionCall", "functionResponse", *_SERVER_CALLS, *_SERVER_CALLS.values(), *_MEDIA)
 
 
-def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> Request:
+def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> ModelRequest:
     """The request that this body makes; raises `PartValidationError` where it is none.
 
     The body does not name its model; the URL does.
@@ -53,7 +53,7 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
     known = {**read_settings(body, model_id), **read_choice(body)}
     extra = {key: value for key, value in body.items() if value != {}}
     config = ModelConfig(model_id, **known, extra=extra or None)
-    return Request(messages=tuple(history.messages), config=config, tools=tools, provider=provider)
+    return ModelRequest(messages=tuple(history.messages), config=config, tools=tools, provider=provider)
 
 
 def _camel_keys(value: Any) -> Any:

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from bartack.formats.body_values import list_at, object_at, text_at
 from bartack.formats.gemini_generate.encode_values import CallIds, bytes_at, items_at
 from bartack.formats.gemini_generate.thinking import EFFORTS
-from bartack.formats.request import Request
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Role
 from bartack.nouns.parts import Continuation, FileRef, Image, Part, Text, Thinking, ToolCall, ToolContent, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["read_request"]
 
@@ -29,7 +29,7 @@ _NUMBERS: dict[str, tuple[str, tuple[type, ...]]] = {
 }
 
 
-def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> Request:
+def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> ModelRequest:
     """The request that this body makes; raises `PartValidationError` where it is none."""
     body = dict(object_at(body, "$"))
     model_id = model_id or str(body.get("model") or body.get("agent") or "")
@@ -46,7 +46,7 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
     )
     known = _read_settings(body)
     config = ModelConfig(model_id, **known, extra=body or None)
-    return Request(messages=tuple(history.messages), config=config, tools=tools, provider=provider)
+    return ModelRequest(messages=tuple(history.messages), config=config, tools=tools, provider=provider)
 
 
 class _History:

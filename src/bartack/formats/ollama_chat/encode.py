@@ -12,19 +12,20 @@ from base64 import b64encode
 from typing import Any, assert_never
 
 from bartack.formats.body_values import function_tool, json_text, own_fields, used_tools, with_extra
+from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, named
 from bartack.formats.ollama_chat.read import FORMAT, OPTIONS, read_request
-from bartack.formats.request import Losses, Request
 from bartack.nouns.config import ModelConfig, ThinkingConfig, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["encode", "read_request"]
 
 _TAKEN = frozenset(("image/png", "image/jpeg", "image/webp"))  # what its own image decoders read
 
 
-def encode(request: Request, losses: Losses) -> dict[str, Any]:
+def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
     """The body that asks for this; what cannot be said is noted in `losses`."""
     config = request.config
     names = {call.tool_call_id: call.tool_name for message in request.messages for call in message.tool_calls}

@@ -19,10 +19,10 @@ from bartack.formats.body_values import (
     text_at,
     texts_at,
 )
-from bartack.formats.request import Request
 from bartack.nouns.config import ModelConfig, ThinkingConfig
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Continuation, Image, Part, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["FORMAT", "OPTIONS", "read_request"]
 
@@ -46,7 +46,7 @@ _THINKING = {  # by the JSON of `think`
 _PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 
 
-def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> Request:
+def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> ModelRequest:
     """The request that a body makes. Raises `PartValidationError` for what is no body of this format."""
     rest = dict(object_at(body, "$"))
     rest.pop("stream", None)  # a request of ours is always streamed
@@ -58,7 +58,7 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
         del rest["tools"]
     settings = _settings(rest)
     config = ModelConfig(reader.model, extra=rest or None, **settings)
-    return Request(messages=messages, config=config, tools=tools, provider=provider)
+    return ModelRequest(messages=messages, config=config, tools=tools, provider=provider)
 
 
 def _settings(rest: dict[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ A piece that a provider cannot be sent is a loss; a file whose text can be read 
 from base64 import b64encode
 from typing import Any, assert_never
 
+from bartack.formats.losses import Losses
 from bartack.formats.media import has_content, media_type, named, split_data_url
 from bartack.formats.openai_chat.accents import ChatAccent
-from bartack.formats.request import Losses
 from bartack.nouns.parts import ContentPart, Continuation, FileRef, Image, Text
 
 __all__ = ["decode_content", "encode_content", "is_plain"]

@@ -1,4 +1,4 @@
-"""A `Request` -> the body of a Chat Completions request, in any vendor's accent.
+"""A `ModelRequest` -> the body of a Chat Completions request, in any vendor's accent.
 
 The accent (see `bartack.formats.openai_chat.accents`) is a value, not a branch: this file knows no vendor. What goes back
 to a provider of its own answers is found in the continuation data of the parts:
@@ -12,21 +12,22 @@ to a provider of its own answers is found in the continuation data of the parts:
 from typing import Any, assert_never
 
 from bartack.formats.body_values import json_text, used_tools, with_extra
+from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.accents import ChatAccent, accent_of
 from bartack.formats.openai_chat.content import encode_content, is_plain
 from bartack.formats.openai_chat.read import read_request
 from bartack.formats.openai_chat.settings import add_caching, add_settings, add_tools
 from bartack.formats.repair import BRIDGE
-from bartack.formats.request import Losses, Request
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["encode", "read_request"]
 
 Json = dict[str, Any]
 
 
-def encode(request: Request, losses: Losses, accent: ChatAccent | None = None) -> Json:
+def encode(request: ModelRequest, losses: Losses, accent: ChatAccent | None = None) -> Json:
     """The request's body; what it does not say is added to `losses`. The accent is that of the provider."""
     accent = accent or accent_of(request.provider)
     body: Json = {"model": request.config.model_id, "messages": _Messages(losses, accent).encode(request.messages)}

@@ -1,4 +1,4 @@
-"""The body of a Chat Completions request -> a `Request`: the way back from `bartack.formats.openai_chat.encode`.
+"""The body of a Chat Completions request -> a `ModelRequest`: the way back from `bartack.formats.openai_chat.encode`.
 
 Nothing that was said is lost. Settings that have no name of ours stay in `ModelConfig.extra`; keys of messages, pieces
 and calls stay as continuation data of the part they belong to; tools that are no functions stay as they are. Where a
@@ -15,18 +15,18 @@ from bartack.formats.body_values import list_at, object_at, text_at
 from bartack.formats.openai_chat.accents import accent_of
 from bartack.formats.openai_chat.content import decode_content
 from bartack.formats.openai_chat.settings import FORMAT, response_format
-from bartack.formats.request import Request
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import ROLE_PARTS, Message, Role
 from bartack.nouns.parts import ContentPart, Continuation, Part, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["read_request"]
 
 Json = dict[str, Any]
 
 
-def read_request(body: Json, *, provider: str, model_id: str = "") -> Request:
+def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
     """The request that a body makes; `PartValidationError` with a path if it is no body of this format."""
     body = {key: value for key, value in object_at(body, "$").items() if value is not None}
     model = text_at(body.pop("model", model_id or None), "$.model")
@@ -35,7 +35,7 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> Request:
         _read_tool(object_at(tool, f"$.tools[{at}]"), f"$.tools[{at}]", provider, model)
         for at, tool in enumerate(list_at(body.pop("tools", []), "$.tools"))
     )
-    return Request(messages=messages, tools=tools, config=_read_config(body, model, provider), provider=provider)
+    return ModelRequest(messages=messages, tools=tools, config=_read_config(body, model, provider), provider=provider)
 
 
 # -- messages

@@ -5,9 +5,10 @@ import json
 import re
 from typing import Any, assert_never
 
+from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.accents import ChatAccent
-from bartack.formats.request import Losses, Request
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["FORMAT", "add_caching", "add_settings", "add_tools", "response_format"]
 
@@ -31,7 +32,7 @@ def _tool(spec: ToolSpec, at: int, losses: Losses, accent: ChatAccent) -> Json:
     return {"type": "function", "function": function, **(spec.extra or {}).get(FORMAT, {})}
 
 
-def add_tools(body: Json, request: Request, losses: Losses, accent: ChatAccent) -> None:
+def add_tools(body: Json, request: ModelRequest, losses: Losses, accent: ChatAccent) -> None:
     """The tools and how they may be called; without tools such settings are refused, and mean nothing."""
     tools = [_tool(spec, at, losses, accent) for at, spec in enumerate(request.tools)]
     if not any(tools):

@@ -19,11 +19,12 @@ import re
 from typing import Any
 
 from bartack.formats.body_values import with_extra
+from bartack.formats.losses import Losses
 from bartack.formats.openai_responses.input import Input
 from bartack.formats.openai_responses.items import Item, to_json
 from bartack.formats.openai_responses.read import FORMAT, read_request
-from bartack.formats.request import Losses, Request
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["FORMAT", "encode", "read_request"]
 
@@ -37,7 +38,7 @@ _SETTINGS = {
 }
 
 
-def encode(request: Request, losses: Losses) -> dict[str, Any]:
+def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
     """The body that asks for this; what cannot be said is noted in `losses`."""
     config = request.config
     extra = dict(config.extra or {})

@@ -16,11 +16,11 @@ from typing import Any, assert_never
 
 from msgspec.structs import replace
 
+from bartack.formats.losses import Losses
 from bartack.formats.media import has_content, media_type, named
 from bartack.formats.openai_responses.items import Item, kind_of, parsed_object, to_json
 from bartack.formats.openai_responses.read import FORMAT
 from bartack.formats.repair import OPENING, RULES, made_id
-from bartack.formats.request import Losses
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Text, Thinking, ToolCall, ToolContent, ToolResult
 

@@ -1,4 +1,4 @@
-"""The body of a Responses request -> a `Request`: the way back of `bartack.formats.openai_responses.encode`.
+"""The body of a Responses request -> a `ModelRequest`: the way back of `bartack.formats.openai_responses.encode`.
 
 Items in a row that a model said become one assistant message, results in a row one tool message. What a part cannot say
 is kept in its continuation data, in the shape in which the decoder keeps it, so that encoding gives the same items.
@@ -28,7 +28,6 @@ from bartack.formats.openai_responses.items import (
     text_of,
     texts_of,
 )
-from bartack.formats.request import Request
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Meta
@@ -43,6 +42,7 @@ from bartack.nouns.parts import (
     ToolContent,
     ToolResult,
 )
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["FORMAT", "read_request"]
 
@@ -57,7 +57,7 @@ _INPUT_ONLY: dict[str, Any] = {
 }
 
 
-def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> Request:
+def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> ModelRequest:
     """The request that a body makes. Raises `PartValidationError` for what is no body of this format."""
     rest = dict(object_at(body, "$"))
     model = text_at(rest.pop("model", None) or model_id or None, "$.model")
@@ -79,7 +79,7 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
         for index, tool in enumerate([] if declared is None else list_at(declared, "$.tools"))
     )
     config = _config(model, rest, tools)
-    return Request(messages=reader.finished(), config=config, tools=tools, provider=provider)
+    return ModelRequest(messages=reader.finished(), config=config, tools=tools, provider=provider)
 
 
 # -- settings

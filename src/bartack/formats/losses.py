@@ -1,0 +1,67 @@
+"""What a request body leaves out, and why.
+
+An encoder writes the provider's body and adds to `Losses` whatever the provider cannot receive: unsupported settings and
+media, and continuation data of other providers, which is sent back only to the provider it came from.
+"""
+
+from typing import Any
+
+from bartack.nouns.noun import Noun
+from bartack.nouns.parts import Continuation, Thinking
+
+__all__ = ["Encoded", "Loss", "LossReport", "Losses"]
+
+
+class Loss(Noun, frozen=True):
+    """One thing that was not sent to the provider."""
+
+    where: str  # for example messages[3].parts[0]
+    what: str
+    why: str
+
+
+class LossReport(Noun, frozen=True):
+    """Everything left out of one request."""
+
+    losses: tuple[Loss, ...] = ()
+
+
+class Encoded(Noun, frozen=True):
+    """A request body, and what was left out of it."""
+
+    body: dict[str, Any]
+    report: LossReport
+
+
+class Losses:
+    """Collects losses while a request is encoded."""
+
+    def __init__(self, provider: str) -> None:
+        self.provider = provider
+        self.found: list[Loss] = []
+
+    def add(self, where: str, what: str, why: str) -> None:
+        """Record that this was left out."""
+        self.found.append(Loss(where, what, why))
+
+    def continuation(self, where: str, continuation: Continuation | None) -> dict[str, Any]:
+        """The continuation data to send back; empty if it belongs to another provider, which is recorded as a loss."""
+        if continuation is None:
+            return {}
+        if continuation.provider != self.provider:
+            self.add(where, "continuation data", f"it belongs to {continuation.provider}")
+            return {}
+        return continuation.data
+
+    def thinking(self, where: str, part: Thinking) -> dict[str, Any] | None:
+        """The continuation data of thinking to send back; None, recorded as a loss, if another provider made it.
+
+        Another model's reasoning is never sent: this model would take it for its own.
+        """
+        if part.continuation is None:
+            self.add(where, "thinking", "the provider it came from is unknown")
+            return None
+        if part.continuation.provider != self.provider:
+            self.add(where, "thinking", f"it belongs to {part.continuation.provider}")
+            return None
+        return part.continuation.data

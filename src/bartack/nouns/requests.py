@@ -1,0 +1,30 @@
+"""One call to a model, from the context that produced it to the encoder that writes its body."""
+
+from bartack.nouns.config import ModelConfig, ToolSpec
+from bartack.nouns.messages import Message
+from bartack.nouns.noun import Noun
+
+__all__ = ["ModelRequest", "RequestMetadata"]
+
+
+class RequestMetadata(Noun, frozen=True, kw_only=True):
+    """Where a call belongs. Its deltas are stamped with the run id and the two numbers."""
+
+    session_id: str | None = None
+    run_id: str | None = None
+    trace_id: str | None = None
+    model_call_index: int | None = None
+    attempt: int | None = None
+
+
+class _RequestSettings(Noun, frozen=True, kw_only=True):
+    config: ModelConfig
+    tools: tuple[ToolSpec, ...] = ()
+    provider: str = ""  # only this provider's continuation data is sent back; empty means the wire format's name
+    metadata: RequestMetadata = RequestMetadata()
+
+
+class ModelRequest(_RequestSettings, frozen=True):
+    """The messages sent to a model, with the settings and tools for this call. System prompts are system messages."""
+
+    messages: tuple[Message, ...]
