@@ -1,48 +1,59 @@
-"""Anthropic's Messages stream -> deltas. Vertex sends the same events, and Bedrock wraps them (`bedrock_invoke`).
+"""Anthropic's Messages stream to deltas. Vertex AI sends the same events, and Bedrock wraps them (`bedrock_invoke`).
 
-A message is a list of blocks; each block is `content_block_start`, its deltas, `content_block_stop`, all under one
-`index`. `message_delta` says why the model stopped and what it cost, and only `message_stop` says that this was all.
+A message is a list of blocks. Each block is a `content_block_start`, its deltas and a `content_block_stop`, all with
+one `index`. `message_delta` has the stop reason and the usage; `message_stop` is the terminal signal.
 
-How blocks become parts:
-- `text` and `thinking` are written as they come. What belongs to the whole block (signature, citations) is held and
-  stands on the block's last delta.
-- `tool_use` is a call of the client. `server_tool_use` and `mcp_tool_use` are calls that the provider executes: they
-  stay open until their result block has come, and hold it, readable in the result and raw in the continuation.
-- A result that does not stand right behind its call (calls run side by side, or one inside the other) leaves an empty
-  thinking part with `resultOf` in its place, so that an encoder can send the blocks back in their order.
-- What is nobody's text (`redacted_thinking`, `compaction`, `fallback`, files in a container, a result whose call
-  stood in an earlier message, blocks invented later) is an empty thinking part that carries the block.
-- The `container` in which the provider ran its tools is named after all blocks. It goes to the last part, and so that
-  a call can take it, a call's end waits for whatever follows it.
+How blocks become parts (the cases named here are in recordings/anthropic-messages):
+- `text` and `thinking` are emitted as they arrive. What applies to a whole block (signature, citations) is collected
+  and attached to the block's last delta.
+- `tool_use` is a call for the client. `server_tool_use` and `mcp_tool_use` are executed by the provider: they stay open
+  until their result block arrives, which is kept readable in the result and raw in the continuation data.
+- A result that does not directly follow its call leaves an empty thinking part with `RESULT_OF` in its place, so that
+  the encoder can restore the order of the blocks. Calls may run in parallel
+  (pydantic-ai--test_anthropic-test_anthropic_text_editor_code_execution_tool_stream--0-fe7f63) or inside each other
+  (ai--anthropic-web-fetch-tool-20260209.1--0-cf948f).
+- Everything without a counterpart in our parts (`redacted_thinking`, `compaction`, files in a container, a result whose
+  call is in an earlier message, future block types) is an empty thinking part that carries the block.
+- The `container` in which the provider ran its tools is only known after the last block. It is attached to the last
+  part; the end of a call is therefore delayed until something follows it.
 
-The provider writes one block after the other. Should blocks overlap, the later one waits for the earlier one, so that
-no part is torn; calls have keys and may overlap.
+Recorded streams never interleave blocks. If blocks do overlap, a later one waits until the earlier one has ended, so
+that no part is split. Calls have keys of their own and may overlap.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
 from bartack.formats.anthropic_messages.events import (
+    BLOCK,
+    CITATIONS,
+    CONTAINER,
+    DATA,
+    RESULT,
+    RESULT_OF,
+    SIGNATURE,
+    TYPE,
     BlockDelta,
     Counts,
     ErrorBody,
     Event,
     Kind,
     MessageBody,
-    priced_apart,
     readable_result,
     text_of,
+    usage_of,
 )
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame
 from bartack.formats.held import Held
-from bartack.nouns.deltas import FinishReason, Usage
+from bartack.nouns.deltas import FinishReason
 from bartack.nouns.parts import ToolContent
 
 __all__ = ["AnthropicMessages"]
 
+# docs.claude.com, "Handling stop reasons".
 _FINISH: dict[str, FinishReason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -51,33 +62,24 @@ _FINISH: dict[str, FinishReason] = {
     "model_context_window_exceeded": "length",
     "refusal": "refusal",
     "pause_turn": "pause",
-    "compaction": "pause",  # the turn goes on when the compaction block is sent back
+    "compaction": "pause",  # the turn continues once the compaction block has been sent back
 }
 _CALL_KEYS = frozenset(("type", "id", "name", "input"))
-_NOTHING = float("nan")  # equal to no index
+_NO_INDEX = float("nan")  # equal to no index
 _KINDS = msgspec.json.Decoder(Kind)
 
 
-class _Ending:
-    """How a call ends, while it may still have to take the container along."""
+class _CallEnd(NamedTuple):
+    """The end of a call, delayed because the container may still have to be added to it."""
 
-    __slots__ = ("data", "is_error", "key", "result")
-
-    def __init__(
-        self,
-        key: str | int,
-        data: dict[str, Any] | None = None,
-        result: ToolContent | None = None,
-        is_error: bool = False,
-    ) -> None:
-        self.key = key
-        self.data = data or {}
-        self.result = result
-        self.is_error = is_error
+    key: str | int
+    continuation: dict[str, Any]
+    result: ToolContent | None = None
+    is_error: bool = False
 
 
 class AnthropicMessages(Decoder):
-    """Reads `event: content_block_delta` and its kin."""
+    """Decodes `content_block_delta` and related events."""
 
     format: ClassVar[str] = "anthropic-messages"
     events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(Event)
@@ -85,44 +87,45 @@ class AnthropicMessages(Decoder):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._held = Held(self.out)
-        self._writing: int | None = None  # index of the block whose text is coming
-        self._flowing: float = _NOTHING  # the same, once the first piece of its visible text has been told
-        self._arguing: float = (
-            _NOTHING  # index of the call whose arguments are coming, once their first piece has been told
-        )
-        self._arguing_id = ""
-        self._block: dict[str, Any] = {}  # that block as it was opened
-        self._pieces: dict[str, list[str]] = {}  # of the fields that are sent in pieces and needed whole
+        # The text, thinking or compaction block that is open.
+        self._current: int | None = None
+        self._block: dict[str, Any] = {}  # as it was opened
+        self._pieces: dict[str, list[str]] = {}  # of fields that are needed whole
         self._citations: list[Any] = []
         self._new_part = False
-        self._last_kind = ""
-        self._newest: str | int | None = None  # the block opened last: a call's key, else its index
-        self._keys: dict[int, str | int] = {}  # of calls not stopped: the client's by index, the provider's by id
-        self._server_calls: set[str] = set()  # keys of the provider's calls that have no result yet
-        self._inputs: dict[int, str] = {}  # arguments that came whole, until it is clear that no pieces follow
-        self._waiting: dict[int, list[tuple[Event, Frame]]] = {}  # events of blocks that have to wait, by index
-        self._ending: _Ending | None = None
+        self._last_kind = ""  # of the last part that was emitted
+        # Indexes whose next text or argument piece needs no further checks: the fast path of `read`.
+        self._text_index: float = _NO_INDEX
+        self._args_index: float = _NO_INDEX
+        self._args_call_id = ""
+        # Calls.
+        self._last_opened: str | int | None = None  # a call's key, or the index of another block
+        self._keys: dict[int, str | int] = {}  # of calls not stopped: client calls by index, provider calls by id
+        self._unanswered: set[str] = set()  # keys of provider calls without a result
+        self._inputs: dict[int, str] = {}  # arguments in `content_block_start`, unless deltas follow
+        self._call_end: _CallEnd | None = None
+        self._waiting: dict[int, list[tuple[Event, Frame]]] = {}  # events of overlapping blocks, by index
         self._counts = Counts()
         self._container: dict[str, Any] | None = None
 
     def read(self, event: Event, frame: Frame) -> None:
         if event.type == "content_block_delta":
             delta = event.delta
-            if event.index == self._flowing and delta is not None and delta.text:
+            if event.index == self._text_index and delta is not None and delta.text:
                 self.out.more_text(delta.text)
-            elif event.index == self._arguing and delta is not None and delta.partial_json:
-                self.out.more_args(self._arguing_id, delta.partial_json)
+            elif event.index == self._args_index and delta is not None and delta.partial_json:
+                self.out.more_args(self._args_call_id, delta.partial_json)
             else:
                 self._read_delta(event, frame)
             return
-        step = _STEPS.get(event.type or frame.event)
-        if step is not None:
-            step(self, event, frame)
+        read = _EVENTS.get(event.type or frame.event)
+        if read is not None:
+            read(self, event, frame)
         elif event.error is not None or (event.type is None and isinstance(event.message, str)):
             self._read_error(event, frame)
 
     def read_unparsed(self, frame: Frame) -> bool:
-        if frame.data == b"[DONE]":  # gateways add it
+        if frame.data == b"[DONE]":  # added by gateways that speak several formats; not verified
             if self.out.finish_reason is not None:
                 self._read_message_stop(Event(), frame)
             return True
@@ -130,10 +133,10 @@ class AnthropicMessages(Decoder):
             kind = _KINDS.decode(frame.data).type
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
-        return kind is not None and kind != "content_block_delta" and kind not in _STEPS
+        return kind is not None and kind != "content_block_delta" and kind not in _EVENTS
 
     def read_end(self) -> None:
-        self._finish_blocks()
+        self._close_blocks()
         self._end_call()
         self.truncated("message_stop")
 
@@ -144,32 +147,32 @@ class AnthropicMessages(Decoder):
         if delta is None:
             return
         kind = delta.type
-        if index == self._writing:
+        if index == self._current:
             if kind == "text_delta":
-                self._write_text(delta.text)
+                self._emit_text(delta.text)
             elif kind == "thinking_delta":
-                self._write_thinking(delta.thinking)
+                self._emit_thinking(delta.thinking)
             else:
-                self._gather(delta, frame)
-        elif self._writing is not None:
+                self._collect(delta, frame)
+        elif self._current is not None:
             self._wait(index, event, frame)
         elif kind == "input_json_delta":
             if delta.partial_json and index in self._keys:
                 self._inputs.pop(index, None)
-                self._arguing, self._arguing_id = index, self.out.call_id(self._keys[index])
-                self.out.more_args(self._arguing_id, delta.partial_json)
-        elif kind in ("text_delta", "thinking_delta"):  # nobody opened this block
+                self._args_index, self._args_call_id = index, self.out.call_id(self._keys[index])
+                self.out.more_args(self._args_call_id, delta.partial_json)
+        elif kind in ("text_delta", "thinking_delta"):  # without a content_block_start
             self._open(index, {"type": kind.removesuffix("_delta")})
             self._read_delta(event, frame)
 
-    def _write_text(self, piece: str | None) -> None:
+    def _emit_text(self, piece: str | None) -> None:
         if piece:
             self.out.text(piece, new_part=self._new_part)
             self._new_part = False
             self._last_kind = "text"
-            self._flowing = self._writing or 0
+            self._text_index = self._current or 0
 
-    def _write_thinking(self, piece: str | None) -> None:
+    def _emit_thinking(self, piece: str | None) -> None:
         if piece and self._last_kind == "thinking" and not self._new_part:
             self.out.more_thinking(piece)
         elif piece:
@@ -177,8 +180,7 @@ class AnthropicMessages(Decoder):
             self._new_part = False
             self._last_kind = "thinking"
 
-    def _gather(self, delta: BlockDelta, frame: Frame) -> None:
-        """Hold what is needed whole when the block ends."""
+    def _collect(self, delta: BlockDelta, frame: Frame) -> None:
         if delta.citation is not None and self._held.can_keep(delta.citation):
             self._citations.append(delta.citation)
         for name in ("signature", "content", "encrypted_content"):
@@ -197,42 +199,42 @@ class AnthropicMessages(Decoder):
         index, block = event.index or 0, event.content_block
         if block is None or not self._held.can_keep(block):
             return
-        if self._writing not in (None, index):
+        if self._current not in (None, index):
             self._wait(index, event, frame)
             return
-        if index == self._writing:
-            self._close_writing()
+        if index == self._current:
+            self._close_current()
         self._open(index, block)
 
     def _read_block_stop(self, event: Event, frame: Frame) -> None:
         index = event.index or 0
-        if self._writing not in (None, index):
+        if self._current not in (None, index):
             self._wait(index, event, frame)
             return
         self._stop(index)
-        self._resume()
+        self._read_waiting()
 
     def _open(self, index: int, block: dict[str, Any]) -> None:
-        self._arguing = _NOTHING
+        self._args_index = _NO_INDEX
         self._end_call()
         kind = text_of(block, "type")
         if kind in ("text", "thinking", "compaction"):
-            self._writing, self._block = index, block
+            self._current, self._block = index, block
             self._new_part = self._last_kind == kind
-            self._write_text(text_of(block, "text"))
-            self._write_thinking(text_of(block, "thinking"))
-            self._newest = index
+            self._emit_text(text_of(block, "text"))
+            self._emit_thinking(text_of(block, "thinking"))
+            self._last_opened = index
         elif kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
             self._open_call(index, block, kind)
         elif kind.endswith("_tool_result"):
             self._read_result(block)
         elif kind == "redacted_thinking":
-            self._carry({"type": kind, "data": text_of(block, "data")})
+            self._carry({TYPE: kind, DATA: text_of(block, "data")})
         elif kind:
-            self._carry({"block": block})
+            self._carry({BLOCK: block})
 
     def _open_call(self, index: int, block: dict[str, Any], kind: str) -> None:
-        self._send_input(index)
+        self._emit_whole_input(index)
         call_id = text_of(block, "id")
         more = {key: value for key, value in block.items() if key not in _CALL_KEYS}
         if kind == "tool_use":
@@ -240,87 +242,80 @@ class AnthropicMessages(Decoder):
             self.out.open_call(key, text_of(block, "name"), provider_id=call_id, continuation=more or None)
         else:
             key = call_id
-            self._server_calls.add(key)
+            self._unanswered.add(key)
             self.out.open_call(
                 key,
                 text_of(block, "name"),
                 provider_id=call_id,
                 executed_by="provider",
-                continuation={"type": kind, **more},
+                continuation={TYPE: kind, **more},
             )
-        self._keys[index] = self._newest = key
+        self._keys[index] = self._last_opened = key
         self._last_kind = "tool_call"
-        if block.get("input"):
+        if block.get(
+            "input"
+        ):  # whole when code calls a tool: langchain--test_programmatic_tool_use_streaming--0-75eeac
             self._inputs[index] = msgspec.json.encode(block["input"]).decode()
 
     def _read_result(self, block: dict[str, Any]) -> None:
         key = text_of(block, "tool_use_id")
-        if key not in self._server_calls:
-            self._carry({"block": block})
+        if key not in self._unanswered:
+            self._carry({BLOCK: block})
             return
-        self._server_calls.remove(key)
-        if key != self._newest:
-            self._carry({"resultOf": key})
-        result, is_error = readable_result(block)
-        self._ending = _Ending(key, {"result": block}, result, is_error)
+        self._unanswered.remove(key)
+        if key != self._last_opened:
+            self._carry({RESULT_OF: key})
+        self._call_end = _CallEnd(key, {RESULT: block}, *readable_result(block))
 
     def _carry(self, data: dict[str, Any]) -> None:
-        """Keep what only the provider can read, in its place."""
+        """Emit an empty thinking part that keeps provider data at its position."""
         self.out.thinking("", new_part=True, continuation=data)
         self._last_kind = "thinking"
-        self._newest = None
+        self._last_opened = None
 
     def _stop(self, index: int) -> None:
-        self._arguing = _NOTHING
-        if index == self._writing:
-            self._close_writing()
+        self._args_index = _NO_INDEX
+        if index == self._current:
+            self._close_current()
             return
-        self._send_input(index)
+        self._emit_whole_input(index)
         key = self._keys.pop(index, None)
-        if isinstance(key, int):  # the provider's own calls wait for their result
+        if isinstance(key, int):  # provider calls stay open until their result arrives
             self._end_call()
-            self._ending = _Ending(key)
+            self._call_end = _CallEnd(key, {})
 
     def _end_call(self, more: dict[str, Any] | None = None) -> None:
-        """End the call that is due to end, if there is one."""
-        ending, self._ending = self._ending, None
-        if ending is not None:
-            self.out.close_call(
-                ending.key,
-                continuation={**ending.data, **(more or {})} or None,
-                result=ending.result,
-                result_is_error=ending.is_error,
-            )
+        end, self._call_end = self._call_end, None
+        if end is not None:
+            data = {**end.continuation, **(more or {})}
+            self.out.close_call(end.key, continuation=data or None, result=end.result, result_is_error=end.is_error)
 
-    def _send_input(self, index: int) -> None:
+    def _emit_whole_input(self, index: int) -> None:
         if index in self._inputs:
             self.out.call_args(self._keys[index], self._inputs.pop(index))
 
-    def _close_writing(self) -> None:
+    def _close_current(self) -> None:
         block, whole = self._block, {name: "".join(pieces) for name, pieces in self._pieces.items()}
-        self._writing, self._flowing = None, _NOTHING
+        self._current, self._text_index = None, _NO_INDEX
         self._pieces = {}
         if block["type"] == "compaction":
-            self._carry({"block": {**block, **whole}})
+            self._carry({BLOCK: {**block, **whole}})
         elif block["type"] == "thinking":
             signature = text_of(block, "signature") + whole.get("signature", "")
-            self._continue("thinking", {"signature": signature} if signature else {})
+            if signature:
+                self.out.thinking("", new_part=self._new_part, continuation={SIGNATURE: signature})
+                self._last_kind = "thinking"
         else:
             given = block.get("citations")
             citations = [*given, *self._citations] if isinstance(given, list) else self._citations
             self._citations = []
-            self._continue("text", {"citations": citations} if citations else {})
+            if citations:
+                self.out.text("", new_part=self._new_part, continuation={CITATIONS: citations})
+                self._last_kind = "text"
 
-    def _continue(self, kind: str, data: dict[str, Any]) -> None:
-        """Put what was held on the block's last delta."""
-        if data:
-            tell = self.out.text if kind == "text" else self.out.thinking
-            tell("", new_part=self._new_part, continuation=data)
-            self._last_kind = kind
-
-    def _resume(self) -> None:
-        """Read what waited for the block that has just ended, one block after the other."""
-        while self._writing is None and self._waiting:
+    def _read_waiting(self) -> None:
+        """Read the events that waited for the block that has just ended, one block after another."""
+        while self._current is None and self._waiting:
             index = next(iter(self._waiting))
             for event, frame in self._waiting.pop(index):
                 if event.type == "content_block_stop":
@@ -328,27 +323,14 @@ class AnthropicMessages(Decoder):
                 else:
                     self.read(event, frame)
 
-    def _finish_blocks(self) -> None:
-        """End what was never stopped."""
-        self._resume()
-        while self._writing is not None:
-            self._close_writing()
-            self._resume()
+    def _close_blocks(self) -> None:
+        """Close the blocks that have no `content_block_stop`."""
+        self._read_waiting()
+        while self._current is not None:
+            self._close_current()
+            self._read_waiting()
         for index in list(self._inputs):
-            self._send_input(index)
-
-    def _end_message(self) -> None:
-        """End the last part, and leave the container with it."""
-        data = None if self._container is None else {"container": self._container}
-        key = self._newest
-        if data is not None and self._ending is None:
-            if self._last_kind == "text":
-                self.out.text("", continuation=data)
-            elif isinstance(key, str) and self.out.is_open(key):
-                self.out.close_call(key, continuation=data)
-            else:
-                self.out.thinking("", continuation=data)
-        self._end_call(data)
+            self._emit_whole_input(index)
 
     # -- the message
 
@@ -357,6 +339,7 @@ class AnthropicMessages(Decoder):
         if not isinstance(message, MessageBody):
             return
         self.out.start(message.model, message.id)
+        # Blocks that come whole: ai--anthropic-programmatic-tool-calling.1--1-1e2e88.
         if message.content and self._held.can_keep(message.content):
             for index, block in enumerate(message.content):
                 self._open(index, block)
@@ -373,37 +356,38 @@ class AnthropicMessages(Decoder):
         if container and self._held.can_keep(container):
             self._container = container
         if counts is not None and not self.out.ended:
-            self._add_counts(counts)
+            self._update_counts(counts)
 
-    def _add_counts(self, counts: Counts) -> None:
-        """Old streams repeat only `output_tokens` at the end, new ones repeat all: each count given last holds."""
-        known = self._counts
+    def _update_counts(self, counts: Counts) -> None:
+        # Older streams repeat only `output_tokens` at the end, newer ones every count: the last value of each holds.
+        # Older: openllmetry--test_thinking-test_anthropic_thinking_streaming_legacy--0-cc912a.
         for name in Counts.__struct_fields__:
             value = getattr(counts, name)
             if value is not None:
-                setattr(known, name, value)
-        if known.input_tokens is None and known.output_tokens is None:
-            return
-        read, written = known.cache_read_input_tokens, known.cache_creation_input_tokens
-        details = known.output_tokens_details
-        self.out.usage(
-            Usage(
-                max(0, (known.input_tokens or 0) + (read or 0) + (written or 0)),
-                max(0, known.output_tokens or 0),
-                cache_read_tokens=read,
-                cache_write_tokens=written,
-                reasoning_tokens=None if details is None else details.thinking_tokens,
-                extra=priced_apart(known),
-            )
-        )
+                setattr(self._counts, name, value)
+        if self._counts.input_tokens is not None or self._counts.output_tokens is not None:
+            self.out.usage(usage_of(self._counts))
 
     def _read_message_stop(self, event: Event, frame: Frame) -> None:
-        self._finish_blocks()
-        self._end_message()
+        self._close_blocks()
+        if self._container is not None:
+            self._attach_container({CONTAINER: self._container})
+        self._end_call()
         self.out.done()
 
+    def _attach_container(self, data: dict[str, Any]) -> None:
+        key = self._last_opened
+        if self._call_end is not None:
+            self._end_call(data)
+        elif self._last_kind == "text":
+            self.out.text("", continuation=data)
+        elif isinstance(key, str) and self.out.is_open(key):
+            self.out.close_call(key, continuation=data)
+        else:
+            self.out.thinking("", continuation=data)
+
     def _read_error(self, event: Event, frame: Frame) -> None:
-        self._finish_blocks()
+        self._close_blocks()
         self._end_call()
         error = event.error
         if isinstance(error, ErrorBody):
@@ -412,16 +396,16 @@ class AnthropicMessages(Decoder):
             message = error or event.message
             self.out.refused(message if isinstance(message, str) else "the provider gave no reason")
 
-    def _pass_over(self, event: Event, frame: Frame) -> None:
-        """Nothing is said."""
+    def _skip(self, event: Event, frame: Frame) -> None:
+        pass
 
 
-_STEPS: dict[str, Callable[[AnthropicMessages, Event, Frame], None]] = {
+_EVENTS: dict[str, Callable[[AnthropicMessages, Event, Frame], None]] = {
     "content_block_start": AnthropicMessages._read_block_start,
     "content_block_stop": AnthropicMessages._read_block_stop,
     "message_start": AnthropicMessages._read_message_start,
     "message_delta": AnthropicMessages._read_message_delta,
     "message_stop": AnthropicMessages._read_message_stop,
     "error": AnthropicMessages._read_error,
-    "ping": AnthropicMessages._pass_over,
+    "ping": AnthropicMessages._skip,
 }

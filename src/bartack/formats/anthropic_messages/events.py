@@ -1,26 +1,49 @@
-"""Anthropic's events as they stand on the wire, typed, and what can be said of one block alone.
+"""Anthropic's stream events as typed structs, and the parts of their meaning that need only one block.
 
-Every field may be missing or null: servers that imitate the format leave out what they do not know.
+Every field may be missing or null: servers that imitate the format omit what they do not have.
 """
 
 from typing import Any
 
 import msgspec
 
+from bartack.nouns.deltas import Usage
 from bartack.nouns.parts import Text, ToolContent
 
 __all__ = [
+    "BLOCK",
+    "CALLER",
+    "CALL_ID",
+    "CITATIONS",
+    "CONTAINER",
+    "DATA",
+    "RESULT",
+    "RESULT_OF",
+    "SIGNATURE",
+    "TYPE",
     "BlockDelta",
     "Counts",
     "ErrorBody",
     "Event",
     "Kind",
     "MessageBody",
-    "OutputDetails",
-    "priced_apart",
     "readable_result",
     "text_of",
+    "usage_of",
 ]
+
+# Keys of the continuation data that the decoder and the reader write and the encoder reads. Other keys of a block
+# (cache_control, title, ...) keep Anthropic's names.
+BLOCK = "block"  # a whole block that no part can represent
+CALL_ID = "callId"  # the provider's id of a call that got a local one
+CALLER = "caller"  # Anthropic's field: the code that made a client call
+CITATIONS = "citations"
+CONTAINER = "container"  # where the provider ran its tools; on the last part of a message
+DATA = "data"  # of redacted thinking
+RESULT = "result"  # the raw result block of a provider call
+RESULT_OF = "resultOf"  # on a placeholder part: the id of the provider call whose result block was here
+SIGNATURE = "signature"
+TYPE = "type"  # the block's type, where the part alone does not imply it
 
 
 class ErrorBody(msgspec.Struct, gc=False):
@@ -28,7 +51,7 @@ class ErrorBody(msgspec.Struct, gc=False):
     message: str | None = None
 
 
-class OutputDetails(msgspec.Struct, gc=False):
+class _OutputDetails(msgspec.Struct, gc=False):
     thinking_tokens: int | None = None
 
 
@@ -37,7 +60,7 @@ class Counts(msgspec.Struct, gc=False):
     output_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
-    output_tokens_details: OutputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
     cache_creation: dict[str, Any] | None = None
     server_tool_use: dict[str, Any] | None = None
 
@@ -79,12 +102,30 @@ class Kind(msgspec.Struct, gc=False):
 
 
 def text_of(block: dict[str, Any], key: str) -> str:
+    """The string under a key; "" for anything else."""
     value = block.get(key)
     return value if isinstance(value, str) else ""
 
 
-def priced_apart(counts: Counts) -> dict[str, Any] | None:
-    """The counts that have prices of their own: cache writes by their lifetime, requests of the provider's tools."""
+def usage_of(counts: Counts) -> Usage:
+    """The usage in our terms: Anthropic counts cache reads and writes apart from `input_tokens`."""
+    read, written, details = (
+        counts.cache_read_input_tokens,
+        counts.cache_creation_input_tokens,
+        counts.output_tokens_details,
+    )
+    return Usage(
+        max(0, (counts.input_tokens or 0) + (read or 0) + (written or 0)),
+        max(0, counts.output_tokens or 0),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=None if details is None else details.thinking_tokens,
+        extra=_separately_priced(counts),
+    )
+
+
+def _separately_priced(counts: Counts) -> dict[str, Any] | None:
+    """Counts with prices of their own: cache writes by lifetime, requests made by the provider's tools."""
     groups = {"cacheCreation": counts.cache_creation, "serverToolUse": counts.server_tool_use}
     kept = {
         name: {key: count for key, count in (group or {}).items() if isinstance(count, int) and count > 0}
@@ -94,8 +135,10 @@ def priced_apart(counts: Counts) -> dict[str, Any] | None:
 
 
 def readable_result(block: dict[str, Any]) -> tuple[ToolContent, bool]:
-    """What a result block says to people, and whether it is an error. Strings that only the provider can read are
-    left out: they are long, and the raw block has them."""
+    """The content of a result block, and whether it is an error.
+
+    Strings that only the provider can decrypt are omitted: they are long, and the raw block is kept beside the result.
+    """
     content = _readable(block.get("content"))
     if isinstance(content, dict):
         return content, block.get("is_error") is True or text_of(content, "type").endswith("_error")
