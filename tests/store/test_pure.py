@@ -1,8 +1,7 @@
-"""The parts of the stores that are pure: bodies cut out of JSON, trees told by jumps, words, pages, errors of locks."""
+"""The parts of the stores that are pure: trees told by jumps, words, pages, errors of locks."""
 
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,63 +10,11 @@ from bartack.nouns import wire
 from bartack.nouns.entries import branch, heads
 from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import Text, ToolCall, ToolResult
-from bartack.store import blobs, search, tree
+from bartack.store import search, tree
 from bartack.store.facts import results_in, results_of
 from bartack.store.file_locks import network_kind
 from bartack.store.stored import Entries
 from tests.session import SESSION
-
-JSON = st.recursive(
-    st.none()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text()
-    | st.sampled_from(
-        [
-            "$blob",
-            "$$blob",
-            '{"$blob":"' + "a" * 64 + '"}',
-            '"$blob"',
-            '\\"$blob',
-            "z" * 5000,
-            "z" * 5000 + '"$blob',
-            '"$blob' + "z" * 50,
-        ]
-    ),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.text(max_size=5) | st.sampled_from(["$blob", "$$blob", "$blo"]), inner, max_size=4)
-    ),
-    max_leaves=12,
-)
-
-
-@given(JSON)
-def test_what_is_cut_is_restored_byte_for_byte(value: object) -> None:
-    text = msgspec.json.encode(value)
-    for limit in (16, 300, blobs.BLOB_LIMIT):
-        bodies: dict[str, bytes] = {}
-        stored = blobs._WORD.sub(rb'"$\1"', text)
-        stored = blobs._STRING.sub(blobs._cutter(limit, bodies), stored)
-        msgspec.json.decode(stored)
-        assert set(blobs.referenced(stored)) == set(bodies)
-        assert blobs.restore(stored, bodies.__getitem__) == text
-
-
-def test_long_strings_are_cut_once_and_keys_never() -> None:
-    long, key = "x" * (blobs.BLOB_LIMIT + 1), "k" * (blobs.BLOB_LIMIT + 1)
-    text = msgspec.json.encode({key: long, "again": [long, "x" * blobs.BLOB_LIMIT]})
-    stored, bodies = blobs.cut(text)
-    assert list(bodies.values()) == [long.encode()]
-    assert len(blobs.referenced(stored)) == 2
-    assert blobs.restore(stored, bodies.__getitem__) == text
-
-
-def test_an_entry_of_many_long_strings_stays_below_a_megabyte() -> None:
-    text = msgspec.json.encode([f"{number:05}" * 2000 for number in range(200)])
-    stored, bodies = blobs.cut(text)
-    assert len(text) > blobs.ENTRY_LIMIT > len(stored)
-    assert blobs.restore(stored, bodies.__getitem__) == text
 
 
 @given(st.lists(st.integers(0, 100), max_size=30))

@@ -18,7 +18,10 @@ BLOB_LIMIT = 64 * 1024  # a string longer than this is a body, not a message
 ENTRY_LIMIT = 1024 * 1024  # an entry stays below this where strings can be cut out of it
 _SHORTER_LIMITS = (BLOB_LIMIT, 4 * 1024, 256)
 
-_STRING = re.compile(rb'"((?:[^"\\]++|\\.)*+)"(:?)')  # with what follows a key, which is never cut out
+_BACKSLASH, _QUOTE = b'\\"'
+# To the closing quote of a string, or 1,000 escapes further: the count limits the trail for backtracking. A possessive
+# quantifier would leave none, but `re` of the first 3.11 releases gets nested ones wrong.
+_IN_STRING = re.compile(rb'[^"\\]*(?:\\.?[^"\\]*){0,1000}', re.DOTALL)
 _WORD = re.compile(rb'(?<!\\)"(\$+blob)"')  # a whole string: inside one, a quote has a backslash before it
 _ESCAPED_WORD = re.compile(rb'(?<!\\)"\$(\$+blob)"')
 _MARKER = re.compile(rb'\{"\$blob":"([0-9a-f]{64})"\}')
@@ -36,20 +39,36 @@ def cut(text: bytes) -> tuple[bytes, dict[str, bytes]]:
         text = _WORD.sub(rb'"$\1"', text)
     for limit in _SHORTER_LIMITS:
         if len(text) > (BLOB_LIMIT if limit == BLOB_LIMIT else ENTRY_LIMIT):
-            text = _STRING.sub(_cutter(limit, bodies), text)
+            text = _without_strings(text, limit, bodies)
     return text, bodies
 
 
-def _cutter(limit: int, bodies: dict[str, bytes]) -> Callable[[re.Match[bytes]], bytes]:
-    def replace(match: re.Match[bytes]) -> bytes:
-        body, colon = match.groups()
-        if colon or len(body) <= limit:
-            return match[0]
-        name = digest(body)
-        bodies[name] = body
-        return b'{"$blob":"%b"}' % name.encode()
+def _without_strings(text: bytes, limit: int, bodies: dict[str, bytes]) -> bytes:
+    """The JSON text with each string over the limit moved into `bodies`, except for keys."""
+    pieces: list[bytes] = []
+    kept = 0  # everything before this is in `pieces`
+    start = text.find(b'"') + 1
+    while start:
+        end = text.index(b'"', start)
+        if text[end - 1] == _BACKSLASH:
+            end = _closing_quote(text, start)
+        if end - start > limit and text[end + 1 : end + 2] != b":":
+            body = text[start:end]
+            name = digest(body)
+            bodies[name] = body
+            pieces += text[kept : start - 1], b'{"$blob":"%b"}' % name.encode()
+            kept = end + 1
+        start = text.find(b'"', end + 1) + 1
+    return b"".join((*pieces, text[kept:]))
 
-    return replace
+
+def _closing_quote(text: bytes, at: int) -> int:
+    """Where the string that `at` is inside of ends."""
+    while text[at] != _QUOTE:
+        found = _IN_STRING.match(text, at)
+        assert found is not None  # the pattern also matches nothing
+        at = found.end()
+    return at
 
 
 def referenced(text: bytes) -> list[str]:

@@ -79,15 +79,18 @@ _LITERAL = re.compile("t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?")
 _WHITE = re.compile(r"[ \t\n\r]+")
 # Group 1 is the valid number, 2 its fraction, 3 its exponent; after it comes what only a digit can justify.
 _NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?)(?(3)|(?:[eE][+-]?|(?(2)|\.))?)|-")
+_PLAIN = r'[^"\\\x00-\x1f]*'
 _HEX = "[0-9a-fA-F]"
 _HIGH = rf"\\u[dD][89abAB]{_HEX}{{2}}"
-# Possessive, so that a megabyte of escapes leaves no trail for backtracking.
+# The count limits the trail that a megabyte of escapes leaves for backtracking. A possessive quantifier would leave none,
+# but `re` of the first 3.11 releases gets nested ones wrong.
 _CERTAIN = re.compile(
-    rf"""(?:[^"\\\x00-\x1f]++
-          | \\["\\/bfnrt]
-          | \\u(?![dD][89abAB]){_HEX}{{4}}
-          | {_HIGH}(?:\\u[dD][c-fC-F]{_HEX}{{2}} | (?=[^\\\x00-\x1f] | \\["\\/bfnrt] | \\u{_HEX}{{4}}))
-          )*+""",
+    rf"""{_PLAIN}
+         (?:(?: \\["\\/bfnrt]
+              | \\u(?![dD][89abAB]){_HEX}{{4}}
+              | {_HIGH}(?:\\u[dD][c-fC-F]{_HEX}{{2}} | (?=[^\\\x00-\x1f] | \\["\\/bfnrt] | \\u{_HEX}{{4}}))
+            ){_PLAIN}
+         ){{0,1000}}""",
     re.VERBOSE,
 )
 _HALF_ESCAPE = re.compile(rf"(?:{_HIGH}(?:\\(?:u{_HEX}{{0,3}})?)?|\\(?:u{_HEX}{{0,3}})?)?")
@@ -201,10 +204,14 @@ class PartialJson:
 
     def _read_string(self, text: str, at: int) -> int:
         assert self._chunks is not None
-        end = _end(_CERTAIN, text, at)
-        chunk = text[at:end]
-        # json's own decoder, so that escapes mean what they mean to `json.loads`.
-        self._chunks.append(json.loads(f'"{chunk}"') if "\\" in chunk else chunk)
+        while True:
+            end = _end(_CERTAIN, text, at)
+            chunk = text[at:end]
+            # json's own decoder, so that escapes mean what they mean to `json.loads`.
+            self._chunks.append(json.loads(f'"{chunk}"') if "\\" in chunk else chunk)
+            if end == len(text) or text[end] != "\\" or end == at:
+                break
+            at = end
         if not text.startswith('"', end):
             return self._hold(text, end, _end(_HALF_ESCAPE, text, end), "a character or escape allowed in a string")
         string = "".join(self._chunks)

@@ -16,12 +16,14 @@ from bartack.formats.framing.frame import LIMIT, Frame, Framed, FramingFault
 
 __all__ = ["JsonArray"]
 
-# Possessive quantifiers: a failed string is not tried again at each of its bytes.
-_STRING = rb'"(?:[^"\\]++|\\.)*+"'
-_GAP = re.compile(rb"[\s,\xef\xbb\xbf]*+")  # between values; also a byte order mark
-_TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|' + _STRING + rb")*+", re.DOTALL)
-_TO_SCALAR_END = re.compile(rb'(?:[^"{}\[\],]++|' + _STRING + rb")*+", re.DOTALL)
-_TO_STRING_END = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+# No possessive quantifiers: `re` of the first 3.11 releases gets nested ones wrong. Each pattern can match a text in one
+# way only, so a failed string is not tried again at each of its bytes. The counts limit the trail for backtracking; the
+# walk goes on from wherever a pattern stopped.
+_STRING = rb'"[^"\\]*(?:\\.[^"\\]*){0,100}"'
+_GAP = re.compile(rb"[\s,\xef\xbb\xbf]*")  # between values; also a byte order mark
+_TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]*' + _STRING + rb")" + rb'{0,100}[^"{}\[\]]*', re.DOTALL)
+_TO_SCALAR_END = re.compile(rb'(?:[^"{}\[\],]*' + _STRING + rb")" + rb'{0,100}[^"{}\[\],]*', re.DOTALL)
+_TO_STRING_END = re.compile(rb'[^"\\]*(?:\\.[^"\\]*){0,1000}', re.DOTALL)
 
 
 class JsonArray:
