@@ -1,4 +1,4 @@
-"""An agent with a runtime: connected once, told in a fact, its hints in the system prompt."""
+"""An agent with a runtime: it is connected once, recorded in the session, and its hints are in the system prompt."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from bartack.tools import LocalRuntime, file_tools, never
 from tests.agent.kit import SESSION, check_session, facts, kinds, make, results
 
 
-async def test_the_runtime_is_told_once_and_its_tools_work(tmp_path: Path) -> None:
+async def test_the_runtime_is_recorded_once_and_its_tools_work(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello")
     read = assistant(ToolCall("c1", "read_file", {"path": "a.txt"}))
     runtime = LocalRuntime(tmp_path)
@@ -28,7 +28,7 @@ async def test_the_runtime_is_told_once_and_its_tools_work(tmp_path: Path) -> No
     assert runtime.status == "closed"
 
 
-async def test_writing_waits_for_a_human_unless_the_policy_says_otherwise(tmp_path: Path) -> None:
+async def test_writing_awaits_approval_unless_the_policy_allows_it(tmp_path: Path) -> None:
     write = assistant(ToolCall("c1", "write_file", {"path": "b.txt", "text": "x"}))
     agent, store, _ = make([write, "Written."], *file_tools(), runtime=LocalRuntime(tmp_path))
     assert (await agent.run("Write", session=SESSION)).status is AgentStatus.AWAITING_HUMAN
@@ -41,7 +41,7 @@ async def test_writing_waits_for_a_human_unless_the_policy_says_otherwise(tmp_pa
     await agent.close()
 
 
-async def test_a_runtime_can_come_from_the_configuration_and_keeps_off_the_sessions(tmp_path: Path) -> None:
+async def test_a_runtime_from_the_configuration_cannot_read_the_session_store(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello")
     config = AgentConfig(runtime=RuntimeConfig(root=str(tmp_path)))
     read = assistant(

@@ -18,11 +18,10 @@ from bartack.tools.approval import (
 from bartack.tools.call_history import CallFold, CallHistory
 from bartack.tools.definition import Tool, ToolDefinition, tool
 from bartack.tools.executor import ToolExecutor, ToolRound
-from bartack.tools.files import file_tools
-from bartack.tools.operations import Runtime
+from bartack.tools.local_runtime import LocalRuntime
 from bartack.tools.output import ToolOutput, error_result
 from bartack.tools.registry import ToolRegistry
-from bartack.tools.runtime import LocalRuntime
+from bartack.tools.runtime import Runtime, file_tools
 from bartack.tools.tool_context import ToolContext
 
 __all__ = [

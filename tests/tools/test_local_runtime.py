@@ -1,4 +1,4 @@
-"""`LocalRuntime` and the ready tools: commands under limits, files below a root, approval where it matters."""
+"""`LocalRuntime` and the file tools: limited commands, files below a root, approval for changes."""
 
 import asyncio
 import json
@@ -9,20 +9,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bartack import ErrorCode, Image, ToolError
-from bartack.tools import LocalRuntime, Runtime, ToolOutput, ToolRegistry, file_tools, never
-from bartack.tools.commands import scrubbed
-from bartack.tools.operations import (
-    EditFile,
-    ListFiles,
-    Operation,
-    ReadFile,
-    RunCommand,
-    SearchFiles,
-    WriteFile,
-)
+from bartack.tools import LocalRuntime, Runtime, ToolRegistry, file_tools, never
+from bartack.tools.runtime import EditFile, ListFiles, Operation, ReadFile, RunCommand, SearchFiles, WriteFile
+from bartack.tools.shell import safe_environment
 from tests.tools.rounds import Bench, call
 
 
@@ -35,13 +28,13 @@ async def runtime(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
     await runtime.close()
 
 
-async def said(runtime: Runtime, operation: Operation) -> str:
+async def output_of(runtime: Runtime, operation: Operation) -> str:
     output = await runtime.execute(operation)
     assert isinstance(output.content, str)
     return output.content
 
 
-async def refused(runtime: Runtime, operation: Operation) -> str:
+async def error_of(runtime: Runtime, operation: Operation) -> str:
     with pytest.raises(ToolError) as caught:
         await runtime.execute(operation)
     return caught.value.message
@@ -52,7 +45,7 @@ def alive(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
     except FileNotFoundError:
         return False
-    return state != "Z"  # a zombie has ended; its parent has not looked yet
+    return state != "Z"  # a zombie has exited and waits to be reaped
 
 
 async def eventually(condition: Any, seconds: float = 3) -> bool:
@@ -64,10 +57,10 @@ async def eventually(condition: Any, seconds: float = 3) -> bool:
     return False
 
 
-# -- life
+# -- life cycle
 
 
-async def test_a_runtime_connects_tells_about_itself_and_closes(tmp_path: Path) -> None:
+async def test_a_runtime_connects_describes_itself_and_closes(tmp_path: Path) -> None:
     runtime = LocalRuntime(tmp_path)
     assert runtime.status == "closed"
     with pytest.raises(ToolError, match="not connected"):
@@ -84,14 +77,14 @@ async def test_a_runtime_connects_tells_about_itself_and_closes(tmp_path: Path) 
     assert runtime.status == "closed"
 
 
-async def test_a_root_that_is_not_there_is_refused(tmp_path: Path) -> None:
+async def test_a_missing_root_raises_tool_error(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="No such file"):
         await LocalRuntime(tmp_path / "no").connect()
     with pytest.raises(ToolError, match="kernel"):
         await LocalRuntime("/proc").connect()
 
 
-async def test_closing_ends_what_runs(tmp_path: Path) -> None:
+async def test_closing_stops_running_commands(tmp_path: Path) -> None:
     runtime = LocalRuntime(tmp_path)
     await runtime.connect()
     running = asyncio.create_task(runtime.execute(RunCommand(command="sleep 30")))
@@ -101,11 +94,11 @@ async def test_closing_ends_what_runs(tmp_path: Path) -> None:
         await running
 
 
-async def test_a_runtime_without_commands_has_none(tmp_path: Path) -> None:
+async def test_commands_can_be_disabled(tmp_path: Path) -> None:
     runtime = LocalRuntime(tmp_path, commands=False)
     await runtime.connect()
     assert "run_command" not in runtime.capabilities
-    assert "runs no commands" in await refused(runtime, RunCommand(command="true"))
+    assert "disabled" in await error_of(runtime, RunCommand(command="true"))
     assert "Commands" not in runtime.get_hints()
     await runtime.close()
 
@@ -113,43 +106,45 @@ async def test_a_runtime_without_commands_has_none(tmp_path: Path) -> None:
 # -- commands
 
 
-async def test_a_command_runs_in_the_root_and_its_output_is_given_in_order(runtime: LocalRuntime) -> None:
-    text = await said(runtime, RunCommand(command="pwd; echo out; echo err >&2; echo end"))
+async def test_a_command_runs_in_the_root_and_its_output_keeps_its_order(runtime: LocalRuntime) -> None:
+    text = await output_of(runtime, RunCommand(command="pwd; echo out; echo err >&2; echo end"))
     assert text == f"{runtime.root.resolve()}\nout\nerr\nend\n"
-    assert await said(runtime, RunCommand(command="true")) == "[exit code 0]"
-    assert await said(runtime, RunCommand(command="echo no; exit 3")) == "no\n[exit code 3]"
-    assert await said(runtime, RunCommand(command="kill -9 $$")) == "[ended by signal 9]"
-    assert await said(runtime, RunCommand(command="cat")) == "[exit code 0]"  # there is no input to wait for
+    assert await output_of(runtime, RunCommand(command="true")) == "[exit code 0]"
+    assert await output_of(runtime, RunCommand(command="echo no; exit 3")) == "no\n[exit code 3]"
+    assert await output_of(runtime, RunCommand(command="kill -9 $$")) == "[killed by signal 9]"
+    assert await output_of(runtime, RunCommand(command="cat")) == "[exit code 0]"  # stdin is empty
 
 
-async def test_a_command_runs_in_a_directory_below_and_nowhere_else(runtime: LocalRuntime, tmp_path: Path) -> None:
+async def test_a_command_runs_only_in_directories_below_the_root(runtime: LocalRuntime, tmp_path: Path) -> None:
     (runtime.root / "sub").mkdir()
     (runtime.root / "link").symlink_to(tmp_path)
-    assert await said(runtime, RunCommand(command="pwd", directory="sub")) == f"{runtime.root.resolve()}/sub\n"
+    assert await output_of(runtime, RunCommand(command="pwd", directory="sub")) == f"{runtime.root.resolve()}/sub\n"
     for directory in ("..", "/", "link", "sub/../.."):
-        assert await refused(runtime, RunCommand(command="pwd", directory=directory))
+        assert await error_of(runtime, RunCommand(command="pwd", directory=directory))
 
 
-async def test_secrets_do_not_reach_a_command(runtime: LocalRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_commands_get_no_secrets_from_the_environment(
+    runtime: LocalRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "DATABASE_URL", "ODDLY_NAMED", "LD_PRELOAD_X"):
         monkeypatch.setenv(name, "hunter2")
     monkeypatch.setenv("LC_TIME", "C")
-    text = await said(runtime, RunCommand(command="env"))
+    text = await output_of(runtime, RunCommand(command="env"))
     assert "hunter2" not in text
     assert "LC_TIME=C" in text
     assert "PATH=" in text
-    assert "hunter2" in os.environ["OPENAI_API_KEY"]  # the control: it was there to leak
+    assert "hunter2" in os.environ["OPENAI_API_KEY"]  # control: it could have leaked
 
 
-async def test_a_command_gets_what_is_given_on_purpose(tmp_path: Path) -> None:
+async def test_commands_get_the_environment_given_to_the_runtime(tmp_path: Path) -> None:
     runtime = LocalRuntime(tmp_path, environment={"GREETING": "hi"})
     await runtime.connect()
-    assert await said(runtime, RunCommand(command="echo $GREETING")) == "hi\n"
+    assert await output_of(runtime, RunCommand(command="echo $GREETING")) == "hi\n"
     await runtime.close()
-    assert scrubbed({}) == {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+    assert safe_environment({}) == {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 
-async def test_output_is_limited_while_it_comes(tmp_path: Path) -> None:
+async def test_output_is_limited_while_it_is_read(tmp_path: Path) -> None:
     runtime = LocalRuntime(tmp_path, max_output_bytes=1_000)
     await runtime.connect()
     output = await runtime.execute(
@@ -159,21 +154,21 @@ async def test_output_is_limited_while_it_comes(tmp_path: Path) -> None:
     assert output.content.endswith("xxx\nlast\n")
     assert len(output.content) < 1_100
     assert output.metadata is not None
-    assert output.metadata["bytes_left_out"] == 5_000_012 - 1_000
+    assert output.metadata["omitted_bytes"] == 5_000_012 - 1_000
     await runtime.close()
 
 
-async def test_a_command_that_takes_too_long_is_ended(runtime: LocalRuntime) -> None:
+async def test_a_command_that_takes_too_long_times_out(runtime: LocalRuntime) -> None:
     began = time.monotonic()
-    message = await refused(runtime, RunCommand(command="echo begun; sleep 30", timeout_ms=200))
+    message = await error_of(runtime, RunCommand(command="echo begun; sleep 30", timeout_ms=200))
     assert time.monotonic() - began < 3
     assert message.startswith("begun\n[timed out after 200 ms")
 
 
-async def test_the_runtimes_own_limit_cannot_be_raised(tmp_path: Path) -> None:
+async def test_a_call_cannot_raise_the_time_limit_of_the_runtime(tmp_path: Path) -> None:
     runtime = LocalRuntime(tmp_path, timeout_ms=100)
     await runtime.connect()
-    assert "timed out after 100 ms" in await refused(runtime, RunCommand(command="sleep 30", timeout_ms=60_000))
+    assert "timed out after 100 ms" in await error_of(runtime, RunCommand(command="sleep 30", timeout_ms=60_000))
     await runtime.close()
 
 
@@ -188,7 +183,7 @@ async def pids(runtime: LocalRuntime) -> list[int]:
     return found
 
 
-async def test_the_whole_group_is_ended_on_time_out_even_if_it_ignores_being_asked(runtime: LocalRuntime) -> None:
+async def test_a_timeout_kills_the_whole_group_even_if_it_ignores_sigterm(runtime: LocalRuntime) -> None:
     running = asyncio.create_task(runtime.execute(RunCommand(command=STUBBORN, timeout_ms=400)))
     found = await pids(runtime)
     with pytest.raises(ToolError, match="timed out"):
@@ -196,7 +191,7 @@ async def test_the_whole_group_is_ended_on_time_out_even_if_it_ignores_being_ask
     assert await eventually(lambda: not any(map(alive, found)))
 
 
-async def test_the_whole_group_is_ended_on_cancellation_before_it_goes_on(runtime: LocalRuntime) -> None:
+async def test_cancellation_kills_the_whole_group_before_it_propagates(runtime: LocalRuntime) -> None:
     running = asyncio.create_task(runtime.execute(RunCommand(command=STUBBORN)))
     found = await pids(runtime)
     running.cancel()
@@ -205,8 +200,8 @@ async def test_the_whole_group_is_ended_on_cancellation_before_it_goes_on(runtim
     assert await eventually(lambda: not any(map(alive, found)))
 
 
-async def test_ending_the_leader_alone_would_leave_the_child(runtime: LocalRuntime) -> None:
-    """The control of the two above: the child does outlive its parent if only that is killed."""
+async def test_killing_only_the_leader_would_leave_the_child(runtime: LocalRuntime) -> None:
+    """Control for the two tests above: the child outlives its parent."""
     process = await asyncio.create_subprocess_exec("/bin/sh", "-c", STUBBORN, cwd=runtime.root, start_new_session=True)
     found = await pids(runtime)
     process.kill()
@@ -217,19 +212,19 @@ async def test_ending_the_leader_alone_would_leave_the_child(runtime: LocalRunti
     assert await eventually(lambda: not alive(child))
 
 
-async def test_what_a_command_leaves_in_the_background_is_ended_with_it(runtime: LocalRuntime) -> None:
+async def test_background_processes_are_killed_when_the_command_ends(runtime: LocalRuntime) -> None:
     began = time.monotonic()
-    text = await said(runtime, RunCommand(command="sleep 30 & echo $!"))
+    text = await output_of(runtime, RunCommand(command="sleep 30 & echo $!"))
     assert time.monotonic() - began < 3
     assert await eventually(lambda: not alive(int(text)))
 
 
-async def test_a_command_that_closes_its_output_is_still_waited_for(runtime: LocalRuntime) -> None:
-    await said(runtime, RunCommand(command="exec >&- 2>&-; sleep 0.2; touch after"))
+async def test_a_command_that_closes_its_output_is_awaited(runtime: LocalRuntime) -> None:
+    await output_of(runtime, RunCommand(command="exec >&- 2>&-; sleep 0.2; touch after"))
     assert (runtime.root / "after").exists()
 
 
-async def test_commands_do_not_hold_up_the_event_loop(runtime: LocalRuntime) -> None:
+async def test_commands_do_not_block_the_event_loop(runtime: LocalRuntime) -> None:
     running = asyncio.gather(*(runtime.execute(RunCommand(command="sleep 0.6")) for _ in range(8)))
     began = time.monotonic()
     await asyncio.sleep(0.01)
@@ -239,110 +234,112 @@ async def test_commands_do_not_hold_up_the_event_loop(runtime: LocalRuntime) -> 
 
 
 @pytest.mark.parametrize("command", ["a\0b", ""])
-async def test_odd_commands_are_refused_or_harmless(runtime: LocalRuntime, command: str) -> None:
+async def test_nul_in_a_command_is_rejected_and_an_empty_command_is_harmless(
+    runtime: LocalRuntime, command: str
+) -> None:
     if command:
-        assert "NUL" in await refused(runtime, RunCommand(command=command))
+        assert "NUL" in await error_of(runtime, RunCommand(command=command))
     else:
-        assert await said(runtime, RunCommand(command=command)) == "[exit code 0]"
+        assert await output_of(runtime, RunCommand(command=command)) == "[exit code 0]"
 
 
 # -- reading
 
 
-async def test_lines_of_a_file_are_read_and_more_is_announced(runtime: LocalRuntime) -> None:
+async def test_reading_a_range_of_lines_announces_more(runtime: LocalRuntime) -> None:
     (runtime.root / "a.txt").write_text("".join(f"{n}\n" for n in range(1, 11)))
-    assert await said(runtime, ReadFile(path="a.txt")) == "".join(f"{n}\n" for n in range(1, 11))
-    part = await said(runtime, ReadFile(path="a.txt", offset=3, limit=2))
-    assert part == "3\n4\n[there is more; go on with offset=5]"
-    assert await said(runtime, ReadFile(path="a.txt", offset=9, limit=2)) == "9\n10\n"
-    assert "ends before line 99" in await said(runtime, ReadFile(path="a.txt", offset=99))
-    assert await said(runtime, ReadFile(path=str(runtime.root.resolve() / "a.txt"), limit=1)) == (
-        "1\n[there is more; go on with offset=2]"
+    assert await output_of(runtime, ReadFile(path="a.txt")) == "".join(f"{n}\n" for n in range(1, 11))
+    part = await output_of(runtime, ReadFile(path="a.txt", offset=3, limit=2))
+    assert part == "3\n4\n[more lines follow; continue with offset=5]"
+    assert await output_of(runtime, ReadFile(path="a.txt", offset=9, limit=2)) == "9\n10\n"
+    assert "ends before line 99" in await output_of(runtime, ReadFile(path="a.txt", offset=99))
+    assert await output_of(runtime, ReadFile(path=str(runtime.root.resolve() / "a.txt"), limit=1)) == (
+        "1\n[more lines follow; continue with offset=2]"
     )
 
 
-async def test_a_big_file_is_read_in_part_and_not_into_memory(tmp_path: Path) -> None:
+async def test_a_huge_file_is_read_in_part(tmp_path: Path) -> None:
     runtime = LocalRuntime(tmp_path, max_output_bytes=100_000)
     await runtime.connect()
     with (tmp_path / "big").open("wb") as file:
         file.write(b"start\n" + b"x" * 200_000)
-        file.truncate(50_000_000_000)  # sparse: there is no such disk here
-    text = await said(runtime, ReadFile(path="big"))
+        file.truncate(50_000_000_000)  # sparse
+    text = await output_of(runtime, ReadFile(path="big"))
     assert text.startswith("start\nxxx")
     assert len(text) < 200_000
-    assert "there is more" in text
-    assert "too large" in await refused(runtime, EditFile(path="big", old="start", new="end"))
+    assert "more lines follow" in text
+    assert "too large" in await error_of(runtime, EditFile(path="big", old="start", new="end"))
     await runtime.close()
 
 
-async def test_binary_files_are_refused_and_pictures_are_shown(runtime: LocalRuntime) -> None:
+async def test_binary_files_are_rejected_and_images_are_returned(runtime: LocalRuntime) -> None:
     (runtime.root / "bin").write_bytes(b"ab\0cd")
     (runtime.root / "pic.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
     (runtime.root / "latin").write_bytes(b"caf\xe9\n")
-    assert "binary file of 5 bytes" in await refused(runtime, ReadFile(path="bin"))
+    assert "binary file (5 bytes)" in await error_of(runtime, ReadFile(path="bin"))
     output = await runtime.execute(ReadFile(path="pic.png"))
     assert output.content == (Image("image/png", data=b"\x89PNG\r\n\x1a\n\0\0"),)
-    assert "not UTF-8" in await said(runtime, ReadFile(path="latin"))
-    assert "not UTF-8" in await refused(runtime, EditFile(path="latin", old="caf", new="x"))
+    assert "not valid UTF-8" in await output_of(runtime, ReadFile(path="latin"))
+    assert "not valid UTF-8" in await error_of(runtime, EditFile(path="latin", old="caf", new="x"))
 
 
 # -- writing and editing
 
 
-async def test_a_file_is_written_with_its_directories_and_keeps_its_mode(runtime: LocalRuntime) -> None:
-    assert "created" in await said(runtime, WriteFile(path="a/b/c.sh", text="one"))
+async def test_writing_creates_directories_and_keeps_the_mode(runtime: LocalRuntime) -> None:
+    assert "Created" in await output_of(runtime, WriteFile(path="a/b/c.sh", text="one"))
     file = runtime.root / "a/b/c.sh"
     file.chmod(0o750)
-    assert "replaced" in await said(runtime, WriteFile(path="a/b/c.sh", text="two"))
+    assert "Replaced" in await output_of(runtime, WriteFile(path="a/b/c.sh", text="two"))
     assert file.read_text() == "two"
     assert file.stat().st_mode & 0o777 == 0o750
     assert [one.name for one in file.parent.iterdir()] == ["c.sh"]
 
 
-async def test_what_changed_after_it_was_read_is_not_overwritten(runtime: LocalRuntime) -> None:
+async def test_a_file_that_changed_since_it_was_read_is_not_overwritten(runtime: LocalRuntime) -> None:
     file = runtime.root / "a.txt"
     file.write_text("old")
-    await said(runtime, ReadFile(path="a.txt"))
-    file.write_text("by someone else")
-    assert "changed after it was read" in await refused(runtime, WriteFile(path="a.txt", text="mine"))
-    assert file.read_text() == "by someone else"
-    await said(runtime, ReadFile(path="./a.txt"))
-    await said(runtime, WriteFile(path="a.txt", text="mine"))
-    await said(runtime, WriteFile(path="a.txt", text="mine again"))  # one's own change is no conflict
+    await output_of(runtime, ReadFile(path="a.txt"))
+    file.write_text("by another process")
+    assert "changed since it was read" in await error_of(runtime, WriteFile(path="a.txt", text="mine"))
+    assert file.read_text() == "by another process"
+    await output_of(runtime, ReadFile(path="./a.txt"))
+    await output_of(runtime, WriteFile(path="a.txt", text="mine"))
+    await output_of(runtime, WriteFile(path="a.txt", text="mine again"))  # our own change is not a conflict
     assert file.read_text() == "mine again"
 
 
-async def test_a_hard_link_to_a_file_elsewhere_is_not_written_through(runtime: LocalRuntime, tmp_path: Path) -> None:
+async def test_writing_does_not_change_the_target_of_a_hard_link(runtime: LocalRuntime, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("theirs")
     os.link(outside, runtime.root / "linked")
-    await said(runtime, WriteFile(path="linked", text="mine"))
+    await output_of(runtime, WriteFile(path="linked", text="mine"))
     assert outside.read_text() == "theirs"
     assert (runtime.root / "linked").read_text() == "mine"
 
 
-async def test_an_edit_needs_its_text_once(runtime: LocalRuntime) -> None:
+async def test_an_edit_requires_a_unique_match(runtime: LocalRuntime) -> None:
     file = runtime.root / "a.py"
     file.write_text("x = 1\ny = 2\nx = 1\n")
-    assert "2 times (lines 1, 3)" in await refused(runtime, EditFile(path="a.py", old="x = 1", new="x = 3"))
-    assert "not in 'a.py'" in await refused(runtime, EditFile(path="a.py", old="z", new="x"))
-    assert "empty" in await refused(runtime, EditFile(path="a.py", old="", new="x"))
-    assert "same" in await refused(runtime, EditFile(path="a.py", old="x", new="x"))
-    assert "No such file" in await refused(runtime, EditFile(path="b.py", old="x", new="y"))
+    assert "occurs 2 times" in await error_of(runtime, EditFile(path="a.py", old="x = 1", new="x = 3"))
+    assert "not found in 'a.py'" in await error_of(runtime, EditFile(path="a.py", old="z", new="x"))
+    assert "empty" in await error_of(runtime, EditFile(path="a.py", old="", new="x"))
+    assert "same" in await error_of(runtime, EditFile(path="a.py", old="x", new="x"))
+    assert "No such file" in await error_of(runtime, EditFile(path="b.py", old="x", new="y"))
     assert file.read_text() == "x = 1\ny = 2\nx = 1\n"
-    assert "first at line 2" in await said(runtime, EditFile(path="a.py", old="y = 2", new="y = 5"))
-    assert "2 replaced" in await said(runtime, EditFile(path="a.py", old="x = 1", new="x = 3", everywhere=True))
+    assert "1 occurrence at line 2" in await output_of(runtime, EditFile(path="a.py", old="y = 2", new="y = 5"))
+    assert "2 occurrences" in await output_of(runtime, EditFile(path="a.py", old="x = 1", new="x = 3", everywhere=True))
     assert file.read_text() == "x = 3\ny = 5\nx = 3\n"
 
 
-async def test_an_edit_in_plain_line_ends_fits_a_file_with_the_other_kind(runtime: LocalRuntime) -> None:
+async def test_an_edit_with_lf_matches_a_file_with_crlf(runtime: LocalRuntime) -> None:
     file = runtime.root / "dos.txt"
     file.write_bytes(b"a\r\nb\r\nc\r\n")
-    await said(runtime, EditFile(path="dos.txt", old="a\nb\n", new="x\ny\n"))
+    await output_of(runtime, EditFile(path="dos.txt", old="a\nb\n", new="x\ny\n"))
     assert file.read_bytes() == b"x\r\ny\r\nc\r\n"
 
 
-async def test_edits_at_the_same_time_lose_none(runtime: LocalRuntime) -> None:
+async def test_concurrent_edits_are_all_applied(runtime: LocalRuntime) -> None:
     (runtime.root / "n.txt").write_text("".join(f"<{n}>\n" for n in range(20)))
     edits = [EditFile(path="n.txt", old=f"<{n}>", new=f"[{n}]") for n in range(20)]
     await asyncio.gather(*map(runtime.execute, edits))
@@ -352,32 +349,32 @@ async def test_edits_at_the_same_time_lose_none(runtime: LocalRuntime) -> None:
 # -- listing and searching
 
 
-async def test_names_are_listed_in_order_and_up_to_a_limit(runtime: LocalRuntime) -> None:
+async def test_listing_is_sorted_and_limited(runtime: LocalRuntime) -> None:
     for name in ("b.py", "a.txt", "sub/c.py", ".git/config"):
         (runtime.root / name).parent.mkdir(exist_ok=True)
         (runtime.root / name).write_text("x")
     (runtime.root / "way_out").symlink_to("/etc")
     os.mkfifo(runtime.root / "pipe")
-    assert (await said(runtime, ListFiles())).splitlines() == [
-        ".git/", "a.txt (1 bytes)", "b.py (1 bytes)", "pipe (special)", "sub/", "way_out (link, not followed)",
+    assert (await output_of(runtime, ListFiles())).splitlines() == [
+        ".git/", "a.txt (1 bytes)", "b.py (1 bytes)", "pipe (special file)", "sub/", "way_out (link, not followed)",
     ]  # fmt: skip
-    assert (await said(runtime, ListFiles(recursive=True, pattern="*.py"))).splitlines() == [
+    assert (await output_of(runtime, ListFiles(recursive=True, pattern="*.py"))).splitlines() == [
         "b.py (1 bytes)", "sub/c.py (1 bytes)",
     ]  # fmt: skip
-    assert (await said(runtime, ListFiles(limit=2))).splitlines()[-1] == "[the first 2; there are more]"
-    assert await said(runtime, ListFiles(path="sub")) == "sub/c.py (1 bytes)"
+    assert (await output_of(runtime, ListFiles(limit=2))).splitlines()[-1] == "[first 2 entries; there are more]"
+    assert await output_of(runtime, ListFiles(path="sub")) == "sub/c.py (1 bytes)"
     (runtime.root / "empty").mkdir()
-    assert await said(runtime, ListFiles(path="empty")) == "(empty)"
+    assert await output_of(runtime, ListFiles(path="empty")) == "(empty)"
 
 
-async def test_lines_are_found_up_to_a_limit(runtime: LocalRuntime) -> None:
+async def test_searching_returns_matching_lines_up_to_a_limit(runtime: LocalRuntime) -> None:
     (runtime.root / "a.py").write_text("import os\nx = os.path\n")
     (runtime.root / "b.txt").write_text("OS and os.\n" * 3)
     (runtime.root / "bin").write_bytes(b"os\0")
     (runtime.root / "long").write_text(f"needle{'x' * 5_000}\n")
 
-    async def find(**wish: Any) -> str:
-        return await said(runtime, SearchFiles(**wish))
+    async def find(**query: Any) -> str:
+        return await output_of(runtime, SearchFiles(**query))
 
     assert await find(pattern=r"^import \w+", files="*.py") == "a.py:1: import os"
     assert (
@@ -387,35 +384,35 @@ async def test_lines_are_found_up_to_a_limit(runtime: LocalRuntime) -> None:
     assert (await find(pattern="OS", limit=2)).splitlines() == [
         "b.txt:1: OS and os.",
         "b.txt:2: OS and os.",
-        "[the first 2 matches; there may be more]",
+        "[first 2 matches; there may be more]",
     ]
     assert await find(pattern="IMPORT", ignore_case=True) == "a.py:1: import os"
     assert await find(pattern="os", path="a.py") == "a.py:1: import os\na.py:2: x = os.path"
-    assert await find(pattern="nowhere") == "no matches"
+    assert await find(pattern="nowhere") == "No matches."
     assert len(await find(pattern="needle")) < 400
-    assert "not a regular expression" in await refused(runtime, SearchFiles(pattern="("))
-    assert "No such file" in await refused(runtime, SearchFiles(pattern="x", path="no"))
+    assert "Invalid regular expression" in await error_of(runtime, SearchFiles(pattern="("))
+    assert "No such file" in await error_of(runtime, SearchFiles(pattern="x", path="no"))
 
 
-async def test_more_matches_than_a_pipe_holds_come_through(runtime: LocalRuntime) -> None:
+async def test_searching_returns_more_matches_than_a_pipe_holds(runtime: LocalRuntime) -> None:
     for number in range(20):
         (runtime.root / f"{number}.txt").write_text(f"{'match ' * 40}\n" * 2_000)
-    text = await said(runtime, SearchFiles(pattern="match", limit=1_000))
+    text = await output_of(runtime, SearchFiles(pattern="match", limit=1_000))
     assert text.count("\n") == 1_000
 
 
-async def test_a_pattern_that_never_ends_is_ended(runtime: LocalRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bartack.tools.runtime._SEARCH_SECONDS", 0.8)
+async def test_a_catastrophic_pattern_times_out(runtime: LocalRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bartack.tools.file_operations._SEARCH_SECONDS", 0.8)
     (runtime.root / "a").write_text("a" * 50 + "b\n")
     began = time.monotonic()
-    searching = asyncio.create_task(refused(runtime, SearchFiles(pattern="(a+)+$")))
+    searching = asyncio.create_task(error_of(runtime, SearchFiles(pattern="(a+)+$")))
     await asyncio.sleep(0.1)
-    assert time.monotonic() - began < 0.7  # the event loop goes on meanwhile
-    assert "took more than 0.8 s" in await searching
+    assert time.monotonic() - began < 0.7  # the event loop is not blocked
+    assert "timed out after 0.8 s" in await searching
     assert time.monotonic() - began < 3
 
 
-async def test_a_search_is_stopped_by_cancellation(runtime: LocalRuntime) -> None:
+async def test_cancellation_stops_a_search(runtime: LocalRuntime) -> None:
     (runtime.root / "a").write_text("a" * 50 + "b\n")
     searching = asyncio.create_task(runtime.execute(SearchFiles(pattern="(a+)+$")))
     await asyncio.sleep(0.1)
@@ -426,10 +423,10 @@ async def test_a_search_is_stopped_by_cancellation(runtime: LocalRuntime) -> Non
     assert time.monotonic() - began < 2
 
 
-# -- the ready tools
+# -- the file tools
 
 
-def test_what_changes_things_needs_approval_and_goes_in_order() -> None:
+def test_tools_that_change_files_require_approval_and_run_in_order() -> None:
     registry = ToolRegistry(file_tools())
     assert len(registry) == 6
     for definition in registry:
@@ -443,7 +440,7 @@ def test_what_changes_things_needs_approval_and_goes_in_order() -> None:
         assert [name for name, shape in shapes.items() if "description" not in shape] == []
 
 
-async def test_the_tools_work_through_the_executor(runtime: LocalRuntime) -> None:
+async def test_the_executor_runs_the_file_tools(runtime: LocalRuntime) -> None:
     bench = Bench(*file_tools(), runtime=runtime, approval=never)
     round = await bench.run(
         call("write_file", "c1", path="a.txt", text="one\n"),
@@ -461,7 +458,7 @@ async def test_the_tools_work_through_the_executor(runtime: LocalRuntime) -> Non
     assert not (runtime.root / "x").exists()
 
 
-async def test_a_tool_that_times_out_ends_its_command(runtime: LocalRuntime) -> None:
+async def test_cancelling_a_tool_kills_its_command(runtime: LocalRuntime) -> None:
     bench = Bench(*file_tools(), runtime=runtime, approval=never, grace_ms=3_000)
     running = asyncio.create_task(bench.run(call("run_command", command=STUBBORN)))
     found = await pids(runtime)
@@ -473,9 +470,6 @@ async def test_a_tool_that_times_out_ends_its_command(runtime: LocalRuntime) -> 
     assert await eventually(lambda: not any(map(alive, found)))
 
 
-def test_an_operation_can_travel() -> None:
-    import msgspec
-
-    wish = EditFile(path="a", old="b", new="c")
-    assert msgspec.json.decode(msgspec.json.encode(wish), type=Operation) == wish
-    assert isinstance(ToolOutput("x"), ToolOutput)
+def test_an_operation_can_be_serialized() -> None:
+    operation = EditFile(path="a", old="b", new="c")
+    assert msgspec.json.decode(msgspec.json.encode(operation), type=Operation) == operation

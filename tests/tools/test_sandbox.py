@@ -1,4 +1,4 @@
-"""There is no way out of a `ConfinedRoot`. Each way is shown to lead out when taken without it."""
+"""Nothing escapes a `SandboxedDirectory`. A control shows that each way out works without it."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bartack import ToolError
-from bartack.tools.confined import ConfinedRoot
+from bartack.tools.sandbox import SandboxedDirectory
 
 SECRET = "the secret"
 
@@ -25,18 +25,18 @@ def top(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def root(top: Path) -> Iterator[ConfinedRoot]:
-    root = ConfinedRoot(top / "root")
+def root(top: Path) -> Iterator[SandboxedDirectory]:
+    root = SandboxedDirectory(top / "root")
     yield root
     root.close()
 
 
-def read(root: ConfinedRoot, path: str) -> str:
+def read(root: SandboxedDirectory, path: str) -> str:
     with root.file(path) as (fd, _):
         return os.read(fd, 1_000).decode()
 
 
-def test_what_is_inside_is_read(root: ConfinedRoot, top: Path) -> None:
+def test_files_inside_can_be_read(root: SandboxedDirectory, top: Path) -> None:
     inside = str(top / "root" / "inside")
     for path in ("inside", "./inside", "sub/../inside", "sub//../././inside", inside, f"{top}/root/sub/../inside"):
         assert read(root, path) == "harmless"
@@ -86,9 +86,9 @@ WAYS = [
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_no_way_leads_out(root: ConfinedRoot, top: Path, way: Callable[[Path], str]) -> None:
+def test_paths_cannot_escape(root: SandboxedDirectory, top: Path, way: Callable[[Path], str]) -> None:
     path = way(top)
-    assert (top / "root" / path).read_text() == SECRET  # the control: taken as it is, it does
+    assert (top / "root" / path).read_text() == SECRET  # control: the plain path escapes
     with pytest.raises(ToolError):
         read(root, path)
     with pytest.raises(ToolError):
@@ -99,7 +99,7 @@ def test_no_way_leads_out(root: ConfinedRoot, top: Path, way: Callable[[Path], s
     assert [found.path for found in root.walk(".", recursive=True) if "secret" in found.path] == []
 
 
-def test_nothing_is_created_outside(root: ConfinedRoot, top: Path) -> None:
+def test_nothing_is_created_outside(root: SandboxedDirectory, top: Path) -> None:
     (top / "root" / "way").symlink_to(top)
     (top / "root" / "dangling").symlink_to(top / "new")
     for path in ("../new", "way/new", "way/deep/new", str(top / "new"), "dangling", "/tmp/../new"):
@@ -133,8 +133,8 @@ class Swap:
 
 @pytest.mark.parametrize("turn", range(1, 9))
 @pytest.mark.parametrize("which", ["dir", "dir/secret"])
-def test_a_link_swapped_in_between_leads_nowhere(
-    root: ConfinedRoot, top: Path, which: str, turn: int, monkeypatch: pytest.MonkeyPatch
+def test_a_link_swapped_in_during_an_operation_is_not_followed(
+    root: SandboxedDirectory, top: Path, which: str, turn: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     act: Callable[[], Any]
     for act in (lambda: read(root, "dir/secret"), lambda: root.replace("dir/secret", b"mine")):
@@ -153,8 +153,8 @@ def test_a_link_swapped_in_between_leads_nowhere(
                 shutil.rmtree(place)
 
 
-def test_a_check_by_name_would_follow_a_link_swapped_in_between(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control of the one above."""
+def test_a_check_by_name_would_follow_a_swapped_link(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control for the test above."""
     path = top / "root" / "dir" / "secret"
     with monkeypatch.context() as patched:
         Swap(top, "dir", 1, patched)
@@ -164,11 +164,11 @@ def test_a_check_by_name_would_follow_a_link_swapped_in_between(top: Path, monke
             assert file.read() == SECRET
 
 
-def test_only_regular_files_are_opened(root: ConfinedRoot, top: Path) -> None:
+def test_only_regular_files_are_opened(root: SandboxedDirectory, top: Path) -> None:
     os.mkfifo(top / "root" / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         here = Path.cwd()
-        os.chdir(top / "root")  # the name of a socket is short
+        os.chdir(top / "root")  # the length of a socket path is limited
         try:
             listener.bind("socket")
         finally:
@@ -180,20 +180,20 @@ def test_only_regular_files_are_opened(root: ConfinedRoot, top: Path) -> None:
             root.replace(path, b"mine")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a device")
-def test_devices_are_not_opened(root: ConfinedRoot, top: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can create a device")
+def test_devices_are_not_opened(root: SandboxedDirectory, top: Path) -> None:
     try:
         os.mknod(top / "root" / "zero", 0o20666, os.makedev(1, 5))
     except PermissionError:
-        pytest.skip("this machine lets nobody make a device")
+        pytest.skip("devices cannot be created on this machine")
     with pytest.raises(ToolError, match="not a regular file"):
         read(root, "zero")
 
 
-def test_the_kernels_files_are_out_of_reach_even_from_the_top() -> None:
-    root = ConfinedRoot(Path("/"))
+def test_kernel_file_systems_are_not_accessible_from_the_root_directory() -> None:
+    root = SandboxedDirectory(Path("/"))
     try:
-        assert Path("/proc/self/environ").is_file()  # the control
+        assert Path("/proc/self/environ").is_file()  # control
         for path in ("/proc/self/environ", "proc/1/status", "/sys/kernel/uevent_seqnum", "/dev/null"):
             with pytest.raises(ToolError):
                 read(root, path)
@@ -208,18 +208,18 @@ def test_the_kernels_files_are_out_of_reach_even_from_the_top() -> None:
     "path",
     ["a\0b", "x" * 300, "x/" * 5_000, "\ud800", "", "inside\n", "/", "//", "~", "C:\\x", "%2e%2e/secret", "...."],
 )
-def test_odd_paths_are_refused_with_words(root: ConfinedRoot, path: str) -> None:
+def test_invalid_paths_raise_tool_error(root: SandboxedDirectory, path: str) -> None:
     with pytest.raises(ToolError) as caught:
         read(root, path)
     assert len(caught.value.message) < 700
 
 
-def test_forbidden_files_are_out_of_reach_though_inside(top: Path) -> None:
+def test_forbidden_files_inside_are_not_accessible(top: Path) -> None:
     for name in ("store.db", "store.db-wal", "store.txt", "logs/one.jsonl"):
         (top / "root" / name).parent.mkdir(exist_ok=True)
         (top / "root" / name).write_text(SECRET)
     os.link(top / "root" / "store.db", top / "root" / "alias")
-    root = ConfinedRoot(top / "root", [top / "root" / "store.db", top / "root" / "logs"])
+    root = SandboxedDirectory(top / "root", [top / "root" / "store.db", top / "root" / "logs"])
     try:
         for path in (
             "store.db",
@@ -230,24 +230,24 @@ def test_forbidden_files_are_out_of_reach_though_inside(top: Path) -> None:
             "logs/new",
             "alias",
         ):
-            with pytest.raises(ToolError, match="may not be touched"):
+            with pytest.raises(ToolError, match="not allowed"):
                 root.replace(path, b"mine")
             with pytest.raises(ToolError):
                 read(root, path)
-        assert read(root, "store.txt") == SECRET  # the control
+        assert read(root, "store.txt") == SECRET  # control
         names = {found.path for found in root.walk(".", recursive=True)}
         assert names == {"alias", "inside", "store.txt", "sub"}
     finally:
         root.close()
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_other(root: ConfinedRoot, top: Path) -> None:
+def test_a_failed_write_leaves_only_the_old_file(root: SandboxedDirectory, top: Path) -> None:
     with root.file("inside") as (_, before):
         pass
-    (top / "root" / "inside").write_text("changed by someone else")
-    with pytest.raises(ToolError, match="changed meanwhile"):
+    (top / "root" / "inside").write_text("changed by another process")
+    with pytest.raises(ToolError, match="changed by another process"):
         root.replace("inside", b"mine", before=before)
-    assert (top / "root" / "inside").read_text() == "changed by someone else"
+    assert (top / "root" / "inside").read_text() == "changed by another process"
     assert sorted(one.name for one in (top / "root").iterdir()) == ["inside", "sub"]
 
 
@@ -255,7 +255,7 @@ def open_descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-def test_descriptors_are_given_back(root: ConfinedRoot, top: Path) -> None:
+def test_descriptors_are_closed(root: SandboxedDirectory, top: Path) -> None:
     (top / "root" / "way").symlink_to(top)
     before = open_descriptors()
     for path in ("inside", "no", "way/secret", "sub", "sub/no/deeper", "../x"):
