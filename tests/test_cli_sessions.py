@@ -336,7 +336,7 @@ def test_purge_where_nobody_can_be_asked_wants_yes(one_store: str) -> None:
         (["sessions", "purge", "no", "--yes"], 1, "there is no session 'no'"),
         (["sessions", "list", "--cursor", "x"], 1, "is not a cursor"),
         (["sessions", "list", "--store", "no/such.db"], 1, "there is no store at no/such.db"),
-        (["sessions", "list", "--store", "mysql://u:pw@h/d"], 1, "there are no stores of the kind mysql://"),
+        (["sessions", "list", "--store", "mysql://u:pw@h/d"], 1, 'Unknown store type "mysql://"'),
         (["sessions", "list", "--store", "jsonl:no"], 1, "there is no store at no"),
         (["sessions", "list", "--store", "postgresql://nobody@127.0.0.1:1/no"], 1, "PostgreSQL, connecting"),
         (["sessions", "list", "--limit", "0"], 2, "--limit"),

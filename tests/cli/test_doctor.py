@@ -22,6 +22,7 @@ from bartack.models.weights import KnownModel, is_here, known_model, place_of
 from bartack.nouns.messages import assistant, user
 from bartack.nouns.parts import ToolCall
 from bartack.store import SessionStore, next_entries, open_store
+from bartack.store.address import ADDRESS_FORMS
 from bartack.testing.dialects import DIALECTS
 from bartack.testing.faults import Scenario, Stall, scenarios
 from bartack.testing.server import fault_server
@@ -200,7 +201,10 @@ def test_a_variable_that_names_no_store_hides_no_other_one(doctor: Doctor, monke
     monkeypatch.setenv("BARTACK_STORE", "mysql://u:topsecret@h/d")
     monkeypatch.setenv("BARTACK_THINKING", "1")
     code, checks = doctor()
-    assert (code, checks["store"]["text"]) == (1, "there are no stores of the kind mysql://")
+    assert (code, checks["store"]["text"]) == (
+        1,
+        f'Unknown store type "mysql://". Use {ADDRESS_FORMS}.',
+    )
     assert (checks["BARTACK_STORE"]["text"], checks["BARTACK_THINKING"]["text"]) == ("not the place of a store", "1")
 
 
@@ -476,8 +480,8 @@ def test_places_where_no_store_can_be(doctor: Doctor, tmp_path: Path) -> None:
     for place, fault in [
         (str(notes), "is not a SQLite database"),
         (f"jsonl:{notes}", "notes.txt"),
-        ("postgresql://me:pw/with@127.0.0.1:1/db", "not an address"),
-        ("postgresql://me:top[x@127.0.0.1:1/db", "not an address"),
+        ("postgresql://me:pw/with@127.0.0.1:1/db", "Invalid PostgreSQL address"),
+        ("postgresql://me:top[x@127.0.0.1:1/db", "Invalid PostgreSQL address"),
         ("postgresql://me@127.0.0.1:1/db", "PostgreSQL, connecting"),
     ]:
         code, checks = doctor("--store", place)

@@ -400,8 +400,11 @@ def test_json_ends_in_finished_also_for_what_fails(shell: Shell) -> None:
         (["-a", "unknown.bin"], "is neither a picture"),
         (["-a", "\x1b]0;title\x07missing\u202e.png"], "the file missing.png cannot be read: No such file"),
         (["--session", "x" * 1000], "a session id has"),
-        (["--store", "mysql://u:topsecret@h/d"], "there are no stores of the kind mysql://"),
-        (["--store", "postgresql://u:topsecret?x@h/d"], "not an address: postgresql://USER@HOST/DATABASE"),
+        (["--store", "mysql://u:topsecret@h/d"], 'Unknown store type "mysql://"'),
+        (
+            ["--store", "postgresql://u:topsecret?x@h/d"],
+            "Invalid PostgreSQL address. Expected postgresql://USER@HOST/DATABASE",
+        ),
     ],
 )
 def test_wrong_words_are_one_sentence_and_status_2(shell: Shell, words: list[str], sentence: str) -> None:

@@ -298,9 +298,9 @@ def test_the_place_of_the_store_is_what_was_said_or_the_data_folder(folder: Path
 
 @pytest.mark.parametrize("place", ["mysql://u:topsecret@h/d", "POSTGRESQL://u:topsecret@h/d"])
 def test_a_kind_of_store_that_does_not_exist_is_refused(place: str) -> None:
-    with pytest.raises(StoreError, match="there are no stores of the kind") as raised:
+    with pytest.raises(StoreError, match="Unknown store type") as raised:
         store_place(place)
-    assert raised.value.message.endswith(f" {place.partition(':')[0]}://")
+    assert f'"{place.partition(":")[0]}://"' in raised.value.message
     assert raised.value.code is ErrorCode.INVALID_CONFIG
     assert "postgresql://USER@HOST/DATABASE" in raised.value.__notes__[-1]
 

@@ -257,16 +257,6 @@ async def test_nobody_at_the_address_is_one_clear_error() -> None:
     with pytest.raises(StoreError, match="PostgreSQL, connecting") as caught:
         await PostgresStore.open("postgresql://nobody@127.0.0.1:1/none")
     assert caught.value.retryable
-    with pytest.raises(StoreError, match="not a name for a schema"):
-        await PostgresStore.open("postgresql://127.0.0.1:1/none?schema=")
-
-
-@pytest.mark.parametrize("address", ["u:sec?ret@127.0.0.1:1/none", "u:sec[ret@127.0.0.1:1/none", "u:s/ecret@h:1/none"])
-async def test_what_is_no_address_is_not_repeated(address: str) -> None:
-    with pytest.raises(StoreError) as caught:
-        await PostgresStore.open(f"postgresql://{address}")
-    assert caught.value.message == "not an address: postgresql://USER@HOST/DATABASE"
-    assert (caught.value.code, caught.value.cause) == (ErrorCode.INVALID_CONFIG, None)
 
 
 async def test_a_wrong_parameter_is_named() -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import user
-from bartack.store import MemoryStore, default_path, open_store
 from bartack.store.jsonl import JsonlStore
 from bartack.store.sqlite import SqliteStore
 from bartack.store.sqlite_open import check_library
@@ -284,27 +283,6 @@ async def test_two_stores_of_one_process_share_a_file(tmp_path: Path) -> None:
     assert sorted(path.name for path in list_of(tmp_path)) == ["a.db", "a.db-turn"]
 
 
-# -- by name
-
-
-async def test_a_store_is_opened_by_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for where, kind in (
-        ("memory:", MemoryStore),
-        (f"jsonl:{tmp_path / 'j'}", JsonlStore),
-        (f"sqlite:{tmp_path / 'a.db'}", SqliteStore),
-        (str(tmp_path / "b.db"), SqliteStore),
-        (tmp_path / "c.db", SqliteStore),
-        (None, SqliteStore),
-    ):
-        store = await open_store(where)
-        assert type(store) is kind
-        await store.close()
-    assert default_path().is_file()
-    assert default_path().is_relative_to(tmp_path)
-
-
 KILLED_WHILE_CREATING = """
 import os, signal, sys, apsw
 connection = apsw.Connection(sys.argv[1])
@@ -327,14 +305,3 @@ def test_a_store_whose_making_was_killed_opens(tmp_path: Path) -> None:
         return entry.seq
 
     assert asyncio.run(opened()) == 1
-
-
-@pytest.mark.parametrize(("place", "kind"), [("mysql://localhost/bartack", "mysql://"), ("sqlit:x.db", "sqlit:")])
-async def test_a_place_of_a_kind_that_there_is_not_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, kind: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(StoreError, match=f"no stores of the kind {kind}$") as raised:
-        await open_store(place)
-    assert raised.value.code is ErrorCode.INVALID_CONFIG
-    assert not list(await asyncio.to_thread(os.listdir, tmp_path))

@@ -6,6 +6,7 @@ from typing import Any
 
 from bartack.nouns.config import AgentConfig
 from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.store.address import StoreAddress
 from bartack.tools import ApprovalPolicy, LocalRuntime, Runtime, ToolDefinition, ToolRegistry, by_definition, by_tool
 
 __all__ = ["model_name", "model_settings", "policy_of", "registry_of", "runtime_of"]
@@ -37,8 +38,8 @@ def runtime_of(config: AgentConfig, store: object) -> Runtime | None:
             path="$.runtime.kind",
             code=ErrorCode.INVALID_CONFIG,
         )
-    place = str(store).removeprefix("sqlite:").removeprefix("jsonl:") if isinstance(store, str | Path) else None
-    return LocalRuntime(Path(config.runtime.root), forbidden=() if place is None else (Path(place),))
+    path = StoreAddress.parse(store).path if isinstance(store, str | Path) else None
+    return LocalRuntime(Path(config.runtime.root), forbidden=() if path is None else (path,))
 
 
 def registry_of(tools: Iterable[ToolDefinition | Callable[..., Any]], config: AgentConfig) -> ToolRegistry:

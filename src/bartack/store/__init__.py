@@ -9,10 +9,12 @@
 What a store promises stands in `bartack.store.session_store`.
 """
 
+from collections.abc import Awaitable
 from pathlib import Path
 
 from bartack.environment import Environment
 from bartack.nouns.errors import ErrorCode, StoreError
+from bartack.store.address import StoreAddress, default_path
 from bartack.store.memory import MemoryStore
 from bartack.store.session_store import (
     Finding,
@@ -42,6 +44,7 @@ __all__ = [
     "SessionInfo",
     "SessionStore",
     "Spend",
+    "StoreAddress",
     "Tail",
     "Totals",
     "default_path",
@@ -50,57 +53,37 @@ __all__ = [
 ]
 
 
-def default_path() -> Path:
-    """The database in the user's data folder, where the platform wants it."""
+async def open_store(address: str | Path | None = None, *, environment: Environment | None = None) -> SessionStore:
+    """Open the store at an address, creating it if needed (see `bartack.store.address`; None is the default store).
+
+    Raises:
+        StoreError: The address is invalid, a required package is not installed, or the store cannot be opened.
+    """
+    where = StoreAddress.parse(address)
     try:
-        import platformdirs  # noqa: PLC0415 - an extra, needed only without a path
-    except ImportError as error:
+        match where:
+            case StoreAddress(kind="jsonl", path=Path() as folder):
+                from bartack.store.jsonl import JsonlStore  # noqa: PLC0415 - each store imports its own dependencies
+
+                opening: Awaitable[SessionStore] = JsonlStore.open(folder, environment=environment)
+            case StoreAddress(kind="sqlite", path=Path() as file):
+                from bartack.store.sqlite import SqliteStore  # noqa: PLC0415 - apsw is an extra
+
+                opening = SqliteStore.open(file, environment=environment)
+            case StoreAddress(kind="postgres"):
+                from bartack.store.postgres import PostgresStore  # noqa: PLC0415 - asyncpg is an extra
+
+                opening = PostgresStore.open(where.text, environment=environment)
+            case _:
+                return MemoryStore(environment=environment)
+    except ModuleNotFoundError as error:
         raise StoreError(
-            "without a path the store is in the user's data folder, and finding that needs platformdirs",
+            f"This store requires the package {error.name}: pip install 'bartack[{where.kind}]'.",
             code=ErrorCode.INVALID_CONFIG,
             cause=error,
         ) from error
-    return Path(platformdirs.user_data_dir("bartack", appauthor=False)) / "sessions.db"
+    return await opening
 
 
-async def open_store(where: str | Path | None = None, *, environment: Environment | None = None) -> SessionStore:
-    """The store at ``memory:``, ``jsonl:DIR``, ``sqlite:FILE``, ``postgresql://...`` or a path (a SQLite file).
-
-    It is made if it is not there. Without a place it is the SQLite file in the user's data folder.
-    """
-    place = str(default_path() if where is None else where)
-    scheme, _, rest = place.partition(":")
-    match scheme:
-        case "memory":
-            return MemoryStore(environment=environment)
-        case "jsonl":
-            from bartack.store.jsonl import JsonlStore  # noqa: PLC0415 - each store pulls in its own needs
-
-            return await JsonlStore.open(Path(rest), environment=environment)
-        case "postgres" | "postgresql":
-            from bartack.store.postgres import PostgresStore  # noqa: PLC0415 - asyncpg is an extra
-
-            return await PostgresStore.open(place, environment=environment)
-        case "sqlite":
-            return await _open_sqlite(Path(rest), environment)
-        case _:
-            check_is_path(place)
-            return await _open_sqlite(Path(place), environment)
-
-
-def check_is_path(place: str) -> None:
-    """`StoreError` for a place that looks like a kind of store that there is not: ``mysql://...``, ``sqlit:x.db``."""
-    scheme, colon, rest = place.partition(":")
-    if colon and len(scheme) > 1 and scheme.isalnum():  # a single letter is a drive
-        kind = f"{scheme}://" if rest.startswith("//") else f"{scheme}:"
-        raise StoreError(f"there are no stores of the kind {kind}", code=ErrorCode.INVALID_CONFIG)
-
-
-async def _open_sqlite(path: Path, environment: Environment | None) -> SessionStore:
-    try:
-        from bartack.store.sqlite import SqliteStore  # noqa: PLC0415 - apsw is an extra
-    except ImportError as error:
-        raise StoreError(
-            "a SQLite store needs apsw: pip install 'bartack[sqlite]'", code=ErrorCode.INVALID_CONFIG, cause=error
-        ) from error
-    return await SqliteStore.open(path, environment=environment)
+def check_is_path(place: str) -> None:  # until the command line uses StoreAddress
+    StoreAddress.parse(place)

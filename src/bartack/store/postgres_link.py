@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, TypeVar, cast
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg  # type: ignore[import-untyped]
 
 from bartack.nouns.errors import ErrorCode, StoreError
+from bartack.store.address import WEAK_SETTINGS, PostgresAddress, invalid_postgres_address
 
 __all__ = ["TROUBLE", "Connection", "Link", "failure", "is_lost", "is_retried", "quoted"]
 
@@ -36,9 +36,6 @@ _CONNECT_S = 10.0
 _COMMAND_S = 60.0  # a server that is silent for so long is gone
 _IDLE_MS = "30000"  # a machine that stops in the middle of a transaction does not hold its locks for ever
 _READERS = 8  # connections at most; with the writer and the listener ten of a server's hundred
-
-# What a setting must not be if an acknowledged entry is to survive a crash.
-_WEAK = {"synchronous_commit": "off", "fsync": "off", "full_page_writes": "off"}
 
 
 class Connection(Protocol):
@@ -93,14 +90,11 @@ class _Reader(asyncpg.Connection):  # type: ignore[misc]  # it has no types
 
 
 class Link:
-    """The connections of one store. A URL that is none is a `StoreError`, here or in `connect`."""
+    """The connections of one store. An invalid URL is a `StoreError`, here or in `connect`."""
 
     def __init__(self, url: str, allow: Collection[str] = ()) -> None:
-        try:
-            self.url, self.schema, asked = _parse(url)
-        except ValueError:
-            raise _no_address() from None
-        self._allow = {*allow, *asked}
+        self.url, self.schema, allowed = PostgresAddress.parse(url)
+        self._allow = {*allow, *allowed}
         self._pool: Any = None
 
     async def connect(self) -> Connection:
@@ -109,10 +103,10 @@ class Link:
             connection = cast(Connection, await asyncpg.connect(self.url, **self._options))
         except TROUBLE as error:
             if isinstance(error, asyncpg.exceptions.ClientConfigurationError) and "URI" in str(error):
-                raise _no_address() from None
+                raise invalid_postgres_address() from None
             raise failure(error, "connecting") from error
         except ValueError:
-            raise _no_address() from None
+            raise invalid_postgres_address() from None
         try:
             await self._check(connection)
         except TROUBLE as error:
@@ -136,15 +130,26 @@ class Link:
         }
 
     async def _check(self, connection: Connection) -> None:
-        settings = ", ".join(f"current_setting('{setting}') AS {setting}" for setting in _WEAK)
+        settings = ", ".join(f"current_setting('{setting}') AS {setting}" for setting in WEAK_SETTINGS)
         (found,) = await connection.fetch(f"SELECT {settings}")
-        for setting, weak in _WEAK.items():
+        for setting, weak in WEAK_SETTINGS.items():
             if found[setting] == weak and f"{setting}={weak}" not in self._allow:
                 raise StoreError(
                     f"the server has {setting}={weak} and may lose what it acknowledged; "
                     f"if that is wanted, allow {setting}={weak} by name",
                     code=ErrorCode.INVALID_CONFIG,
                 )
+
+    async def has_tables(self) -> bool:
+        """Whether the schema contains any tables; nothing is created."""
+        connection = await self.connect()
+        try:
+            tables = "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1)"
+            return bool(await connection.fetchval(tables, self.schema))
+        except TROUBLE as error:
+            raise failure(error, "looking for the store") from error
+        finally:
+            connection.terminate()
 
     async def open_pool(self) -> None:
         """Connections for reading, made as they are needed."""
@@ -194,19 +199,3 @@ class Link:
 
 async def _ask(connection: Connection) -> None:
     await connection.execute("SELECT 1")
-
-
-def _no_address() -> StoreError:
-    """What could not be read is not repeated, nor kept as a cause: it may be a piece of the password."""
-    return StoreError("not an address: postgresql://USER@HOST/DATABASE", code=ErrorCode.INVALID_CONFIG)
-
-
-def _parse(url: str) -> tuple[str, str, set[str]]:
-    """The URL for the driver, the schema, and which weak settings it asks for by name."""
-    parts = urlsplit(url)
-    words = dict(parse_qsl(parts.query, keep_blank_values=True))
-    schema = words.pop("schema", "bartack")
-    if not schema or "\0" in schema or len(schema.encode()) > 63:  # PostgreSQL's own limit, where it would cut it off
-        raise StoreError(f"{schema!r} is not a name for a schema", code=ErrorCode.INVALID_CONFIG)
-    asked = {f"{name}={value}" for name, value in words.items() if name in _WEAK}
-    return urlunsplit(parts._replace(query=urlencode(words))), schema, asked

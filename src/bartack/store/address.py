@@ -1,0 +1,137 @@
+"""Store addresses, parsed in one place for `open_store`, the command line and the agent's configuration.
+
+memory:                            sessions that end with the process
+jsonl:DIR                          a folder of JSON Lines files
+sqlite:FILE, or a plain path       a SQLite database
+postgresql://USER@HOST/DATABASE    a PostgreSQL server; ?schema=NAME selects the schema (default: bartack)
+"""
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from bartack.nouns.errors import ErrorCode, StoreError
+
+__all__ = [
+    "ADDRESS_FORMS",
+    "WEAK_SETTINGS",
+    "PostgresAddress",
+    "StoreAddress",
+    "StoreKind",
+    "default_path",
+    "invalid_postgres_address",
+]
+
+StoreKind = Literal["memory", "jsonl", "sqlite", "postgres"]
+
+_POSTGRES_FORM = "postgresql://USER@HOST/DATABASE"
+ADDRESS_FORMS = f"memory:, jsonl:DIR, sqlite:FILE, a path, or {_POSTGRES_FORM}"
+
+
+def default_path() -> Path:
+    """The SQLite file in the user's data folder that is used when no address is given."""
+    try:
+        import platformdirs  # noqa: PLC0415 - an extra, needed only without an address
+    except ImportError as error:
+        raise _invalid(
+            "The default store requires platformdirs: pip install 'bartack[cli]', or pass a store address.", error
+        ) from error
+    return Path(platformdirs.user_data_dir("bartack", appauthor=False)) / "sessions.db"
+
+
+class StoreAddress(NamedTuple):
+    """A parsed address. `text` opens the store and may contain a password; `display` is safe to print."""
+
+    kind: StoreKind
+    text: str
+    display: str
+    path: Path | None = None  # the folder of a JSONL store, the file of a SQLite store
+
+    @classmethod
+    def parse(cls, address: str | Path | None) -> "StoreAddress":
+        """Parse an address; None is the default store. ``~`` in a path is expanded.
+
+        Raises:
+            StoreError: The address is invalid (code ``invalid_config``).
+        """
+        text = str(default_path() if address is None else address)
+        scheme, colon, rest = text.partition(":")
+        match scheme:
+            case "memory":
+                return cls("memory", "memory:", "memory:")
+            case "jsonl" | "sqlite" if not rest:
+                raise _invalid(f'"{text}" is not a store address: the path is missing (as in {scheme}:sessions).')
+            case "jsonl":
+                path = Path(rest).expanduser()
+                return cls("jsonl", f"jsonl:{path}", f"jsonl:{path}", path)
+            case "postgres" | "postgresql":
+                PostgresAddress.parse(text)
+                return cls("postgres", text, f"{scheme}://{_host_of(rest)}")
+            case "sqlite":
+                path = Path(rest).expanduser()
+            case _:
+                if colon and len(scheme) > 1 and scheme.isalnum():  # a single letter is a drive on Windows
+                    kind = f"{scheme}://" if rest.startswith("//") else f"{scheme}:"
+                    raise _invalid(f'Unknown store type "{kind}". Use {ADDRESS_FORMS}.')
+                path = Path(text).expanduser()
+        return cls("sqlite", f"sqlite:{path}", str(path), path)
+
+    async def exists(self) -> bool:
+        """Whether there is something to open at this address; nothing is created.
+
+        Raises:
+            StoreError: The PostgreSQL server cannot be reached.
+        """
+        match self:
+            case StoreAddress(kind="postgres"):
+                from bartack.store.postgres_link import Link  # noqa: PLC0415 - asyncpg is an extra
+
+                return await Link(self.text).has_tables()
+            case StoreAddress(kind="jsonl", path=Path() as path):
+                return (path / "bartack-store.json").exists() or (path.exists() and not path.is_dir())
+            case StoreAddress(kind="sqlite", path=Path() as path):  # an empty file has no tables yet
+                return path.exists() and not (path.is_file() and path.stat().st_size == 0)
+            case _:
+                return False
+
+
+class PostgresAddress(NamedTuple):
+    """A ``postgresql://`` URL, split into the URL for the driver, the schema, and the weak settings it accepts."""
+
+    url: str
+    schema: str
+    allowed: frozenset[str]  # such as "synchronous_commit=off"
+
+    @classmethod
+    def parse(cls, text: str) -> "PostgresAddress":
+        """Parse a URL in libpq's form, with ``?schema=NAME`` as an addition of our own; `StoreError`."""
+        try:
+            parts = urlsplit(text)
+        except ValueError:
+            raise invalid_postgres_address() from None
+        parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+        schema = parameters.pop("schema", "bartack")
+        if not schema or "\0" in schema or len(schema.encode()) > 63:  # PostgreSQL truncates longer names
+            raise _invalid(f"Invalid schema name {schema!r}: it must have 1 to 63 bytes.")
+        allowed = frozenset(f"{name}={value}" for name, value in parameters.items() if name in WEAK_SETTINGS)
+        return cls(urlunsplit(parts._replace(query=urlencode(parameters))), schema, allowed)
+
+
+# Values with which a PostgreSQL server may lose an acknowledged entry in a crash.
+WEAK_SETTINGS = {"synchronous_commit": "off", "fsync": "off", "full_page_writes": "off"}
+
+
+def _host_of(rest: str) -> str:
+    """Host, port and database, without user, password and parameters."""
+    address, _, parameters = rest.partition("?")
+    # Either character may be part of a password, and then there is no telling where the password ends.
+    return "..." if "@" in parameters else address.rpartition("@")[2].lstrip("/")
+
+
+def invalid_postgres_address() -> StoreError:
+    """The error for a URL that cannot be parsed. It has no cause and no value: both may contain the password."""
+    return _invalid(f"Invalid PostgreSQL address. Expected {_POSTGRES_FORM}.")
+
+
+def _invalid(message: str, cause: Exception | None = None) -> StoreError:
+    return StoreError(message, code=ErrorCode.INVALID_CONFIG, cause=cause)
