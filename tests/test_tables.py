@@ -136,6 +136,10 @@ def test_an_agent_has_the_eight_statuses_and_a_human_who_never_answers_hangs_not
     assert advance(AGENT, AgentStatus.AWAITING_HUMAN, "abort") is AgentStatus.ABORTED
 
 
+def test_a_run_without_a_model_call_completes_from_preparing() -> None:
+    assert advance(AGENT, AgentStatus.PREPARING, "complete") is AgentStatus.COMPLETED
+
+
 def test_every_working_agent_can_fail_and_be_aborted() -> None:
     ends = {AgentStatus.COMPLETED, AgentStatus.FAILED, AgentStatus.ABORTED}
     for status in set(AgentStatus) - ends - {AgentStatus.IDLE}:

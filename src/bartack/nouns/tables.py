@@ -1,12 +1,38 @@
-"""Every state table of Bartack, and `advance`, the only code that reads them.
+"""The state tables, and `advance`, the only function that reads them.
 
-A table maps a state to its edges, and an edge is an event's name and the state it leads to. Every state has a
-row, the dead ends too: ``{}`` says that nothing more may come. An edge that leads back to its own state makes a
-repeat harmless (003 §7.1). What a table cannot say (that `seq` rises, that no call is open at the end) stands in
-the machine that uses it, next to the rule it keeps. The diagrams in docs/architecture.md are drawn from here.
+Bartack keeps four lifetimes apart. Each is a small state machine, and each machine is data: a mapping from every state
+to its edges, where an edge is an event name and the state it leads to.
 
-Four tables, because there are four lives to keep apart: a stream being assembled, one tool call inside that
-stream, one tool call being executed, and an agent working on a run.
+    ASSEMBLY    one model stream           idle -> started -> done | error             events: kinds of deltas
+    CALL        one call in that stream    absent -> open -> closed                    events: kinds of deltas
+    TOOL        one call's execution       pending -> running -> completed | error     events: what the executor did
+    AGENT       one agent's work on runs   idle -> preparing -> ... -> completed       events: what the loop does next
+
+They run side by side and never share a state. While an agent is in ``model_running``, one ASSEMBLY consumes its stream,
+and inside it any number of CALLs open and close in any order. When the stream is done, each call that the client must
+execute starts a TOOL of its own, and several may run at once. Combining the four into one machine would multiply their
+states; keeping them apart leaves the few rules that connect them to the code that owns both sides.
+
+Rules of notation:
+
+- Every state has a row. An empty row is final.
+- An event without an edge is an error: `advance` raises `InvalidStateTransition`, and the caller has changed nothing
+  yet, because it asks before it acts.
+- An edge back to its own state makes a repeat harmless (003 §7.1): completing a completed tool returns the same object.
+  A final state of TOOL has such edges and no others, so an outcome can be reported twice but never replaced.
+- Events are verbs in the imperative or kinds of deltas; states are adjectives or participles. A state has no data here.
+  The data is in the class that represents it (`bartack.nouns.tool_states`), so that each state has only its own fields.
+
+What the tables do not cover, because it depends on more than a state and an event:
+
+- order and content of a stream: `seq` increases, a call id is new, no call is open at ``done``, sizes stay within their
+  limits. See `bartack.stream.contract`, which consults ASSEMBLY and CALL.
+- which error moves a call out of ``pending`` or ``running``, and that a timeout needs a clock: `bartack.session.tool_state`.
+- how often ``preparing`` and ``model_running`` may alternate (retries, iterations, budgets) and what must be stored
+  before each step: `bartack.agent`. The table permits endless runs; the loop's limits end them.
+- that a call has at most one result and a session one run at a time, also across processes: constraints of the stores.
+
+The diagrams in docs/architecture.md are generated from these tables (scripts/draw_tables.py).
 """
 
 from collections.abc import Mapping
@@ -33,7 +59,7 @@ Table = Mapping[S, Mapping[str, S]]
 
 
 class _State(StrEnum):
-    # Enum hashes by name in Python code; a table is read for every delta, so use the text's own hash.
+    # Enum computes its hash in Python. Tables are read for every delta, so use the hash of the text.
     __hash__ = str.__hash__
 
 
@@ -76,7 +102,6 @@ class AgentStatus(_State):
     ABORTED = "aborted"
 
 
-# The events are the kinds of the deltas.
 ASSEMBLY: Table[AssemblyStatus] = {
     AssemblyStatus.IDLE: {"start": AssemblyStatus.STARTED},
     AssemblyStatus.STARTED: {
@@ -99,7 +124,7 @@ CALL: Table[CallStatus] = {
     CallStatus.CLOSED: {},
 }
 
-# pending -> error is for calls that never ran: denied by a human, refused before the start, or aborted (D-4.5).
+# pending -> error is for calls that never ran: denied by a human, rejected before they started, or aborted (D-4.5).
 TOOL: Table[ToolStatus] = {
     ToolStatus.PENDING: {
         "start": ToolStatus.RUNNING,
@@ -123,10 +148,11 @@ TOOL: Table[ToolStatus] = {
     },
 }
 
-# A run goes round prepare -> call_model -> run_tools until the model has nothing more to call. `prepare` in the
-# middle of a run is a retry or a compaction; after an end it begins the next run. A human's answer leads to the
-# tools (granted) or straight back to the model (denied); a human who never answers must not hang a run, so
-# awaiting_human has edges to failed and aborted.
+# A run repeats prepare -> call_model -> run_tools until the model makes no more calls. `prepare` in the middle of a run
+# is a retry or a compaction; in a final state it begins the next run. `complete` from preparing is for a run that
+# makes no model call: a compaction, or a resumed run whose answer was already stored. A human's decision leads to the tools
+# (approved) or back to the model (denied). A decision that never comes must not block a run forever, so awaiting_human
+# has edges to failed and aborted (D-7.11).
 AGENT: Table[AgentStatus] = {
     AgentStatus.IDLE: {"prepare": AgentStatus.PREPARING},
     AgentStatus.PREPARING: {
@@ -134,6 +160,7 @@ AGENT: Table[AgentStatus] = {
         "call_model": AgentStatus.MODEL_RUNNING,
         "run_tools": AgentStatus.TOOL_RUNNING,
         "ask_human": AgentStatus.AWAITING_HUMAN,
+        "complete": AgentStatus.COMPLETED,
         "fail": AgentStatus.FAILED,
         "abort": AgentStatus.ABORTED,
     },
@@ -170,7 +197,7 @@ AGENT: Table[AgentStatus] = {
 
 
 def advance(table: Table[S], state: S, event: str) -> S:
-    """The state that `event` leads to; `InvalidStateTransition` where the table has no such edge."""
+    """Return the state that `event` leads to; raise `InvalidStateTransition` if the table has no such edge."""
     edges = table[state]
     try:
         return edges[event]
