@@ -15,8 +15,8 @@ from pathlib import Path
 from bartack import TextDelta
 from bartack.agent import Agent, DeltaReceived, Event, ToolChanged
 from bartack.models.weights import LocalWeights, weights_named
-from bartack.nouns.document_parts import Completed, Errored, Running
 from bartack.nouns.errors import BartackError
+from bartack.nouns.tool_states import Completed, Errored, Running
 from bartack.store import default_path
 from bartack.tools import tool
 

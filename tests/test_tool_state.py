@@ -25,7 +25,7 @@ from bartack import (
     stamped,
     tool_message,
 )
-from bartack.nouns.document_parts import Completed, Errored, Pending, Running, ToolState, ToolTime
+from bartack.nouns.tool_states import Completed, Errored, Pending, Running, ToolState, ToolTime
 from bartack.session import tool_state
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -24,11 +24,11 @@ from bartack.agent.events import (
 from bartack.cli.event_json import event_json, finished_json
 from bartack.formats.losses import Loss, LossReport
 from bartack.nouns.deltas import Failed, MessageDelta, TextDelta, Usage
-from bartack.nouns.document_parts import Running, ToolTime
 from bartack.nouns.entries import ApprovalRequired, CompactionSummary, Entry
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import ModelRef, assistant
 from bartack.nouns.tables import AgentStatus
+from bartack.nouns.tool_states import Running, ToolTime
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TIME = "2026-01-01T00:00:00Z"

@@ -5,23 +5,12 @@ from typing import Any
 import pytest
 
 from bartack import InvalidStateTransition, Message, MessageAssembler, PartValidationError, advance
-from bartack.nouns.document_parts import (
-    AssistantInfo,
-    Completed,
-    DocumentPart,
-    Errored,
-    FilePart,
-    Pending,
-    Running,
-    StepFinishPart,
-    ToolState,
-    UserInfo,
-    WithParts,
-)
 from bartack.nouns.errors import StreamError
 from bartack.nouns.tables import AGENT, TOOL, AgentStatus, ToolStatus
+from bartack.nouns.tool_states import Completed, Errored, Pending, Running, ToolState
 from bartack.views import document
 from bartack.views.document import DOCUMENT
+from bartack.views.document_parts import AssistantInfo, DocumentPart, FilePart, StepFinishPart, UserInfo, WithParts
 
 BASE = {
     "id": "0198c0de-0000-7000-8000-00000000000a",

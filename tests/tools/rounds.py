@@ -8,9 +8,9 @@ from typing import Any
 
 from bartack import ToolCall, ToolResult
 from bartack.environment import Environment
-from bartack.nouns.document_parts import ToolState
 from bartack.nouns.entries import Fact
 from bartack.nouns.messages import Message
+from bartack.nouns.tool_states import ToolState
 from bartack.tools import ToolDefinition, ToolExecutor, ToolRegistry, ToolRound
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

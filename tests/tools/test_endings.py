@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bartack import ErrorCode, assistant
-from bartack.nouns.document_parts import Errored
 from bartack.nouns.entries import ApprovalRequired, ToolProgress, ToolStarted
 from bartack.nouns.tables import TOOL, ToolStatus
+from bartack.nouns.tool_states import Errored
 from bartack.session.tool_state import fold_tools
 from bartack.tools import Decision, ToolContext, tool
 from tests.session import chain

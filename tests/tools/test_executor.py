@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bartack import ErrorCode, ToolCall, ToolError, ToolResult
-from bartack.nouns.document_parts import Completed, Errored, Running
 from bartack.nouns.entries import ToolProgress, ToolStarted
 from bartack.nouns.messages import Message
+from bartack.nouns.tool_states import Completed, Errored, Running
 from bartack.tools import CallHistory, ToolContext, ToolDefinition, ToolOutput, tool
 from tests.tools.rounds import Bench, Log, call
 

@@ -34,9 +34,9 @@ from bartack import (
     user,
 )
 from bartack.nouns import ids
-from bartack.nouns.document_parts import ToolPart, UserInfo
 from bartack.session.tool_state import NO_OUTPUT
 from bartack.views import document
+from bartack.views.document_parts import ToolPart, UserInfo
 from tests.session import SESSION, at, chain
 
 

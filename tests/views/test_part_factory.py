@@ -7,20 +7,20 @@ import msgspec
 import pytest
 
 from bartack import PartValidationError, Span
-from bartack.nouns.document_parts import (
+from bartack.nouns.tool_states import Pending
+from bartack.views import part_factory, part_validator
+from bartack.views.document_parts import (
     AssistantInfo,
     CacheTokens,
     DocumentPart,
     FilePart,
     MessageTime,
-    Pending,
     ReasoningPart,
     StepFinishPart,
     TokenStats,
     UserInfo,
     WithParts,
 )
-from bartack.views import part_factory, part_validator
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SESSION_ID = "0198c0de-0000-7000-8000-000000000001"

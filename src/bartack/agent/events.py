@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from bartack.formats.losses import LossReport
 from bartack.nouns.deltas import Failed, MessageDelta, Usage
-from bartack.nouns.document_parts import ToolState
 from bartack.nouns.entries import ApprovalRequired, Entry
 from bartack.nouns.errors import AgentError, ErrorCode
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.tables import AgentStatus
+from bartack.nouns.tool_states import ToolState
 
 __all__ = [
     "ApprovalRequested",

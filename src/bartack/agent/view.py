@@ -7,10 +7,10 @@ last; the next run on one of them reads only what others have appended since, ho
 from typing import NamedTuple
 
 from bartack.agent.progress import Progress
-from bartack.nouns.document_parts import Completed, Errored, ToolState
 from bartack.nouns.entries import Entry, ToolProgress, ToolStarted
 from bartack.nouns.errors import Conflict, NotFound
 from bartack.nouns.messages import Message
+from bartack.nouns.tool_states import Completed, Errored, ToolState
 from bartack.session.context import ContextFold
 from bartack.session.tool_state import ToolFold
 from bartack.store.session_store import SessionStore, Tail

@@ -27,8 +27,8 @@ from bartack.cli.safe_json import json_bytes
 from bartack.cli.terminal.safe_text import encodable, safe_line, safe_text
 from bartack.formats.losses import Loss
 from bartack.nouns.deltas import Failed, Start, TextDelta
-from bartack.nouns.document_parts import Errored, Running, ToolState
 from bartack.nouns.messages import ModelRef
+from bartack.nouns.tool_states import Errored, Running, ToolState
 
 __all__ = ["JsonOutput", "Output", "OutputLost", "TextOutput", "loss_text", "note"]
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from bartack.nouns.document_parts import Completed, Errored, Pending, Running, ToolState, ToolTime
 from bartack.nouns.entries import Entry, ToolProgress, ToolStarted
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Text, ToolCall, ToolResult
 from bartack.nouns.tables import TOOL, ToolStatus, advance
+from bartack.nouns.tool_states import Completed, Errored, Pending, Running, ToolState, ToolTime
 
 __all__ = [
     "NO_OUTPUT",

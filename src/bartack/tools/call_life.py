@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bartack.nouns.document_parts import Pending, Running, ToolState
 from bartack.nouns.entries import ApprovalDecided, ApprovalRequired, ToolProgress, ToolStarted
 from bartack.nouns.errors import ErrorCode, ToolError
 from bartack.nouns.messages import tool_message
 from bartack.nouns.parts import Span, Text, ToolCall, ToolResult
+from bartack.nouns.tool_states import Pending, Running, ToolState
 from bartack.session.tool_state import (
     create_pending,
     output_text,

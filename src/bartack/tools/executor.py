@@ -16,10 +16,10 @@ from typing import Any
 from msgspec import Struct
 
 from bartack.environment import Environment
-from bartack.nouns.document_parts import ToolState
 from bartack.nouns.entries import Fact
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.parts import ToolCall, ToolResult
+from bartack.nouns.tool_states import ToolState
 from bartack.tools.approval import ApprovalPolicy, Approver, by_definition
 from bartack.tools.call_history import CallHistory
 from bartack.tools.call_life import CallLife

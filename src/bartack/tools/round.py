@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from bartack.environment import Environment
-from bartack.nouns.document_parts import ToolState
 from bartack.nouns.entries import Fact
 from bartack.nouns.parts import ToolCall, ToolResult
+from bartack.nouns.tool_states import ToolState
 from bartack.tools.approval import ApprovalPolicy, Approver
 from bartack.tools.registry import ToolRegistry
 

@@ -12,10 +12,16 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from bartack.nouns.deltas import Usage
-from bartack.nouns.document_parts import (
+from bartack.nouns.entries import CompactionSummary, Entry, ToolProgress, ToolStarted
+from bartack.nouns.ids import as_uuid, derived_id
+from bartack.nouns.messages import Message, Meta, Step, Summary
+from bartack.nouns.parts import FileRef, Image, Part, Span, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.tool_states import Completed, ToolState
+from bartack.session.tool_state import ToolFold
+from bartack.views.document_load import DOCUMENT, data_url, load, try_load
+from bartack.views.document_parts import (
     AssistantInfo,
     CacheTokens,
-    Completed,
     DocumentPart,
     FilePart,
     MessageTime,
@@ -26,16 +32,9 @@ from bartack.nouns.document_parts import (
     TextPart,
     TokenStats,
     ToolPart,
-    ToolState,
     UserInfo,
     WithParts,
 )
-from bartack.nouns.entries import CompactionSummary, Entry, ToolProgress, ToolStarted
-from bartack.nouns.ids import as_uuid, derived_id
-from bartack.nouns.messages import Message, Meta, Step, Summary
-from bartack.nouns.parts import FileRef, Image, Part, Span, Text, Thinking, ToolCall, ToolResult
-from bartack.session.tool_state import ToolFold
-from bartack.views.document_load import DOCUMENT, data_url, load, try_load
 from bartack.views.fold import Fold
 
 __all__ = ["DOCUMENT", "Document", "dump", "load", "try_load"]

@@ -12,15 +12,20 @@ from typing import Any, get_args
 import msgspec
 
 from bartack.nouns.deltas import FinishReason, Usage
-from bartack.nouns.document_parts import (
+from bartack.nouns.entries import Entry, SessionHeader, ToolProgress, ToolStarted
+from bartack.nouns.errors import MissingRequiredField, PartValidationError
+from bartack.nouns.ids import derived_id
+from bartack.nouns.messages import Message, Meta, ModelRef, Step
+from bartack.nouns.noun import Noun
+from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.tool_states import Completed, Errored, Pending, Running
+from bartack.nouns.wire import Dialect, camel
+from bartack.session.tool_state import NO_OUTPUT
+from bartack.views.document_parts import (
     AssistantInfo,
-    Completed,
     DocumentPart,
-    Errored,
     FilePart,
-    Pending,
     ReasoningPart,
-    Running,
     StepFinishPart,
     StepStartPart,
     TextPart,
@@ -29,14 +34,6 @@ from bartack.nouns.document_parts import (
     UserInfo,
     WithParts,
 )
-from bartack.nouns.entries import Entry, SessionHeader, ToolProgress, ToolStarted
-from bartack.nouns.errors import MissingRequiredField, PartValidationError
-from bartack.nouns.ids import derived_id
-from bartack.nouns.messages import Message, Meta, ModelRef, Step
-from bartack.nouns.noun import Noun
-from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
-from bartack.nouns.wire import Dialect, camel
-from bartack.session.tool_state import NO_OUTPUT
 from bartack.views.fold import Chain
 from bartack.views.part_validator import WithPartsBuilder
 

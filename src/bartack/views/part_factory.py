@@ -2,16 +2,9 @@
 
 from datetime import datetime
 
-from bartack.nouns.document_parts import (
-    ReasoningPart,
-    StepFinishPart,
-    StepStartPart,
-    TextPart,
-    TokenStats,
-    ToolPart,
-    ToolState,
-)
 from bartack.nouns.parts import Span
+from bartack.nouns.tool_states import ToolState
+from bartack.views.document_parts import ReasoningPart, StepFinishPart, StepStartPart, TextPart, TokenStats, ToolPart
 
 __all__ = [
     "create_reasoning_part",

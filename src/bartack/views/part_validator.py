@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from typing import TypeGuard, get_args
 from uuid import UUID
 
-from bartack.nouns.document_parts import (
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.noun import Noun
+from bartack.views.document_parts import (
     AssistantInfo,
     DocumentPart,
     FilePart,
@@ -16,8 +18,6 @@ from bartack.nouns.document_parts import (
     UserInfo,
     WithParts,
 )
-from bartack.nouns.errors import PartValidationError
-from bartack.nouns.noun import Noun
 
 __all__ = [
     "ValidationResult",

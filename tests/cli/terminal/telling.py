@@ -9,9 +9,9 @@ from rich.console import Console
 
 from bartack.agent.events import DeltaReceived, Event, RunFinished, RunResult, ToolChanged
 from bartack.nouns.deltas import Delta, Failed, MessageDelta
-from bartack.nouns.document_parts import Completed, Errored, Pending, Running, ToolTime
 from bartack.nouns.messages import Message
 from bartack.nouns.tables import AgentStatus
+from bartack.nouns.tool_states import Completed, Errored, Pending, Running, ToolTime
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -7,9 +7,9 @@ from msgspec import UNSET
 
 from bartack.agent.events import ApprovalRequested, EntryAppended
 from bartack.nouns.deltas import ToolCallArgs, ToolCallStart
-from bartack.nouns.document_parts import Completed, Errored, Pending, Running, ToolState
 from bartack.nouns.entries import ApprovalDecided, ToolProgress
 from bartack.nouns.messages import Message
+from bartack.nouns.tool_states import Completed, Errored, Pending, Running, ToolState
 from bartack.stream.partial_json import PartialJson
 
 __all__ = ["Call", "Calls"]

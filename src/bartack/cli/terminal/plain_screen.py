@@ -12,7 +12,7 @@ from bartack.cli.terminal.safe_text import encodable, safe_line, safe_text
 from bartack.cli.terminal.thought import Thoughts
 from bartack.cli.terminal.tool_lines import arguments_text, left_as, outcome
 from bartack.nouns.deltas import Delta, Done, Failed, TextDelta, ThinkingDelta, ToolCallStart
-from bartack.nouns.document_parts import Completed, Errored, Running
+from bartack.nouns.tool_states import Completed, Errored, Running
 
 __all__ = ["PlainScreen"]
 

@@ -13,9 +13,9 @@ from bartack.cli.terminal.rendering import Line, lines_of, plain, unwrapped
 from bartack.cli.terminal.safe_text import safe_line, safe_text
 from bartack.cli.terminal.thought import words
 from bartack.cli.terminal.tool_lines import call_line, output_lines
-from bartack.nouns.document_parts import Pending
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.tool_states import Pending
 from bartack.session.tool_state import NO_OUTPUT, output_text
 
 __all__ = ["show_message"]

@@ -12,7 +12,7 @@ from bartack.cli.terminal.calls import Call
 from bartack.cli.terminal.looks import BAD, FAINT, GOOD, NAME, NOTE, marks_for, seconds, whole_seconds
 from bartack.cli.terminal.rendering import INDENT, Line, indented, lines_of, plain, unwrapped
 from bartack.cli.terminal.safe_text import safe_line, safe_text
-from bartack.nouns.document_parts import Completed, Errored, Pending, Running
+from bartack.nouns.tool_states import Completed, Errored, Pending, Running
 from bartack.session.tool_state import NO_OUTPUT
 
 __all__ = ["arguments_text", "call_line", "cut", "ended_lines", "left_as", "open_lines", "outcome", "output_lines"]

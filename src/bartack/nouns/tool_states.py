@@ -1,0 +1,99 @@
+"""The four states of a tool call (003 §3.4), each a class with the fields of that state only.
+
+`bartack.session.tool_state` has the transitions between them; the table TOOL says which are valid.
+"""
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.noun import Noun
+
+__all__ = ["Completed", "Errored", "FilePart", "PartBase", "Pending", "Running", "ToolState", "ToolTime"]
+
+
+class PartBase(Noun, frozen=True, kw_only=True):
+    """The identity that every part of a document has (003 §3.1)."""
+
+    id: str
+    session_id: str
+    message_id: str
+
+
+class FilePart(PartBase, frozen=True, kw_only=True):
+    """A file in a document, alone or attached to a tool's output (003 §3.7).
+
+    The ``type`` of `source` is ``file``, ``symbol`` or ``resource``.
+    """
+
+    type: ClassVar = "file"
+    mime: str
+    url: str
+    filename: str | None = None
+    source: dict[str, Any] | None = None
+
+
+class ToolTime(Noun, frozen=True, kw_only=True):
+    """When a tool ran, and when its output was removed by a compaction."""
+
+    start: datetime
+    end: datetime | None = None
+    compacted: datetime | None = None
+
+
+class Pending(Noun, frozen=True):
+    """Requested but not started. `raw` is the argument text as the model wrote it (BR-06)."""
+
+    status: ClassVar = "pending"
+    input: dict[str, Any]
+    raw: str
+
+
+class Running(Noun, frozen=True, kw_only=True):
+    """Started but not finished."""
+
+    status: ClassVar = "running"
+    input: dict[str, Any]
+    time: ToolTime
+    title: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class Completed(Noun, frozen=True, kw_only=True):
+    """Finished successfully."""
+
+    status: ClassVar = "completed"
+    input: dict[str, Any]
+    output: str
+    title: str
+    metadata: dict[str, Any]
+    time: ToolTime
+    attachments: tuple[FilePart, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.output:
+            raise PartValidationError("output must not be empty", path="$.output", rule="003-BR-09")
+        _require_end(self.time)
+
+
+class Errored(Noun, frozen=True, kw_only=True):
+    """Failed, or never allowed to start."""
+
+    status: ClassVar = "error"
+    input: dict[str, Any]
+    error: str
+    time: ToolTime
+    metadata: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.error:
+            raise PartValidationError("error must not be empty", path="$.error", rule="003-BR-10")
+        _require_end(self.time)
+
+
+def _require_end(time: ToolTime) -> None:
+    if time.end is None:
+        raise PartValidationError("a finished tool call needs an end time", path="$.time.end", rule="003-BR-08")
+
+
+ToolState = Pending | Running | Completed | Errored
