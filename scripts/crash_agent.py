@@ -28,8 +28,9 @@ from typing import Any
 
 from bartack import ApprovalRequired, Entry, Message, ModelConfig, ToolCall, assistant
 from bartack.agent import Agent
-from bartack.formats import FORMATS, ModelRequest, encode
-from bartack.formats.repair import RULES, check_history, repair
+from bartack.formats import FORMATS, ModelRequest, encode, format_named
+from bartack.formats.history_rules import check_history
+from bartack.formats.repair import repair
 from bartack.models import ScriptedModel
 from bartack.models.scripted import Answer
 from bartack.store import Lease, SessionStore, Tail, open_store
@@ -179,9 +180,9 @@ def judge(entries: Sequence[Entry], journal: Journal, stored_before: set[str]) -
     calls = Counter(call.tool_call_id for message in messages for call in message.tool_calls)
     results = Counter(result.tool_call_id for message in messages for result in message.tool_results)
     assert calls == results, f"calls {calls}, results {results}"
-    for rules in RULES.values():
-        assert check_history(repair(messages, rules).messages, rules) == []
     for name in FORMATS:
+        rules = format_named(name).rules
+        assert check_history(repair(messages, rules).messages, rules) == []
         encode(name, ModelRequest(tuple(messages), config=ModelConfig("anthropic.claude-sonnet-4-5")))
 
 

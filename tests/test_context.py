@@ -40,7 +40,8 @@ from bartack import (
     tool_message,
     user,
 )
-from bartack.formats.repair import check_history, repair
+from bartack.formats.history_rules import check_history
+from bartack.formats.repair import repair
 from bartack.nouns.config import ContextConfig
 from bartack.session.context import (
     ContextBuildResult,

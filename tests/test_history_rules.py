@@ -2,10 +2,11 @@
 
 import pytest
 
-from bartack.formats.history_rules import RULES, STRICTEST, HistoryRules, check_history
+from bartack.formats.history_rules import STRICTEST, HistoryRules, check_history
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Message, Meta, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, Text, Thinking, ToolCall, ToolResult
+from tests.formats.every_rule import RULES
 
 LENIENT = HistoryRules(
     merge_same_role=False,
@@ -101,7 +102,7 @@ def test_a_request_that_says_nothing_is_refused_by_all(rules: HistoryRules) -> N
 
 def test_system_messages_alone_are_enough_only_where_the_assistant_may_have_the_last_word() -> None:
     assert check_history([system("a")], RULES["openai-chat"]) == []
-    assert check_history([system("a")], RULES["mistral-chat"]) == ["nobody has spoken"]
+    assert check_history([system("a")], RULES["mistral"]) == ["nobody has spoken"]
 
 
 @pytest.mark.parametrize(

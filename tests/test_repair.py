@@ -2,13 +2,12 @@
 
 import pytest
 
+from bartack.formats.history_rules import HistoryRules
 from bartack.formats.repair import (
     BRIDGE,
     CLOSING,
     INTERRUPTED,
     OPENING,
-    RULES,
-    HistoryRules,
     Repaired,
     RepairNote,
     repair,
@@ -16,6 +15,7 @@ from bartack.formats.repair import (
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, Meta, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, Image, Part, Text, Thinking, ToolCall, ToolResult
+from tests.formats.every_rule import RULES
 
 # Nothing but the demands that all providers share.
 LENIENT = HistoryRules(
@@ -31,7 +31,7 @@ LENIENT = HistoryRules(
 )
 ANTHROPIC = RULES["anthropic-messages"]
 GEMINI = RULES["gemini-generate"]
-MISTRAL = RULES["mistral-chat"]
+MISTRAL = RULES["mistral"]
 
 
 def call(call_id: str, **facts: str) -> ToolCall:

@@ -10,11 +10,13 @@ from typing import Any
 from bartack import Entry, Message, MessageDelta, RunEnded, ToolCall, ToolResult, ToolStarted
 from bartack.agent import Agent, RetryPolicy, Run
 from bartack.environment import Environment
-from bartack.formats.repair import RULES, check_history, repair
+from bartack.formats.history_rules import check_history
+from bartack.formats.repair import repair
 from bartack.models import ScriptedModel
 from bartack.models.scripted import Answer
 from bartack.store import MemoryStore, SessionStore
 from bartack.tools import ToolDefinition, tool
+from tests.formats.every_rule import RULES
 
 SESSION = "s"
 FAST = RetryPolicy(base_ms=1, max_ms=1)

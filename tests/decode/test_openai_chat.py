@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bartack.formats import openai_chat
+from bartack.formats.openai_chat import decode as openai_chat
 from bartack.formats.openai_chat.decode import OpenAIChat
 from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ToolCallEnd, ToolCallStart, Usage
 from bartack.nouns.errors import ErrorCode

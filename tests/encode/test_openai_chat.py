@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from bartack.formats.history_rules import STRICTEST
 from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.accents import ACCENTS, COMPATIBLE, ChatAccent, accent_of
 from bartack.formats.openai_chat.encode import encode, read_request
-from bartack.formats.repair import BRIDGE, STRICTEST
+from bartack.formats.repair import BRIDGE
 from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user

@@ -9,7 +9,6 @@ import pytest
 from bartack.formats import FORMATS
 from bartack.models import VENDORS, HttpRequest, ProviderModel, Vendor, connect, vendor_named
 from bartack.models.http import HttpClient
-from bartack.models.vendors import FEATURES
 from bartack.nouns.deltas import Failed, Start
 from bartack.nouns.errors import BartackError, ErrorCode, ModelError, PartValidationError
 from bartack.nouns.messages import user
@@ -231,7 +230,6 @@ def test_without_a_client_there_is_a_real_one() -> None:
 @pytest.mark.parametrize("row", VENDORS.values(), ids=lambda row: row.name)
 def test_every_row_holds_together(row: Vendor) -> None:
     assert row.format in FORMATS
-    assert row.format in FEATURES
     assert vendor_named(row.name) is row
     assert row.key_names or not row.needs_key or row.auth == "google"
     assert row.base_url is None or row.base_url.startswith("http")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from bartack.formats import ModelRequest, encode
-from bartack.formats.repair import check_history, repair
+from bartack.formats.history_rules import check_history
+from bartack.formats.repair import repair
 from bartack.nouns.config import ContextConfig, ModelConfig, ToolSpec
 from bartack.nouns.deltas import Usage
 from bartack.nouns.entries import (

@@ -28,10 +28,12 @@ from bartack import (
     user,
 )
 from bartack.formats import ModelRequest, encode
-from bartack.formats.repair import RULES, check_history, repair
+from bartack.formats.history_rules import check_history
+from bartack.formats.repair import repair
 from bartack.models import VENDORS, Model, ProviderModel, RequestMetadata, Vendor, vendor_named
 from bartack.nouns import wire
 from bartack.testing.dialects import DIALECTS
+from tests.formats.every_rule import RULES
 from tests.models.doubles import KEY, BytesClient, counting_environment, read
 
 SAY = DIALECTS["anthropic-messages"]

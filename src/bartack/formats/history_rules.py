@@ -22,7 +22,7 @@ from bartack.nouns.messages import Message
 from bartack.nouns.noun import Noun
 from bartack.nouns.parts import Text, Thinking
 
-__all__ = ["RULES", "STRICTEST", "HistoryRules", "check_history"]
+__all__ = ["PLAIN_NAME", "STRICTEST", "HistoryRules", "check_history"]
 
 
 class HistoryRules(Noun, frozen=True, kw_only=True):
@@ -69,94 +69,8 @@ class HistoryRules(Noun, frozen=True, kw_only=True):
 STRICTEST = HistoryRules()
 
 # "Invalid 'messages[9].tool_calls[0].function.name': string does not match pattern": models make names up, and other
-# providers allow more. Gemini takes dots and colons, too, but a digit may not come first.
-_PLAIN_NAME = r"[a-zA-Z0-9_-]{1,64}"
-_GEMINI_NAME = r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}"
-
-# Sources of the rows: the refusals that providers send, quoted where they are short.
-_ANTHROPIC = HistoryRules(
-    # "text content blocks must contain non-whitespace text"; "tool_use.id: String should match pattern".
-    # "This model does not support assistant message prefill": all models since Claude 4.6. Older ones take it, and
-    # all want the answer back that ended with pause_turn.
-    call_id_pattern=r"[a-zA-Z0-9_-]+",
-    tool_name_pattern=r"[a-zA-Z0-9_-]{1,128}",
-    allows_paused_last=True,
-    allows_user_after_tool=True,
-)
-RULES: dict[str, HistoryRules] = {
-    "anthropic-messages": _ANTHROPIC,
-    "bedrock-invoke": _ANTHROPIC,  # Claude's; other families speak their own formats there and may need other rules
-    "bedrock-converse": HistoryRules(
-        # "A conversation must start with a user message", "... must alternate between user and assistant roles".
-        # The API takes . and : in ids as well; Claude behind it does not.
-        call_id_pattern=r"[a-zA-Z0-9_-]{1,64}",
-        tool_name_pattern=_PLAIN_NAME,
-        allows_user_after_tool=True,
-    ),
-    "gemini-generate": HistoryRules(
-        # "Please ensure that function call turn comes immediately after a user turn"; newer models also say
-        # "Requests ending with a model turn are not supported". "Model input cannot be empty", but empty text may
-        # bring a thought signature that has to go back. Calls are told apart by their order; ids are free.
-        call_id_pattern=None,
-        tool_name_pattern=_GEMINI_NAME,
-        allows_user_after_tool=True,
-        allows_signed_empty_text=True,
-    ),
-    "gemini-interactions": HistoryRules(
-        # The same models, but a flat list of steps: neighbours of one role do not exist there.
-        merge_same_role=False,
-        call_id_pattern=None,
-        tool_name_pattern=_GEMINI_NAME,
-        allows_user_after_tool=True,
-        allows_signed_empty_text=True,
-    ),
-    "openai-chat": HistoryRules(
-        # "tool_calls[0].id: string too long. Expected a string with maximum length 40"
-        merge_same_role=False,
-        starts_with_user=False,
-        call_id_pattern=r"(?s).{1,40}",
-        tool_name_pattern=_PLAIN_NAME,
-        allows_assistant_last=True,
-        allows_user_after_tool=True,
-        allows_empty_text=True,
-    ),
-    "mistral-chat": HistoryRules(
-        # "Tool call id was ... but must be a-z, A-Z, 0-9, with a length of 9", "Unexpected role 'user' after role
-        # 'tool'", "Expected last role User or Tool". Neighbours of one role are joined by the server itself.
-        merge_same_role=False,
-        starts_with_user=False,
-        tool_name_pattern=_PLAIN_NAME,
-        allows_empty_text=True,
-    ),
-    "openai-responses": HistoryRules(
-        # "input[].call_id: string too long. Expected a string with maximum length 64"
-        merge_same_role=False,
-        starts_with_user=False,
-        call_id_pattern=r"(?s).{1,64}",
-        tool_name_pattern=_PLAIN_NAME,
-        allows_assistant_last=True,
-        allows_user_after_tool=True,
-        allows_empty_text=True,
-    ),
-    "cohere-v2": HistoryRules(
-        # "message must be at least 1 token long or tool results must be specified", "message must not be empty in a
-        # turn". Which names of tools it takes is not documented.
-        merge_same_role=False,
-        starts_with_user=False,
-        call_id_pattern=None,
-        tool_name_pattern=_PLAIN_NAME,
-        allows_user_after_tool=True,
-    ),
-    "ollama-chat": HistoryRules(
-        merge_same_role=False,
-        starts_with_user=False,
-        call_id_pattern=None,
-        tool_name_pattern=r"(?s).+",
-        allows_assistant_last=True,
-        allows_user_after_tool=True,
-        allows_empty_text=True,
-    ),
-}
+# providers allow more.
+PLAIN_NAME = r"[a-zA-Z0-9_-]{1,64}"
 
 
 def check_history(messages: Sequence[Message], rules: HistoryRules = STRICTEST) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Literal, assert_never
 
 from msgspec.structs import replace
 
-from bartack.formats.history_rules import RULES, STRICTEST, HistoryRules, check_history
+from bartack.formats.history_rules import STRICTEST, HistoryRules
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, Meta, Role
 from bartack.nouns.noun import Noun
@@ -31,12 +31,8 @@ __all__ = [
     "CLOSING",
     "INTERRUPTED",
     "OPENING",
-    "RULES",
-    "STRICTEST",
-    "HistoryRules",
     "RepairNote",
     "Repaired",
-    "check_history",
     "made_id",
     "repair",
 ]

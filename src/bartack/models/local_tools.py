@@ -32,7 +32,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, zip_longest
 from typing import Any, NamedTuple
 
-from bartack.formats.repair import RULES, repair
+from bartack.formats import format_named
+from bartack.formats.repair import repair
 from bartack.nouns.config import SpecificTool, ToolChoice, ToolSpec
 from bartack.nouns.errors import ErrorCode, ModelError
 from bartack.nouns.messages import Message
@@ -279,7 +280,7 @@ def plain_history(messages: Sequence[Message], *, room: int) -> tuple[Message, .
     the user has gone on to something else, and a quarter for every newer message of results; what is longer is cut, and
     says so.
     """
-    sound = repair(messages, RULES["openai-chat"]).messages
+    sound = repair(messages, format_named("openai-chat").rules).messages
     system = "\n\n".join(message.text for message in sound if message.role == "system")
     start = (Message("system", (Text(system),)),) if system.strip() else ()
     return repair((*start, *_spoken(sound, room))).messages

@@ -51,7 +51,7 @@ class Model(Protocol):
         """What is known about the model."""
 
     def supports(self, feature: str) -> bool:
-        """Whether the model can be asked for this; see `bartack.models.vendors.Feature`."""
+        """Whether the model can be asked for this; see `bartack.formats.Feature`."""
 
 
 def configured(config: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bartack.environment import Environment
-from bartack.formats import Decoder, LossReport, decoder, encode
+from bartack.formats import Decoder, LossReport, decoder, encode, format_named
 from bartack.models.auth import Credentials, NoCredentials
 from bartack.models.client import HttpRequest, HttpResponse, ProviderClient
 from bartack.models.guard import Guard, GuardedStream
@@ -27,7 +27,7 @@ from bartack.models.model import configured, with_system_prompt
 from bartack.models.prices import ModelInfo, cost_soon, model_info
 from bartack.models.refusals import refusal, wait_named_in
 from bartack.models.secrecy import hide
-from bartack.models.vendors import FEATURES, Vendor
+from bartack.models.vendors import Vendor
 from bartack.nouns.config import CacheConfig, ModelConfig, ToolChoice, ToolSpec
 from bartack.nouns.deltas import Delta, Failed, MessageDelta, Start, Usage
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError, StreamError
@@ -118,7 +118,7 @@ class ProviderModel:
 
     def supports(self, feature: str) -> bool:
         """Whether the vendor's format can be asked for this at all."""
-        return feature in FEATURES[self.vendor.format]
+        return feature in format_named(self.vendor.format).features
 
     @property
     def provider(self) -> str:

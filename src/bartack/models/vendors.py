@@ -5,7 +5,6 @@ and the path may hold ``{model}`` and the names of `settings`, which come from t
 """
 
 from collections.abc import Mapping
-from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -13,7 +12,7 @@ from bartack.formats.framing import FramingName
 from bartack.models.auth import AuthStyle
 from bartack.nouns.errors import ErrorCode, PartValidationError
 
-__all__ = ["AWS_REGION", "FEATURES", "VENDORS", "Feature", "Vendor", "vendor_named"]
+__all__ = ["AWS_REGION", "VENDORS", "Vendor", "vendor_named"]
 
 
 class Vendor(Struct, frozen=True, kw_only=True):
@@ -242,21 +241,3 @@ def vendor_named(name: str) -> Vendor:
             f"{name!r} is not a vendor ({', '.join(sorted(VENDORS))})", path="$.vendor", code=ErrorCode.INVALID_CONFIG
         )
     return row
-
-
-# -- what a format can be asked for at all; whether a single model can do it is its provider's business
-
-Feature = Literal["tools", "tool_choice", "thinking", "images", "files", "output_schema", "prompt_caching"]
-
-_ALL: frozenset[str] = frozenset(get_args(Feature))
-FEATURES: dict[str, frozenset[str]] = {
-    "anthropic-messages": _ALL,
-    "openai-chat": _ALL,
-    "openai-responses": _ALL,
-    "gemini-generate": _ALL - {"prompt_caching"},  # it caches by itself and takes no wishes
-    "gemini-interactions": _ALL - {"prompt_caching"},
-    "bedrock-converse": _ALL,
-    "bedrock-invoke": _ALL,
-    "cohere-v2": _ALL - {"files", "prompt_caching"},
-    "ollama-chat": _ALL - {"files", "prompt_caching", "tool_choice"},
-}

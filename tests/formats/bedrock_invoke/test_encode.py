@@ -6,12 +6,12 @@ import pytest
 
 from bartack.formats.bedrock_invoke.encode import encode, read_request, rules_for
 from bartack.formats.losses import Losses
-from bartack.formats.repair import RULES
 from bartack.nouns.config import ModelConfig, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, Image, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
+from tests.formats.every_rule import RULES
 
 Json = dict[str, Any]
 
@@ -132,4 +132,4 @@ def test_titan_is_told_no_thinking() -> None:
     ],
 )
 def test_the_language_of_the_model_says_what_a_history_must_be_like(model_id: str, rules: str) -> None:
-    assert rules_for(model_id) is RULES[rules]
+    assert rules_for("bedrock", model_id) is RULES[rules]

@@ -9,14 +9,17 @@ from typing import Any, assert_never
 
 from msgspec.structs import replace
 
-from bartack.formats.anthropic_messages import encode as anthropic_messages
-from bartack.formats.bedrock_converse import encode as bedrock_converse
+from bartack.formats.anthropic_messages import FORMAT as MESSAGES
+from bartack.formats.anthropic_messages.read import read_request as read_messages
+from bartack.formats.bedrock_converse import FORMAT as CONVERSE
 from bartack.formats.bedrock_converse.models import family_of
+from bartack.formats.bedrock_converse.read import read_request as read_converse
 from bartack.formats.body_values import number_at, object_at, text_at, texts_at, with_extra
-from bartack.formats.history_rules import RULES, HistoryRules
+from bartack.formats.history_rules import HistoryRules
 from bartack.formats.losses import Losses
 from bartack.formats.media import named
-from bartack.formats.openai_chat import encode as openai_chat
+from bartack.formats.openai_chat import FORMAT as CHAT
+from bartack.formats.openai_chat.read import read_request as read_chat
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Message, user
@@ -43,16 +46,16 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     """The request body; `PartValidationError` for a model whose language is not known."""
     family, model_id = family_of(request.config.model_id), request.config.model_id
     if family == "anthropic" or "claude" in model_id:
-        body = anthropic_messages.encode(_with_default(request, "anthropic_version", _ANTHROPIC_VERSION), losses)
+        body = MESSAGES.encode(_with_default(request, "anthropic_version", _ANTHROPIC_VERSION), losses)
         return {key: value for key, value in body.items() if key not in _IN_THE_ADDRESS}
     if "nova" in model_id:
-        body = bedrock_converse.encode(_with_default(request, "schemaVersion", _NOVA_SCHEMA), losses)
+        body = CONVERSE.encode(_with_default(request, "schemaVersion", _NOVA_SCHEMA), losses)
         own = body.pop("additionalModelRequestFields", {})  # Converse hands these over; here nobody stands between
         return {**body, **own}
     if "titan" in model_id:
         return _encode_titan(request, losses)
     if family in _CHAT_FAMILIES:
-        body = openai_chat.encode(request, losses)
+        body = CHAT.encode(request, losses)
         return {key: value for key, value in body.items() if key not in _IN_THE_ADDRESS}
     raise PartValidationError(
         f"no InvokeModel body is known for {model_id!r}; Converse takes every model",
@@ -61,11 +64,11 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     )
 
 
-def rules_for(model_id: str) -> HistoryRules:
+def rules_for(provider: str, model_id: str) -> HistoryRules:
     """What the model's language demands of a history."""
     if family_of(model_id) in _CHAT_FAMILIES:
-        return RULES["openai-chat"]
-    return RULES["bedrock-converse" if "nova" in model_id else "bedrock-invoke"]
+        return CHAT.rules
+    return CONVERSE.rules if "nova" in model_id else MESSAGES.rules
 
 
 def _with_default(request: ModelRequest, key: str, value: str) -> ModelRequest:
@@ -77,13 +80,13 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
     """The request that a body makes; `PartValidationError` if it is none. The body tells the language."""
     body = object_at(body, "$")
     if "anthropic_version" in body:
-        return anthropic_messages.read_request(body, provider=provider, model_id=model_id)
+        return read_messages(body, provider=provider, model_id=model_id)
     if "inputText" in body:
         return _read_titan(body, provider, model_id)
     if family_of(model_id) in _CHAT_FAMILIES:
-        return openai_chat.read_request(body, provider=provider, model_id=model_id)
+        return read_chat(body, provider=provider, model_id=model_id)
     if "messages" in body:
-        return bedrock_converse.read_request(body, provider=provider, model_id=model_id)
+        return read_converse(body, provider=provider, model_id=model_id)
     raise PartValidationError("neither messages nor inputText", path="$")
 
 

@@ -1,0 +1,18 @@
+"""OpenAI's Chat Completions, as many vendors speak it: `accents` has what each of them does differently."""
+
+from bartack.formats.format import Format
+from bartack.formats.openai_chat.accents import OPENAI_RULES, accent_of
+from bartack.formats.openai_chat.decode import OpenAIChat
+from bartack.formats.openai_chat.encode import encode
+from bartack.formats.openai_chat.read import read_request
+
+__all__ = ["FORMAT"]
+
+FORMAT = Format(
+    decoder=OpenAIChat,
+    encode=encode,
+    read_request=read_request,
+    rules=OPENAI_RULES,
+    rules_for=lambda provider, model_id: accent_of(provider).rules,
+    event_keys=(frozenset({"choices"}),),
+)

@@ -23,9 +23,9 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bartack.formats.history_rules import RULES, STRICTEST, HistoryRules
+from bartack.formats.history_rules import PLAIN_NAME, STRICTEST, HistoryRules
 
-__all__ = ["ACCENTS", "COMPATIBLE", "ChatAccent", "accent_of"]
+__all__ = ["ACCENTS", "COMPATIBLE", "OPENAI_RULES", "ChatAccent", "accent_of"]
 
 ThinkingStyle = Literal[
     "reasoning_effort",  # a word
@@ -47,6 +47,26 @@ _OPENAI_EFFORTS = {
 }
 _THREE_EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "max": "high"}
 _FOUR_EFFORTS = {"none": "none", **_THREE_EFFORTS}
+
+
+OPENAI_RULES = HistoryRules(
+    # "tool_calls[0].id: string too long. Expected a string with maximum length 40"
+    merge_same_role=False,
+    starts_with_user=False,
+    call_id_pattern=r"(?s).{1,40}",
+    tool_name_pattern=PLAIN_NAME,
+    allows_assistant_last=True,
+    allows_user_after_tool=True,
+    allows_empty_text=True,
+)
+_MISTRAL_RULES = HistoryRules(
+    # "Tool call id was ... but must be a-z, A-Z, 0-9, with a length of 9", "Unexpected role 'user' after role
+    # 'tool'", "Expected last role User or Tool". The server itself joins neighbours of one role.
+    merge_same_role=False,
+    starts_with_user=False,
+    tool_name_pattern=PLAIN_NAME,
+    allows_empty_text=True,
+)
 
 
 class ChatAccent(Struct, frozen=True, kw_only=True):
@@ -75,7 +95,7 @@ class ChatAccent(Struct, frozen=True, kw_only=True):
     files: FileStyle = "none"
     file_urls: bool = False  # `file` may name an address
     caching: Literal["prompt_cache_key", "cache_control", "none"] = "none"
-    rules: HistoryRules = RULES["openai-chat"]
+    rules: HistoryRules = OPENAI_RULES
 
 
 _SOUNDS = frozenset(("wav", "mp3"))
@@ -108,7 +128,7 @@ ACCENTS: dict[str, ChatAccent] = {
         audio=_SOUNDS,
         files="document_url",
         caching="prompt_cache_key",
-        rules=RULES["mistral-chat"],
+        rules=_MISTRAL_RULES,
     ),
     "deepseek": ChatAccent(
         max_tokens="max_tokens",
@@ -155,7 +175,7 @@ ACCENTS: dict[str, ChatAccent] = {
         stream_options=False,
         efforts={**_THREE_EFFORTS, "minimal": "minimal"},
         files="file_url",
-        rules=replace(STRICTEST, call_id_pattern=RULES["openai-chat"].call_id_pattern),
+        rules=replace(STRICTEST, call_id_pattern=OPENAI_RULES.call_id_pattern),
     ),
     "cerebras": ChatAccent(efforts=_FOUR_EFFORTS, takes_back=frozenset({"thinking"}), images=False),
     "together": replace(_SEES_ALL, audio=frozenset()),

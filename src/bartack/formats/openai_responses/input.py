@@ -16,15 +16,26 @@ from typing import Any, assert_never
 
 from msgspec.structs import replace
 
+from bartack.formats.history_rules import PLAIN_NAME, HistoryRules
 from bartack.formats.losses import Losses
 from bartack.formats.media import has_content, media_type, named
 from bartack.formats.openai_responses.items import Item, kind_of, parsed_object, to_json
-from bartack.formats.openai_responses.read import FORMAT
-from bartack.formats.repair import OPENING, RULES, made_id
+from bartack.formats.repair import OPENING, made_id
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Text, Thinking, ToolCall, ToolContent, ToolResult
 
-__all__ = ["Input"]
+__all__ = ["RULES", "Input"]
+
+RULES = HistoryRules(
+    # "input[].call_id: string too long. Expected a string with maximum length 64"
+    merge_same_role=False,
+    starts_with_user=False,
+    call_id_pattern=r"(?s).{1,64}",
+    tool_name_pattern=PLAIN_NAME,
+    allows_assistant_last=True,
+    allows_user_after_tool=True,
+    allows_empty_text=True,
+)
 
 _MAX_ID = 64  # "input[].id: string too long. Expected a string with maximum length 64"
 _PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
@@ -250,8 +261,8 @@ class _Answer:
         kind = own.get("type") or "function_call"
         item: Item
         if kind == "function_call":
-            rules = RULES[FORMAT]  # repair leaves the ids and names of calls alone that a provider executed
-            named = {"type": kind, "call_id": _call_id(part), "name": rules.fitting_name(part.tool_name)}
+            # repair does not change the ids and names of calls that a provider executed
+            named = {"type": kind, "call_id": _call_id(part), "name": RULES.fitting_name(part.tool_name)}
             item = {**own, **named, "arguments": _arguments(part, own.get("arguments"))}
         elif kind == "custom_tool_call":
             text = part.arguments.get("input")
@@ -330,7 +341,7 @@ def _address(part: Image | FileRef, kind: str) -> str | None:
 
 
 def _call_id(part: ToolCall) -> str:
-    if part.executed_by == "client" or RULES[FORMAT].accepts_id(part.tool_call_id):
+    if part.executed_by == "client" or RULES.accepts_id(part.tool_call_id):
         return part.tool_call_id
     return made_id(part.tool_call_id, -1)  # none that repair makes for another call of this id
 

@@ -1,0 +1,10 @@
+"""The history rules of every format, and of the vendors that are stricter than their format."""
+
+from bartack.formats import FORMATS, format_named
+from bartack.formats.history_rules import HistoryRules
+from bartack.formats.openai_chat.accents import ACCENTS
+
+RULES: dict[str, HistoryRules] = {name: format_named(name).rules for name in FORMATS} | {
+    "mistral": ACCENTS["mistral"].rules,
+    "perplexity": ACCENTS["perplexity"].rules,
+}
