@@ -27,7 +27,7 @@ from bartack.nouns import wire
 from bartack.nouns.entries import Custom, Entry
 from bartack.nouns.errors import NotFound
 from bartack.store import SessionStore, Tail, next_entries, open_store
-from bartack.store.check import check
+from bartack.store.maintenance import check
 
 TASKS = 8
 KILLS_PER_SESSION = 20  # then new sessions begin, so that looking at them stays quick

@@ -10,10 +10,9 @@ from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import Image, ToolCall, ToolResult
 from bartack.store import Finding, SessionStore, next_entries
-from bartack.store.check import REPAIRED, check, repair
+from bartack.store.entries import UNREADABLE
 from bartack.store.jsonl import JsonlStore
-from bartack.store.purge import purge
-from bartack.store.stored import UNREADABLE
+from bartack.store.maintenance import REPAIRED, check, purge, repair
 from bartack.store.transfer import export_session, import_lines
 from tests.session import SESSION
 from tests.store.stores import KINDS, Open, add, opener

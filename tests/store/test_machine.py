@@ -20,7 +20,7 @@ from bartack.nouns.messages import assistant, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.session.redaction import visible
 from bartack.store import SessionStore, Tail, next_entries
-from bartack.store.facts import results_of
+from bartack.store.index import results_of
 from tests.store.stores import KEPT, KINDS, Open, counting_environment, opener
 
 T = TypeVar("T")

@@ -14,11 +14,11 @@ from bartack.nouns.errors import Conflict, ErrorCode, StoreError
 from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import Image, ToolCall, ToolResult
 from bartack.store import Tail, next_entries, open_store
+from bartack.store.maintenance import purge
 from bartack.store.postgres import PostgresStore
-from bartack.store.postgres_link import Link
-from bartack.store.postgres_news import News
-from bartack.store.postgres_schema import MIGRATIONS, migrate
-from bartack.store.purge import purge
+from bartack.store.postgres.connection import Link
+from bartack.store.postgres.notifications import News
+from bartack.store.postgres.schema import MIGRATIONS, migrate
 from tests.session import SESSION, chain
 from tests.store.postgres_server import SERVER, address, schema_of
 from tests.store.stores import add, said

@@ -12,7 +12,7 @@ from bartack.nouns.messages import assistant, tool_message
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.store import Tail, next_entries
 from bartack.store.postgres import PostgresStore
-from bartack.store.postgres_text import escaped, key, lexemes, query_of, unescaped
+from bartack.store.postgres.schema import escaped, key, lexemes, query_of, unescaped
 from tests.store.postgres_server import address
 from tests.store.stores import add
 

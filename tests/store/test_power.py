@@ -11,7 +11,7 @@ from bartack.nouns.errors import StoreError
 from bartack.nouns.messages import user
 from bartack.store import Tail, next_entries
 from bartack.store.sqlite import SqliteStore
-from bartack.store.sqlite_open import Synchronous
+from bartack.store.sqlite.file import Synchronous
 from tests.store.disks import Operation, RecordingDisk, after_power_cut, reordering
 from tests.store.stores import add
 

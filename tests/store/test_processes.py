@@ -10,7 +10,7 @@ import pytest
 
 from bartack.nouns.messages import Message
 from bartack.store import open_store
-from bartack.store.check import check
+from bartack.store.maintenance import check
 from bartack.store.sqlite import SqliteStore
 
 ROOT = Path(__file__).parents[2]

@@ -10,10 +10,11 @@ from bartack.nouns import wire
 from bartack.nouns.entries import branch, heads
 from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import Text, ToolCall, ToolResult
-from bartack.store import search, tree
-from bartack.store.facts import results_in, results_of
-from bartack.store.file_locks import network_kind
-from bartack.store.stored import Entries
+from bartack.store import index as tree
+from bartack.store import search
+from bartack.store.entries import Entries
+from bartack.store.files import network_kind
+from bartack.store.index import results_in, results_of
 from tests.session import SESSION
 
 

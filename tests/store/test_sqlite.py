@@ -15,8 +15,8 @@ from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import user
 from bartack.store.jsonl import JsonlStore
 from bartack.store.sqlite import SqliteStore
-from bartack.store.sqlite_open import check_library
-from bartack.store.sqlite_schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
+from bartack.store.sqlite.file import check_library
+from bartack.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
 from tests.session import SESSION
 from tests.store.stores import add
 

@@ -9,7 +9,7 @@ from bartack.cli.store_access import with_store
 from bartack.cli.store_place import is_there, place_of_store
 from bartack.nouns.errors import BartackError
 from bartack.store import Finding, SessionStore
-from bartack.store.check import check
+from bartack.store.maintenance import check
 
 __all__ = ["store_probe"]
 

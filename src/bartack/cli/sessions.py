@@ -19,8 +19,8 @@ from bartack.nouns.entries import Redaction, SessionHeader
 from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.nouns.wire import dump
 from bartack.store import Entries, Finding, Hit, Page, SessionInfo, SessionStore, Totals
-from bartack.store.check import check, repair
-from bartack.store.purge import purge as purge_session
+from bartack.store.maintenance import check, repair
+from bartack.store.maintenance import purge as purge_session
 from bartack.store.transfer import Imported, export_session, import_lines
 
 app = new_app("List, show, search, export, import, check and purge stored sessions.")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from bartack.cli.terminal.safe_text import safe_line
 from bartack.nouns.entries import Entry
 from bartack.store import Finding, Hit, ModelSpend, SessionInfo, Spend
-from bartack.store.facts import text_of
+from bartack.store.index import text_of
 
 __all__ = [
     "Column",

@@ -70,7 +70,7 @@ def _is_begun(path: Path) -> bool:
 
 
 async def _has_tables(url: str) -> bool:
-    from bartack.store.postgres_link import TROUBLE, Link, failure  # noqa: PLC0415 - asyncpg is an extra
+    from bartack.store.postgres.connection import TROUBLE, Link, failure  # noqa: PLC0415 - asyncpg is an extra
 
     link = Link(url)
     connection = await link.connect()

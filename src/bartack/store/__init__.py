@@ -15,6 +15,7 @@ from pathlib import Path
 from bartack.environment import Environment
 from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.store.address import StoreAddress, default_path
+from bartack.store.entries import Entries
 from bartack.store.memory import MemoryStore
 from bartack.store.session_store import (
     Finding,
@@ -30,7 +31,6 @@ from bartack.store.session_store import (
     Totals,
     next_entries,
 )
-from bartack.store.stored import Entries
 
 __all__ = [
     "Entries",

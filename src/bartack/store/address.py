@@ -84,7 +84,7 @@ class StoreAddress(NamedTuple):
         """
         match self:
             case StoreAddress(kind="postgres"):
-                from bartack.store.postgres_link import Link  # noqa: PLC0415 - asyncpg is an extra
+                from bartack.store.postgres.connection import Link  # noqa: PLC0415 - asyncpg is an extra
 
                 return await Link(self.text).has_tables()
             case StoreAddress(kind="jsonl", path=Path() as path):

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from bartack.nouns.entries import Entry
-from bartack.store.stored import Entries
+from bartack.store.entries import Entries
 
 __all__ = ["Watch", "follow"]
 

@@ -7,8 +7,14 @@ the query, its signs in a row.
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
-__all__ = ["holds", "phrases", "snippet", "words"]
+import msgspec
+
+from bartack.nouns.errors import ErrorCode, StoreError
+from bartack.store.session_store import Page, SessionInfo
+
+__all__ = ["cursor_of", "cut_page", "holds", "page_of", "phrases", "read_cursor", "snippet", "sortable", "words"]
 
 # Kana, Han and Hangul: no spaces between words, so a search for a part of a sentence must find it.
 _UNSPACED = "぀-ヿ㐀-䶿一-鿿가-힯豈-﫿"
@@ -39,3 +45,44 @@ def snippet(text: str, asked: Sequence[Sequence[str]]) -> str:
     start, end = max(0, place - _AROUND), place + _AROUND
     cut = " ".join(text[start:end].split())
     return f"{'…' if start else ''}{cut}{'…' if end < len(text) else ''}"
+
+
+def cursor_of(info: SessionInfo) -> str:
+    """The cursor behind this session."""
+    return msgspec.json.encode([sortable(info.updated), info.id]).decode()
+
+
+def read_cursor(cursor: str) -> tuple[str, str]:
+    """The time and id that a cursor stands behind."""
+    try:
+        return msgspec.json.decode(cursor, type=tuple[str, str])
+    except ValueError as error:
+        raise StoreError(
+            f"{cursor[:80]!r} is not a cursor of a list of sessions", code=ErrorCode.INVALID_VALUE, cause=error
+        ) from None
+
+
+def page_of(infos: list[SessionInfo], limit: int, cursor: str | None) -> Page:
+    """The page behind `cursor`: newest first, and by id among equals."""
+    ordered = sorted(infos, key=_place, reverse=True)
+    if cursor is not None:
+        place = read_cursor(cursor)
+        ordered = [info for info in ordered if _place(info) < place]
+    return cut_page(ordered[: limit + 1], limit)
+
+
+def cut_page(infos: list[SessionInfo], limit: int) -> Page:
+    """A page of `limit` out of `limit` + 1 sessions: the last one only says that there are more."""
+    if limit < 1:
+        raise StoreError(f"a page has at least one session, not {limit}", code=ErrorCode.INVALID_VALUE)
+    items = tuple(infos[:limit])
+    return Page(items, cursor_of(items[-1]) if len(infos) > limit else None)
+
+
+def _place(info: SessionInfo) -> tuple[str, str]:
+    return sortable(info.updated), info.id
+
+
+def sortable(time: datetime) -> str:
+    """A time as text of one width: it sorts as the time does, and the canonical text does not."""
+    return time.astimezone(UTC).isoformat(timespec="microseconds")

@@ -22,7 +22,7 @@ from bartack.environment import Environment
 from bartack.nouns.entries import Entry, Fact, SessionHeader
 from bartack.nouns.messages import Message, ModelRef, stamped
 from bartack.nouns.noun import Noun
-from bartack.store.stored import Entries
+from bartack.store.entries import Entries
 
 __all__ = [
     "EMPTY_HEADER",
@@ -152,7 +152,7 @@ Fault = Literal[
 
 
 class Finding(Noun, frozen=True, kw_only=True):
-    """One thing that `bartack.store.check` found wrong. `repairable` says whether an append can mend it."""
+    """One thing that `bartack.store.maintenance` found wrong. `repairable` says whether an append can mend it."""
 
     session_id: str | None  # None: of the store as a whole
     seq: int | None = None
@@ -235,14 +235,14 @@ class SessionStore(Protocol):
         ...
 
     async def inspect(self, session_id: str | None = None, *, mend: bool = False) -> tuple[Finding, ...]:
-        """What is wrong with how a session, or the store as a whole, is stored. `bartack.store.check` does the rest.
+        """What is wrong with how a session, or the store as a whole, is stored. `bartack.store.maintenance` does the rest.
 
         With `mend` the half-written bytes of a crash are put aside, where they are kept.
         """
         ...
 
     async def drop_session(self, session_id: str, *, expected_tail: str | None = None) -> None:
-        """Remove a session for good, if its tail is the expected one. `bartack.store.purge` is the way to call it."""
+        """Remove a session for good, if its tail is the expected one. `bartack.store.maintenance` is the way to call it."""
         ...
 
     async def close(self) -> None:

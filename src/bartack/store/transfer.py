@@ -9,9 +9,9 @@ from bartack.nouns.entries import Entry, Redaction
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.noun import Noun
 from bartack.session.redaction import redacted
-from bartack.store.admission import invalid
+from bartack.store.append import invalid
+from bartack.store.entries import peek
 from bartack.store.session_store import SessionStore
-from bartack.store.stored import peek
 
 __all__ = ["Imported", "export_session", "import_lines"]
 

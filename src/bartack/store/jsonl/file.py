@@ -13,10 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from bartack.store.admission import Row
-from bartack.store.durable import sync_folder, write_all, write_file
-from bartack.store.log import Log
-from bartack.store.stored import peek
+from bartack.store.append import Row
+from bartack.store.entries import peek
+from bartack.store.files import sync_folder, write_all, write_file
+from bartack.store.session_log import Log
 
 __all__ = ["SessionFile"]
 

@@ -11,11 +11,23 @@ from typing import Literal
 import apsw
 
 from bartack.nouns.errors import ErrorCode, StoreError
-from bartack.store.durable import make_folder, sync_folder
-from bartack.store.file_locks import network_kind
-from bartack.store.sqlite_schema import APPLICATION_ID
+from bartack.store.blobs import digest, referenced
+from bartack.store.files import make_folder, network_kind, sync_folder
+from bartack.store.session_store import Finding
+from bartack.store.sqlite import rows
+from bartack.store.sqlite.schema import APPLICATION_ID
 
-__all__ = ["Synchronous", "check_library", "connect", "make_file", "make_place", "refuse_foreign_file", "store_error"]
+__all__ = [
+    "Synchronous",
+    "check_library",
+    "connect",
+    "inspect_session",
+    "inspect_store",
+    "make_file",
+    "make_place",
+    "refuse_foreign_file",
+    "store_error",
+]
 
 # FULL waits for the disk at every commit. NORMAL loses acknowledged entries at a loss of power, and must be asked for.
 Synchronous = Literal["FULL", "NORMAL"]
@@ -66,7 +78,7 @@ def make_place(path: Path) -> None:
 
 def refuse_foreign_file(path: Path) -> None:
     """Raises for a file that is not a store of Bartack, before anything about it is changed; it is looked at by SQLite
-    alone (bartack.store.file_locks says why)."""
+    alone (bartack.store.files says why)."""
     if path.exists() and path.stat().st_size:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
@@ -78,7 +90,7 @@ def refuse_foreign_file(path: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make the file, for its owner alone; one that is there is not opened here (bartack.store.file_locks says why)."""
+    """Make the file, for its owner alone; one that is there is not opened here (bartack.store.files says why)."""
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         sync_folder(path.parent)
@@ -117,3 +129,33 @@ def _set(connection: apsw.Connection, path: Path, name: str, value: str, expecte
     found = connection.pragma(name)
     if found != expected:
         raise StoreError(f"{path}: SQLite refuses {name}={value} (it says {found!r})", code=ErrorCode.STORAGE_FAILED)
+
+
+def inspect_store(connection: apsw.Connection) -> tuple[Finding, ...]:
+    """Broken pages and keys."""
+    pages = [text for (text,) in rows.select(connection, "PRAGMA quick_check") if text != "ok"]
+    keys = [f"{row[0]} row {row[1]} has no {row[2]}" for row in rows.select(connection, "PRAGMA foreign_key_check")]
+    return tuple(Finding(session_id=None, fault="damaged", message=text) for text in [*pages, *keys])
+
+
+def inspect_session(connection: apsw.Connection, session_id: str) -> tuple[Finding, ...]:
+    """Lost or changed bodies, and a session's row that says otherwise than its entries."""
+    number, tail, _ = rows.must_find(connection, session_id)
+    found: list[Finding] = []
+    last = connection.execute(
+        "SELECT id, seq FROM entry WHERE session = ? ORDER BY seq DESC LIMIT 1", (number,)
+    ).fetchone()
+    if last != (tail.entry_id, tail.seq):
+        text = f"its row names {tail.entry_id!r} (seq {tail.seq}) as the last entry, and that is {last!r}"
+        found.append(Finding(session_id=session_id, seq=tail.seq, fault="damaged", message=text))
+    cut = rows.select(
+        connection, "SELECT seq, CAST(body AS BLOB) FROM entry WHERE session = ? AND is_cut ORDER BY seq", number
+    )
+    for seq, body in cut:
+        for name in referenced(body):
+            row = connection.execute("SELECT body FROM blob WHERE name = ?", (name,)).fetchone()
+            if row is None or digest(row[0]) != name:
+                fault = "lost" if row is None else "changed"
+                message = f"the body {name} is {fault}"
+                found.append(Finding(session_id=session_id, seq=seq, fault="damaged", message=message))
+    return tuple(found)

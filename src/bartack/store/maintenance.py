@@ -4,19 +4,23 @@
 for each call that has none; nothing that is stored is ever rewritten.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
 
 from bartack.formats.repair import INTERRUPTED
 from bartack.nouns import wire
 from bartack.nouns.entries import Custom, Entry
-from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.nouns.errors import ErrorCode, NotFound, PartValidationError
+from bartack.nouns.ids import derived_id
 from bartack.nouns.messages import Message, tool_message
 from bartack.nouns.parts import ToolResult
-from bartack.store.facts import results_of
+from bartack.session.redaction import visible
+from bartack.store.entries import Entries, peek
+from bartack.store.index import results_of
 from bartack.store.session_store import Fault, Finding, SessionStore, Tail, next_entries
-from bartack.store.stored import Entries, peek
 
-__all__ = ["REPAIRED", "check", "repair"]
+__all__ = ["REPAIRED", "check", "purge", "repair"]
 
 REPAIRED = "bartack.repaired"
 _OWNER = "bartack fsck"
@@ -139,3 +143,39 @@ async def _append(store: SessionStore, session_id: str, head: str, fact: Message
     tail: Tail = await store.tail_of(session_id)
     entries = next_entries(session_id, tail, [fact], store.environment, parent_id=head)
     await store.append(session_id, entries, tail.entry_id)
+
+
+async def purge(store: SessionStore, session_id: str, *, everything: bool = False) -> str | None:
+    """The id of the session that takes this one's place; None with `everything`, which keeps nothing.
+
+    `Conflict` while a run has the session's lease, or if something was appended meanwhile. After a crash, purging again
+    finishes the work.
+    """
+    lease = await store.acquire_lease(session_id, "bartack purge")
+    tail = await store.tail_of(session_id)
+    new_id = None
+    try:
+        if not everything:
+            new_id = derived_id(session_id, f"purged/{tail.entry_id}")
+            entries = rewritten(new_id, visible(await store.entries(session_id)))
+            await store.append(new_id, entries, None)
+        await store.drop_session(session_id, expected_tail=tail.entry_id)
+    finally:
+        try:
+            await store.release_lease(lease)
+        except NotFound:
+            pass  # it went with its session
+    return new_id
+
+
+def rewritten(session_id: str, entries: Iterable[Entry]) -> list[Entry]:
+    """The entries as those of another session. Gaps are closed; who has lost its parent follows the one before it."""
+    made: list[Entry] = []
+    ids: set[str] = set()
+    for entry in entries:
+        parent = entry.parent_id
+        if made and parent not in ids:
+            parent = made[-1].id
+        made.append(replace(entry, session_id=session_id, seq=len(made) + 1, parent_id=parent))
+        ids.add(entry.id)
+    return made

@@ -1,6 +1,6 @@
 """`SqliteStore`: all sessions in one file. The default.
 
-Appends of all tasks go to one thread, which commits whatever is waiting (bartack.store.writer); a refused append disturbs
+Appends of all tasks go to one thread, which commits whatever is waiting (bartack.store.writer_thread); a refused append disturbs
 nobody. Almost every refusal comes before anything was written; where one comes after, the group is undone and done
 again with a savepoint around each append. Readers have connections of their own and never wait for the writer.
 
@@ -24,24 +24,25 @@ from msgspec.structs import replace
 from bartack.environment import Environment
 from bartack.nouns.entries import Entry, SessionHeader
 from bartack.nouns.errors import StoreError
-from bartack.store import sqlite_rows as rows
-from bartack.store.admission import admit, check_drop, invalid, make_draft, renewed_lease, taken_lease
-from bartack.store.file_locks import Guard, TurnLock
+from bartack.store.append import admit, check_drop, invalid, make_draft, renewed_lease, taken_lease
+from bartack.store.entries import Entries
+from bartack.store.files import Guard, TurnLock
 from bartack.store.follow import Watch, follow
 from bartack.store.session_store import EMPTY_HEADER, Finding, Hit, Lease, Page, Place, Tail, Totals, next_entries
-from bartack.store.sqlite_check import inspect_session, inspect_store
-from bartack.store.sqlite_open import (
+from bartack.store.sqlite import rows
+from bartack.store.sqlite.file import (
     Synchronous,
     check_library,
     connect,
+    inspect_session,
+    inspect_store,
     make_file,
     make_place,
     refuse_foreign_file,
     store_error,
 )
-from bartack.store.sqlite_schema import migrate
-from bartack.store.stored import Entries
-from bartack.store.writer import GroupWriter, Job
+from bartack.store.sqlite.schema import migrate
+from bartack.store.writer_thread import GroupWriter, Job
 
 __all__ = ["SqliteStore"]
 
@@ -110,7 +111,7 @@ class SqliteStore:
 
         `synchronous="NORMAL"` gives up what was acknowledged at a loss of power. `wait_s` is how long an append waits
         for other programs; `vfs` names a VFS of SQLite; `group_limit` is the most appends in one commit. Without
-        `guarded` a program that opens and closes the file by itself loses data (bartack.store.file_locks).
+        `guarded` a program that opens and closes the file by itself loses data (bartack.store.files).
         """
         return await asyncio.to_thread(
             cls,

@@ -1,5 +1,8 @@
 """What a store keeps beside an entry: which calls it ends, what it used, which text a search finds it by."""
 
+from bisect import bisect_right
+from collections.abc import Mapping
+
 import msgspec
 
 from bartack.nouns import wire
@@ -10,7 +13,7 @@ from bartack.nouns.parts import Text, ToolCall, ToolResult
 from bartack.session.tool_state import output_text
 from bartack.store.session_store import ModelSpend, Spend
 
-__all__ = ["results_in", "results_of", "spend_of", "text_of"]
+__all__ = ["heads", "path", "results_in", "results_of", "spend_of", "text_of"]
 
 SEARCHED = 100_000  # characters of one entry that are indexed: a dump of a megabyte is not prose
 
@@ -99,3 +102,28 @@ def text_of(fact: Fact) -> str:
             return fact.summary[:SEARCHED]
         case _:
             return ""
+
+
+Jumps = Mapping[int, int]  # seq of an entry -> seq of its parent, where that is not the one before
+
+
+def heads(tail_seq: int, jumps: Jumps) -> list[int]:
+    """The seqs that nothing follows, in order. Only what stands before a jump, and the tail, can be one."""
+    followed = set(jumps.values())
+    ends = {seq - 1 for seq in jumps} | {tail_seq}
+    return sorted(ends - followed)
+
+
+def path(head_seq: int, jumps: Jumps) -> list[range]:
+    """The seqs from the first entry to `head_seq`, as ranges in order."""
+    places = sorted(jumps)
+    ranges: list[range] = []
+    here = head_seq
+    while True:
+        before = bisect_right(places, here)
+        if before == 0:
+            ranges.append(range(1, here + 1))
+            return ranges[::-1]
+        jump = places[before - 1]
+        ranges.append(range(jump, here + 1))
+        here = jumps[jump]

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bartack.store.admission import Draft, Present, Row
+from bartack.store.append import Draft, Present, Row
 from bartack.store.blobs import referenced
-from bartack.store.postgres_link import Connection
-from bartack.store.postgres_text import escaped, key, lexemes, unescaped
+from bartack.store.postgres.connection import Connection
+from bartack.store.postgres.schema import escaped, key, lexemes, unescaped
 from bartack.store.session_store import NO_SPEND, Lease, Spend, Tail
 
 __all__ = ["SPEND", "Admitted", "insert", "lease_of", "look_up", "tail_of"]

@@ -7,18 +7,17 @@ from typing import Any
 import msgspec
 
 from bartack.nouns.errors import ErrorCode, NotFound, StoreError
-from bartack.store import tree
-from bartack.store.admission import no_session
+from bartack.store import index as tree
+from bartack.store.append import no_session
 from bartack.store.blobs import referenced, restore
-from bartack.store.facts import text_of
-from bartack.store.log import totals_of
-from bartack.store.paging import cut_page, read_cursor
-from bartack.store.postgres_link import Connection
-from bartack.store.postgres_rows import SPEND, tail_of
-from bartack.store.postgres_text import escaped, key, query_of, unescaped
-from bartack.store.search import phrases, snippet
+from bartack.store.entries import Entries
+from bartack.store.index import text_of
+from bartack.store.postgres.connection import Connection
+from bartack.store.postgres.rows import SPEND, tail_of
+from bartack.store.postgres.schema import escaped, key, query_of, unescaped
+from bartack.store.search import cut_page, phrases, read_cursor, snippet
+from bartack.store.session_log import totals_of
 from bartack.store.session_store import Finding, Hit, Page, SessionInfo, Spend, Tail, Totals
-from bartack.store.stored import Entries
 
 __all__ = ["entries", "find", "heads", "inspect", "load", "must_seq", "search", "sessions", "totals"]
 
@@ -185,7 +184,7 @@ async def totals(connection: Connection, session_id: str | None) -> Totals:
     return totals_of((msgspec.json.decode(record["model"], type=tuple[str, str]), _spend(record)) for record in records)
 
 
-# -- for bartack.store.check
+# -- for bartack.store.maintenance
 
 _LAST = "SELECT seq, id FROM entries WHERE session_id = $1 ORDER BY seq DESC LIMIT 1"
 _BODY_FAULTS = """

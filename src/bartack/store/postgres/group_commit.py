@@ -17,10 +17,10 @@ import asyncpg  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
 from bartack.nouns.errors import Conflict, StoreError
-from bartack.store.admission import Draft, Present, Row, admit
-from bartack.store.postgres_link import TROUBLE, Connection, Link, failure, is_retried
-from bartack.store.postgres_rows import Admitted, insert, look_up
-from bartack.store.postgres_schema import lock_number
+from bartack.store.append import Draft, Present, Row, admit
+from bartack.store.postgres.connection import TROUBLE, Connection, Link, failure, is_retried
+from bartack.store.postgres.rows import Admitted, insert, look_up
+from bartack.store.postgres.schema import lock_number
 from bartack.store.session_store import Lease, Tail
 
 __all__ = ["BODIES_LOCK", "GroupCommit", "session_lock"]

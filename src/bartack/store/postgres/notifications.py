@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from bartack.nouns.errors import StoreError
-from bartack.store.postgres_link import TROUBLE, Connection, Link
-from bartack.store.postgres_text import escaped, unescaped
+from bartack.store.postgres.connection import TROUBLE, Connection, Link
+from bartack.store.postgres.schema import escaped, unescaped
 
 __all__ = ["News"]
 

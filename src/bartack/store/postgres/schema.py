@@ -7,13 +7,13 @@ transaction that first says, in the setting `bartack.purge`, which session it re
 Ids are looked up by `postgres_text.key`, because an index takes neither every character nor every length.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 from bartack.nouns.errors import ErrorCode, StoreError
-from bartack.store.postgres_link import Connection, quoted
+from bartack.store.postgres.connection import Connection, quoted
 
-__all__ = ["MIGRATIONS", "lock_number", "migrate"]
+__all__ = ["MIGRATIONS", "escaped", "key", "lexemes", "lock_number", "migrate", "query_of", "unescaped"]
 
 _FIRST = """
 CREATE TABLE IF NOT EXISTS sessions (
@@ -206,3 +206,37 @@ async def _version(connection: Connection, schema: str, newest: int) -> int:
             code=ErrorCode.STORAGE_CORRUPT,
         )
     return version
+
+
+_KEY_LIMIT = 1000  # bytes; two of them fit into an index row
+_LEXEME_LIMIT = 200  # characters; PostgreSQL's own limit is 2,046 bytes
+
+
+def escaped(text: str) -> str:
+    """The text without NUL; `unescaped` gives it back. Half characters, which no entry holds, only stay apart."""
+    if "\\" in text or "\0" in text:
+        text = text.replace("\\", "\\\\").replace("\0", "\\0")
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def unescaped(text: str) -> str:
+    """The text that was escaped."""
+    return "\\".join(piece.replace("\\0", "\0") for piece in text.split("\\\\")) if "\\" in text else text
+
+
+def key(text: str) -> str:
+    """What stands for an id in an index: itself, escaped, or where it is too long its hash. No two have one key."""
+    safe = escaped(text)
+    if len(safe.encode()) <= _KEY_LIMIT:
+        return safe
+    return "\\#" + sha256(safe.encode()).hexdigest()  # no escaped text holds this pair
+
+
+def lexemes(words: Iterable[str]) -> list[str]:
+    """The words as an index holds them: each once, the long ones cut. They find too much, never too little."""
+    return sorted({word[:_LEXEME_LIMIT] for word in words})
+
+
+def query_of(asked: Iterable[Iterable[str]]) -> str:
+    """The tsquery for entries that hold all these words; words are letters and digits and need no escape."""
+    return " & ".join(f"'{word}'" for word in lexemes(word for phrase in asked for word in phrase))

@@ -10,13 +10,13 @@ from bartack.nouns import wire
 from bartack.nouns.entries import Entry, Redaction, SessionHeader
 from bartack.nouns.errors import NotFound, PartValidationError
 from bartack.nouns.messages import Message, ModelRef
-from bartack.store import tree
-from bartack.store.admission import Draft, Present, Row
+from bartack.store import index as tree
+from bartack.store.append import Draft, Present, Row
 from bartack.store.blobs import restore
-from bartack.store.facts import results_in, spend_of, text_of
+from bartack.store.entries import Entries, Peek, peek, peek_all, unreadable_id
+from bartack.store.index import results_in, spend_of, text_of
 from bartack.store.search import holds, phrases, snippet, words
 from bartack.store.session_store import NO_SPEND, Hit, Lease, ModelSpend, SessionInfo, Spend, Tail, Totals
-from bartack.store.stored import Entries, Peek, peek, peek_all, unreadable_id
 
 __all__ = ["Log", "totals_of"]
 

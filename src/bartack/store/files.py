@@ -22,10 +22,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
+__all__ = ["Guard", "TurnLock", "make_folder", "network_kind", "sync_folder", "write_all", "write_file"]
+
 if sys.platform != "win32":
     import fcntl
-
-__all__ = ["Guard", "TurnLock", "network_kind"]
 
 # The bytes of a database that SQLite read-locks while a connection uses it (its file format, "shared" range).
 _SHARED_FIRST = 0x40000000 + 2
@@ -128,3 +128,42 @@ def network_kind(folder: Path, mounts: str | None = None) -> str | None:
         kind.startswith("fuse.") and any(word in kind for word in ("ssh", "gluster", "s3"))
     )
     return kind if is_network else None
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, for their owner alone."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True, mode=0o700)
+        sync_folder(folder.parent)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """A file that is there whole or not at all, for its owner alone."""
+    part = path.with_name(f"{path.name}.part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    part.replace(path)
+    sync_folder(path.parent)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write every byte; the system may take only some of them at a time."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable, where the system lets one."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

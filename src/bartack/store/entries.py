@@ -4,7 +4,7 @@ In: the canonical JSON of entries, as bytes. Reading an entry into its noun cost
 costs, and most of a long session is never looked at by whoever opens it.
 
 A text that is not an entry (damage, or a kind of a newer version) does not brick its session: it reads as a `Custom`
-fact named `UNREADABLE`, in its place. `bartack.store.check` reports it.
+fact named `UNREADABLE`, in its place. `bartack.store.maintenance` reports it.
 """
 
 from collections.abc import Collection, Sequence

@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 import apsw
 
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
-from bartack.store import tree
-from bartack.store.admission import Draft, Present, Row, jumps_of, no_session
+from bartack.store import index as tree
+from bartack.store.append import Draft, Present, Row, jumps_of, no_session
 from bartack.store.blobs import restore
-from bartack.store.facts import text_of
-from bartack.store.log import totals_of
-from bartack.store.paging import cut_page, read_cursor
-from bartack.store.search import phrases, snippet
+from bartack.store.entries import Entries, read_entry
+from bartack.store.index import text_of
+from bartack.store.search import cut_page, phrases, read_cursor, snippet
+from bartack.store.session_log import totals_of
 from bartack.store.session_store import Hit, Lease, ModelSpend, Page, SessionInfo, Spend, Tail, Totals
-from bartack.store.stored import Entries, read_entry
 
 __all__ = ["Found", "Index"]
 

@@ -12,7 +12,7 @@ the first time.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
@@ -26,8 +26,8 @@ from bartack.nouns.entries import Entry, Redaction, SessionHeader
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, PartValidationError, StoreError
 from bartack.nouns.json_values import write_time_text
 from bartack.store.blobs import cut
-from bartack.store.facts import results_of, spend_of, text_of
-from bartack.store.search import words
+from bartack.store.index import results_of, spend_of, text_of
+from bartack.store.search import sortable, words
 from bartack.store.session_store import Lease, ModelSpend, Tail
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
     "make_draft",
     "no_session",
     "renewed_lease",
-    "sortable",
     "taken_lease",
     "time_text",
 ]
@@ -188,7 +187,7 @@ def admit(draft: Draft, present: Present, expected_tail: str | None, lease: Leas
 
 
 def jumps_of(draft: Draft, new: Sequence[Row], present: Present) -> list[tuple[int, int]]:
-    """The new rows that do not follow the entry before them: their seq, and their parent's (bartack.store.tree)."""
+    """The new rows that do not follow the entry before them: their seq, and their parent's (bartack.store.index)."""
     seqs = {**present.seqs, **{row.id: row.seq for row in draft.rows}}
     parents = [(row.seq, seqs[row.parent_id]) for row in new if row.parent_id is not None]
     return [(seq, parent_seq) for seq, parent_seq in parents if parent_seq != seq - 1]
@@ -250,11 +249,6 @@ def no_session(session_id: str) -> NotFound:
 def time_text(time: datetime) -> str:
     """A time as the canonical JSON writes it."""
     return str(write_time_text(time))
-
-
-def sortable(time: datetime) -> str:
-    """A time as text of one width: it sorts as the time does, and the canonical text does not."""
-    return time.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def _id(tail: Tail | None) -> str | None:

@@ -1,6 +1,6 @@
 """`PostgresStore`: sessions that programs on many machines share.
 
-Appends of all tasks go to one task, which commits whatever is waiting (bartack.store.postgres_writer). Readers take
+Appends of all tasks go to one task, which commits whatever is waiting (bartack.store.postgres.group_commit). Readers take
 connections from a pool. Who follows a session is told to look when something landed, and looks now and then anyway.
 
 The time of a lease is the server's: the clocks of machines differ. A server that goes away fails what was under way;
@@ -17,17 +17,16 @@ from msgspec.structs import replace
 from bartack.environment import Environment
 from bartack.nouns.entries import Entry, SessionHeader
 from bartack.nouns.errors import ErrorCode, StoreError
-from bartack.store import postgres_reader as reader
-from bartack.store.admission import check_drop, make_draft, renewed_lease, taken_lease
+from bartack.store.append import check_drop, make_draft, renewed_lease, taken_lease
+from bartack.store.entries import Entries
 from bartack.store.follow import Watch, follow
-from bartack.store.postgres_link import TROUBLE, Connection, Link, failure
-from bartack.store.postgres_news import News
-from bartack.store.postgres_rows import lease_of
-from bartack.store.postgres_schema import lock_number, migrate
-from bartack.store.postgres_text import escaped
-from bartack.store.postgres_writer import BODIES_LOCK, GroupCommit, session_lock
+from bartack.store.postgres import queries as reader
+from bartack.store.postgres.connection import TROUBLE, Connection, Link, failure
+from bartack.store.postgres.group_commit import BODIES_LOCK, GroupCommit, session_lock
+from bartack.store.postgres.notifications import News
+from bartack.store.postgres.rows import lease_of
+from bartack.store.postgres.schema import escaped, lock_number, migrate
 from bartack.store.session_store import EMPTY_HEADER, Finding, Hit, Lease, Page, Place, Tail, Totals, next_entries
-from bartack.store.stored import Entries
 
 __all__ = ["PostgresStore"]
 

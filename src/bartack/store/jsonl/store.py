@@ -1,4 +1,4 @@
-"""`JsonlStore`: a folder with one file of JSON lines for each session (bartack.store.jsonl_file).
+"""`JsonlStore`: a folder with one file of JSON lines for each session (bartack.store.jsonl.file).
 
 For people who want to read their sessions with other tools. Large bodies are in ``blobs/`` by their hash, leases in
 files beside the sessions. One thread does all work, in groups: what waits is written, then each file is synced once.
@@ -20,15 +20,14 @@ import msgspec
 from bartack.environment import Environment
 from bartack.nouns import wire
 from bartack.nouns.errors import ErrorCode, PartValidationError, StoreError
-from bartack.store.admission import Draft, Row, invalid, no_session
+from bartack.store.append import Draft, Row, invalid, no_session
 from bartack.store.blobs import digest, referenced
-from bartack.store.durable import make_folder, sync_folder, write_file
-from bartack.store.file_locks import TurnLock
-from bartack.store.jsonl_file import SessionFile
-from bartack.store.log import Log
-from bartack.store.log_store import LogStore
+from bartack.store.files import TurnLock, make_folder, sync_folder, write_file
+from bartack.store.jsonl.file import SessionFile
+from bartack.store.memory import LogStore
+from bartack.store.session_log import Log
 from bartack.store.session_store import Finding, Lease
-from bartack.store.writer import GroupWriter, Job
+from bartack.store.writer_thread import GroupWriter, Job
 
 __all__ = ["JsonlStore"]
 

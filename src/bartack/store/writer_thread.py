@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
 from bartack.nouns.errors import StoreError
-from bartack.store.admission import invalid
+from bartack.store.append import invalid
 
 __all__ = ["GroupWriter", "Job"]
 

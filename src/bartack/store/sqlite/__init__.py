@@ -1,0 +1,5 @@
+"""A store as one SQLite file."""
+
+from bartack.store.sqlite.store import SqliteStore
+
+__all__ = ["SqliteStore"]
