@@ -20,10 +20,10 @@ from typing import Any
 
 from bartack.formats import decoder
 from bartack.formats.framing import Frame, ServerSentEvents
-from bartack.nouns.deltas import MessageDelta
 from bartack.nouns.messages import Message, user
 from bartack.stream.assembler import MessageAssembler
 from bartack.stream.contract import Contract
+from bartack.stream.stamping import DeltaStamper
 from bench._streams import CONTENTS, FORMATS, stream
 
 EVENTS = 8000
@@ -57,15 +57,12 @@ def floor(name: str, pieces: list[bytes]) -> None:
 
 def bartack_from_memory(name: str, pieces: list[bytes]) -> Message:
     reader, guard, assembler = decoder(FORMATS[name]), Contract("run"), MessageAssembler("run", guarded=True)
-    admit, consume = guard.admit, assembler.consume
-    seq = 0
+    admit, consume, stamp = guard.admit, assembler.consume, DeltaStamper("run").stamp
     for piece in [*pieces, None]:
         now = datetime.now(UTC)
-        for delta in reader.receive_eof() if piece is None else reader.receive_data(piece):
-            stamped = MessageDelta("run", seq, delta, now)
-            admit(stamped)
-            consume(stamped)
-            seq += 1
+        for delta in stamp(reader.receive_eof() if piece is None else reader.receive_data(piece), now):
+            admit(delta)
+            consume(delta)
     return assembler.build_final_message()
 
 

@@ -1,7 +1,6 @@
 """`bartack decode`: what a recorded response of a provider says, as Bartack reads it. For debugging a provider."""
 
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +16,7 @@ from bartack.nouns.deltas import Done, Failed, MessageDelta
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
 from bartack.nouns.wire import dump
 from bartack.stream.assembler import MessageAssembler
+from bartack.stream.stamping import DeltaStamper
 
 app = new_app("Show what recorded provider streams say.")
 
@@ -47,7 +47,7 @@ def decode(
     all_done = True
     for path in paths:
         try:
-            stamped = list(_stamped(path, format, None if framing == "auto" else framing))
+            stamped = _stamped(path, format, None if framing == "auto" else framing)
         except (BartackError, OSError) as error:
             stamped = []
             failure = _failure(error)
@@ -59,7 +59,7 @@ def decode(
     raise typer.Exit(0 if all_done else 1)
 
 
-def _stamped(path: Path, format: str | None, framing: FramingName | None) -> Iterator[MessageDelta]:
+def _stamped(path: Path, format: str | None, framing: FramingName | None) -> list[MessageDelta]:
     is_stdin = str(path) == "-"
     body = sys.stdin.buffer.read() if is_stdin else path.read_bytes()
     # The file's own time, so that the same file always gives the same output.
@@ -73,8 +73,7 @@ def _stamped(path: Path, format: str | None, framing: FramingName | None) -> Ite
             code=ErrorCode.INVALID_CONFIG,
         )
     reader = decoder(format, framing=framing)
-    for seq, delta in enumerate([*reader.receive_data(body), *reader.receive_eof()]):
-        yield MessageDelta(path.name, seq, delta, now)
+    return DeltaStamper(path.name).stamp([*reader.receive_data(body), *reader.receive_eof()], now)
 
 
 def _show(path: Path, stamped: list[MessageDelta], *, as_deltas: bool) -> None:
