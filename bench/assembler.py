@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from bartack import MessageAssembler, MessageDelta, Start, StreamLimits, TextDelta, ToolCallArgs, ToolCallStart
+from bartack import MessageAssembler, MessageDelta, Start, TextDelta, ToolCallArgs, ToolCallStart
 from bartack.nouns.wire import encode
+from bartack.stream.contract import StreamLimits
 
 SIZES = (500, 2_000, 8_000, 32_000, 128_000)  # deltas
 ROUNDS = 3  # the best of them; processor time, so that the machine's other work counts little

@@ -11,7 +11,6 @@ from bartack import (
     Failed,
     FileRef,
     Image,
-    Koding,
     Message,
     Meta,
     ModelRef,
@@ -26,13 +25,13 @@ from bartack import (
     ToolResult,
     ToolStarted,
     Usage,
-    Workspace,
     assistant,
     stamped,
     system,
     tool_message,
     user,
 )
+from bartack.nouns.messages import Koding, Workspace
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

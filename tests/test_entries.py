@@ -15,7 +15,6 @@ from bartack.nouns.entries import (
     SessionHeader,
     branch,
     heads,
-    session_of,
 )
 from bartack.nouns.errors import NotFound, PartValidationError
 from bartack.nouns.messages import stamped, user
@@ -108,12 +107,12 @@ def test_a_session_is_what_its_entries_amount_to() -> None:
         entry("3", "2", message, run_id="r1"),
         entry("4", "3"),
     ]
-    assert session_of(running) == Session(
+    assert Session.of(running) == Session(
         session_id="s1", run_id="r1", messages=(message,), entries=tuple(running), metadata={"a": 1}
     )
     ended = [*running, entry("5", "4", RunEnded("completed"), run_id="r1")]
-    assert session_of(ended).run_id is None
-    assert session_of(running[3:]).messages == ()
+    assert Session.of(ended).run_id is None
+    assert Session.of(running[3:]).messages == ()
 
 
 def test_a_branch_is_a_head_and_its_parents() -> None:

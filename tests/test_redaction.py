@@ -39,12 +39,11 @@ from bartack import (
     ToolStarted,
     Usage,
     assistant,
-    redacted,
     tool_message,
     user,
-    visible,
 )
 from bartack.nouns import wire
+from bartack.session.redaction import redacted, visible
 from tests.session import SESSION, chain
 
 SECRET = "hunter2"

@@ -14,10 +14,8 @@ from bartack import (
     InvalidStateTransition,
     PartValidationError,
     RunEnded,
-    Span,
     Text,
     ToolCall,
-    ToolContent,
     ToolProgress,
     ToolResult,
     ToolStarted,
@@ -25,6 +23,7 @@ from bartack import (
     stamped,
     tool_message,
 )
+from bartack.nouns.parts import Span, ToolContent
 from bartack.nouns.tool_states import Completed, Errored, Pending, Running, ToolState, ToolTime
 from bartack.session import tool_state
 

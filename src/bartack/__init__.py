@@ -1,17 +1,20 @@
 """Bartack: one typed conversation model and one strict streaming contract for every LLM provider.
 
-The way of the data, in ten lines::
+The path of the data, in ten lines::
 
-    decoder = bartack.formats.decoder("anthropic-messages")            # a provider's bytes ...
-    deltas = decoder.receive_data(data) + decoder.receive_eof()    # ... become deltas,
+    decoder = bartack.formats.decoder("anthropic-messages")           # a provider's bytes
+    deltas = decoder.receive_data(data) + decoder.receive_eof()       # become deltas;
     assembler = bartack.MessageAssembler()
-    for seq, delta in enumerate(deltas):                           # deltas, stamped at the edge, ...
+    for seq, delta in enumerate(deltas):                              # deltas, stamped with run, number and time,
         assembler.consume(bartack.MessageDelta(run_id, seq, delta, now))
-    message = assembler.build_final_message()                      # ... become a message,
-    message = bartack.stamped(message, id=new_id, timestamp=now)      # a message is a fact,
+    message = assembler.build_final_message()                         # become a message;
+    message = bartack.stamped(message, id=message_id, timestamp=now)  # a message is a fact;
     entry = bartack.Entry(id=entry_id, session_id=session_id, seq=1, timestamp=now, fact=message)
-    bartack.nouns.wire.encode(entry)                                        # facts are what is stored and exchanged,
-    bartack.views.document.dump([entry])                              # and all that anyone looks at is a fold over them.
+    bartack.nouns.wire.encode(entry)                                  # facts are stored and exchanged,
+    bartack.views.document.dump([entry])                              # and every view is a fold over them.
+
+Names used every day are here. Everything else is in the module of its layer: `bartack.nouns`, `bartack.stream`,
+`bartack.formats`, `bartack.session`, `bartack.models`, `bartack.tools`, `bartack.store`, `bartack.agent`, `bartack.views`.
 """
 
 import typing as _typing
@@ -67,9 +70,6 @@ from bartack.nouns.entries import (
     ThinkingLevelChange,
     ToolProgress,
     ToolStarted,
-    branch,
-    heads,
-    session_of,
 )
 from bartack.nouns.errors import (
     AgentError,
@@ -86,14 +86,10 @@ from bartack.nouns.errors import (
     ToolError,
 )
 from bartack.nouns.messages import (
-    Koding,
     Message,
     Meta,
     ModelRef,
     Role,
-    Step,
-    Summary,
-    Workspace,
     assistant,
     stamped,
     system,
@@ -101,54 +97,63 @@ from bartack.nouns.messages import (
     user,
 )
 from bartack.nouns.parts import (
-    ContentPart,
     Continuation,
     FileRef,
     Image,
     Part,
-    Span,
     Text,
     Thinking,
     ToolCall,
-    ToolContent,
     ToolResult,
 )
-from bartack.nouns.tables import AgentStatus, AssemblyStatus, CallStatus, ToolStatus, advance
-from bartack.session.redaction import redacted, visible
+from bartack.nouns.tables import AgentStatus
 from bartack.stream.assembler import MessageAssembler
-from bartack.stream.contract import Contract, StreamLimits
 from bartack.stream.partial_json import PartialJson
 
 __version__ = "0.1.0"
 
-# What talks to the world is imported when it is first asked for, so that ``import bartack`` stays light: it loads no
-# asyncio and no library but msgspec. A type checker sees plain imports, and so no names that do not exist.
+# Everything that does I/O is imported on first use: ``import bartack`` loads no asyncio and no package but msgspec.
 if _typing.TYPE_CHECKING:  # pragma: no cover
     from bartack import agent as agent
     from bartack import formats as formats
     from bartack import models as models
+    from bartack import session as session
     from bartack import store as store
     from bartack import tools as tools
     from bartack import views as views
-    from bartack.agent import Agent
-    from bartack.models import connect
-    from bartack.store import open_store
+    from bartack.agent import (
+        Agent,
+        ApprovalRequested,
+        Compacted,
+        DeltaReceived,
+        EntryAppended,
+        Event,
+        Hooks,
+        LiveApprover,
+        ModelSwitched,
+        Retrying,
+        RetryPolicy,
+        Run,
+        RunFinished,
+        RunPaused,
+        RunResult,
+        Snapshot,
+        StatusChanged,
+        ToolChanged,
+    )
+    from bartack.models import ScriptedModel, connect
+    from bartack.store import MemoryStore, open_store
     from bartack.tools import ToolContext, tool
 else:
-    _SHELLS = {
-        "Agent": "bartack.agent",
-        "ToolContext": "bartack.tools",
-        "connect": "bartack.models",
-        "open_store": "bartack.store",
-        "tool": "bartack.tools",
-    }
-    _MODULES = ("agent", "formats", "models", "store", "tools", "views")
+    _PACKAGES = ("agent", "formats", "models", "session", "store", "tools", "views")
+    _LAZY = {"MemoryStore": "store", "ScriptedModel": "models", "ToolContext": "tools"}
+    _LAZY |= {"connect": "models", "open_store": "store", "tool": "tools"}
 
     def __getattr__(name: str) -> _typing.Any:
-        if name in _SHELLS:
-            return getattr(_import_module(_SHELLS[name]), name)
-        if name in _MODULES:
+        if name in _PACKAGES:
             return _import_module(f"bartack.{name}")
+        if name in __all__:
+            return getattr(_import_module(f"bartack.{_LAZY.get(name, 'agent')}"), name)
         raise AttributeError(f"module 'bartack' has no attribute {name!r}")
 
 
@@ -159,31 +164,34 @@ __all__ = [
     "AgentState",
     "AgentStatus",
     "ApprovalDecided",
+    "ApprovalRequested",
     "ApprovalRequired",
-    "AssemblyStatus",
     "BartackError",
     "BranchSummary",
     "CacheConfig",
-    "CallStatus",
+    "Compacted",
     "CompactionSummary",
     "Conflict",
-    "ContentPart",
     "ContextConfig",
     "Continuation",
-    "Contract",
     "Custom",
     "Delta",
+    "DeltaReceived",
     "Done",
     "Entry",
+    "EntryAppended",
     "ErrorCode",
+    "Event",
     "Fact",
     "Failed",
     "FileRef",
     "FinishReason",
+    "Hooks",
     "Image",
     "InvalidStateTransition",
-    "Koding",
+    "LiveApprover",
     "LoopConfig",
+    "MemoryStore",
     "Message",
     "MessageAssembler",
     "MessageDelta",
@@ -194,28 +202,34 @@ __all__ = [
     "ModelConfig",
     "ModelError",
     "ModelRef",
+    "ModelSwitched",
     "NotFound",
     "ObservabilityConfig",
     "Part",
     "PartValidationError",
     "PartialJson",
     "Redaction",
+    "RetryPolicy",
+    "Retrying",
     "Role",
+    "Run",
     "RunEnded",
+    "RunFinished",
+    "RunPaused",
+    "RunResult",
     "RunStarted",
     "RuntimeConfig",
     "RuntimeInit",
+    "ScriptedModel",
     "Session",
     "SessionHeader",
-    "Span",
+    "Snapshot",
     "SpecificTool",
     "Start",
-    "Step",
+    "StatusChanged",
     "StoreError",
     "StreamError",
     "StreamFailed",
-    "StreamLimits",
-    "Summary",
     "SystemPromptOverride",
     "Text",
     "TextDelta",
@@ -227,31 +241,23 @@ __all__ = [
     "ToolCallArgs",
     "ToolCallEnd",
     "ToolCallStart",
+    "ToolChanged",
     "ToolChoice",
-    "ToolContent",
     "ToolContext",
     "ToolError",
     "ToolProgress",
     "ToolResult",
     "ToolSpec",
     "ToolStarted",
-    "ToolStatus",
     "ToolsConfig",
     "Usage",
-    "Workspace",
     "__version__",
-    "advance",
     "assistant",
-    "branch",
     "connect",
-    "heads",
     "open_store",
-    "redacted",
-    "session_of",
     "stamped",
     "system",
     "tool",
     "tool_message",
     "user",
-    "visible",
 ]

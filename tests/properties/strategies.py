@@ -50,7 +50,6 @@ from bartack.nouns.entries import (
     ThinkingLevelChange,
     ToolProgress,
     ToolStarted,
-    session_of,
 )
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import ROLE_PARTS, Message, Meta, ModelRef, Role, stamped
@@ -394,4 +393,4 @@ def _afterwards(log: _Log) -> None:
         log.add(draw(st.one_of(choices)), parent)
 
 
-plausible_sessions: st.SearchStrategy[Session] = sessions().map(session_of)
+plausible_sessions: st.SearchStrategy[Session] = sessions().map(Session.of)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bartack import Entry, visible
+from bartack import Entry
+from bartack.session.redaction import visible
 from bartack.session.tool_state import ToolFold, fold_tools
 from bartack.views import document, feed, ledger
 from bartack.views.fold import Fold

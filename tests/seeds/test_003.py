@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from bartack import InvalidStateTransition, Message, MessageAssembler, PartValidationError, advance
+from bartack import InvalidStateTransition, Message, MessageAssembler, PartValidationError
 from bartack.nouns.errors import StreamError
-from bartack.nouns.tables import AGENT, TOOL, AgentStatus, ToolStatus
+from bartack.nouns.tables import AGENT, TOOL, AgentStatus, ToolStatus, advance
 from bartack.nouns.tool_states import Completed, Errored, Pending, Running, ToolState
 from bartack.views import document
 from bartack.views.document import DOCUMENT

@@ -13,10 +13,10 @@ from bartack.nouns.entries import (
     Fact,
     Redaction,
     RunStarted,
+    Session,
     SessionHeader,
     branch,
     heads,
-    session_of,
 )
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import Message, assistant, tool_message, user
@@ -41,7 +41,7 @@ async def test_a_session_amounts_to_its_entries(store: SessionStore) -> None:
     """004-session.1, 004-session.2, 004-relations.1, 002-non-goals.5."""
     header = await store.create_session("s", SessionHeader(metadata={"from": "test"}))
     await add(store, "s", RunStarted(), user("hi"))
-    session = session_of(await store.load("s"))
+    session = Session.of(await store.load("s"))
     assert (session.session_id, session.metadata) == ("s", {"from": "test"})
     assert [message.text for message in session.messages] == ["hi"]
     assert session.entries[0] == header

@@ -5,7 +5,8 @@ from typing import Any, assert_never, assert_type
 
 import bartack
 from bartack.nouns import wire
-from bartack.nouns.tables import TOOL, advance
+from bartack.nouns.parts import ToolContent
+from bartack.nouns.tables import TOOL, AssemblyStatus, ToolStatus, advance
 
 
 def every_part_is_one_of_six(part: bartack.Part) -> str:
@@ -16,7 +17,7 @@ def every_part_is_one_of_six(part: bartack.Part) -> str:
             assert_type(part.arguments, dict[str, Any])
             return assert_type(part.tool_name, str)
         case bartack.ToolResult():
-            assert_type(part.content, bartack.ToolContent)
+            assert_type(part.content, ToolContent)
             return part.tool_call_id
         case bartack.Image():
             return assert_type(part.mime_type, str)
@@ -104,7 +105,7 @@ def the_assembler_takes_deltas_and_gives_messages(delta: bartack.MessageDelta) -
     assert_type(assembler.snapshot(), bartack.Message)
     assert_type(assembler.build_final_message(), bartack.Message)
     assert_type(assembler.get_error(), bartack.Failed | None)
-    assert_type(assembler.status, bartack.AssemblyStatus)
+    assert_type(assembler.status, AssemblyStatus)
     assert_type(assembler.parts, tuple[bartack.Part, ...])
 
 
@@ -112,12 +113,12 @@ def an_entry_stamps_a_fact(now: datetime) -> bartack.Entry:
     message = bartack.stamped(bartack.user("hi"), id="m1", timestamp=now)
     entry = bartack.Entry(id="e1", session_id="s1", seq=1, timestamp=now, fact=message)
     assert_type(entry.fact, bartack.Fact)
-    assert_type(bartack.session_of([entry]).messages, tuple[bartack.Message, ...])
+    assert_type(bartack.Session.of([entry]).messages, tuple[bartack.Message, ...])
     return entry
 
 
 def a_table_keeps_its_states_apart() -> None:
-    assert_type(advance(TOOL, bartack.ToolStatus.PENDING, "start"), bartack.ToolStatus)
+    assert_type(advance(TOOL, ToolStatus.PENDING, "start"), ToolStatus)
 
 
 def an_error_has_attributes(error: bartack.BartackError) -> bartack.ErrorCode:

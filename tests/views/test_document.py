@@ -18,9 +18,6 @@ from bartack import (
     PartValidationError,
     Redaction,
     SessionHeader,
-    Span,
-    Step,
-    Summary,
     Text,
     Thinking,
     ToolCall,
@@ -34,6 +31,8 @@ from bartack import (
     user,
 )
 from bartack.nouns import ids
+from bartack.nouns.messages import Step, Summary
+from bartack.nouns.parts import Span
 from bartack.session.tool_state import NO_OUTPUT
 from bartack.views import document
 from bartack.views.document_parts import ToolPart, UserInfo

@@ -2,8 +2,9 @@
 
 import pytest
 
-from bartack import PartValidationError, Redaction, user, visible
+from bartack import PartValidationError, Redaction, user
 from bartack.nouns import wire
+from bartack.session.redaction import visible
 from bartack.views import ledger
 from tests.session import SESSION, chain
 

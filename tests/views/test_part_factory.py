@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bartack import PartValidationError, Span
+from bartack import PartValidationError
+from bartack.nouns.parts import Span
 from bartack.nouns.tool_states import Pending
 from bartack.views import part_factory, part_validator
 from bartack.views.document_parts import (

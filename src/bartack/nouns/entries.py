@@ -39,7 +39,6 @@ __all__ = [
     "ToolStarted",
     "branch",
     "heads",
-    "session_of",
 ]
 
 
@@ -272,36 +271,36 @@ class Entry(Noun, frozen=True, kw_only=True):
 
 
 class Session(Noun, frozen=True, kw_only=True):
-    """A session as 004 describes it: what its entries amount to."""
+    """A session as 004 describes it: the state that its entries add up to."""
 
     session_id: str
-    run_id: str | None = None  # of the run that has started and not ended
+    run_id: str | None = None  # of the active run
     messages: tuple[Message, ...] = ()
     entries: tuple[Entry, ...] = ()
     metadata: dict[str, Any] | None = None
 
-
-def session_of(entries: Sequence[Entry]) -> Session:
-    """The session that these entries amount to; they are one branch, in order, and at least one."""
-    run_id: str | None = None
-    metadata: dict[str, Any] | None = None
-    for entry in entries:
-        match entry.fact:
-            case SessionHeader():
-                metadata = entry.fact.metadata
-            case RunStarted():
-                run_id = entry.run_id
-            case RunEnded():
-                run_id = None
-            case _:
-                pass
-    return Session(
-        session_id=entries[0].session_id,
-        run_id=run_id,
-        messages=tuple(entry.fact for entry in entries if isinstance(entry.fact, Message)),
-        entries=tuple(entries),
-        metadata=metadata,
-    )
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> "Session":
+        """The session that these entries form: one branch, in order, with at least one entry."""
+        run_id: str | None = None
+        metadata: dict[str, Any] | None = None
+        for entry in entries:
+            match entry.fact:
+                case SessionHeader():
+                    metadata = entry.fact.metadata
+                case RunStarted():
+                    run_id = entry.run_id
+                case RunEnded():
+                    run_id = None
+                case _:
+                    pass
+        return cls(
+            session_id=entries[0].session_id,
+            run_id=run_id,
+            messages=tuple(entry.fact for entry in entries if isinstance(entry.fact, Message)),
+            entries=tuple(entries),
+            metadata=metadata,
+        )
 
 
 def heads(entries: Iterable[Entry]) -> tuple[str, ...]:
