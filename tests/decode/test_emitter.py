@@ -252,3 +252,15 @@ def test_more_of_what_has_begun_is_said_shortly_and_joined_too() -> None:
             say("")
         emitter.more_args(call_id, "")
         assert emitter.take() == [TextDelta("a"), ThinkingDelta("b"), ToolCallArgs("c", "{}")]
+
+
+@pytest.mark.parametrize("end", ["done", "fail"])
+def test_what_a_decoder_adds_after_the_end_is_dropped(end: str) -> None:
+    """D-3.1: a decoder that finds a fault in the middle of an event may read on."""
+    emitter = new()
+    emitter.text("a")
+    emitter.done() if end == "done" else emitter.fail(ErrorCode.STREAM_TOO_LARGE, "too much")
+    emitter.more_text("b")
+    assert isinstance(emitter.take()[-1], Done | Failed)
+    emitter.more_text("c")
+    assert emitter.take() == []

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from bartack.formats.openai_chat import decode as openai_chat
+from bartack.formats import pending
 from bartack.formats.openai_chat.decode import OpenAIChat
 from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ToolCallEnd, ToolCallStart, Usage
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall
+from bartack.nouns.wire import decode, encode
 from tests.recordings.agreement import assembler_of, decoded
 
 Json = dict[str, Any]
@@ -396,7 +397,7 @@ def test_free_text_for_a_custom_tool_becomes_one_argument() -> None:
 
 def test_arguments_over_the_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """D-3.11.2."""
-    monkeypatch.setattr(openai_chat, "LIMIT", 10)
+    monkeypatch.setattr(pending, "LIMIT", 10)
     failed = failure_of(call(0, "f", "12345", id="a"), call(0, None, "678901"), say("x"))
     assert failed.error_code is ErrorCode.STREAM_TOO_LARGE
     legacy = chunk({"function_call": {"name": "f", "arguments": "12345678901"}})
@@ -473,10 +474,40 @@ def test_a_ciphertext_between_texts_does_not_tear_them() -> None:
 
 
 def test_details_over_the_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_chat, "LIMIT", 10)
+    monkeypatch.setattr(pending, "LIMIT", 10)
     deltas = deltas_of(chunk({"reasoning_details": [detail("a")], "content": "x"}), STOP)
     assert isinstance(deltas[-1], Failed)
     assert deltas[-1].error_code is ErrorCode.STREAM_TOO_LARGE
+
+
+def nested(depth: int) -> Any:
+    value: Any = "x"
+    for _ in range(depth):
+        value = {"in": value}
+    return value
+
+
+FREE_FORM = {
+    "annotations": lambda value: chunk({"content": "a", "annotations": [value]}),
+    "reasoning details": lambda value: chunk({"reasoning": "a", "reasoning_details": [value]}),
+    "content pieces": lambda value: chunk({"content": [{"type": "text", "text": "a"}, value]}),
+    "thinking chunks": lambda value: chunk({"content": [{"type": "thinking", "thinking": "a", "more": value}]}),
+    "executed tools": lambda value: chunk({"executed_tools": [{"index": 0, "output": "a", "more": value}]}),
+    "audio": lambda value: chunk({"content": "a", "audio": {"id": value}}),
+    "extra content": lambda value: call(0, "f", "{}", id="c", extra_content=value),
+    "citations": lambda value: chunk({"content": "a"}, "stop", citations=[value]),
+    "search results": lambda value: chunk({"content": "a"}, "stop", search_results=[value]),
+}
+
+
+@pytest.mark.parametrize("place", FREE_FORM)
+def test_data_nested_too_deep_to_be_stored_is_an_error(place: str) -> None:
+    """D-3.11.2. Without the limit, the assembler would refuse the deltas of this decoder."""
+    failed = failure_of(FREE_FORM[place](nested(62)), STOP)
+    assert failed.error_code is ErrorCode.STREAM_TOO_LARGE
+    kept = message_of(FREE_FORM[place](nested(58)), STOP)
+    assert decode(Message, encode(kept)) == kept
+    assert any(part.continuation and "'in'" in str(part.continuation.data) for part in kept.parts)
 
 
 def test_content_may_be_a_list_of_thinking_and_text() -> None:

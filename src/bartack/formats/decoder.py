@@ -14,6 +14,7 @@ import msgspec
 
 from bartack.formats.emitter import Emitter
 from bartack.formats.framing import FRAMINGS, Frame, FramingFault, FramingName
+from bartack.formats.pending import PendingData
 from bartack.nouns.deltas import Delta
 from bartack.nouns.errors import ErrorCode
 
@@ -50,6 +51,7 @@ class Decoder(ABC):
         self.out = out or Emitter(
             provider=provider or self.format, model_id=model_id, local_id=local_id, used_call_ids=used_call_ids
         )
+        self._pending = PendingData(self.out)
         self._framing = FRAMINGS[framing or self.framing]()
         self._parse: Callable[[bytes], Any] = self.events.decode
 

@@ -43,6 +43,7 @@ class Emitter:
         self.deltas: list[Delta] = []
         self.started = False
         self.ended = False
+        self._last = 0  # how many deltas there were when the stream ended: what is added later is dropped
         self.finish_reason: FinishReason | None = None
         self._raw_finish_reason: str | None = None
         self._provider = provider
@@ -57,8 +58,11 @@ class Emitter:
         self._held_halves: dict[object, str] = {}
 
     def take(self) -> list[Delta]:
-        """The deltas since the last time."""
+        """The deltas since the last call. Nothing follows the end, whatever was added after it."""
         deltas, self.deltas = self.deltas, []
+        if self.ended:
+            del deltas[self._last :]
+            self._last = 0
         return [_mended(delta) for delta in deltas] if self._joins_surrogates else deltas
 
     def start(self, model_id: str | None = None, request_id: str | None = None) -> None:
@@ -204,7 +208,7 @@ class Emitter:
         if reason == "stop" and self._has_client_calls:
             reason = "tool_calls"
         self.deltas.append(Done(reason, raw_finish_reason=self._raw_finish_reason))
-        self.ended = True
+        self._end()
 
     def fail(
         self,
@@ -230,7 +234,11 @@ class Emitter:
                 raw_code=raw_code,
             )
         )
+        self._end()
+
+    def _end(self) -> None:
         self.ended = True
+        self._last = len(self.deltas)
 
     def refused(self, message: str, *, raw_code: str | None = None, status: int | None = None) -> None:
         """The provider said no inside the stream, in its own words."""

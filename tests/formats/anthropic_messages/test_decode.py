@@ -521,7 +521,7 @@ def test_the_container_stays_with_the_last_part(events: list[Json], kind: str) -
 
 def test_what_is_held_back_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """D-3.11.2."""
-    monkeypatch.setattr("bartack.formats.held.LIMIT", 300)
+    monkeypatch.setattr("bartack.formats.pending.LIMIT", 300)
     signature = [piece(0, "signature_delta", signature="s" * 100) for _ in range(4)]
     waiting = [piece(1, "text_delta", text="t" * 100) for _ in range(4)]
     for events in (signature, waiting):

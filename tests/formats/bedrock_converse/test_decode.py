@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bartack.formats import held
+from bartack.formats import pending
 from bartack.formats.bedrock_converse.decode import BedrockConverse
 from bartack.nouns.deltas import (
     Delta,
@@ -428,7 +428,7 @@ def test_blocks_that_are_never_stopped_are_read_to_the_end() -> None:
 
 def test_holding_back_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """D-3.11.2."""
-    monkeypatch.setattr(held, "LIMIT", 1000)
+    monkeypatch.setattr(pending, "LIMIT", 1000)
     signature = reasoning(0, signature="x" * 600)
     last = failure(body(START, signature, signature, STOP))
     assert last.error_code is ErrorCode.STREAM_TOO_LARGE
@@ -438,7 +438,7 @@ def test_nothing_follows_a_limit_that_is_reached_while_blocks_are_brought_to_the
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """D-3.1."""
-    monkeypatch.setattr(held, "LIMIT", 1000)
+    monkeypatch.setattr(pending, "LIMIT", 1000)
     late = reasoning(1, signature="x" * 300)  # it is held while it waits, and again when it is read
     deltas = read(START, text(0, "a"), begin(5, toolResult={}), late, late, text(1, "b"), text(2, "c"), STOP)
     assert deltas[1] == TextDelta("a")

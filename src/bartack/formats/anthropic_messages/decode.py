@@ -47,7 +47,6 @@ from bartack.formats.anthropic_messages.events import (
 )
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame
-from bartack.formats.held import Held
 from bartack.nouns.deltas import FinishReason
 from bartack.nouns.parts import ToolContent
 
@@ -86,7 +85,6 @@ class AnthropicMessages(Decoder):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._held = Held(self.out)
         # The text, thinking or compaction block that is open.
         self._current: int | None = None
         self._block: dict[str, Any] = {}  # as it was opened
@@ -181,23 +179,23 @@ class AnthropicMessages(Decoder):
             self._last_kind = "thinking"
 
     def _collect(self, delta: BlockDelta, frame: Frame) -> None:
-        if delta.citation is not None and self._held.can_keep(delta.citation):
+        if delta.citation is not None and self._pending.can_keep(delta.citation):
             self._citations.append(delta.citation)
         for name in ("signature", "content", "encrypted_content"):
             piece = getattr(delta, name)
             if piece:
                 self._pieces.setdefault(name, []).append(piece)
-        self._held.count(frame)
+        self._pending.hold(len(frame.data))
 
     def _wait(self, index: int, event: Event, frame: Frame) -> None:
         self._waiting.setdefault(index, []).append((event, frame))
-        self._held.count(frame)
+        self._pending.hold(len(frame.data))
 
     # -- blocks
 
     def _read_block_start(self, event: Event, frame: Frame) -> None:
         index, block = event.index or 0, event.content_block
-        if block is None or not self._held.can_keep(block):
+        if block is None or not self._pending.can_keep(block):
             return
         if self._current not in (None, index):
             self._wait(index, event, frame)
@@ -340,7 +338,7 @@ class AnthropicMessages(Decoder):
             return
         self.out.start(message.model, message.id)
         # Blocks that come whole: ai--anthropic-programmatic-tool-calling.1--1-1e2e88.
-        if message.content and self._held.can_keep(message.content):
+        if message.content and self._pending.can_keep(message.content):
             for index, block in enumerate(message.content):
                 self._open(index, block)
                 self._stop(index)
@@ -353,7 +351,7 @@ class AnthropicMessages(Decoder):
     def _read_outcome(self, stop_reason: str | None, container: dict[str, Any] | None, counts: Counts | None) -> None:
         if stop_reason:
             self.out.finish(_FINISH.get(stop_reason, "other"), stop_reason)
-        if container and self._held.can_keep(container):
+        if container and self._pending.can_keep(container):
             self._container = container
         if counts is not None and not self.out.ended:
             self._update_counts(counts)

@@ -34,7 +34,6 @@ from bartack.formats.bedrock_converse.events import (
 )
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame, FramingName
-from bartack.formats.held import Held
 from bartack.nouns.deltas import FinishReason
 from bartack.nouns.parts import Image, ToolContent
 
@@ -61,7 +60,6 @@ class BedrockConverse(Decoder):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._held = Held(self.out)
         self._writing = _NO_BLOCK  # index of the block whose text or reasoning is coming
         self._is_fresh = False  # nothing of that block has been said yet
         self._last_kind = ""
@@ -156,10 +154,10 @@ class BedrockConverse(Decoder):
             self._tell("thinking", piece.text or "")
             if piece.signature:
                 self._signature.append(piece.signature)
-                self._held.count(frame)
+                self._pending.hold(len(frame.data))
             if piece.redacted_content:
                 self._redacted.append(piece.redacted_content)
-                self._held.count(frame)
+                self._pending.hold(len(frame.data))
         elif delta.citation is not None:
             self._gather(self._citations, [delta.citation], frame)
 
@@ -171,9 +169,9 @@ class BedrockConverse(Decoder):
             self._last_kind = kind
 
     def _gather(self, gathered: list[dict[str, Any]], pieces: list[dict[str, Any]], frame: Frame) -> None:
-        if self._held.can_keep(pieces):
+        if self._pending.can_keep(pieces):
             gathered += pieces
-            self._held.count(frame)
+            self._pending.hold(len(frame.data))
 
     # -- blocks
 
@@ -188,7 +186,7 @@ class BedrockConverse(Decoder):
         if start.tool_use is not None:
             self._open_call(index, start.tool_use)
         elif start.tool_result is not None:
-            if self._held.can_keep(start.tool_result):
+            if self._pending.can_keep(start.tool_result):
                 self._results[index] = {**start.tool_result, "content": []}
         elif start.image is not None:
             self._images[index] = (start.image.format or "png", [])
@@ -270,7 +268,7 @@ class BedrockConverse(Decoder):
 
     def _wait(self, name: str, event: Event, frame: Frame) -> None:
         self._waiting.setdefault(event.content_block_index or 0, []).append((name, event, frame))
-        self._held.count(frame)
+        self._pending.hold(len(frame.data))
 
     def _resume(self) -> None:
         """Read what waited for the block that has just ended, one block after the other, until one goes on writing."""

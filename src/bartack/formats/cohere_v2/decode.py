@@ -16,7 +16,6 @@ import msgspec
 
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame
-from bartack.formats.held import Held
 from bartack.nouns.deltas import FinishReason, Usage
 
 __all__ = ["CohereV2"]
@@ -96,7 +95,6 @@ class CohereV2(Decoder):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._held = Held(self.out)
         self._block: int | None = None  # index of the content block that was spoken last
         self._last_kind = ""
         self._citations: list[dict[str, Any]] = []
@@ -157,9 +155,9 @@ class CohereV2(Decoder):
     def _read_citation(self, event: _Event, frame: Frame) -> None:
         message = event.delta.message if event.delta is not None else None
         citation = message.citations if message is not None else None
-        if isinstance(citation, dict) and self._held.can_keep(citation):
+        if isinstance(citation, dict) and self._pending.can_keep(citation):
             self._citations.append(citation)
-            self._held.count(frame)
+            self._pending.hold(len(frame.data))
 
     def _tell_citations(self) -> None:
         if self._citations:

@@ -22,7 +22,6 @@ from bartack.formats.framing import Frame
 from bartack.formats.gemini_generate.arguments import OutOfOrder, StreamedArguments
 from bartack.formats.gemini_generate.chunks import Call, Candidate, Chunk, Counts, Part
 from bartack.formats.gemini_generate.decode_values import json_text, media, media_tool, refuse, text_of
-from bartack.formats.held import Held
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.parts import ToolContent
@@ -71,7 +70,6 @@ class GeminiGenerate(Decoder):
         self._running: list[tuple[int, str, str]] = []  # Google's own calls without result: key, kind, id
         self._about_text: dict[str, Any] = {}
         self._counts: Counts | None = None
-        self._held = Held(self.out)
 
     def read(self, event: Chunk, frame: Frame) -> None:
         out = self.out
@@ -189,7 +187,7 @@ class GeminiGenerate(Decoder):
     def _read_about_text(self, candidate: Candidate) -> None:
         for name, field in _ABOUT_TEXT.items():
             value = getattr(candidate, field)
-            if value and self._held.can_keep(value):
+            if value and self._pending.can_keep(value):
                 self._about_text.setdefault(name, {}).update(value)
 
     def _tell_about_text(self) -> None:
@@ -242,7 +240,7 @@ class GeminiGenerate(Decoder):
     def _open_provider_call(
         self, kind: str, value: dict[str, Any], signature: str | None, name: str, arguments: Any
     ) -> None:
-        if not self._held.can_keep(value):
+        if not self._pending.can_keep(value):
             return
         self._begin_provider_call(name, text_of(value, "id"), _whole_part(kind, value, signature))
         self.out.call_args(self._calls, json_text(arguments))
@@ -264,7 +262,7 @@ class GeminiGenerate(Decoder):
     def _close_provider_call(
         self, call_kind: str, kind: str, value: dict[str, Any], signature: str | None, *, is_error: bool = False
     ) -> None:
-        if not self._held.can_keep(value):
+        if not self._pending.can_keep(value):
             return
         call_id = text_of(value, "id")
         fitting = [one for one in self._running if one[1] == call_kind and call_id in ("", one[2])]
@@ -284,7 +282,7 @@ class GeminiGenerate(Decoder):
             self.out.fail(ErrorCode.STREAM_MALFORMED, f"{kind} of type {mime_type!r} cannot be read")
             return
         kept = {key: item for key, item in value.items() if key != "data"}
-        if self._held.can_keep(kept):
+        if self._pending.can_keep(kept):
             self._begin_provider_call(media_tool(mime_type), "", _whole_part(kind, kept, signature))
             self.out.close_call(self._calls, result=(content,))
 

@@ -23,7 +23,6 @@ import msgspec
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame
 from bartack.formats.gemini_generate.decode_values import json_text, media, media_tool, refuse, text_of
-from bartack.formats.held import Held
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.parts import FileRef, Image, Text, ToolContent
@@ -96,7 +95,6 @@ class GeminiInteractions(Decoder):
         self._writing: int | None = None  # index of the text or thought that is being written
         self._is_speaking = False  # it is text, and some of it has been told
         self._waiting: list[tuple[Event, Frame]] = []
-        self._held = Held(self.out)
         self._keys = 0
         self._running: dict[str, int] = {}  # the id of Google's own call -> its key
 
@@ -160,7 +158,7 @@ class GeminiInteractions(Decoder):
     # -- steps
 
     def _read_start(self, event: Event, frame: Frame) -> None:
-        if event.step is None or not self._held.can_keep(event.step):
+        if event.step is None or not self._pending.can_keep(event.step):
             return
         if self._writing is not None:
             self._wait(event, frame)
@@ -232,7 +230,7 @@ class GeminiInteractions(Decoder):
 
     def _wait(self, event: Event, frame: Frame) -> None:
         self._waiting.append((event, frame))
-        self._held.count(frame)
+        self._pending.hold(len(frame.data))
 
     # -- text and thoughts
 
@@ -276,7 +274,7 @@ class GeminiInteractions(Decoder):
         else:
             self._read_output(step, delta)
         if step.annotations:
-            self._held.count(frame)
+            self._pending.hold(len(frame.data))
 
     def _read_signature(self, step: _Step, value: dict[str, Any]) -> None:
         signature = text_of(value, "signature")  # often empty; the last one that is not holds
@@ -286,7 +284,7 @@ class GeminiInteractions(Decoder):
     def _read_output(self, step: _Step, item: dict[str, Any]) -> None:
         kind = text_of(item, "type")
         annotations = item.get("annotations")
-        if isinstance(annotations, list) and annotations and self._held.can_keep(annotations):
+        if isinstance(annotations, list) and annotations and self._pending.can_keep(annotations):
             step.annotations += annotations
             self.out.text("", new_part=step.is_new, continuation={"annotations": list(step.annotations)})
             step.is_new = False
@@ -298,7 +296,7 @@ class GeminiInteractions(Decoder):
         kept = {key: value for key, value in item.items() if key != "data"}
         if content is None:
             self.out.fail(ErrorCode.STREAM_MALFORMED, f"{kind} content cannot be read")
-        elif self._held.can_keep(kept):
+        elif self._pending.can_keep(kept):
             key = self._new_key()
             self.out.open_call(key, media_tool(kind), executed_by="provider", continuation={"content": kept})
             self.out.close_call(key, result=(content,))
@@ -318,15 +316,15 @@ class GeminiInteractions(Decoder):
         if isinstance(piece, str):
             self.out.call_args(step.key, piece)
             step.has_arguments = True
-        elif piece and self._held.can_keep(piece):
+        elif piece and self._pending.can_keep(piece):
             step.value["arguments"] = piece
 
     def _gather(self, step: _Step, delta: dict[str, Any], frame: Frame) -> None:
         """Complete a step that is needed whole; what a delta leaves empty stays as it was."""
-        if self._held.can_keep(delta):
+        if self._pending.can_keep(delta):
             step.value = {**step.value, **{key: item for key, item in delta.items() if item or key not in step.value}}
             step.value["type"] = step.kind
-            self._held.count(frame)
+            self._pending.hold(len(frame.data))
 
     def _open_provider_call(self, step: _Step) -> None:
         value = step.value

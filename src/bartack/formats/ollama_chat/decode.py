@@ -15,7 +15,6 @@ import msgspec
 
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame, FramingName
-from bartack.formats.held import Held
 from bartack.nouns.deltas import FinishReason, Usage
 
 __all__ = ["OllamaChat"]
@@ -58,7 +57,6 @@ class OllamaChat(Decoder):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._held = Held(self.out)
         self._is_thinking = False
         self._calls = 0
 
@@ -91,7 +89,7 @@ class OllamaChat(Decoder):
         self._is_thinking = False
         for call in calls:
             function = call.function or _Function()
-            if not self._held.can_keep(function.arguments):
+            if not self._pending.can_keep(function.arguments):
                 return
             self._calls += 1
             self.out.open_call(self._calls, function.name or "", provider_id=call.id)

@@ -12,6 +12,7 @@ import msgspec
 
 from bartack.formats.emitter import Emitter
 from bartack.formats.openai_chat.events import CallPiece, FunctionPiece
+from bartack.formats.pending import PendingData
 
 __all__ = ["ToolCalls"]
 
@@ -46,12 +47,12 @@ class _Call:
 class ToolCalls:
     """The calls of one answer."""
 
-    def __init__(self, out: Emitter, before_opening: Callable[[], None]) -> None:
+    def __init__(self, out: Emitter, pending: PendingData, before_opening: Callable[[], None]) -> None:
         self._out = out
+        self._pending = pending
         self._before_opening = before_opening
         self._all: list[_Call] = []
         self._latest: dict[int | None, _Call] = {}  # of each index
-        self.kept = 0  # the size of the text that is kept
 
     @property
     def count(self) -> int:
@@ -72,14 +73,14 @@ class ToolCalls:
                 call = self._call_of(call, piece)
                 if piece.custom is not None:
                     call.pieces.append(piece.custom.input or "")
-                    self.kept += len(call.pieces[-1])
+                    self._pending.hold(len(call.pieces[-1]))
                 if function is None:
                     continue
             arguments = function.arguments
             if arguments:
                 if type(arguments) is not str:
                     arguments = msgspec.json.encode(arguments).decode()
-                self.kept += len(arguments)
+                self._pending.hold(len(arguments))
                 call.pieces.append(arguments)
                 if call.is_open:
                     self._out.more_args(call.outer_id, arguments)
@@ -112,7 +113,7 @@ class ToolCalls:
         call.is_custom = call.is_custom or piece.custom is not None
         if piece.index == _LEGACY:
             call.extra["field"] = "function_call"
-        if piece.extra_content:
+        if piece.extra_content and self._pending.can_keep(piece.extra_content):
             call.extra["extra_content"] = piece.extra_content
         if call.name and not call.is_open:
             self._open(call)

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from bartack.formats.decoder import Decoder
-from bartack.formats.framing import LIMIT, Frame
+from bartack.formats.framing import Frame
 from bartack.formats.openai_chat.calls import ToolCalls
 from bartack.formats.openai_chat.events import (
     FAILED_FINISHES,
@@ -77,11 +77,9 @@ class OpenAIChat(Decoder):
         self._writing = ""  # which kind of part is being written: text, thinking, or none
         self._notes: dict[str, Any] = {}  # continuation data of the text part, told when the part ends
         self._details: list[_Detail] = []  # reasoning_details of the thinking part, told when the part ends
-        self._calls = ToolCalls(self.out, before_opening=lambda: self._turn_to(""))
+        self._calls = ToolCalls(self.out, self._pending, before_opening=lambda: self._turn_to(""))
         self._executed: set[str] = set()
         self._audio: list[str] = []
-        self._held = 0
-        self._trouble: tuple[ErrorCode, str] | None = None  # told when the chunk it was found in has been read
         self._has_usage = False
         self._refused = False
         self._raw_finish: str | None = None
@@ -105,9 +103,7 @@ class OpenAIChat(Decoder):
                     self._read_message(choice.message, event, frame)
                 if choice.finish_reason:
                     self._read_finish(choice.finish_reason, event, frame)
-        if self._trouble is not None:
-            self.out.fail(*self._trouble)
-        elif event.error is not None or not choices:
+        if event.error is not None or not choices:
             self._read_fault_in(frame)
 
     def _begin(self, chunk: ChatChunk) -> None:
@@ -133,8 +129,6 @@ class OpenAIChat(Decoder):
                 self._read_content_list(content, frame)
         if delta.tool_calls is not None:
             self._calls.read(delta.tool_calls)
-            if self._calls.kept > LIMIT:
-                self._hold(self._calls.kept)
         if (
             delta.refusal is not None
             or delta.function_call is not None
@@ -150,12 +144,10 @@ class OpenAIChat(Decoder):
             self._read_refusal(delta.refusal)
         if delta.function_call is not None:
             self._calls.read_legacy(delta.function_call)
-            if self._calls.kept > LIMIT:
-                self._hold(self._calls.kept)
         for tool in delta.executed_tools or ():
             self._read_executed(tool)
-        if delta.annotations:
-            self._hold(len(frame.data))
+        if delta.annotations and self._pending.can_keep(delta.annotations):
+            self._pending.hold(len(frame.data))
             self._notes.setdefault("annotations", []).extend(delta.annotations)
         for image in delta.images or ():
             self._read_image(image)
@@ -168,17 +160,11 @@ class OpenAIChat(Decoder):
             try:
                 self._read_delta(msgspec.convert(message, ChatDelta), frame)
             except msgspec.ValidationError as error:
-                self._trouble = (ErrorCode.STREAM_MALFORMED, f"a message is not {self.format}: {error}")
+                self.out.fail(ErrorCode.STREAM_MALFORMED, f"a message is not {self.format}: {error}")
 
     @property
     def _said_something(self) -> bool:
         return bool(self._writing or self._calls.count or self._executed or self._details or self._notes)
-
-    def _hold(self, size: int) -> None:
-        """Count what is kept until later."""
-        self._held += size
-        if self._held > LIMIT:
-            self._trouble = (ErrorCode.STREAM_TOO_LARGE, f"over {LIMIT} bytes wait for the end of the answer")
 
     # -- text and thinking
 
@@ -208,9 +194,9 @@ class OpenAIChat(Decoder):
         if delta.reasoning_details is None:
             return
         details = [detail for detail in delta.reasoning_details if isinstance(detail, dict)]
-        if not details:
+        if not details or not self._pending.can_keep(details):
             return
-        self._hold(len(frame.data))
+        self._pending.hold(len(frame.data))
         if not delta.reasoning_content and not delta.reasoning:
             texts = (detail.get("text") or detail.get("summary") or "" for detail in details)
             self._think("".join(text for text in texts if isinstance(text, str)), "reasoning_details")
@@ -234,8 +220,8 @@ class OpenAIChat(Decoder):
                 self._turn_to_text_with(piece.get("text"))
             elif kind == "image_url":
                 self._read_image(piece)
-            else:  # Mistral's references to sources
-                self._hold(len(frame.data))
+            elif self._pending.can_keep(piece):  # Mistral's references to sources
+                self._pending.hold(len(frame.data))
                 self._notes.setdefault("chunks", []).append(piece)
 
     def _turn_to_text_with(self, text: Any) -> None:
@@ -250,7 +236,7 @@ class OpenAIChat(Decoder):
         texts = [piece.get("text") for piece in pieces if isinstance(piece, dict)]
         self._think("".join(text for text in texts if isinstance(text, str)), "content")
         others = {name: value for name, value in chunk.items() if name not in ("type", "thinking")}
-        if others and self._writing == "thinking":
+        if others and self._writing == "thinking" and self._pending.can_keep(others):
             self.out.thinking("", continuation={"chunk": others})
 
     def _read_refusal(self, piece: str) -> None:
@@ -265,7 +251,7 @@ class OpenAIChat(Decoder):
 
     def _read_executed(self, tool: Any) -> None:
         """Groq tells its own tools twice: when one is called, and whole, with the output."""
-        if not isinstance(tool, dict):
+        if not isinstance(tool, dict) or not self._pending.can_keep(tool):
             return
         key = f"executed-{tool.get('index')}"
         if key not in self._executed:
@@ -295,11 +281,11 @@ class OpenAIChat(Decoder):
     def _read_audio(self, audio: dict[str, Any], frame: Frame) -> None:
         """Speech: its transcript is the text, its id stands for the sound in later requests, its data is kept."""
         known = {name: audio[name] for name in ("id", "expires_at") if audio.get(name)}
-        if known:
+        if known and self._pending.can_keep(known):
             self._notes["audio"] = {**self._notes.get("audio", {}), **known}
         self._turn_to_text_with(audio.get("transcript"))
         if isinstance(data := audio.get("data"), str) and data:
-            self._hold(len(frame.data))
+            self._pending.hold(len(frame.data))
             self._audio.append(data)
 
     def _tell_audio(self) -> None:
@@ -337,9 +323,9 @@ class OpenAIChat(Decoder):
         else:
             self.out.finish(FINISH_REASONS.get(word.lower(), "other"), word)
         # Perplexity repeats all its sources on every chunk; the last are the most.
-        if chunk.citations:
+        if chunk.citations and self._pending.can_keep(chunk.citations):
             self._notes["citations"] = chunk.citations
-        if chunk.search_results:
+        if chunk.search_results and self._pending.can_keep(chunk.search_results):
             self._notes["search_results"] = chunk.search_results
 
     def _read_fault_in(self, frame: Frame) -> None:

@@ -20,7 +20,6 @@ import msgspec
 
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame
-from bartack.formats.held import Held
 from bartack.formats.openai_responses.events import ARGUMENTS, ENTRY_KINDS, TEXTS, Event, Key, Response
 from bartack.formats.openai_responses.items import FREE_TEXT, Item, ItemKind, kind_of, part_fields, text_of
 from bartack.formats.openai_responses.output import OpenItem, OpenText, Output
@@ -54,7 +53,6 @@ class OpenAIResponses(Decoder):
         self._by_index: dict[Key, OpenItem] = {}
         self._nameless: dict[ItemKind, deque[OpenItem]] = defaultdict(deque)  # nothing but their texts is known
         self._waiting: dict[OpenItem, list[tuple[_Act, Event]]] = {}
-        self._held = Held(self.out)
         self._frame = Frame(b"")
         # The hot path: an event like `_live` is the next piece of the same text or arguments.
         self._live: Event | None = None
@@ -149,7 +147,7 @@ class OpenAIResponses(Decoder):
         if speaker is not None and speaker is not item and not item.opened:
             if speaker.kind == "text":
                 self._waiting.setdefault(item, []).append((act, event))
-                self._held.count(self._frame)
+                self._pending.hold(len(self._frame.data))
                 return
             self._output.give_way(speaker)
         act(item, event)
@@ -210,7 +208,7 @@ class OpenAIResponses(Decoder):
 
     def _read_annotation(self, event: Event) -> None:
         if self._kept(event.annotation) is not None:
-            self._held.count(self._frame)
+            self._pending.hold(len(self._frame.data))
             self._route(self._find(event, "text"), event, self._keep_annotation)
 
     def _keep_annotation(self, item: OpenItem, event: Event) -> None:
@@ -247,7 +245,7 @@ class OpenAIResponses(Decoder):
         # Known by its own id only: two calls may come with one call id (D-3.8.1).
         if raw is None or any(name in self._by_id for name in _names(raw)[:1]):
             return
-        self._held.count(self._frame)
+        self._pending.hold(len(self._frame.data))
         item = self._add(kind_of(raw), raw, event.output_index)
         if item.kind == "call" and (raw.get("name") or raw.get("type") not in _NAMED):
             self._route(item, event, self._open_call)
@@ -267,7 +265,7 @@ class OpenAIResponses(Decoder):
 
     def _kept(self, value: Any) -> Item | None:
         """A JSON object of which something is kept, if it is one and not too deep."""
-        return value if isinstance(value, dict) and self._held.can_keep(value) else None
+        return value if isinstance(value, dict) and self._pending.can_keep(value) else None
 
     # -- the response
 

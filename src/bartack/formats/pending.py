@@ -1,0 +1,39 @@
+"""`PendingData`: the limits for what a decoder holds back until it is complete (signatures, citations, results)."""
+
+from typing import Any
+
+from bartack.formats.emitter import Emitter
+from bartack.formats.framing import LIMIT
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.wire import MAX_DEPTH
+
+__all__ = ["PendingData"]
+
+_MAX_DEPTH = MAX_DEPTH - 4  # a part's continuation data wraps up to four levels around what is kept
+
+
+class PendingData:
+    """Counts what is held back in one answer. Exceeding a limit ends the stream with an error (D-3.11.2)."""
+
+    def __init__(self, out: Emitter) -> None:
+        self._out = out
+        self._size = 0
+
+    def hold(self, size: int) -> None:
+        """Count this many more bytes as held back."""
+        self._size += size
+        if self._size > LIMIT:
+            self._out.fail(ErrorCode.STREAM_TOO_LARGE, f"more than {LIMIT} bytes of one answer had to be held back")
+
+    def can_keep(self, value: Any) -> bool:
+        """Whether free-form JSON is shallow enough to be stored. If it is not, the stream has ended with an error."""
+        if _is_within(value, _MAX_DEPTH):
+            return True
+        self._out.fail(ErrorCode.STREAM_TOO_LARGE, f"the provider's data is nested deeper than {_MAX_DEPTH} levels")
+        return False
+
+
+def _is_within(value: Any, depth: int) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return not isinstance(value, list) or (depth > 0 and all(_is_within(item, depth - 1) for item in value))
