@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from bartack.formats.cohere_v2.decode import CohereV2
-from bartack.formats.cohere_v2.encode import encode, read_request
+from bartack.formats.cohere_v2.encode import encode
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.requests import ModelRequest
+from tests.formats.cohere_v2.reader import read_request
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import case_dirs, load_case
@@ -68,7 +69,7 @@ def normalised(body: dict[str, Any]) -> dict[str, Any]:
 def test_a_recorded_request_is_read_and_encoded_without_loss(case_dir: Path) -> None:
     body = json.loads((case_dir / "request.json").read_text("utf-8"))
     losses = Losses("cohere")
-    encoded = encode(read_request(body, provider="cohere"), losses)
+    encoded = encode(read_request(body, "cohere"), losses)
     assert encoded["stream"] is True
     assert normalised(encoded) == normalised(body)
     assert not losses.found

@@ -10,9 +10,10 @@ import pytest
 
 from bartack.formats.losses import Losses
 from bartack.formats.ollama_chat.decode import OllamaChat
-from bartack.formats.ollama_chat.encode import encode, read_request
+from bartack.formats.ollama_chat.encode import encode
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.requests import ModelRequest
+from tests.formats.ollama_chat.reader import read_request
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import PlainReading, case_dirs, load_case
@@ -80,7 +81,7 @@ def normalised(body: dict[str, Any]) -> dict[str, Any]:
 def test_a_recorded_request_is_read_and_encoded_without_loss(case_dir: Path) -> None:
     body = json.loads((case_dir / "request.json").read_text("utf-8"))
     losses = Losses("ollama")
-    encoded = encode(read_request(body, provider="ollama"), losses)
+    encoded = encode(read_request(body, "ollama"), losses)
     assert encoded["stream"] is True
     assert normalised(encoded) == normalised(body)
     assert not losses.found

@@ -3,7 +3,7 @@ we have no word for; and for readers values that are checked where they stand.
 """
 
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,21 +13,18 @@ from bartack.formats.losses import Losses
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.errors import MissingRequiredField, PartValidationError
 from bartack.nouns.messages import Message
-from bartack.nouns.parts import Continuation, Part
+from bartack.nouns.parts import Continuation, Part, ToolCall
 
 __all__ = [
     "NO_OUTPUT",
     "bytes_at",
     "carrying",
-    "function_tool",
+    "function_tools",
+    "is_sendable_call",
     "json_text",
     "list_at",
     "number_at",
     "object_at",
-    "objects_at",
-    "own_fields",
-    "read_function_tool",
-    "read_message",
     "text_at",
     "texts_at",
     "used_tools",
@@ -50,59 +47,42 @@ def with_extra(body: dict[str, Any], extra: Mapping[str, Any] | None) -> dict[st
     return body
 
 
-# -- tools
+# -- tools and calls of formats that have only functions
 
 
-def function_tool(spec: ToolSpec, format: str) -> dict[str, Any]:
-    """A tool in the form that OpenAI's chat API began; `extra` may add to it, under the format's name."""
-    function: dict[str, Any] = {"name": spec.name, "description": spec.description, "parameters": spec.parameter_schema}
-    if spec.description is None:
-        del function["description"]
-    return {"type": "function", "function": {**function, **(spec.extra or {}).get(format, {})}}
+def function_tools(specs: Iterable[ToolSpec], format: str, losses: Losses) -> list[dict[str, Any]]:
+    """The tools as OpenAI's chat API declares functions, `extra` fields under the format's name added.
+
+    A tool that a provider executes is left out and added to `losses`.
+    """
+    tools = []
+    for spec in specs:
+        if spec.native is not None:
+            losses.add(f"tools.{spec.name}", "provider tool", "only the provider that offers it can execute it")
+            continue
+        described = {} if spec.description is None else {"description": spec.description}
+        function = {"name": spec.name, **described, "parameters": spec.parameter_schema}
+        tools.append({"type": "function", "function": {**function, **(spec.extra or {}).get(format, {})}})
+    return tools
 
 
-def read_function_tool(tool: dict[str, Any], path: str, format: str, strict: bool | None = None) -> ToolSpec:
-    """The inverse of `function_tool`."""
-    function = dict(object_at(tool.get("function"), f"{path}.function"))
-    return ToolSpec(
-        text_at(function.pop("name", None), f"{path}.function.name"),
-        object_at(function.pop("parameters", {}), f"{path}.function.parameters"),
-        description=function.pop("description", None),
-        strict=strict,
-        extra={format: function} if function else None,
-    )
-
-
-# -- keys of a message that we have no word for: they travel in the continuation data of its first part
-
-
-def own_fields(message: Message, losses: Losses) -> dict[str, Any]:
-    """Keys of a message that only its provider knows, if that is the one who is asked."""
-    carried = message.parts[0].continuation if message.parts else None
-    if carried is None or carried.provider != losses.provider:
-        return {}
-    fields: dict[str, Any] = carried.data.get("fields", {})
-    return fields
+def is_sendable_call(call: ToolCall, where: str, losses: Losses) -> bool:
+    """Whether a call can be sent as a function call; what is left out of it, or all of it, is added to `losses`."""
+    losses.continuation(where, call.continuation)
+    if call.executed_by == "provider":
+        losses.add(where, f"call of {call.tool_name}", "another provider executed it")
+        return False
+    if call.raw_args_text is not None:
+        losses.add(where, "invalid arguments", "arguments must be a JSON object; an empty one is sent")
+    return True
 
 
 def used_tools(message: Message) -> str:
-    """What stands for an answer of which nothing can be told: it made calls that another provider executed.
+    """The text of an answer whose only content is calls that another provider executed.
 
-    An empty answer is refused, and one that is left out puts turns side by side that may not be.
+    An empty answer would be refused, and omitting it would put two turns of one role next to each other.
     """
     return f"[used {', '.join(call.tool_name for call in message.tool_calls)}]"
-
-
-def read_message(
-    role: str, parts: tuple[Part, ...], fields: dict[str, Any], origin: Continuation, path: str
-) -> Message:
-    """A message of these parts, the first of which carries the fields; `origin` names the provider and the model."""
-    if fields:
-        parts = (carrying(parts[0], origin, {"fields": fields}), *parts[1:])
-    try:
-        return Message(role, parts)  # type: ignore[arg-type]  # it checks the role itself
-    except PartValidationError as error:
-        raise error.under(path[1:]) from None
 
 
 def carrying(part: Part, origin: Continuation, data: dict[str, Any]) -> Part:
@@ -126,11 +106,6 @@ def list_at(value: Any, path: str) -> list[Any]:
     if not isinstance(value, list):
         raise _wrong(value, "a list", path)
     return value
-
-
-def objects_at(value: Any, path: str) -> list[tuple[dict[str, Any], str]]:
-    """The objects of a list, each with its path; `PartValidationError` if it is none, or holds something else."""
-    return [(object_at(item, f"{path}[{at}]"), f"{path}[{at}]") for at, item in enumerate(list_at(value, path))]
 
 
 def text_at(value: Any, path: str) -> str:

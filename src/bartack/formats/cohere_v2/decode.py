@@ -1,12 +1,12 @@
-"""Cohere's v2 chat stream -> deltas.
+"""Cohere's v2 chat stream to deltas.
 
-`message-start`, then content blocks (`content-start`, `content-delta`, `content-end` under one index), the plan for
-using tools (`tool-plan-delta`), tool calls (`tool-call-start`, `-delta`, `-end`) and citations, then `message-end`,
-the terminal signal, with the reason and the usage.
+`message-start` is followed by content blocks (`content-start`, `content-delta` and `content-end` under one index), the
+plan for using tools (`tool-plan-delta`), tool calls (`tool-call-start`, `-delta`, `-end`) and citations. `message-end`
+is the terminal signal and has the finish reason and the usage. Reference: docs.cohere.com/reference/chat-stream.
 
-How they become parts: content of type ``thinking`` and the tool plan are thinking, and their continuation data says
-which of the two they were, since they go back in different places. Citations point into the text by positions; they
-come between its pieces or after them, are gathered, and stand on the last delta before something else begins.
+Content of type ``thinking`` and the tool plan both become thinking. Their continuation data records which of the two
+they were, since they are sent back in different fields. Citations refer to the text by position and may arrive between
+its pieces or after them, so they are collected and attached to the part's last delta.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,13 @@ from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame
 from bartack.nouns.deltas import FinishReason, Usage
 
-__all__ = ["CohereV2"]
+__all__ = ["CITATIONS", "ORIGIN", "THINKING", "TOOL_PLAN", "CohereV2"]
+
+# Keys of the continuation data that the encoder reads.
+CITATIONS = "citations"
+ORIGIN = "type"  # of thinking: one of the two fields that follow
+THINKING = "thinking"
+TOOL_PLAN = "tool_plan"
 
 _FINISH: dict[str, FinishReason] = {
     "COMPLETE": "stop",
@@ -46,8 +52,7 @@ class _ToolCall(msgspec.Struct, gc=False):
 
 
 class _Message(msgspec.Struct, gc=False):
-    """One thing at a time; only `message-start` has lists of them, and they are empty."""
-
+    # One value at a time. Only `message-start` has lists, and they are empty.
     content: _Content | list[Any] | str | None = None
     tool_plan: str | None = None
     tool_calls: _ToolCall | list[Any] | None = None
@@ -84,18 +89,18 @@ class _Kind(msgspec.Struct, gc=False):
 
 
 _KINDS = msgspec.json.Decoder(_Kind)
-_PLAN = -1  # stands for the index of a content block
+_PLAN_INDEX = -1  # the tool plan has no index of its own
 
 
 class CohereV2(Decoder):
-    """Reads the events of `/v2/chat`."""
+    """Decodes the events of `/v2/chat`."""
 
     format: ClassVar[str] = "cohere-v2"
     events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(_Event)
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._block: int | None = None  # index of the content block that was spoken last
+        self._block: int | None = None  # index of the content block that is being written
         self._last_kind = ""
         self._citations: list[dict[str, Any]] = []
 
@@ -103,9 +108,9 @@ class CohereV2(Decoder):
         if event.type == "content-delta":
             self._read_content(event, frame)
             return
-        step = _STEPS.get(event.type or frame.event)
-        if step is not None:
-            step(self, event, frame)
+        read = _EVENTS.get(event.type or frame.event)
+        if read is not None:
+            read(self, event, frame)
         elif event.message is not None:
             self.out.refused(event.message)
 
@@ -116,10 +121,10 @@ class CohereV2(Decoder):
             kind = _KINDS.decode(frame.data).type
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
-        return kind is not None and kind not in _STEPS
+        return kind is not None and kind not in _EVENTS
 
     def read_end(self) -> None:
-        self._tell_citations()
+        self._emit_citations()
         self.truncated("message-end")
 
     # -- content
@@ -135,21 +140,21 @@ class CohereV2(Decoder):
             if event.index == self._block and self._last_kind == "text":
                 self.out.text(content.text)
             else:
-                self._tell("text", content.text, event.index)
+                self._emit("text", content.text, event.index)
         if content.thinking:
-            self._tell("thinking", content.thinking, event.index, {"type": "thinking"})
+            self._emit("thinking", content.thinking, event.index, {ORIGIN: THINKING})
 
     def _read_plan(self, event: _Event, frame: Frame) -> None:
         message = event.delta.message if event.delta is not None else None
         if message is not None and message.tool_plan:
-            self._tell("thinking", message.tool_plan, _PLAN, {"type": "tool_plan"})
+            self._emit("thinking", message.tool_plan, _PLAN_INDEX, {ORIGIN: TOOL_PLAN})
 
-    def _tell(self, kind: str, piece: str, block: int | None, origin: dict[str, Any] | None = None) -> None:
+    def _emit(self, kind: str, piece: str, block: int | None, origin: dict[str, Any] | None = None) -> None:
         is_new = block != self._block or kind != self._last_kind
         if is_new:
-            self._tell_citations()
-        tell = self.out.text if kind == "text" else self.out.thinking
-        tell(piece, new_part=is_new and kind == self._last_kind, continuation=origin if is_new else None)
+            self._emit_citations()
+        emit = self.out.text if kind == "text" else self.out.thinking
+        emit(piece, new_part=is_new and kind == self._last_kind, continuation=origin if is_new else None)
         self._block, self._last_kind = block, kind
 
     def _read_citation(self, event: _Event, frame: Frame) -> None:
@@ -159,10 +164,10 @@ class CohereV2(Decoder):
             self._citations.append(citation)
             self._pending.hold(len(frame.data))
 
-    def _tell_citations(self) -> None:
+    def _emit_citations(self) -> None:
         if self._citations:
-            tell = self.out.thinking if self._last_kind == "thinking" else self.out.text
-            tell("", continuation={"citations": self._citations})
+            emit = self.out.thinking if self._last_kind == "thinking" else self.out.text
+            emit("", continuation={CITATIONS: self._citations})
             self._citations = []
 
     # -- tool calls
@@ -171,7 +176,7 @@ class CohereV2(Decoder):
         call = _call_of(event)
         if call is None:
             return
-        self._tell_citations()
+        self._emit_citations()
         self._block, self._last_kind = None, "tool_call"
         function = call.function or _Function()
         index = event.index or 0
@@ -192,11 +197,12 @@ class CohereV2(Decoder):
         self.out.start(None, event.id)
 
     def _read_message_end(self, event: _Event, frame: Frame) -> None:
-        self._tell_citations()
+        self._emit_citations()
         delta = event.delta or _Delta()
         if delta.usage is not None and delta.usage.tokens is not None:
             counts, cached = delta.usage.tokens, delta.usage.cached_tokens
-            # `billed_units`, which stands beside it, is an invoice: it leaves out what was cached.
+            # `billed_units` beside it is what is charged, not what was read: 46 of 1,445 input tokens in
+            # recordings/cohere-v2/ai--cohere-empty-tool-call--0-9bac6b.
             self.out.usage(
                 Usage(
                     _tokens(counts.input_tokens),
@@ -222,20 +228,20 @@ def _tokens(value: float | None) -> int:
     return int(value) if value is not None and 0 <= value < 2**53 else 0
 
 
-def _pass_over(decoder: CohereV2, event: _Event, frame: Frame) -> None:
-    """Known, and says nothing that another event does not say."""
+def _skip(decoder: CohereV2, event: _Event, frame: Frame) -> None:
+    pass
 
 
-_STEPS: dict[str, Callable[[CohereV2, _Event, Frame], None]] = {
+_EVENTS: dict[str, Callable[[CohereV2, _Event, Frame], None]] = {
     "content-delta": CohereV2._read_content,
     "content-start": CohereV2._read_content,
-    "content-end": _pass_over,
+    "content-end": _skip,
     "tool-plan-delta": CohereV2._read_plan,
     "tool-call-start": CohereV2._read_call_start,
     "tool-call-delta": CohereV2._read_call_delta,
     "tool-call-end": CohereV2._read_call_end,
     "citation-start": CohereV2._read_citation,
-    "citation-end": _pass_over,
+    "citation-end": _skip,
     "message-start": CohereV2._read_start,
     "message-end": CohereV2._read_message_end,
 }

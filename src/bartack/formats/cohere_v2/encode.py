@@ -1,39 +1,52 @@
-"""A request -> the body of Cohere's `/v2/chat` (the way back is in `cohere_read`).
+"""A `ModelRequest` to the body of Cohere's `/v2/chat` (docs.cohere.com/reference/chat-stream).
 
-What Cohere demands, and what follows:
-- "text content is not allowed when tool_calls are provided": text before calls is said as the `tool_plan`, which is
-  the field for what the model says it is about to do.
-- Fields it does not know are refused, so nothing is sent that is not documented: strictness is one switch for all
-  tools, and there is no way to name a tool that must be called, except to offer that tool alone.
-- Results hold text only; images in them follow in a user message.
-- A JSON schema for the answer cannot be combined with tools.
-- "system turn must be the first in the list": a later system message is said as the user.
+What Cohere requires, and what follows from it:
+- "text content is not allowed when tool_calls are provided" (github.com/vercel/ai/issues/5794): text before calls is
+  sent as `tool_plan`, the field for what the model announces before it calls a tool.
+- `tool_choice` is only ``REQUIRED`` or ``NONE``, and strictness is one switch for all tools. A specific tool is
+  therefore requested by offering that tool alone.
+- Tool results hold text only; images in them follow in a user message. Not verified.
+- An output schema cannot be combined with tools (docs.cohere.com/docs/structured-outputs).
+- "system turn must be the first in the list": a later system message is sent as a user message.
 
-Thinking goes back where it came from Cohere itself: as content, or as the tool plan.
+Cohere's own thinking is sent back in the field it came from: as content, or as the tool plan.
 """
 
+from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import NO_OUTPUT, function_tool, json_text, own_fields, with_extra
-from bartack.formats.cohere_v2.media import image_block
-from bartack.formats.cohere_v2.read import CHOICES, FORMAT, SETTINGS, read_request
+from bartack.formats.body_values import NO_OUTPUT, function_tools, is_sendable_call, json_text, with_extra
+from bartack.formats.cohere_v2.decode import CITATIONS, ORIGIN, THINKING, TOOL_PLAN
 from bartack.formats.losses import Losses
-from bartack.formats.media import named
-from bartack.nouns.config import SpecificTool, ThinkingConfig, ToolSpec
+from bartack.formats.media import media_type, named
+from bartack.nouns.config import SpecificTool, ThinkingConfig
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["encode", "read_request"]
+__all__ = ["CHOICES", "SETTINGS", "encode"]
+
+SETTINGS = {  # our setting -> Cohere's
+    "max_tokens": "max_tokens",
+    "temperature": "temperature",
+    "top_p": "p",
+    "seed": "seed",
+    "stop_sequences": "stop_sequences",
+}
+CHOICES = {"required": "REQUIRED", "none": "NONE"}
+_IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))  # docs.cohere.com/docs/image-inputs
+
+Json = dict[str, Any]
 
 
-def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
-    """The body that asks for this; what cannot be said is noted in `losses`."""
+def encode(request: ModelRequest, losses: Losses) -> Json:
+    """The request body; what Cohere cannot receive is added to `losses`."""
     config = request.config
-    messages: list[dict[str, Any]] = []
+    messages: list[Json] = []
     for index, message in enumerate(request.messages):
-        messages += _messages(message, f"messages[{index}]", losses, is_first=all(_is_system(one) for one in messages))
-    body: dict[str, Any] = {"model": config.model_id, "messages": messages, "stream": True}
+        is_leading = all(sent["role"] == "system" for sent in messages)
+        messages += _messages(message, f"messages[{index}]", losses, is_leading=is_leading)
+    body: Json = {"model": config.model_id, "messages": messages, "stream": True}
     body |= _tools(request, losses)
     for field, name in SETTINGS.items():
         value = getattr(config, field)
@@ -41,75 +54,63 @@ def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
             body[name] = list(value) if field == "stop_sequences" else value
     if config.output_schema is not None:
         if "tools" in body:
-            losses.add("config.outputSchema", "the schema of the answer", "Cohere takes no schema beside tools")
+            losses.add("config.outputSchema", "output schema", "Cohere does not accept a schema together with tools")
         else:
             body["response_format"] = {"type": "json_object", "json_schema": config.output_schema}
     if config.thinking is not None:
         body["thinking"] = _thinking(config.thinking, losses)
     if config.parallel_tool_calls is False:
-        losses.add("config.parallelToolCalls", "one call at a time", "Cohere has no such setting")
+        losses.add("config.parallelToolCalls", "one call at a time", "not supported by Cohere")
     return with_extra(body, config.extra)
 
 
-def _thinking(thinking: ThinkingConfig, losses: Losses) -> dict[str, Any]:
+def _thinking(thinking: ThinkingConfig, losses: Losses) -> Json:
     if thinking.effort == "none":
         return {"type": "disabled"}
     if thinking.effort is not None:
-        losses.add("config.thinking.effort", f"the effort {thinking.effort}", "Cohere knows budgets only")
+        losses.add("config.thinking.effort", f"thinking effort {thinking.effort!r}", "Cohere only takes a token budget")
     budget = {} if thinking.budget_tokens is None else {"token_budget": thinking.budget_tokens}
     return {"type": "enabled", **budget}
 
 
-def _tools(request: ModelRequest, losses: Losses) -> dict[str, Any]:
+def _tools(request: ModelRequest, losses: Losses) -> Json:
     choice, specs = request.config.tool_choice, request.tools
     if isinstance(choice, SpecificTool):
         specs = tuple(spec for spec in specs if spec.name == choice.tool_name)
-    tools = [entry for spec in specs if (entry := _tool(spec, losses)) is not None]
-    said: dict[str, Any] = {}
-    if tools:
-        said["tools"] = tools
-        if any(spec.strict for spec in specs):
-            said["strict_tools"] = True
-        wish = "required" if isinstance(choice, SpecificTool) else choice
-        if wish in CHOICES:
-            said["tool_choice"] = CHOICES[wish]
-    return said
-
-
-def _tool(spec: ToolSpec, losses: Losses) -> dict[str, Any] | None:
-    if spec.native is not None:
-        losses.add(f"tools.{spec.name}", "a tool that the provider executes", "Cohere has none")
-        return None
-    return function_tool(spec, FORMAT)
+    tools = function_tools(specs, "cohere-v2", losses)
+    if not tools:
+        return {}
+    fields: Json = {"tools": tools}
+    if any(spec.strict for spec in specs):
+        fields["strict_tools"] = True
+    wanted = "required" if isinstance(choice, SpecificTool) else choice
+    if wanted in CHOICES:
+        fields["tool_choice"] = CHOICES[wanted]
+    return fields
 
 
 # -- messages
 
 
-def _is_system(said: dict[str, Any]) -> bool:
-    return bool(said["role"] == "system")
-
-
-def _messages(message: Message, where: str, losses: Losses, *, is_first: bool) -> list[dict[str, Any]]:
+def _messages(message: Message, where: str, losses: Losses, *, is_leading: bool) -> list[Json]:
     match message.role:
         case "tool":
             return _results(message, where, losses)
         case "assistant":
-            said = _answer(message, where, losses)
-            return [{"role": "assistant", **said, **own_fields(message, losses)}] if said else []
+            answer = _answer(message, where, losses)
+            return [{"role": "assistant", **answer}] if answer else []
         case "system" | "user":
             role: str = message.role
-            if role == "system" and not is_first:
-                losses.add(where, "the system role", "Cohere takes system messages only at the start")
+            if role == "system" and not is_leading:
+                losses.add(where, "system role", "Cohere accepts system messages only at the start; sent as user text")
                 role = "user"
-            content = _shortest(_blocks(message.parts, where, losses))
-            return [{"role": role, "content": content, **own_fields(message, losses)}]
+            return [{"role": role, "content": _content(_blocks(message.parts, where, losses))}]
         case _:
             assert_never(message.role)
 
 
-def _shortest(blocks: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """A single text as plain text, which every model takes."""
+def _content(blocks: list[Json]) -> str | list[Json]:
+    """A single text as a plain string, which every model accepts."""
     if not blocks:
         return ""
     if len(blocks) == 1 and blocks[0]["type"] == "text":
@@ -118,93 +119,99 @@ def _shortest(blocks: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
     return blocks
 
 
-def _blocks(parts: tuple[Part, ...], where: str, losses: Losses) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = []
-    for place, part in enumerate(parts):
-        spot = f"{where}.parts[{place}]"
+def _blocks(parts: tuple[Part, ...], where: str, losses: Losses) -> list[Json]:
+    blocks: list[Json] = []
+    for index, part in enumerate(parts):
+        path = f"{where}.parts[{index}]"
         if isinstance(part, Thinking):
-            losses.add(spot, "thinking", "a system message holds text only")
+            losses.add(path, "thinking", "a system message holds text only")
         elif isinstance(part, Text) and not part.ignored and part.text:
-            losses.continuation(spot, part.continuation)
+            losses.continuation(path, part.continuation)
             blocks.append({"type": "text", "text": part.text})
         elif isinstance(part, Image | FileRef):
-            data = losses.continuation(spot, part.continuation)
-            block = data.get("block") or image_block(part)
+            losses.continuation(path, part.continuation)
+            block = _image(part)
             if block is None:
-                why = "Cohere takes images only, of few types, inline or from the web"
-                block = {"type": "text", "text": named(part, spot, why, losses)}
+                why = "Cohere accepts only PNG, JPEG, GIF and WebP images, inline or from the web"
+                block = {"type": "text", "text": named(part, path, why, losses)}
             blocks.append(block)
     return blocks
 
 
-def _answer(message: Message, where: str, losses: Losses) -> dict[str, Any]:
-    """What the model said; empty if nothing is left of it."""
+def _image(part: Image | FileRef) -> Json | None:
+    """The block of an image; None for other files, and for images that Cohere cannot read or fetch."""
+    kind = media_type(part)
+    if part.data:
+        url = f"data:{kind};base64,{b64encode(part.data).decode()}" if kind in _IMAGES else None
+    else:
+        url = part.url if kind.startswith("image/") and (part.url or "").startswith(("https://", "http://")) else None
+    return None if url is None else {"type": "image_url", "image_url": {"url": url}}
+
+
+def _answer(message: Message, where: str, losses: Losses) -> Json:
+    """The fields of an assistant message; empty if nothing of it can be sent."""
     plan: list[str] = []
-    blocks: list[dict[str, Any]] = []
-    calls: list[dict[str, Any]] = []
+    blocks: list[Json] = []
+    calls: list[Json] = []
     citations: list[Any] = []
     has_calls = any(call.executed_by == "client" for call in message.tool_calls)
-    for place, part in enumerate(message.parts):
-        spot = f"{where}.parts[{place}]"
+    for index, part in enumerate(message.parts):
+        path = f"{where}.parts[{index}]"
         if isinstance(part, ToolCall):
-            calls += _call(part, spot, losses)
+            calls += _call(part, path, losses)
             continue
-        assert isinstance(part, Text | Thinking)  # a message checks what its role may hold
+        assert isinstance(part, Text | Thinking)  # the only other parts that an assistant message may hold
         if part.ignored:
             continue
-        data = losses.continuation(spot, part.continuation) if isinstance(part, Text) else losses.thinking(spot, part)
+        data = losses.continuation(path, part.continuation) if isinstance(part, Text) else losses.thinking(path, part)
         if data is None:
             continue
-        citations += data.get("citations", [])
-        origin = data.get("type", "thinking") if isinstance(part, Thinking) else "tool_plan" if has_calls else "text"
-        if part.text and origin == "tool_plan":
+        citations += data.get(CITATIONS, [])
+        field = data.get(ORIGIN, THINKING) if isinstance(part, Thinking) else TOOL_PLAN if has_calls else "text"
+        if part.text and field == TOOL_PLAN:
             plan.append(part.text)
         elif part.text:
-            blocks.append({"type": origin, origin: part.text})
+            blocks.append({"type": field, field: part.text})
     if not calls and not any(block["type"] == "text" for block in blocks):
         if plan or blocks:
-            losses.add(where, "thinking", "what it led to is left out")
+            losses.add(where, "thinking", "the text or call that it led to is not sent")
         return {}
-    said = {
-        "content": _shortest(blocks) if blocks else None,
+    answer = {
+        "content": _content(blocks) if blocks else None,
         "tool_plan": "".join(plan),
         "tool_calls": calls,
         "citations": citations,
     }
-    return {key: value for key, value in said.items() if value}
+    return {key: value for key, value in answer.items() if value}
 
 
-def _call(part: ToolCall, where: str, losses: Losses) -> list[dict[str, Any]]:
-    losses.continuation(where, part.continuation)
-    if part.executed_by == "provider":
-        losses.add(where, f"the call of {part.tool_name}", "another provider executed it")
+def _call(call: ToolCall, where: str, losses: Losses) -> list[Json]:
+    if not is_sendable_call(call, where, losses):
         return []
-    if part.raw_args_text is not None:
-        losses.add(where, "arguments that are no JSON object", "Cohere reads arguments as JSON")
-    function = {"name": part.tool_name, "arguments": json_text(part.arguments)}
-    return [{"id": part.tool_call_id, "type": "function", "function": function}]
+    function = {"name": call.tool_name, "arguments": json_text(call.arguments)}
+    return [{"id": call.tool_call_id, "type": "function", "function": function}]
 
 
-def _results(message: Message, where: str, losses: Losses) -> list[dict[str, Any]]:
-    results: list[dict[str, Any]] = []
-    pictures: list[dict[str, Any]] = []
-    for place, result in enumerate(message.tool_results):
-        spot = f"{where}.parts[{place}]"
+def _results(message: Message, where: str, losses: Losses) -> list[Json]:
+    results: list[Json] = []
+    images: list[Json] = []
+    for index, result in enumerate(message.tool_results):
+        path = f"{where}.parts[{index}]"
+        losses.continuation(path, result.continuation)
         match result.content:
             case str():
-                content: str | list[dict[str, Any]] = result.content
+                content: str | list[Json] = result.content
             case dict():
                 content = json_text(result.content)
             case tuple():
-                blocks = _blocks(result.content, spot, losses)
-                pictures += [block for block in blocks if block["type"] == "image_url"]
-                content = _shortest([block for block in blocks if block["type"] != "image_url"])
+                blocks = _blocks(result.content, path, losses)
+                images += [block for block in blocks if block["type"] == "image_url"]
+                content = _content([block for block in blocks if block["type"] != "image_url"])
             case _:
                 assert_never(result.content)
         if result.is_error:
-            losses.add(spot, "that the tool failed", "Cohere has no flag for it; the text says so")
-        own = losses.continuation(spot, result.continuation).get("fields", {})
+            losses.add(path, "error flag", "Cohere has none; the text of the result is sent")
         if not (content.strip() if isinstance(content, str) else content):
             content = NO_OUTPUT
-        results.append({"role": "tool", "tool_call_id": result.tool_call_id, "content": content, **own})
-    return [*results, {"role": "user", "content": pictures}] if pictures else results
+        results.append({"role": "tool", "tool_call_id": result.tool_call_id, "content": content})
+    return [*results, {"role": "user", "content": images}] if images else results

@@ -1,11 +1,11 @@
-"""Ollama's chat lines -> deltas. One JSON object per line, each with a piece of the message.
+"""Ollama's chat stream to deltas: one JSON object per line, each with a piece of the message.
 
-A line with `done` is the last one and the terminal signal; it may hold content too, and it holds the usage. A tool call
-comes whole, its arguments as an object, from older servers without an id. A server that fails in the middle sends a
-line with `error`.
+A line with `done` is the terminal signal. It may have content, too, and it has the usage. A tool call arrives whole, its
+arguments as an object, and without an id before 0.12.10 (recordings/ollama-chat/prism--ollama-stream-with-tools-1--0-19651c).
+A server that fails in mid-stream sends a line with `error`.
 
-Thinking carries empty continuation data under its own name: it says that the text came in this field, so that an
-encoder may send it back there.
+Thinking carries empty continuation data under `THINKING`: it marks text that came in this field, so that the encoder may
+send it back there.
 """
 
 import json
@@ -17,9 +17,11 @@ from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame, FramingName
 from bartack.nouns.deltas import FinishReason, Usage
 
-__all__ = ["OllamaChat"]
+__all__ = ["THINKING", "OllamaChat"]
 
-_FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}  # also "load" and "unload": nothing was said
+THINKING = "thinking"  # the key of continuation data that marks thinking as Ollama's own
+
+_FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}  # "load" and "unload" come without an answer
 
 
 class _Function(msgspec.Struct, gc=False):
@@ -49,7 +51,7 @@ class _Line(msgspec.Struct, gc=False):
 
 
 class OllamaChat(Decoder):
-    """Reads the lines of `/api/chat`."""
+    """Decodes the lines of `/api/chat`."""
 
     format: ClassVar[str] = "ollama-chat"
     framing: ClassVar[FramingName] = "ndjson"
@@ -63,7 +65,7 @@ class OllamaChat(Decoder):
     def read(self, event: _Line, frame: Frame) -> None:
         out, message = self.out, event.message
         if event.error is not None:
-            out.refused(_error_text(event.error))
+            out.refused(_error_message(event.error))
             return
         if not out.started:
             out.start(event.model)
@@ -79,10 +81,10 @@ class OllamaChat(Decoder):
             self._finish(event)
 
     def read_end(self) -> None:
-        self.truncated("its line with done")
+        self.truncated("a line with done: true")
 
     def _think(self, piece: str) -> None:
-        self.out.thinking(piece, continuation=None if self._is_thinking else {"thinking": {}})
+        self.out.thinking(piece, continuation=None if self._is_thinking else {THINKING: {}})
         self._is_thinking = True
 
     def _call(self, calls: list[_ToolCall]) -> None:
@@ -98,10 +100,12 @@ class OllamaChat(Decoder):
 
     def _finish(self, line: _Line) -> None:
         if line.prompt_eval_count is not None or line.eval_count is not None:
-            # A prompt that the server had evaluated before is left out of the counts altogether.
+            # Servers before July 2024 did not count a cached prompt (github.com/ollama/ollama/pull/5371).
             self.out.usage(Usage(_tokens(line.prompt_eval_count), _tokens(line.eval_count)))
         reason = line.done_reason
-        self.out.finish(_FINISH.get(reason, "other") if reason else "stop", reason)  # old servers give no reason
+        self.out.finish(
+            _FINISH.get(reason, "other") if reason else "stop", reason
+        )  # older servers give no reason; not verified
         self.out.done()
 
 
@@ -111,9 +115,9 @@ def _arguments_text(arguments: Any) -> str:
     return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
 
 
-def _error_text(error: Any) -> str:
-    said = error.get("message") if isinstance(error, dict) else error
-    return said if isinstance(said, str) else "the server reported an error"
+def _error_message(error: Any) -> str:
+    message = error.get("message") if isinstance(error, dict) else error
+    return message if isinstance(message, str) else "the server reported an error"
 
 
 def _tokens(value: float | None) -> int:

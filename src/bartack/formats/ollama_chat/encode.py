@@ -1,39 +1,50 @@
-"""A request -> the body of Ollama's `/api/chat` (the way back is in `ollama_read`).
+"""A `ModelRequest` to the body of Ollama's `/api/chat` (docs.ollama.com/api/chat).
 
-Ollama is lenient: roles need not alternate, system messages may stand anywhere, unknown keys are ignored. It has no
-tool choice (for ``none`` the tools are left out), no flag for failed results, and takes images inline only. Sampling
-settings go into `options`.
+Ollama is lenient: roles need not alternate, system messages may appear anywhere, unknown keys are ignored. It has no
+tool choice (for ``none`` the tools are omitted), no flag for failed results, and accepts images inline only. Sampling
+settings are part of `options`.
 
-Older servers neither send nor read ids of calls: they go by the order of the results and by `tool_name`. Ids are sent
-all the same, since newer ones read them. Thinking goes back where it came from Ollama itself.
+Servers before 0.12.10 neither send nor read call ids (github.com/ollama/ollama/issues/6708): they match results by order
+and by `tool_name`. Ids are sent anyway, for newer servers. Thinking is sent back only if it came from Ollama.
 """
 
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import function_tool, json_text, own_fields, used_tools, with_extra
+from bartack.formats.body_values import function_tools, is_sendable_call, json_text, used_tools, with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, named
-from bartack.formats.ollama_chat.read import FORMAT, OPTIONS, read_request
-from bartack.nouns.config import ModelConfig, ThinkingConfig, ToolSpec
+from bartack.nouns.config import ModelConfig, ThinkingConfig
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["encode", "read_request"]
+__all__ = ["OPTIONS", "encode"]
 
-_TAKEN = frozenset(("image/png", "image/jpeg", "image/webp"))  # what its own image decoders read
+OPTIONS = {  # our setting -> Ollama's option
+    "max_tokens": "num_predict",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "seed": "seed",
+    "stop_sequences": "stop",
+}
+_IMAGES = frozenset(("image/png", "image/jpeg", "image/webp"))  # the decoders in its server; not verified
+
+Json = dict[str, Any]
 
 
-def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
-    """The body that asks for this; what cannot be said is noted in `losses`."""
+def encode(request: ModelRequest, losses: Losses) -> Json:
+    """The request body; what Ollama cannot receive is added to `losses`."""
     config = request.config
     names = {call.tool_call_id: call.tool_name for message in request.messages for call in message.tool_calls}
-    messages: list[dict[str, Any]] = []
+    messages: list[Json] = []
     for index, message in enumerate(request.messages):
         messages += _messages(message, f"messages[{index}]", names, losses)
-    body: dict[str, Any] = {"model": config.model_id, "messages": messages, "stream": True}
-    tools = [entry for spec in request.tools if (entry := _tool(spec, losses)) is not None]
+    body: Json = {"model": config.model_id, "messages": messages, "stream": True}
+    tools = function_tools(request.tools, "ollama-chat", losses)
+    for spec in request.tools:
+        if spec.strict and spec.native is None:
+            losses.add(f"tools.{spec.name}.strict", "strict arguments", "not supported by Ollama")
     if tools and config.tool_choice != "none":
         body["tools"] = tools
     options = {name: getattr(config, field) for field, name in OPTIONS.items() if getattr(config, field) is not None}
@@ -43,111 +54,105 @@ def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
         body["format"] = config.output_schema
     if config.thinking is not None:
         body["think"] = _think(config.thinking, losses)
-    _note_unsaid(config, losses)
+    _add_unsupported(config, losses)
     return with_extra(body, config.extra)
 
 
-def _note_unsaid(config: ModelConfig, losses: Losses) -> None:
+def _add_unsupported(config: ModelConfig, losses: Losses) -> None:
     if config.tool_choice not in (None, "auto", "none"):
-        losses.add("config.toolChoice", "that a tool must be called", "Ollama has no tool choice")
+        losses.add("config.toolChoice", "required tool call", "Ollama has no tool choice")
     if config.parallel_tool_calls is False:
-        losses.add("config.parallelToolCalls", "one call at a time", "Ollama has no such setting")
+        losses.add("config.parallelToolCalls", "one call at a time", "not supported by Ollama")
 
 
 def _think(thinking: ThinkingConfig, losses: Losses) -> bool | str:
     if thinking.budget_tokens is not None:
-        losses.add("config.thinking.budgetTokens", "a budget of tokens for thinking", "Ollama knows efforts only")
+        losses.add("config.thinking.budgetTokens", "thinking budget", "Ollama only takes an effort")
     if thinking.effort is None or thinking.effort == "none":
         return thinking.effort is None
     return "low" if thinking.effort == "minimal" else thinking.effort
 
 
-def _tool(spec: ToolSpec, losses: Losses) -> dict[str, Any] | None:
-    if spec.native is not None:
-        losses.add(f"tools.{spec.name}", "a tool that the provider executes", "Ollama has none")
-        return None
-    if spec.strict:
-        losses.add(f"tools.{spec.name}.strict", "strict arguments", "Ollama has no such setting")
-    return function_tool(spec, FORMAT)
+# -- messages
 
 
-def _messages(message: Message, where: str, names: dict[str, str], losses: Losses) -> list[dict[str, Any]]:
+def _messages(message: Message, where: str, names: dict[str, str], losses: Losses) -> list[Json]:
     match message.role:
         case "tool":
             return [
-                _result(result, f"{where}.parts[{place}]", names, losses)
-                for place, result in enumerate(message.tool_results)
+                _result(result, f"{where}.parts[{index}]", names, losses)
+                for index, result in enumerate(message.tool_results)
             ]
         case "assistant":
             answer = _answer(message, where, losses)
-            return [{"role": "assistant", **answer, **own_fields(message, losses)}] if answer else []
+            return [{"role": "assistant", **answer}] if answer else []
         case "system" | "user":
-            content = _content(message.parts, where, losses)
-            return [{"role": message.role, **content, **own_fields(message, losses)}]
+            return [{"role": message.role, **_content(message.parts, where, losses)}]
         case _:
             assert_never(message.role)
 
 
-def _content(parts: tuple[Part, ...], where: str, losses: Losses) -> dict[str, Any]:
+def _content(parts: tuple[Part, ...], where: str, losses: Losses) -> Json:
     texts: list[str] = []
     images: list[str] = []
-    for place, part in enumerate(parts):
-        spot = f"{where}.parts[{place}]"
+    for index, part in enumerate(parts):
+        path = f"{where}.parts[{index}]"
         if isinstance(part, Thinking):
-            losses.add(spot, "thinking", "a system message holds text only")
+            losses.add(path, "thinking", "a system message holds text only")
         elif isinstance(part, Text) and not part.ignored:
-            losses.continuation(spot, part.continuation)
+            losses.continuation(path, part.continuation)
             texts.append(part.text)
         elif isinstance(part, Image | FileRef):
-            losses.continuation(spot, part.continuation)
-            if part.data and media_type(part) in _TAKEN:
+            losses.continuation(path, part.continuation)
+            if part.data and media_type(part) in _IMAGES:
                 images.append(b64encode(part.data).decode())
             else:
-                texts.append(named(part, spot, "Ollama takes PNG, JPEG and WebP images only, and only inline", losses))
+                texts.append(named(part, path, "Ollama accepts only PNG, JPEG and WebP images, inline", losses))
     return {"content": "\n\n".join(texts)} | ({"images": images} if images else {})
 
 
-def _answer(message: Message, where: str, losses: Losses) -> dict[str, Any]:
-    """The text, the thinking and the calls; what it used, if nothing else is left to say; empty if nothing was said."""
+def _answer(message: Message, where: str, losses: Losses) -> Json:
+    """The fields of an assistant message; empty if nothing of it can be sent."""
     texts, thoughts, calls = [], [], []
-    for place, part in enumerate(message.parts):
-        spot = f"{where}.parts[{place}]"
+    for index, part in enumerate(message.parts):
+        path = f"{where}.parts[{index}]"
         if isinstance(part, ToolCall):
-            calls += _call(part, spot, losses)
+            calls += _call(part, path, losses)
         elif isinstance(part, Thinking) and not part.ignored:
-            thoughts += [] if losses.thinking(spot, part) is None else [part.text]
+            thoughts += [] if losses.thinking(path, part) is None else [part.text]
         elif isinstance(part, Text) and not part.ignored:
-            losses.continuation(spot, part.continuation)
+            losses.continuation(path, part.continuation)
             texts.append(part.text)
-    answer: dict[str, Any] = {"content": "".join(texts), "thinking": "".join(thoughts), "tool_calls": calls}
+    answer: Json = {"content": "".join(texts), "thinking": "".join(thoughts), "tool_calls": calls}
     if message.tool_calls and not calls and not answer["content"].strip():
         answer["content"] = used_tools(message)
-    said = {key: value for key, value in answer.items() if value}
-    return {"content": "", **said} if said or texts else {}
+    given = {key: value for key, value in answer.items() if value}
+    return {"content": "", **given} if given or texts else {}
 
 
-def _call(part: ToolCall, where: str, losses: Losses) -> list[dict[str, Any]]:
-    losses.continuation(where, part.continuation)
-    if part.executed_by == "provider":
-        losses.add(where, f"the call of {part.tool_name}", "another provider executed it")
+def _call(call: ToolCall, where: str, losses: Losses) -> list[Json]:
+    if not is_sendable_call(call, where, losses):
         return []
-    if part.raw_args_text is not None:
-        losses.add(where, "arguments that are no JSON object", "Ollama takes objects only")
-    return [{"id": part.tool_call_id, "function": {"name": part.tool_name, "arguments": part.arguments}}]
+    return [{"id": call.tool_call_id, "function": {"name": call.tool_name, "arguments": call.arguments}}]
 
 
-def _result(result: ToolResult, where: str, names: dict[str, str], losses: Losses) -> dict[str, Any]:
+def _result(result: ToolResult, where: str, names: dict[str, str], losses: Losses) -> Json:
+    losses.continuation(where, result.continuation)
     match result.content:
         case tuple():
-            said = _content(result.content, where, losses)
+            content = _content(result.content, where, losses)
         case str():
-            said = {"content": result.content}
+            content = {"content": result.content}
         case dict():
-            said = {"content": json_text(result.content)}
+            content = {"content": json_text(result.content)}
         case _:
             assert_never(result.content)
     if result.is_error:
-        losses.add(where, "that the tool failed", "Ollama has no flag for it; the text says so")
+        losses.add(where, "error flag", "Ollama has none; the text of the result is sent")
     name = names.get(result.tool_call_id)
-    own = losses.continuation(where, result.continuation).get("fields", {})
-    return {"role": "tool", **said, **({"tool_name": name} if name else {}), "tool_call_id": result.tool_call_id, **own}
+    return {
+        "role": "tool",
+        **content,
+        **({"tool_name": name} if name else {}),
+        "tool_call_id": result.tool_call_id,
+    }
