@@ -56,7 +56,10 @@ def is_plain(value: Any) -> bool:
             return value is None or type(value) in (str, int, float, bool)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+READABLE = [name for name in FORMATS if format_named(name).read_request is not None]
+
+
+@pytest.mark.parametrize("format", READABLE)
 def test_a_body_is_read_back_as_what_was_asked(format: str) -> None:
     messages = [system("be brief"), user("read x"), assistant(ToolCall("abcdefghi", "read", {"path": "x"}))]
     messages += [tool_message(ToolResult("abcdefghi", "contents"))]
@@ -68,6 +71,13 @@ def test_a_body_is_read_back_as_what_was_asked(format: str) -> None:
     assert request.messages[1].text == "read x"
     assert request.messages[2].tool_calls[0].arguments == {"path": "x"}
     assert [spec.name for spec in request.tools] == ["read"]
+
+
+def test_a_format_without_a_reader_raises() -> None:
+    assert READABLE == ["anthropic-messages", "openai-chat", "openai-responses", "gemini-generate", "bedrock-converse"]
+    with pytest.raises(PartValidationError, match="reading cohere-v2 requests is not supported") as caught:
+        read_request("cohere-v2", {"model": "m", "messages": []})
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
 def chat(*messages: Message, provider: str = "", **rules: bool) -> Encoded:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from bartack.formats.bedrock_invoke.decode import BedrockInvoke
-from bartack.formats.bedrock_invoke.encode import encode, read_request
+from bartack.formats.bedrock_invoke.encode import encode
 from bartack.formats.losses import Losses
+from tests.formats.bedrock_invoke.reader import read_request
 from tests.recordings.agreement import assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import case_dirs, load_case
@@ -45,7 +46,7 @@ def test_a_recorded_request_survives_reading_and_encoding(path: Path) -> None:
     body = json.loads(path.read_bytes())
     model_id = str(json.loads((path.parent / "meta.json").read_bytes())["model"])
     losses = Losses("bedrock")
-    encoded = encode(read_request(body, provider="bedrock", model_id=model_id), losses)
+    encoded = encode(read_request(body, "bedrock", model_id), losses)
     if "anthropic_version" in body:
         assert normalised(encoded) == normalised(body)
     elif "inputText" in body:

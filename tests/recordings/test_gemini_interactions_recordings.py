@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from bartack.formats.gemini_interactions.decode import GeminiInteractions
-from bartack.formats.gemini_interactions.encode import encode, read_request
+from bartack.formats.gemini_interactions.encode import encode
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.messages import user
 from bartack.nouns.requests import ModelRequest
+from tests.formats.gemini_interactions.reader import read_request
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream
 from tests.recordings.plain import case_dirs, json_lines, load_case, sse_events
@@ -88,7 +89,7 @@ def test_a_recorded_request_survives_reading_and_encoding(path: Path) -> None:
     """Encoding what was read gives the recorded body again; text or contents alone are short for one `user_input`."""
     body = json.loads(path.read_bytes())
     losses = Losses("google")
-    encoded = encode(read_request(body, provider="google"), losses)
+    encoded = encode(read_request(body, "google"), losses)
     given = body["input"]
     content = [{"type": "text", "text": given}] if isinstance(given, str) else given
     assert encoded == {**body, "input": [{"type": "user_input", "content": content}]}

@@ -29,7 +29,9 @@ from bartack.nouns.deltas import (
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.parts import ToolContent
 
-__all__ = ["Emitter"]
+__all__ = ["CALL_ID", "Emitter"]
+
+CALL_ID = "callId"  # in continuation data: the provider's own id of a call that was given a local one
 
 Key = str | int
 
@@ -141,7 +143,7 @@ class Emitter:
             self.close_call(key)
         call_id = self._unique_id(provider_id)
         if provider_id and call_id != provider_id:
-            continuation = {**(continuation or {}), "callId": provider_id}
+            continuation = {**(continuation or {}), CALL_ID: provider_id}
         self._open_calls[key] = call_id
         self._has_client_calls |= executed_by == "client"
         self.deltas.append(ToolCallStart(call_id, name, executed_by=executed_by, continuation=continuation))

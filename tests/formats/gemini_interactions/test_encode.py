@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from bartack.formats.gemini_interactions.encode import encode, read_request
+from bartack.formats.gemini_interactions.encode import encode
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
-from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
+from tests.formats.gemini_interactions.reader import read_request
 
 Json = dict[str, Any]
 MODEL = "gemini-3-flash"
@@ -241,20 +241,14 @@ def test_an_agent_takes_the_place_of_the_model() -> None:
     assert "model" not in sent(user("hi"), extra={"agent": "deep-research"})
 
 
-# -- reading
+# -- round trips
 
 
 def round_trip(body: Json) -> Json:
     losses = Losses("google")
-    again = encode(read_request(body, provider="google"), losses)
+    again = encode(read_request(body, "google"), losses)
     assert losses.found == []
     return again
-
-
-def test_text_and_contents_alone_are_a_user_message() -> None:
-    for given in ("hi", text("hi"), [text("hi")]):
-        [message] = read_request({"model": MODEL, "input": given}, provider="google").messages
-        assert (message.role, message.text) == ("user", "hi")
 
 
 @pytest.mark.parametrize(
@@ -288,7 +282,6 @@ def test_text_and_contents_alone_are_a_user_message() -> None:
             {"type": "code_execution_result", "call_id": "b", "result": "x", "is_error": True},
             {"type": "file_search_result", "call_id": "c", "result": {}},
         ],
-        [{"type": "function_result", "call_id": "a", "name": "orphan", "result": "x"}],
         [{"type": "url_context_result", "call_id": "a", "result": []}],
     ],
 )
@@ -297,15 +290,11 @@ def test_steps_that_are_read_are_written_again(found: list[Json]) -> None:
     assert round_trip(body) == body
 
 
-def test_a_step_without_content_says_nothing() -> None:
-    assert read_request({"model": MODEL, "input": [{"type": "user_input"}]}, provider="google").messages == ()
-
-
 def test_ids_that_repeat_are_told_apart() -> None:
     call = {"type": "function_call", "id": "a", "name": "f", "arguments": {}}
     result = {"type": "function_result", "call_id": "a", "name": "f", "result": "x"}
     body = {"model": MODEL, "input": [call, result, call, result], "stream": True}
-    messages = read_request(body, provider="google").messages
+    messages = read_request(body, "google").messages
     calls = [call.tool_call_id for message in messages for call in message.tool_calls]
     assert len(set(calls)) == 2
     assert [result.tool_call_id for message in messages for result in message.tool_results] == calls
@@ -327,7 +316,7 @@ def test_ids_that_repeat_are_told_apart() -> None:
         {"generation_config": {"thinking_level": "low", "thinking_summaries": "auto"}},
         {"generation_config": {"thinking_level": "low"}},
         {"generation_config": {"tool_choice": "any"}},
-        {"generation_config": {"tool_choice": "validated", "stop_sequences": [1], "temperature": "x"}},
+        {"generation_config": {"tool_choice": "validated"}},
         {"generation_config": {"tool_choice": {"allowed_tools": {"mode": "any", "tools": ["f"]}}}},
         {"response_format": {"type": "text", "mime_type": "application/json", "schema": SCHEMA}},
         {"response_format": {"type": "image"}, "store": False, "previous_interaction_id": "i"},
@@ -346,34 +335,6 @@ def test_settings_survive(settings: Json) -> None:
     assert round_trip(body) == body
 
 
-def test_settings_we_have_words_for_are_read() -> None:
-    settings = {"thinking_level": "low", "thinking_summaries": "auto", "tool_choice": "any"}
-    body = {"model": MODEL, "input": "hi", "generation_config": settings}
-    config = read_request(body, provider="google").config
-    assert config == ModelConfig(MODEL, thinking=ThinkingConfig(effort="low"), tool_choice="required")
-
-
-def test_an_agent_is_read_in_place_of_the_model() -> None:
+def test_an_agent_survives_a_round_trip() -> None:
     body = {"agent": "deep-research", "input": [{"type": "user_input", "content": [text("hi")]}], "stream": True}
-    assert read_request(body, provider="google").config.model_id == "deep-research"
     assert round_trip(body) == body
-
-
-@pytest.mark.parametrize(
-    ("given", "path"),
-    [
-        (None, "$.input"),
-        (["x"], "$.input[0]"),
-        ([{}], "$.input[0].type"),
-        ([{"type": "novelty"}], "$.input[0].type"),
-        ([{"type": "user_input", "content": [{"type": "novelty"}]}], "$.input[0].content[0].type"),
-        ([{"type": "image", "data": "!"}], "$.input[0].data"),
-        ([{"type": "image"}], "$.input[0].uri"),
-        ([{"type": "function_call"}], "$.input[0].id"),
-        ([{"type": "function_result", "call_id": "a"}], "$.input[0].result"),
-    ],
-)
-def test_what_is_no_request_is_refused_with_its_path(given: Any, path: str) -> None:
-    with pytest.raises(PartValidationError) as caught:
-        read_request({"model": MODEL, "input": given}, provider="google")
-    assert caught.value.path == path

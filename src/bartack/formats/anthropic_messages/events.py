@@ -13,7 +13,6 @@ from bartack.nouns.parts import Text, ToolContent
 __all__ = [
     "BLOCK",
     "CALLER",
-    "CALL_ID",
     "CITATIONS",
     "CONTAINER",
     "DATA",
@@ -35,7 +34,6 @@ __all__ = [
 # Keys of the continuation data that the decoder and the reader write and the encoder reads. Other keys of a block
 # (cache_control, title, ...) keep Anthropic's names.
 BLOCK = "block"  # a whole block that no part can represent
-CALL_ID = "callId"  # the provider's id of a call that got a local one
 CALLER = "caller"  # Anthropic's field: the code that made a client call
 CITATIONS = "citations"
 CONTAINER = "container"  # where the provider ran its tools; on the last part of a message

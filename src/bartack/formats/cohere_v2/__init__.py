@@ -2,7 +2,6 @@
 
 from bartack.formats.cohere_v2.decode import CohereV2
 from bartack.formats.cohere_v2.encode import encode
-from bartack.formats.cohere_v2.read import read_request
 from bartack.formats.format import ALL_FEATURES, Format
 from bartack.formats.history_rules import PLAIN_NAME, HistoryRules
 
@@ -11,7 +10,6 @@ __all__ = ["FORMAT"]
 FORMAT = Format(
     decoder=CohereV2,
     encode=encode,
-    read_request=read_request,
     rules=HistoryRules(
         # "message must be at least 1 token long or tool results must be specified", "message must not be empty in a
         # turn". Which tool names it accepts is not documented.

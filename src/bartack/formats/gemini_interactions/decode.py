@@ -27,7 +27,12 @@ from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.parts import FileRef, Image, Text, ToolContent
 
-__all__ = ["GeminiInteractions", "result_content"]
+__all__ = ["CONTENT", "RESULT_STEP", "STEP", "GeminiInteractions"]
+
+# Keys of the continuation data that the encoder reads.
+CONTENT = "content"  # a generated image or file, without its data
+STEP = "step"  # a call that Google executed, whole
+RESULT_STEP = "resultStep"  # its result, whole
 
 _FINISH: dict[str, FinishReason] = {"completed": "stop", "requires_action": "tool_calls", "incomplete": "length"}
 _MEDIA = frozenset(("image", "audio", "video", "document"))
@@ -298,7 +303,7 @@ class GeminiInteractions(Decoder):
             self.out.fail(ErrorCode.STREAM_MALFORMED, f"{kind} content cannot be read")
         elif self._pending.can_keep(kept):
             key = self._new_key()
-            self.out.open_call(key, media_tool(kind), executed_by="provider", continuation={"content": kept})
+            self.out.open_call(key, media_tool(kind), executed_by="provider", continuation={CONTENT: kept})
             self.out.close_call(key, result=(content,))
             step.is_new = True  # what is written next stands behind the picture
             self._is_speaking = False
@@ -331,7 +336,7 @@ class GeminiInteractions(Decoder):
         call_id = text_of(value, "id")
         name = text_of(value, "name") or step.kind.removesuffix("_call")
         self.out.open_call(
-            step.key, name, provider_id=call_id or None, executed_by="provider", continuation={"step": value}
+            step.key, name, provider_id=call_id or None, executed_by="provider", continuation={STEP: value}
         )
         self.out.call_args(step.key, json_text(value.get("arguments") or {}))
         self._running[call_id] = step.key
@@ -348,13 +353,13 @@ class GeminiInteractions(Decoder):
             self.out.open_call(key, name, provider_id=call_id or None, executed_by="provider")
         self.out.close_call(
             key,
-            continuation={"resultStep": value},
-            result=result_content(value.get("result")),
+            continuation={RESULT_STEP: value},
+            result=_result_content(value.get("result")),
             result_is_error=value.get("is_error") is True,
         )
 
 
-def result_content(result: Any) -> ToolContent:
+def _result_content(result: Any) -> ToolContent:
     """A result as text, as an object, or as text and pictures."""
     if isinstance(result, str | dict):
         return result

@@ -9,9 +9,10 @@ from base64 import b64encode
 from typing import Any, assert_never
 
 from bartack.formats.body_values import with_extra
+from bartack.formats.emitter import CALL_ID
 from bartack.formats.gemini_generate.encode_values import is_taken, own_data
 from bartack.formats.gemini_generate.thinking import thinking_level
-from bartack.formats.gemini_interactions.read import read_request
+from bartack.formats.gemini_interactions.decode import CONTENT, RESULT_STEP, STEP
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, named
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
@@ -19,7 +20,7 @@ from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["encode", "read_request"]
+__all__ = ["encode"]
 
 _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _BESIDE = ("annotations", "resolution", "channels", "sample_rate", "processing")
@@ -136,7 +137,7 @@ class _Steps:
 
     def _add_call(self, where: str, call: ToolCall) -> None:
         data = dict(self._losses.continuation(where, call.continuation))
-        call_id = data.pop("callId", call.tool_call_id)
+        call_id = data.pop(CALL_ID, call.tool_call_id)
         self._calls[call.tool_call_id] = (call_id, call.tool_name)
         if call.raw_args_text is not None:
             self._losses.add(where, "arguments that do not parse", "Gemini takes an object; an empty one is sent")
@@ -145,13 +146,13 @@ class _Steps:
 
     def _add_provider_call(self, where: str, call: ToolCall) -> None:
         data = own_data(call, self._losses.provider)
-        media = _media_of(call.result) if "content" in data else []
-        steps = [data[key] for key in ("step", "resultStep") if key in data]
+        media = _media_of(call.result) if CONTENT in data else []
+        steps = [data[key] for key in (STEP, RESULT_STEP) if key in data]
         if not steps and not media:
             why = "only the provider that executed it takes it back"
             self._losses.add(where, f"the call of {call.tool_name} and its result", why)
         self.found += steps
-        self._write([{**data["content"], **_media(one)} for one in media])
+        self._write([{**data[CONTENT], **_media(one)} for one in media])
 
     # -- what tools answered
 

@@ -4,14 +4,12 @@ from bartack.formats.format import ALL_FEATURES, Format
 from bartack.formats.history_rules import HistoryRules
 from bartack.formats.ollama_chat.decode import OllamaChat
 from bartack.formats.ollama_chat.encode import encode
-from bartack.formats.ollama_chat.read import read_request
 
 __all__ = ["FORMAT"]
 
 FORMAT = Format(
     decoder=OllamaChat,
     encode=encode,
-    read_request=read_request,
     rules=HistoryRules(
         merge_same_role=False,
         starts_with_user=False,
