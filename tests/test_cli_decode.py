@@ -11,7 +11,7 @@ import pytest
 
 from bartack.formats.framing import FRAMINGS
 from bartack.nouns import wire
-from tests.session import SESSION
+from tests.sample_session import SESSION
 
 
 def bartack(*words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":

@@ -20,7 +20,7 @@ from bartack.nouns.entries import Redaction, SessionHeader
 from bartack.nouns.messages import assistant, tool_message, user
 from bartack.nouns.parts import Thinking, ToolCall, ToolResult
 from bartack.store import SessionStore, next_entries, open_store
-from tests.session import SESSION
+from tests.sample_session import SESSION
 
 EVIL = "\x1b[31mred\x1b[0m\n\u202etitle [bold]x[/]"
 CODE = "if é:\n    \x1b[1mpass\x9b0m\u202e"

@@ -33,7 +33,7 @@ from bartack.session.context.item import summary_message
 from bartack.session.context.spoken import briefly
 from bartack.session.redaction import visible
 from tests.properties.strategies import sessions
-from tests.session import chain
+from tests.sample_session import chain
 
 FORMATS = {"anthropic-messages": "messages", "openai-chat": "messages", "openai-responses": "input"}
 TOOLS = (ToolSpec("read", {"type": "object", "properties": {"path": {"type": "string"}}}),)

@@ -14,7 +14,7 @@ from bartack.store.entries import UNREADABLE
 from bartack.store.jsonl import JsonlStore
 from bartack.store.maintenance import REPAIRED, check, purge, repair
 from bartack.store.transfer import export_session, import_lines
-from tests.session import SESSION
+from tests.sample_session import SESSION
 from tests.store.stores import KINDS, Open, add, opener
 
 

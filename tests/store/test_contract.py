@@ -22,7 +22,7 @@ from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import Image, Text, ToolCall, ToolResult
 from bartack.store import SessionStore, Tail, next_entries
-from tests.session import SESSION
+from tests.sample_session import SESSION
 from tests.store.stores import Open, add, said
 
 

@@ -19,7 +19,7 @@ from bartack.store.postgres import PostgresStore
 from bartack.store.postgres.connection import Link
 from bartack.store.postgres.notifications import News
 from bartack.store.postgres.schema import MIGRATIONS, migrate
-from tests.session import SESSION, chain
+from tests.sample_session import SESSION, chain
 from tests.store.postgres_server import SERVER, address, schema_of
 from tests.store.stores import add, said
 

@@ -15,7 +15,7 @@ from bartack.store import search
 from bartack.store.entries import Entries
 from bartack.store.files import network_kind
 from bartack.store.index import results_in, results_of
-from tests.session import SESSION
+from tests.sample_session import SESSION
 
 
 @given(st.lists(st.integers(0, 100), max_size=30))

@@ -17,7 +17,7 @@ from bartack.store.jsonl import JsonlStore
 from bartack.store.sqlite import SqliteStore
 from bartack.store.sqlite.file import check_library
 from bartack.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
-from tests.session import SESSION
+from tests.sample_session import SESSION
 from tests.store.stores import add
 
 

@@ -24,7 +24,7 @@ from bartack.tools import (
     never,
     tool,
 )
-from tests.session import chain
+from tests.sample_session import chain
 from tests.tools.rounds import T0, Bench, Log, call
 
 ran: list[str] = []

@@ -14,7 +14,7 @@ from bartack.nouns.tables import TOOL, ToolStatus
 from bartack.nouns.tool_states import Errored
 from bartack.session.tool_state import fold_tools
 from bartack.tools import Decision, ToolContext, tool
-from tests.session import chain
+from tests.sample_session import chain
 from tests.tools.rounds import Bench, Log, call
 
 

@@ -36,7 +36,7 @@ from bartack.nouns.parts import Span
 from bartack.session.tool_state import NO_OUTPUT
 from bartack.views import document
 from bartack.views.document_parts import ToolPart, UserInfo
-from tests.session import SESSION, at, chain
+from tests.sample_session import SESSION, at, chain
 
 
 def shown(*facts: Fact) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from bartack import (
 from bartack.environment import Environment
 from bartack.nouns.messages import stamped
 from bartack.views import feed
-from tests.session import SESSION, chain
+from tests.sample_session import SESSION, chain
 
 
 def messages(view: dict[str, Any]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from bartack import PartValidationError, Redaction, user
 from bartack.nouns import wire
 from bartack.session.redaction import visible
 from bartack.views import ledger
-from tests.session import SESSION, chain
+from tests.sample_session import SESSION, chain
 
 
 def test_the_ledger_carries_everything_and_reads_back() -> None:

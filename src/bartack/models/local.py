@@ -197,12 +197,12 @@ class LocalModel:
         used = Usage(0, 0, cost=0.0)
         if isinstance(step, Route):
             word, routing = await self._word(router_body(call.messages, step))
-            used = _sum(used, routing)
+            used += routing
             step = chosen(step, word)
         source = self._answer(call) if step is None else self._tool_call(call, step)
         async with aclosing(source) as deltas:
             async for delta in deltas:
-                yield _sum(used, delta) if isinstance(delta, Usage) else delta
+                yield used + delta if isinstance(delta, Usage) else delta
 
     @property
     def _rounds(self) -> int:
@@ -294,13 +294,3 @@ class LocalModel:
 
 def _without_start(deltas: list[Delta]) -> list[Delta]:
     return [delta for delta in deltas if not isinstance(delta, Start)]
-
-
-def _sum(before: Usage, now: Usage) -> Usage:
-    cached = [usage.cache_read_tokens for usage in (before, now) if usage.cache_read_tokens is not None]
-    return Usage(
-        before.input_tokens + now.input_tokens,
-        before.output_tokens + now.output_tokens,
-        cache_read_tokens=sum(cached) if cached else None,
-        cost=0.0,  # electricity is not billed by the token
-    )

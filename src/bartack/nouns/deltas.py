@@ -5,7 +5,7 @@ A tool call's arguments come as text and stay text here: they are parsed once, w
 """
 
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from msgspec.structs import force_setattr
 
@@ -14,6 +14,7 @@ from bartack.nouns.noun import Noun
 from bartack.nouns.parts import ToolContent
 
 __all__ = [
+    "TOKEN_COUNTS",
     "Delta",
     "Done",
     "Failed",
@@ -26,7 +27,10 @@ __all__ = [
     "ToolCallEnd",
     "ToolCallStart",
     "Usage",
+    "added",
 ]
+
+N = TypeVar("N", bound=Noun)
 
 # The deltas that come by the thousand are made with ``gc=False``: they cannot hold themselves, so the garbage collector
 # need not look at them, and looking would cost more than making them.
@@ -124,6 +128,21 @@ class Usage(_UsageDetails, frozen=True):
     def __post_init__(self) -> None:
         if self.total_tokens < 0:
             force_setattr(self, "total_tokens", self.input_tokens + self.output_tokens)
+
+    def __add__(self, other: "Usage") -> "Usage":
+        """The usage of both; a count that only one of them reports is that one's."""
+        return added(self, other)
+
+
+TOKEN_COUNTS = tuple(name for name in Usage.__struct_fields__ if name.endswith("_tokens"))
+
+
+def added(one: N, other: N) -> N:
+    """Two values of the same class, added field by field. None means unknown and counts for nothing."""
+    names = [name for name in one.__struct_fields__ if name != "extra"]
+    pairs = ((getattr(one, name), getattr(other, name)) for name in names)
+    sums = [second if first is None else first if second is None else first + second for first, second in pairs]
+    return type(one)(**dict(zip(names, sums, strict=True)))
 
 
 class _FinishDetails(Noun, frozen=True, kw_only=True):

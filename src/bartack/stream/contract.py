@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, get_args
 
 from bartack.nouns.deltas import (
+    TOKEN_COUNTS,
     Delta,
     Done,
     Failed,
@@ -176,9 +177,10 @@ class Contract:
 
     def _usage(self, delta: Usage) -> None:
         _require_payload(delta)
-        for count in (delta.input_tokens, delta.output_tokens, delta.total_tokens):
-            if count < 0:
-                raise StreamError(f"{count} is not a number of tokens", rule="000-4.9")
+        for name in TOKEN_COUNTS:
+            count = getattr(delta, name)
+            if count is not None and count < 0:
+                raise StreamError(f"{name} must not be negative, got {count}", rule="000-4.9")
         if self._room < 1:
             raise self._too_large()
         self._room -= 1

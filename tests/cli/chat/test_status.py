@@ -11,7 +11,7 @@ from bartack.cli.terminal.safe_text import safe_text
 from bartack.nouns.deltas import Usage as Tokens
 from bartack.nouns.messages import Message
 from bartack.store import MemoryStore, Spend
-from tests.session import chain
+from tests.sample_session import chain
 
 
 @given(

@@ -23,7 +23,7 @@ from bartack import (
     user,
 )
 from bartack.cli.transcript import markdown_of
-from tests.session import chain
+from tests.sample_session import chain
 
 # what opens things in Markdown, and what might close them
 OPENING = ["```", "````", "~~~", "`", "- ", "1. ", "> ", "<!--", "<pre>", "<div>", "<script>", "[a]: ", "|", "\\"]

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from bartack import Entry, Fact, ModelRef, RunEnded, RunStarted, SessionHeader, Text, assistant, user
 from bartack.cli.chat.turns import branch_of, has_open_run, other_ends, turns_of
 from bartack.nouns.messages import Message
-from tests.session import chain
+from tests.sample_session import chain
 
 MODEL = ModelRef("openai", "test")
 BEGUN, OVER = RunStarted(model=MODEL), RunEnded("completed")

@@ -56,7 +56,7 @@ from bartack.session.context.item import branch_message, summary_message
 from bartack.session.context.summary import SUMMARY_INSTRUCTIONS, transcript
 from bartack.session.context.tokens import FILE_TOKENS, IMAGE_TOKENS, message_tokens, text_tokens, tool_tokens
 from bartack.views import feed
-from tests.session import chain
+from tests.sample_session import chain
 
 FIRST = ModelRef("p", "one")
 SECOND = ModelRef("p", "two")

@@ -44,7 +44,7 @@ from bartack import (
 )
 from bartack.nouns import wire
 from bartack.session.redaction import redacted, visible
-from tests.session import SESSION, chain
+from tests.sample_session import SESSION, chain
 
 SECRET = "hunter2"
 KEPT = Continuation("p", "m", {"signature": SECRET})
