@@ -1,4 +1,4 @@
-"""A tool that needs a human's word: while the program runs, and after it has ended."""
+"""Require approval for a tool call: during the run, or later from another process."""
 
 import asyncio
 
@@ -11,28 +11,28 @@ from bartack.tools import tool
 
 @tool(requires_approval=lambda arguments: arguments["amount"] > 100)
 async def transfer(amount: int) -> str:
-    """Moves money."""
+    """Transfer money."""
     return f"moved {amount}"
 
 
 def model() -> ScriptedModel:
-    """Wants to move much."""
+    """A model that requests a large transfer."""
     return ScriptedModel([assistant(ToolCall("1", "transfer", {"amount": 5000})), "Done."])
 
 
-async def while_it_runs() -> None:
-    """Somebody watches and decides: less."""
+async def decide_during_the_run() -> None:
+    """Approve with a smaller amount while the run is active."""
     agent = Agent(model(), tools=[transfer], approver=LiveApprover())
     async with agent.stream("Pay the bill") as run:
         async for event in run:
             if isinstance(event, ApprovalRequested):
-                print(f"may it run? {event.request.tool_name} {event.request.arguments}")
+                print(f"approval required: {event.request.tool_name} {event.request.arguments}")
                 run.approve(event.request.tool_call_id, arguments={"amount": 50})
     print([result.content for message in run.result.messages for result in message.tool_results])
 
 
-async def another_day() -> None:
-    """Nobody is there: the run pauses, and goes on when somebody has decided."""
+async def decide_later() -> None:
+    """Without an approver the run pauses. Record a decision and resume it."""
     store = MemoryStore()
     agent = Agent(model(), tools=[transfer], store=store)
     result = await agent.run("Pay the bill", session="bill")
@@ -43,9 +43,8 @@ async def another_day() -> None:
 
 
 async def main() -> None:
-    """Both."""
-    await while_it_runs()
-    await another_day()
+    await decide_during_the_run()
+    await decide_later()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A session that outgrows its model: older turns become a summary, one fact says so, and nothing stored is lost."""
+"""Compaction: when a session outgrows the context window, older turns are sent as a summary. Nothing is deleted."""
 
 import asyncio
 
@@ -11,7 +11,6 @@ STORY = "It was a long day in a long year, and much was said and done. " * 12
 
 
 async def main() -> None:
-    """Three turns; before the third the context is near its limit."""
     model = ScriptedModel(
         [
             assistant(STORY, meta=Meta(usage=Usage(300, 200))),
@@ -32,8 +31,8 @@ async def main() -> None:
     print(run.result.output)
     entries = await store.load("stories")
     summary = next(entry.fact for entry in entries if isinstance(entry.fact, CompactionSummary))
-    print(f"the model is told: {summary.summary}")
-    print(f"the session still holds {sum(entry.fact.kind == 'message' for entry in entries)} messages")
+    print(f"summary sent to the model: {summary.summary}")
+    print(f"messages in the session: {sum(entry.fact.kind == 'message' for entry in entries)}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A first agent. With a key in the environment the model's name is all that changes.
+"""A minimal agent. To use a real model, set its API key and pass its name instead of the scripted model:
 
-agent = Agent("anthropic:claude-sonnet-4-5", instructions="Be brief.")
+agent = Agent("anthropic:claude-sonnet-4-6", instructions="Be brief.")
 """
 
 import asyncio
@@ -10,14 +10,13 @@ from bartack.models import ScriptedModel
 
 
 async def main() -> None:
-    """Two turns of one session, kept in memory."""
     model = ScriptedModel(["Hello! What can I do for you?", "You said hello."])
     agent = Agent(model, instructions="Be brief.", store="memory:")
     result = await agent.run("Hello", session="greeting")
     print(result.output)
     result = await agent.run("What did I say?", session="greeting")
     print(result.output)
-    print(f"status {result.status}, {len(model.calls[1].messages)} messages were sent")
+    print(f"status {result.status}, {len(model.calls[1].messages)} messages sent")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A first look at Bartack, with no API key: one answer of a provider, from its bytes to the next provider's request.
+"""The whole pipeline without an API key: from the bytes of one provider's answer to the next provider's request.
 
-The bytes below are what Anthropic's API sends. They come in small pieces, as from a network.
+The bytes below are in the format of Anthropic's API and arrive in small pieces, as from a network.
 """
 
 import json
@@ -49,7 +49,7 @@ def title(text: str) -> None:
 
 
 def assemble(body: bytes, environment: Environment, *, show: bool = False) -> MessageAssembler:
-    """The stream, read 64 bytes at a time."""
+    """Decode the stream, 64 bytes at a time."""
     decoder = bartack.formats.decoder("anthropic-messages", provider="anthropic")
     assembler, arguments, seq = MessageAssembler(message_id=environment.new_id()), PartialJson(), 0
     pieces = [body[start : start + 64] for start in range(0, len(body), 64)]
@@ -70,7 +70,7 @@ def assemble(body: bytes, environment: Environment, *, show: bool = False) -> Me
 def main() -> None:
     environment = Environment(now=lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), random=iter(range(1000)).__next__)
 
-    title("1. Bytes become deltas; growing arguments can be looked at, and are parsed once, at their end")
+    title("1. Bytes become deltas. Partial arguments are for display; they are parsed once, when complete")
     answer = assemble(BODY, environment, show=True).build_final_message()
 
     title("2. Deltas become a message")
@@ -81,11 +81,11 @@ def main() -> None:
         )
         print(f"  {part.kind:10} {what}{kept}")
 
-    title("3. The same stream, cut after two thirds: an error, never half an answer")
+    title("3. The same stream, cut after two thirds, is an error and not half an answer")
     error = assemble(BODY[: len(BODY) * 2 // 3], environment).get_error()
     print(f"  {error}")
 
-    title("4. Messages are facts; every view is a fold over them")
+    title("4. Messages are facts, and every view is computed from them")
     history = [user(QUESTION), answer, tool_message(ToolResult("toolu_1", "Rain from noon on."))]
     facts = [bartack.stamped(message, id=environment.new_id(), timestamp=environment.now()) for message in history]
     entries = [
@@ -96,7 +96,7 @@ def main() -> None:
     tool_part = bartack.views.document.dump(entries)["messages"][1]["parts"][3]
     print(f"  document: {json.dumps(tool_part['state'])}")
 
-    title("5. The conversation goes on with another provider; what it is not told is said")
+    title("5. Continue with another provider. The report lists what was left out")
     request = ModelRequest(tuple(history), config=ModelConfig("gpt-5"), provider="openai")
     encoded = bartack.formats.encode("openai-chat", request)
     for message in encoded.body["messages"]:

@@ -1,5 +1,6 @@
-"""A conversation with a real model on this machine: it calls tools, its answers come as they are written, and the whole
-session is stored. No API key, and no network once the model is here. `make run` runs this where there is no terminal.
+"""A conversation with a local model that calls tools, streams its answers and stores the session.
+
+It needs no API key, and no network once the model is downloaded. `make run` runs it if there is no terminal.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from bartack.store import default_path
 from bartack.tools import tool
 
 ORDERS = {4711: "left Rotterdam by ship, arrives on Friday", 4712: "is being packed"}
-TURNS = (  # what is said, and what the answer must have from a tool
+TURNS = (  # a prompt, and the fact from a tool that the answer must contain
     ("Where is order 4711?", "Rotterdam"),
     ("How many days are there from 2026-03-01 to 2026-12-24?", "298"),
     ("Thank you!", ""),
@@ -30,8 +31,8 @@ TURNS = (  # what is said, and what the answer must have from a tool
 
 @tool
 def order_status(number: int) -> str:
-    """Where an order is."""
-    return f"Order {number} {ORDERS.get(number, 'is not known')}."
+    """Look up the status of an order."""
+    return f"Order {number} {ORDERS.get(number, 'was not found')}."
 
 
 @tool
@@ -41,51 +42,51 @@ def days_between(first: date, last: date) -> str:
 
 
 def show(event: Event) -> None:
-    """Words as they come, and every tool call with its arguments, its state and its time."""
+    """Print text as it arrives, and each tool call with its arguments, state and duration."""
     match event:
         case DeltaReceived(delta=stamped) if isinstance(stamped.delta, TextDelta):
             print(stamped.delta.text_delta, end="", flush=True)
         case ToolChanged(tool_name=name, state=Running(input=arguments)):
             print(f"{dim('tool')} {name}({json.dumps(arguments)}) ", end="", flush=True)
-        case ToolChanged(state=Completed(output=told, time=span) | Errored(error=told, time=span) as state):
+        case ToolChanged(state=Completed(output=output, time=span) | Errored(error=output, time=span) as state):
             took = (span.end - span.start).total_seconds() if span.end is not None else 0
-            print(f"{state.status} in {took * 1000:.0f} ms: {told}", flush=True)
+            print(f"{state.status} in {took * 1000:.0f} ms: {output}", flush=True)
         case _:
             pass
 
 
 def dim(text: str) -> str:
-    """Grey on a terminal."""
+    """Dim the text on a terminal."""
     return f"\033[2m{text}\033[0m" if sys.stdout.isatty() else text
 
 
-async def talk(agent: Agent, session: str) -> str | None:
-    """Every turn; None if all went well, else what did not."""
+async def converse(agent: Agent, session: str) -> str | None:
+    """Run all turns. Returns None, or a description of what went wrong."""
     async with agent:
-        for said, fact in TURNS:
-            print(f"\n{dim('you ')} {said}", flush=True)
-            async with agent.stream(said, session=session) as run:
+        for prompt, fact in TURNS:
+            print(f"\n{dim('you ')} {prompt}", flush=True)
+            async with agent.stream(prompt, session=session) as run:
                 async for event in run:
                     show(event)
             print(flush=True)
-            answer = run.result.output  # raises if the run did not end well, and says why
+            answer = run.result.output  # raises if the run failed
             results = [result.content for message in run.result.messages for result in message.tool_results]
             if fact not in "".join(map(str, results)):
-                return f"no tool told {fact!r} for {said!r}."
+                return f"No tool returned {fact!r} for {prompt!r}."
             if fact not in answer:
-                return f"the answer to {said!r} does not have {fact!r}, which the tool told."
+                return f"The answer to {prompt!r} does not contain {fact!r}, which the tool returned."
     return None
 
 
-def is_here(weights: LocalWeights) -> bool:
-    """Whether the model's file is here, fetched if it was not."""
+def ensure_weights(weights: LocalWeights) -> bool:
+    """Download the model unless it is present. Returns whether it is available."""
     if weights.known is None or weights.path.is_file():
         return True
     return subprocess.call([sys.executable, "-m", "bartack.cli", "models", "pull", weights.model_id]) == 0
 
 
 def main() -> int:
-    """The exit status: 0, or 1 after one sentence that says what went wrong."""
+    """Returns the exit status."""
     began = time.monotonic()
     store = os.environ.get("BARTACK_STORE") or str(default_path())
     agent = Agent(
@@ -94,17 +95,17 @@ def main() -> int:
         instructions="You help the customers of a shop. Answer in one short sentence.",
         store=store,
     )
-    print(f"{agent.model.model_info().name} runs in this process; no API key is needed.", flush=True)
-    if not is_here(weights_named()):
-        return 1  # it said why
+    print(f"{agent.model.model_info().name} runs in this process; no API key needed.", flush=True)
+    if not ensure_weights(weights_named()):
+        return 1  # the command has printed the reason
     session = f"tour-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    wrong = asyncio.run(talk(agent, session))
-    if wrong is not None:
-        print(f"error: {wrong}", file=sys.stderr)
+    problem = asyncio.run(converse(agent, session))
+    if problem is not None:
+        print(f"error: {problem}", file=sys.stderr)
         return 1
-    print(f"\n{time.monotonic() - began:.0f} s; the session is stored in {store}.")
+    print(f"\n{time.monotonic() - began:.0f} s. The session is stored in {store}.")
     bartack = "bartack" if shutil.which("bartack") else os.path.relpath(Path(sys.executable).with_name("bartack"))
-    print(f"Look at it with: {bartack} show {session}\nGo on with it:    {bartack} chat --session {session}")
+    print(f"Show it:      {bartack} show {session}\nContinue it:  {bartack} chat --session {session}")
     return 0
 
 

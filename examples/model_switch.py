@@ -1,4 +1,4 @@
-"""Another model in mid-session, and a fallback for the day on which a provider is down."""
+"""Switch models within a session, and fall back to another model when a provider is down."""
 
 import asyncio
 
@@ -9,7 +9,6 @@ from bartack.store import MemoryStore
 
 
 async def main() -> None:
-    """Chosen by the user, then forced by a failure."""
     signed = Thinking("Hm.", continuation=Continuation("scripted", "small", {"signature": "c2lnbmVk"}))
     small = ScriptedModel([assistant(signed, "Four.")], model_id="small")
     large = ScriptedModel(["It is four, because two and two make four."], model_id="large")
@@ -21,10 +20,10 @@ async def main() -> None:
                 print(f"{event.previous.model if event.previous else None} -> {event.model.model} ({event.reason})")
     print(run.result.output)
 
-    down = ScriptedModel([Failed(ErrorCode.OVERLOADED, "come back later", retryable=True)] * 2, model_id="down")
-    spare = ScriptedModel(["Here I am."], model_id="spare")
+    down = ScriptedModel([Failed(ErrorCode.OVERLOADED, "overloaded", retryable=True)] * 2, model_id="down")
+    spare = ScriptedModel(["Hello from the fallback."], model_id="spare")
     agent = Agent(down, fallback_models=[spare], retry=RetryPolicy(max_retries=1, base_ms=1))
-    result = await agent.run("Is anybody there?")
+    result = await agent.run("Hello?")
     print(result.output, result.message and result.message.meta and result.message.meta.model)
 
 

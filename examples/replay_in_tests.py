@@ -1,4 +1,4 @@
-"""A session that happened becomes a test: its model and its tools give the same answers again, without a network."""
+"""Turn a stored session into a test: replay its model answers and tool results without a network."""
 
 import asyncio
 
@@ -14,18 +14,18 @@ CALLS: list[str] = []
 
 @tool
 async def weather(city: str) -> str:
-    """Asks the real world."""
+    """Fetch a forecast from a real service."""
     CALLS.append(city)
     return f"rain in {city}"
 
 
 async def record(store: MemoryStore) -> None:
-    """What happened once. The model would be a real one."""
+    """Record a session. In practice this would use a real model."""
     model = ScriptedModel([assistant("Looking.", ToolCall("1", "weather", {"city": "Paris"})), "It rains in Paris."])
     await Agent(model, tools=[weather], store=store).run("Rain in Paris?", session="recorded")
 
 
-async def test_it_still_says_so(store: MemoryStore) -> None:
+async def test_recorded_session_gives_the_same_answer(store: MemoryStore) -> None:
     """A test as you would write it."""
     entries = await store.load("recorded")
     agent = Agent(replayed_model(entries), tools=replayed_tools(entries))
@@ -33,15 +33,14 @@ async def test_it_still_says_so(store: MemoryStore) -> None:
     assert result.output == "It rains in Paris."
     recorded = [entry.fact.text for entry in entries if isinstance(entry.fact, Message)]
     assert [message.text for message in result.messages] == recorded
-    assert CALLS == ["Paris"], "the real tool ran once, when it was recorded"
+    assert CALLS == ["Paris"], "the real tool must run only during recording"
 
 
 async def main() -> None:
-    """Record, then test."""
     store = MemoryStore()
     await record(store)
-    await test_it_still_says_so(store)
-    print(f"replayed; the real tool was called {len(CALLS)} time(s)")
+    await test_recorded_session_gives_the_same_answer(store)
+    print(f"replayed; calls to the real tool: {len(CALLS)}")
 
 
 if __name__ == "__main__":

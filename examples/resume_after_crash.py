@@ -1,4 +1,4 @@
-"""A process is killed in the middle of a tool; another one goes on, and the tool does not run twice."""
+"""A process is killed inside a tool. Another process resumes the run without repeating the tool."""
 
 import asyncio
 import os
@@ -18,37 +18,36 @@ from bartack.tools import tool
 
 @tool
 async def pay(amount: int) -> str:
-    """Moves money, and then the power fails."""
+    """Transfer money, then crash."""
     print(f"paying {amount}", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
     return f"paid {amount}"
 
 
 def answer(messages: Sequence[Message]) -> Answer:
-    """Pay first; after the result, report."""
+    """Call the tool first, then report its result."""
     results = [result for message in messages for result in message.tool_results]
-    return f"The tool said: {results[0].content}" if results else assistant(ToolCall("1", "pay", {"amount": 7}))
+    return f"The tool returned: {results[0].content}" if results else assistant(ToolCall("1", "pay", {"amount": 7}))
 
 
 def agent(database: str) -> Agent:
-    """The same agent in both processes."""
+    """Create the agent; both processes use the same one."""
     return Agent(ScriptedModel([answer, answer]), tools=[pay], store=database)
 
 
 async def first(database: str) -> None:
-    """The process that will not see the end."""
+    """The process that gets killed."""
     await agent(database).run("Pay the bill", session="bill")
 
 
 async def second(database: str) -> None:
-    """The process that goes on. The lease of the dead one has not run out, so it says that it takes over."""
+    """The process that resumes. The dead process still holds its lease, so it has to take over."""
     async with agent(database) as resumed:
         result = await resumed.resume("bill", takeover=True)
         print(result.output)
 
 
 def main() -> None:
-    """Both, one after the other."""
     with tempfile.TemporaryDirectory() as folder:
         database = str(Path(folder) / "sessions.db")
         killed = subprocess.run([sys.executable, __file__, database], check=False, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""A terminal that shows a run as it happens: text as it comes, tools as they change, one line for each state."""
+"""Show a run as it happens: streamed text, tool states and status changes."""
 
 import asyncio
 
@@ -10,14 +10,14 @@ from bartack.tools import ToolContext, tool
 
 @tool
 async def build(target: str, context: ToolContext) -> str:
-    """Builds something and says how far it is."""
+    """Build a target and report progress."""
     for percent in (30, 80):
         await context.progress(f"{percent} %", title=f"building {target}", percent=percent)
     return f"{target} is built"
 
 
 def show(event: Event) -> None:
-    """One event on the screen."""
+    """Print one event."""
     match event:
         case StatusChanged(status=status):
             print(f"\n[{status}] ", end="")
@@ -26,7 +26,7 @@ def show(event: Event) -> None:
         case ToolChanged(tool_name=name, state=state):
             print(f"({name}: {state.status}{_progress(state)}) ", end="")
         case RunFinished(result=result):
-            print(f"\n{result.usage or 'no usage told'}")
+            print(f"\n{result.usage or 'no usage reported'}")
         case _:
             pass
 
@@ -37,8 +37,9 @@ def _progress(state: object) -> str:
 
 
 async def main() -> None:
-    """Run it."""
-    model = ScriptedModel([assistant("Building now. ", ToolCall("1", "build", {"target": "docs"})), "All is built."])
+    model = ScriptedModel(
+        [assistant("Building now. ", ToolCall("1", "build", {"target": "docs"})), "The docs are built."]
+    )
     agent = Agent(model, tools=[build])
     async with agent.stream("Build the docs") as run:
         async for event in run:

@@ -1,4 +1,4 @@
-"""An answer as a value of a type. What does not fit is sent back to the model with the error."""
+"""Get the answer as a typed value. An answer that does not match is returned to the model with the error."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from bartack.models import ScriptedModel
 
 
 class City(msgspec.Struct):
-    """What we want to know."""
+    """The output type."""
 
     name: str
     country: str
@@ -17,7 +17,6 @@ class City(msgspec.Struct):
 
 
 async def main() -> None:
-    """The first answer does not fit, the second does."""
     model = ScriptedModel(
         ['{"name": "Paris", "country": "France", "people": "many"}', '{"name":"Paris","country":"France","people":2}']
     )

@@ -1,4 +1,4 @@
-"""Tools are typed functions. Their arguments are checked before they run, and several run at once."""
+"""Tools are typed functions. Arguments are validated before a tool runs, and several tools run in parallel."""
 
 import asyncio
 
@@ -13,8 +13,8 @@ async def weather(city: str, days: int = 1) -> str:
     """Weather forecast for a city.
 
     Args:
-        city: Its name.
-        days: How far to look ahead.
+        city: City name.
+        days: Number of days to forecast.
     """
     await asyncio.sleep(0.01)
     return f"{city}: rain for {days} day(s)"
@@ -22,12 +22,12 @@ async def weather(city: str, days: int = 1) -> str:
 
 @tool
 def add(a: float, b: float) -> float:
-    """Adds two numbers. A plain function runs in a thread."""
+    """Add two numbers."""
     return a + b
 
 
 async def main() -> None:
-    """The model asks for three calls; one of them is wrong, and it is told what was wrong."""
+    # One of the three calls has invalid arguments; its result tells the model what is wrong.
     model = ScriptedModel(
         [
             assistant(
