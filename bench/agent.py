@@ -18,7 +18,7 @@ from pathlib import Path
 from bartack import AgentConfig, ContextConfig, Message, ToolCall, assistant
 from bartack.agent import Agent
 from bartack.models import ScriptedModel
-from bartack.models.scripted import Answer
+from bartack.models.scripted import ScriptedResponse
 from bartack.store import MemoryStore, SessionStore, open_store
 from bartack.tools import tool
 
@@ -35,10 +35,10 @@ class Model(ScriptedModel):
     """Calls a tool, then answers; remembers nothing."""
 
     def __init__(self) -> None:
-        super().__init__([], piece=64)
+        super().__init__([], chunk_chars=64)
         self._turn = 0
 
-    def _next_answer(self, messages: Sequence[Message]) -> Answer:
+    def _next_response(self, messages: Sequence[Message]) -> ScriptedResponse:
         self.calls.clear()
         last = messages[-1]
         if last.text.endswith("Write the summary."):

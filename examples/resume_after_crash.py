@@ -12,7 +12,7 @@ from pathlib import Path
 from bartack import Message, ToolCall, assistant
 from bartack.agent import Agent
 from bartack.models import ScriptedModel
-from bartack.models.scripted import Answer
+from bartack.models.scripted import ScriptedResponse
 from bartack.tools import tool
 
 
@@ -24,7 +24,7 @@ async def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
-def answer(messages: Sequence[Message]) -> Answer:
+def answer(messages: Sequence[Message]) -> ScriptedResponse:
     """Call the tool first, then report its result."""
     results = [result for message in messages for result in message.tool_results]
     return f"The tool returned: {results[0].content}" if results else assistant(ToolCall("1", "pay", {"amount": 7}))

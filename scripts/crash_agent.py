@@ -32,7 +32,7 @@ from bartack.formats import FORMATS, ModelRequest, encode, format_named
 from bartack.formats.history_rules import check_history
 from bartack.formats.repair import repair
 from bartack.models import ScriptedModel
-from bartack.models.scripted import Answer
+from bartack.models.scripted import ScriptedResponse
 from bartack.store import Lease, SessionStore, Tail, open_store
 from bartack.tools import Decision, ToolContext, ToolDefinition, tool
 
@@ -63,7 +63,7 @@ class Journal:
 class Model(ScriptedModel):
     """Answers by what has been said, so that a new process goes on where the old one was."""
 
-    def _next_answer(self, messages: Sequence[Message]) -> Answer:
+    def _next_response(self, messages: Sequence[Message]) -> ScriptedResponse:
         match sum(message.role == "assistant" for message in messages):
             case 0:
                 return assistant(

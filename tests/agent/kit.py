@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -13,7 +14,9 @@ from bartack.environment import Environment
 from bartack.formats.history_rules import check_history
 from bartack.formats.repair import repair
 from bartack.models import ScriptedModel
-from bartack.models.scripted import Answer
+from bartack.models.guard import GuardedStream
+from bartack.models.scripted import ScriptedResponse
+from bartack.nouns.requests import ModelRequest
 from bartack.store import MemoryStore, SessionStore
 from bartack.tools import ToolDefinition, tool
 from tests.formats.every_rule import RULES
@@ -77,24 +80,31 @@ class Waiting:
 class PausingModel(ScriptedModel):
     """A scripted model that stops in the middle of an answer until it is told to go on."""
 
-    def __init__(self, answers: Sequence[Answer], *, after: int = 3, environment: Environment | None = None) -> None:
-        super().__init__(answers, environment=environment, piece=4)
+    def __init__(
+        self, answers: Sequence[ScriptedResponse], *, after: int = 3, environment: Environment | None = None
+    ) -> None:
+        super().__init__(answers, environment=environment, chunk_chars=4)
         self.reached = asyncio.Event()
         self.go_on = asyncio.Event()
         self._after = after
 
-    async def _stamped(self, *given: Any) -> AsyncIterator[MessageDelta]:
+    def respond(self, request: ModelRequest) -> GuardedStream:
+        stream = super().respond(request)
+        return GuardedStream(self._pausing(stream), stream.run_id)
+
+    async def _pausing(self, stream: GuardedStream) -> AsyncIterator[MessageDelta]:
         number = 0
-        async for delta in super()._stamped(*given):
-            if number == self._after and not self.go_on.is_set():
-                self.reached.set()
-                await self.go_on.wait()
-            number += 1
-            yield delta
+        async with aclosing(stream):
+            async for delta in stream:
+                if number == self._after and not self.go_on.is_set():
+                    self.reached.set()
+                    await self.go_on.wait()
+                number += 1
+                yield delta
 
 
 def make(
-    answers: Sequence[Answer | Callable[[Sequence[Message]], Answer]] | ScriptedModel,
+    answers: Sequence[ScriptedResponse | Callable[[Sequence[Message]], ScriptedResponse]] | ScriptedModel,
     *tools: ToolDefinition,
     store: SessionStore | None = None,
     **options: Any,

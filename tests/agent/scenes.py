@@ -23,7 +23,7 @@ from bartack import (
 from bartack.agent import Agent, ApprovalRequested, LiveApprover, RetryPolicy
 from bartack.environment import Environment
 from bartack.models import ScriptedModel
-from bartack.models.scripted import Answer
+from bartack.models.scripted import ScriptedResponse
 from bartack.store import Lease, MemoryStore, Tail
 from bartack.tools import ToolDefinition
 from tests.agent.kit import SESSION, PausingModel, call, counting_environment, fail, transfer, weather
@@ -40,7 +40,9 @@ class Stage:
         self.environment: Environment = counting_environment()
         self.store = FailingStore(self.environment)
 
-    def agent(self, answers: Sequence[Answer] | ScriptedModel, *tools: ToolDefinition, **options: object) -> Agent:
+    def agent(
+        self, answers: Sequence[ScriptedResponse] | ScriptedModel, *tools: ToolDefinition, **options: object
+    ) -> Agent:
         model = answers if isinstance(answers, ScriptedModel) else ScriptedModel(answers, environment=self.environment)
         return Agent(
             model,

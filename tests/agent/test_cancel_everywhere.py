@@ -7,6 +7,7 @@ tools give way to other tasks as often as they can, so that there are many.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from bartack import ApprovalRequired, Entry, Message, MessageDelta, NotFound, Ru
 from bartack.agent import Agent, RunResult
 from bartack.environment import Environment
 from bartack.models import ScriptedModel
+from bartack.models.guard import GuardedStream
+from bartack.nouns.requests import ModelRequest
 from bartack.store import Lease, MemoryStore, Tail
 from bartack.tools import Decision, ToolContext, tool
 from tests.agent.kit import SESSION, check_session, make, starts, within
@@ -48,10 +51,15 @@ class SlowStore(MemoryStore):
 
 
 class SlowModel(ScriptedModel):
-    async def _stamped(self, *given: Any) -> AsyncIterator[MessageDelta]:
-        async for delta in super()._stamped(*given):
-            await asyncio.sleep(0)
-            yield delta
+    def respond(self, request: ModelRequest) -> GuardedStream:
+        stream = super().respond(request)
+        return GuardedStream(self._slowed(stream), stream.run_id)
+
+    async def _slowed(self, stream: GuardedStream) -> AsyncIterator[MessageDelta]:
+        async with aclosing(stream):
+            async for delta in stream:
+                await asyncio.sleep(0)
+                yield delta
 
 
 class SlowApprover:
@@ -115,7 +123,7 @@ def scene() -> tuple[Agent, SlowStore, Counter[str]]:
         "Done.",
     ]
     store = SlowStore()
-    agent, _, _ = make(SlowModel(answers, piece=30), pay, ask, store=store, approver=SlowApprover())
+    agent, _, _ = make(SlowModel(answers, chunk_chars=30), pay, ask, store=store, approver=SlowApprover())
     return agent, store, ran
 
 

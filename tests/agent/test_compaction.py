@@ -91,7 +91,7 @@ async def test_a_context_near_its_budget_is_compacted_before_the_call() -> None:
     assert result.output == "Tuesday."
     assert "compaction_summary" in await kinds(store)
     assert "stream_failed" not in await kinds(store)
-    assert model.calls[2].tool_specs == ()  # the call for the summary
+    assert model.calls[2].tools == ()  # the call for the summary
 
 
 async def test_a_summary_that_does_not_come_stops_only_a_run_that_needs_it() -> None:

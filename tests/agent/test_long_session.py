@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from bartack import AgentConfig, ContextConfig, Message, Meta, ToolCall, Usage, assistant
 from bartack.models import ScriptedModel
-from bartack.models.scripted import Answer
+from bartack.models.scripted import ScriptedResponse
 from bartack.store import Entries, MemoryStore
 from bartack.tools import tool
 from tests.agent.kit import SESSION, make
@@ -22,11 +22,11 @@ class Looking(ScriptedModel):
     """Looks, then answers; summarises when asked to."""
 
     def __init__(self) -> None:
-        super().__init__([], piece=400)
+        super().__init__([], chunk_chars=400)
         self.sent: list[int] = []
         self._turn = 0
 
-    def _next_answer(self, messages: Sequence[Message]) -> Answer:
+    def _next_response(self, messages: Sequence[Message]) -> ScriptedResponse:
         self.calls.clear()
         self.sent.append(len(messages))
         size = sum(len(message.text) for message in messages) // 4

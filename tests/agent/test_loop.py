@@ -272,7 +272,7 @@ async def test_a_repeat_with_another_result_is_progress() -> None:
 async def test_tools_can_be_switched_off() -> None:
     agent, _, model = make(["x"], config=AgentConfig(tools=ToolsConfig(enabled={"fail": False, "transfer": False})))
     await agent.run("Go", session=SESSION)
-    assert [spec.name for spec in model.calls[0].tool_specs] == ["weather"]
+    assert [spec.name for spec in model.calls[0].tools] == ["weather"]
 
 
 def test_an_agent_without_a_model_is_refused() -> None:

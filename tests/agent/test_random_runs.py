@@ -23,7 +23,7 @@ from bartack import (
 )
 from bartack.agent import Agent, StatusChanged
 from bartack.models import ScriptedModel
-from bartack.models.scripted import Answer
+from bartack.models.scripted import ScriptedResponse
 from bartack.nouns.tables import AGENT
 from bartack.tools import Decision, ToolContext, ToolDefinition, tool
 from tests.agent.kit import FAST, SESSION, check_session, counting_environment, starts, within
@@ -38,7 +38,7 @@ class Chance(ScriptedModel):
         self._chance = chance
         self._calls_made = 0
 
-    def _next_answer(self, messages: Sequence[Message]) -> Answer:
+    def _next_response(self, messages: Sequence[Message]) -> ScriptedResponse:
         match self._chance.randrange(8):
             case 0:
                 return Failed(ErrorCode.OVERLOADED, "busy", retryable=True)

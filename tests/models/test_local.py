@@ -356,7 +356,7 @@ def test_it_is_a_model_with_a_name_and_no_price() -> None:
 def test_settings_can_be_changed_but_not_the_model() -> None:
     one = local(PlayedEngine())
     one.update_config(temperature=0.9)
-    with pytest.raises(PartValidationError, match="stays the model it is"):
+    with pytest.raises(PartValidationError, match="Cannot change the model"):
         one.update_config(model_id="other")
     assert (one.get_config().temperature, one.get_config().model_id) == (0.9, "qwen2.5-coder-0.5b")
 

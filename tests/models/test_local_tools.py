@@ -108,7 +108,7 @@ def test_a_tool_of_bartack_is_shown_with_requests_for_it() -> None:
     (spec,) = (tool.spec for tool in file_tools() if tool.name == "read_file")
     body = router_body(ASKED, Route((spec,), may_decline=True))
     assert {"role": "assistant", "content": 'read_file(path="app.py")'} in body["messages"]
-    asked = arguments_body(ASKED, spec, max_tokens=50, room=100)
+    asked = arguments_body(ASKED, spec, max_tokens=50, max_result_tokens=100)
     assert {"role": "assistant", "content": '{"path": "app.py"}'} in asked["messages"]
     namesake = ToolSpec("read_file", CITY)  # of somebody else, who takes other arguments
     assert "app.py" not in str(router_body(ASKED, Route((namesake,), may_decline=True)))
@@ -130,7 +130,7 @@ def test_a_tool_with_the_name_of_talk_is_a_tool() -> None:
 
 
 def test_the_arguments_are_asked_for_under_the_schema_of_the_tool() -> None:
-    body = arguments_body([system("Be kind."), *ASKED], LOOK, max_tokens=50, room=100)
+    body = arguments_body([system("Be kind."), *ASKED], LOOK, max_tokens=50, max_result_tokens=100)
     form = body["response_format"]
     assert form["type"] == "json_schema"
     assert form["json_schema"]["schema"] == bounded(CITY)
@@ -175,8 +175,8 @@ def test_a_bounded_schema_has_an_end_to_everything(schema: dict[str, Any], expec
 # -- plain histories
 
 
-def texts(messages: list[Message], room: int = 4000) -> list[tuple[str, str]]:
-    told = plain_history(messages, room=room)
+def texts(messages: list[Message], max_result_tokens: int = 4000) -> list[tuple[str, str]]:
+    told = plain_history(messages, max_result_tokens=max_result_tokens)
     return [(message.role, "|".join(part.text for part in message.parts)) for message in told]  # type: ignore[union-attr]
 
 
@@ -209,18 +209,19 @@ def test_a_failed_call_is_told_as_failed() -> None:
 def test_a_long_result_is_cut_and_says_so(content: str, kept: int) -> None:
     long = [*ANSWERED[:2], tool_message(ToolResult("c1", content))]
     assert (
-        f"gave this result: {content[:kept]} [cut here: {9000 - kept} characters more])" in texts(long, room=400)[0][1]
+        f"gave this result: {content[:kept]} [cut here: {9000 - kept} characters more])"
+        in texts(long, max_result_tokens=400)[0][1]
     )
 
 
 def test_an_older_result_has_less_room() -> None:
     long = [*ANSWERED[:2], tool_message(ToolResult("c1", "1" * 900)), assistant("Long.")]
     again = [user("And now?"), assistant(ToolCall("c2", "look", {})), tool_message(ToolResult("c2", "2" * 900))]
-    told = "".join(text for _, text in texts([*long, *again], room=400))
+    told = "".join(text for _, text in texts([*long, *again], max_result_tokens=400))
     assert "1" * 25 + " [cut here: 875 " in told
     assert "2" * 400 + " [cut here: 500 " in told
     gone_on = [*long, user("Thanks")]
-    assert "1" * 100 + " [cut here: 800 " in texts(gone_on, room=400)[0][1]
+    assert "1" * 100 + " [cut here: 800 " in texts(gone_on, max_result_tokens=400)[0][1]
 
 
 def test_beside_a_new_result_stands_only_the_request_it_is_for() -> None:

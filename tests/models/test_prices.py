@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from bartack.models import cost_of
-from bartack.models.prices import Prices, _library, cost_soon, model_info
+from bartack.models.prices import Prices, _library, cost_in_thread, model_info
 from bartack.nouns.deltas import Usage
 
 
@@ -41,8 +41,8 @@ def test_counts_that_contradict_each_other_have_no_price() -> None:
 
 async def test_the_package_is_read_once_and_off_the_loop() -> None:
     _library.cache_clear()
-    assert await cost_soon(Usage(1_000_000, 0), "gpt-4o", prices="openai") == pytest.approx(2.5)
-    assert await cost_soon(Usage(1_000_000, 0), "gpt-4o", prices="openai") == pytest.approx(2.5)
+    assert await cost_in_thread(Usage(1_000_000, 0), "gpt-4o", prices="openai") == pytest.approx(2.5)
+    assert await cost_in_thread(Usage(1_000_000, 0), "gpt-4o", prices="openai") == pytest.approx(2.5)
 
 
 def test_without_the_package_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

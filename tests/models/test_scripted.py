@@ -22,7 +22,7 @@ async def said(model: Model, *messages: Message) -> Message:
 
 
 async def test_a_text_is_told_in_pieces() -> None:
-    model = ScriptedModel(["Hello, world"], piece=5)
+    model = ScriptedModel(["Hello, world"], chunk_chars=5)
     answer = await check_stream(model)
     assert [d.delta.text_delta for d in answer.deltas if isinstance(d.delta, TextDelta)] == ["Hello", ", wor", "ld"]
     assert answer.message is not None
@@ -73,7 +73,7 @@ async def test_deltas_failures_and_functions_are_answers() -> None:
 async def test_a_script_that_has_run_out_answers_with_an_error() -> None:
     answer = await check_stream(ScriptedModel([]))
     assert answer.error is not None
-    assert "0 answers" in answer.error.message
+    assert "0 responses" in answer.error.message
 
 
 async def test_a_script_that_breaks_the_contract_is_caught() -> None:
@@ -89,7 +89,7 @@ async def test_the_calls_are_written_down() -> None:
     await read(model.stream([user("hi")], [spec], "Be brief.", tool_choice="required", temperature=0.5, top_k=4))
     call = model.calls[0]
     assert [message.role for message in call.messages] == ["system", "user"]
-    assert call.tool_specs == (spec,)
+    assert call.tools == (spec,)
     assert call.config.tool_choice == "required"
     assert call.config.temperature == 0.5
     assert call.config.extra == {"top_k": 4}

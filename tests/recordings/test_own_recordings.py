@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bartack.formats import decoder
-from bartack.models.refusals import refusal
+from bartack.models.http_errors import error_from_response
 from bartack.nouns.deltas import Delta, Done, Start, Usage
 from bartack.nouns.errors import ErrorCode
 from tests.recordings.agreement import assembler_of, decoded
@@ -122,7 +122,7 @@ def test_a_stream_is_read_as_its_json_says_wherever_it_is_cut(path: Path) -> Non
 def test_a_refusal_has_its_code_and_the_words_of_the_server(path: Path) -> None:
     body = path.read_bytes()
     status = int(path.name.split(".")[-2])
-    failed = refusal(status, {}, body, now=datetime(2026, 1, 1, tzinfo=UTC))
+    failed = error_from_response(status, {}, body, now=datetime(2026, 1, 1, tzinfo=UTC))
     assert failed.error_code is (ErrorCode.INVALID_REQUEST if status == 400 else ErrorCode.SERVER_ERROR)
     assert json.loads(body)["error"]["message"] in failed.message
 

@@ -118,6 +118,17 @@ def test_a_model_is_made_from_client_config_cache_config_and_error_mapper_withou
     assert required == ["client", "config", "vendor"]
 
 
+async def test_update_config_changes_the_cache_config_of_the_model_and_of_its_requests() -> None:
+    """001-3.1.1, 001-4.1.1"""
+    client = BytesClient(WHOLE)
+    made = make(client)
+    for cache in (CacheConfig(), None, CacheConfig()):
+        made.update_config(cache_config=cache)
+        assert made.cache_config == made.get_config().cache_config == cache
+        await read(made.stream([user("Hello")], system_prompt="Be brief."))
+        assert (b"cache_control" in client.requests[-1].body) == (cache is not None)
+
+
 def test_an_invalid_config_is_refused_at_once() -> None:
     """001-2.1.2"""
     for bad in ({"max_tokens": 0}, {"temperature": "warm"}, {"top_p": 3}):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bartack.environment import Environment
-from bartack.models.scripted import Answer, ScriptedModel
+from bartack.models.scripted import ScriptedModel, ScriptedResponse
 from bartack.nouns.deltas import Delta, Start
 from bartack.nouns.entries import CompactionSummary, Entry, StreamFailed
 from bartack.nouns.errors import ToolError
@@ -27,7 +27,7 @@ def replayed_model(entries: Iterable[Entry], *, environment: Environment | None 
     return ScriptedModel(list(_answers(entries)), environment=environment)
 
 
-def _answers(entries: Iterable[Entry]) -> Iterator[Answer]:
+def _answers(entries: Iterable[Entry]) -> Iterator[ScriptedResponse]:
     for entry in entries:
         match entry.fact:
             case Message(role="assistant") as message:

@@ -12,7 +12,7 @@ import msgspec
 from bartack.cli import EXTRA_OF
 from bartack.cli.app import sentence
 from bartack.cli.terminal.safe_text import safe_line
-from bartack.models.secrecy import HIDDEN, hide
+from bartack.models.client import MASK, mask_secrets
 from bartack.models.vendors import VENDORS
 
 __all__ = ["Check", "Probe", "State", "examine", "fault_of", "keys_set"]
@@ -48,7 +48,7 @@ def examine(probe: Probe) -> Iterator[Check]:
 
     def shown(text: str) -> str:
         for secret in secrets:
-            text = text.replace(secret, HIDDEN)
+            text = text.replace(secret, MASK)
         return safe_line(text)
 
     checks: list[Check] = []
@@ -67,7 +67,7 @@ def fault_of(section: str, name: str, error: BaseException, hint: str, *, state:
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRA_OF:
         text, hint = f"{error.name} is not installed", f"pip install 'bartack[{EXTRA_OF[error.name]}]'"
     notes: list[str] = getattr(error, "__notes__", [])
-    return Check(section, name, state, hide(text), notes[-1] if notes else hint)
+    return Check(section, name, state, mask_secrets(text), notes[-1] if notes else hint)
 
 
 def keys_set() -> dict[str, str]:

@@ -12,7 +12,7 @@ from bartack.models.client import HttpRequest, HttpResponse, ProviderClient, Tim
 from bartack.models.defaults import DefaultModel, default_model
 from bartack.models.guard import GuardedStream, guarded
 from bartack.models.local import LocalModel
-from bartack.models.model import Model
+from bartack.models.model import Model, StreamingModel
 from bartack.models.prices import ModelInfo, Prices, cost_of
 from bartack.models.provider import ErrorMapper, PreparedCall, ProviderModel
 from bartack.models.recording import RecordingClient, replay
@@ -37,6 +37,7 @@ __all__ = [
     "RecordingClient",
     "RequestMetadata",
     "ScriptedModel",
+    "StreamingModel",
     "Timeouts",
     "Vendor",
     "connect",

@@ -16,7 +16,7 @@ from bartack.environment import Environment
 from bartack.models.auth import AwsSignature, Credentials, GoogleToken, HeaderKey, NoCredentials
 from bartack.models.client import ProviderClient, Timeouts
 from bartack.models.local import LocalModel
-from bartack.models.model import configured
+from bartack.models.model import updated_config
 from bartack.models.provider import ErrorMapper, ProviderModel
 from bartack.models.vendors import AWS_REGION, VENDORS, Vendor, vendor_named
 from bartack.nouns.config import CacheConfig, ModelConfig
@@ -78,7 +78,7 @@ def connect(
     place = _place(vendor, base_url, settings or {})
     return ProviderModel(
         client or _http_client(timeouts),
-        configured(ModelConfig(model_id), config),
+        updated_config(ModelConfig(model_id), config),
         cache_config,
         error_mapper,
         vendor=replace(vendor, path=place.path),

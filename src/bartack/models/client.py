@@ -1,48 +1,24 @@
-"""`ProviderClient`: what a model asks of the network, so that anyone can put something else in its place.
+"""`ProviderClient`: what a model needs from the network, so that another transport can take its place.
 
-A client takes an `HttpRequest` and gives an `HttpResponse` whose body comes in chunks as they arrive. Failures on the
-way are `ModelError`, with the host's name in the message and no secret. `bartack.models.http` is the real one;
-`bartack.models.recording` wraps and replays.
+A client sends an `HttpRequest` and returns an `HttpResponse` whose body arrives in chunks. Network failures are
+`ModelError`, with the host name and no secret in the message. `bartack.models.http` is the client that uses the network;
+`bartack.models.recording` records and replays one. `safe_headers` and `mask_secrets` keep keys out of errors, logs and
+recordings: providers repeat keys in their error messages, some of them in full, and proxies repeat whole requests.
 """
 
-from collections.abc import AsyncIterator, Mapping
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-__all__ = ["SAFE_HEADERS", "HttpRequest", "HttpResponse", "ProviderClient", "Timeouts", "safe_headers"]
-
-# What may be written down of a request's or an answer's headers. All others may hold a key, a cookie or an account.
-SAFE_HEADERS = frozenset(
-    {
-        "accept",
-        "anthropic-beta",
-        "anthropic-version",
-        "cf-ray",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "date",
-        "openai-processing-ms",
-        "openai-version",
-        "request-id",
-        "retry-after",
-        "retry-after-ms",
-        "transfer-encoding",
-        "user-agent",
-        "x-amzn-errortype",
-        "x-amzn-requestid",
-        "x-goog-api-client",
-        "x-request-id",
-        "x-should-retry",
-    }
-)
+__all__ = ["MASK", "HttpRequest", "HttpResponse", "ProviderClient", "Timeouts", "mask_secrets", "safe_headers"]
 
 
 class HttpRequest(Struct, frozen=True, kw_only=True):
-    """One request. `secrets` are the strings in it that nobody may write down."""
+    """One request. `secrets` are the strings in it that must not be logged."""
 
     method: str = "POST"
     url: str
@@ -60,7 +36,7 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
 
 
 class HttpResponse(Struct, frozen=True, kw_only=True):
-    """An answer whose body is still coming. Header names are in small letters."""
+    """A response whose body is still arriving. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str] = {}
@@ -68,29 +44,65 @@ class HttpResponse(Struct, frozen=True, kw_only=True):
 
 
 class ProviderClient(Protocol):
-    """Sends requests. One client may serve many models and many requests at once."""
+    """Sends requests. One client can serve many models and concurrent requests."""
 
     def send(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpResponse]:
-        """The answer, as long as the context lasts; leaving it gives the connection back or closes it."""
+        """The response, valid inside the context; leaving it returns the connection to the pool or closes it."""
 
     async def aclose(self) -> None:
-        """Let go of every connection."""
+        """Close all connections."""
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
-    """How long to wait, in seconds, and for what; None waits for ever.
+    """Time limits in seconds; None waits forever.
 
-    A server that is there answers a connection within seconds. A model may think for minutes before its first byte and,
-    where its provider sends no pings, between two; five minutes is beyond what is seen and well below "for ever". An
-    answer that still drips after an hour is not worth waiting for.
+    A reachable server accepts a connection within seconds. A model may think for minutes before its first byte and, if
+    its provider sends no pings, between two bytes; five minutes is longer than any pause we have seen.
     """
 
-    connect: float | None = 10.0  # for TCP and TLS
+    connect: float | None = 10.0  # TCP and TLS
     first_byte: float | None = 300.0  # from sending the request to the first byte of the body
     silence: float | None = 300.0  # between two chunks
-    total: float | None = 3600.0  # for everything
+    total: float | None = 3600.0  # the whole exchange
+
+
+# -- what may be logged
+
+MASK = "[hidden]"
+_MIN_SECRET_CHARS = 4  # a shorter string is not a key, and masking it would garble words
+
+# Any other header may hold a key, a cookie or an account.
+_SAFE_HEADERS = frozenset(
+    {
+        "accept", "anthropic-beta", "anthropic-version", "cf-ray", "content-encoding", "content-length",
+        "content-type", "date", "openai-processing-ms", "openai-version", "request-id", "retry-after",
+        "retry-after-ms", "transfer-encoding", "user-agent", "x-amzn-errortype", "x-amzn-requestid",
+        "x-goog-api-client", "x-request-id", "x-should-retry",
+    }
+)  # fmt: skip
+
+# Keys by the prefixes that their vendors give them for secret scanners.
+_KEYS = re.compile(
+    r"\b(?:sk|pk|rk)-[\w*.-]{8,}"  # OpenAI, Anthropic (sk-ant-), DeepSeek, OpenRouter (sk-or-); also half masked
+    r"|\bgsk_\w{8,}|\bxai-(?!responses\b)[\w*-]{8,}|\bcsk-[\w*-]{8,}|\bpplx-\w{8,}|\bfw_\w{8,}|\btgp_v1_[\w-]{8,}|\bhf_\w{8,}"
+    r"|\bAIza[\w-]{20,}|\bya29\.[\w.-]{8,}|\bAQ\.[\w-]{20,}"  # Google: API key, access token, express key
+    r"|\b(?:AKIA|ASIA|ABSK)[A-Za-z0-9+/=]{12,}"  # AWS: access key, session key, Bedrock bearer token
+    r"|\bgh[pousr]_\w{16,}|\bgithub_pat_\w{16,}"
+    r"|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*"  # JSON web token
+    r"|(?i:\bbearer\s+)[\w.~+/=-]{8,}"
+    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"  # user and password in a URL
+    r"|(?i:(?<=[?&]key=)|(?<=api_key=)|(?<=access_token=))[^&\s\"']{4,}"
+)
 
 
 def safe_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that may be written down."""
-    return {name.lower(): value for name, value in headers.items() if name.lower() in SAFE_HEADERS}
+    """The headers that hold no secrets, with names in lower case."""
+    return {name.lower(): value for name, value in headers.items() if name.lower() in _SAFE_HEADERS}
+
+
+def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
+    """The text with these secrets, and anything that looks like a key, replaced by `MASK`."""
+    for secret in secrets:
+        if len(secret) >= _MIN_SECRET_CHARS:
+            text = text.replace(secret, MASK)
+    return _KEYS.sub(MASK, text)

@@ -1,29 +1,31 @@
-"""The guard around every model: whatever a model does, what comes out keeps the streaming contract (D-3.12).
+"""Enforces the streaming contract on every model: whatever a model does, its stream obeys the rules (D-3.12).
 
-- The first delta that breaks a rule becomes an `error` that names the rule, and nothing follows it.
-- A stream that just stops becomes `stream_truncated`; an exception becomes `provider_error`, or its own code where it
-  is a `BartackError`.
-- Cancelling passes through. However it ends, the source is closed.
+- The first delta that breaks a rule is replaced by an `error` that names the rule, and nothing follows it.
+- A stream that ends early becomes `stream_truncated`. An exception becomes `provider_error`, or its own code if it is a
+  `BartackError`.
+- Cancellation passes through. The source is closed in every case.
 
-A guarded stream is marked as such and is not guarded twice.
+A `GuardedStream` is not guarded a second time.
 """
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, TypeVar
 
 from bartack.environment import Environment
-from bartack.models.secrecy import hide
-from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start
+from bartack.models.client import mask_secrets
+from bartack.nouns.deltas import Delta, Failed, MessageDelta, Start
 from bartack.nouns.errors import BartackError, ErrorCode, StreamError
+from bartack.nouns.requests import RequestMetadata
 from bartack.stream.contract import Contract, StreamLimits
+from bartack.stream.stamping import DeltaStamper
 
-__all__ = ["Guard", "GuardedStream", "guarded"]
+__all__ = ["GuardedStream", "guarded", "guarded_batches"]
 
-_ENDS = (Done, Failed)
+T = TypeVar("T")
 
 
 class GuardedStream:
-    """A stream that keeps the contract. Iterating it costs what iterating its source costs."""
+    """A stream that obeys the contract. Iterating it costs no more than iterating its source."""
 
     def __init__(self, source: AsyncIterator[MessageDelta], run_id: str) -> None:
         self.run_id = run_id
@@ -36,36 +38,8 @@ class GuardedStream:
         return await anext(self._source)
 
     async def aclose(self) -> None:
-        """Stop, and let go of the connection."""
+        """Stop the stream and release its connection."""
         await _close(self._source)
-
-
-class Guard:
-    """Admits the deltas of one stream, and says how it ends when it ends badly."""
-
-    def __init__(self, run_id: str, environment: Environment | None = None, limits: StreamLimits | None = None) -> None:
-        self.run_id = run_id
-        self._environment = environment or Environment()
-        self._contract = Contract(run_id, limits)
-        self.admit: Callable[[MessageDelta], None] = self._contract.admit
-
-    def failure(self, failed: Failed) -> list[MessageDelta]:
-        """The deltas that end the stream in this error: a `start` before it where there was none."""
-        contract = self._contract
-        deltas: list[Delta] = [failed]
-        if contract.last_seq < 0:
-            deltas.insert(0, Start("", self._environment.new_id()))
-        now = self._environment.now()
-        stamped = [MessageDelta(self.run_id, contract.last_seq + 1 + at, delta, now) for at, delta in enumerate(deltas)]
-        for one in stamped:
-            contract.admit(one)
-        return stamped
-
-    def failure_of(self, error: Exception) -> list[MessageDelta]:
-        """The deltas that end the stream because of this exception."""
-        if isinstance(error, BartackError):
-            return self.failure(Failed(error.code, hide(str(error)), retryable=error.retryable))
-        return self.failure(Failed(ErrorCode.PROVIDER_ERROR, hide(f"{type(error).__name__}: {error}")))
 
 
 def guarded(
@@ -75,30 +49,74 @@ def guarded(
     environment: Environment | None = None,
     limits: StreamLimits | None = None,
 ) -> GuardedStream:
-    """The stream of any model, kept to the contract; `run_id` is the run that its deltas must name."""
+    """The stream of any model, held to the contract; all its deltas must belong to `run_id`."""
     if isinstance(stream, GuardedStream) and stream.run_id == run_id:
         return stream
-    return GuardedStream(_guard(stream, Guard(run_id, environment, limits)), run_id)
+    guard = _Guard(RequestMetadata(run_id=run_id), environment or Environment(), limits)
+    return GuardedStream(guard.run(stream, lambda delta: (delta,)), guard.run_id)
 
 
-async def _guard(stream: AsyncIterator[MessageDelta], guard: Guard) -> AsyncIterator[MessageDelta]:
-    admit = guard.admit
-    try:
+def guarded_batches(
+    batches: AsyncIterator[Iterable[Delta]],
+    metadata: RequestMetadata,
+    environment: Environment,
+    *,
+    take_raw: Callable[[], Any] = lambda: None,
+) -> GuardedStream:
+    """The bare deltas of a model, stamped and held to the contract; `take_raw` returns the raw data of each batch."""
+    guard = _Guard(metadata, environment)
+    stamp = DeltaStamper(guard.run_id, metadata).stamp
+
+    def stamped(deltas: Iterable[Delta]) -> list[MessageDelta]:
+        return stamp(deltas, environment.now(), provider_raw=take_raw())
+
+    return GuardedStream(guard.run(batches, stamped), guard.run_id)
+
+
+class _Guard:
+    def __init__(self, metadata: RequestMetadata, environment: Environment, limits: StreamLimits | None = None) -> None:
+        self.run_id = metadata.run_id or environment.new_id()
+        self._metadata = metadata
+        self._environment = environment
+        self._contract = Contract(self.run_id, limits)
+
+    async def run(
+        self, source: AsyncIterator[T], stamped: Callable[[T], Iterable[MessageDelta]]
+    ) -> AsyncIterator[MessageDelta]:
+        contract, admit = self._contract, self._contract.admit
         try:
-            async for delta in stream:
-                admit(delta)
+            try:
+                async for item in source:
+                    for delta in stamped(item):
+                        admit(delta)
+                        yield delta
+                    if contract.ended:
+                        return
+                failed = Failed(
+                    ErrorCode.STREAM_TRUNCATED, "The model's stream ended before it was complete.", retryable=True
+                )
+            except StreamError as error:
+                failed = Failed(error.code, str(error))
+            except BartackError as error:
+                failed = Failed(error.code, mask_secrets(str(error)), retryable=error.retryable)
+            except Exception as error:  # noqa: BLE001 - a third-party model may raise anything
+                failed = Failed(ErrorCode.PROVIDER_ERROR, mask_secrets(f"{type(error).__name__}: {error}"))
+            for delta in self._failure(failed):
                 yield delta
-                if type(delta.delta) in _ENDS:
-                    return
-            last = guard.failure(Failed(ErrorCode.STREAM_TRUNCATED, "the model stopped before done", retryable=True))
-        except StreamError as error:
-            last = guard.failure(Failed(error.code, str(error)))
-        except Exception as error:  # noqa: BLE001 - a foreign model may raise anything
-            last = guard.failure_of(error)
-        for delta in last:
-            yield delta
-    finally:
-        await _close(stream)
+        finally:
+            await _close(source)
+
+    def _failure(self, failed: Failed) -> list[MessageDelta]:
+        """The deltas that end the stream in this error, with a `start` if there was none."""
+        contract = self._contract
+        deltas: list[Delta] = [failed]
+        if contract.last_seq < 0:
+            deltas.insert(0, Start("", self._environment.new_id()))
+        stamper = DeltaStamper(self.run_id, self._metadata, first_seq=contract.last_seq + 1)
+        stamped = stamper.stamp(deltas, self._environment.now())
+        for delta in stamped:
+            contract.admit(delta)
+        return stamped
 
 
 async def _close(stream: Any) -> None:

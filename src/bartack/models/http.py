@@ -20,8 +20,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
-from bartack.models.client import HttpRequest, HttpResponse, Timeouts
-from bartack.models.secrecy import hide
+from bartack.models.client import HttpRequest, HttpResponse, Timeouts, mask_secrets
 from bartack.nouns.errors import ErrorCode, ModelError
 
 try:
@@ -180,7 +179,7 @@ def _unreachable(request: HttpRequest, error: Exception) -> ModelError:
         # Its own text names the host again, and aiohttp's settings. What a resolver says has no positive number.
         number = error.os_error.errno or 0
         said = f"no connection: {os.strerror(number) if number > 0 else error.os_error.strerror}"
-    return ModelError(f"{request.host}: {hide(said, request.secrets)}", code=ErrorCode.CONNECTION_FAILED)
+    return ModelError(f"{request.host}: {mask_secrets(said, request.secrets)}", code=ErrorCode.CONNECTION_FAILED)
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

@@ -1,25 +1,25 @@
-"""`LocalModel`: a real model in this process, with no key and no network.
+"""`LocalModel`: a model that runs in this process, with no key and no network.
 
-    model = bartack.connect("local")                          # BARTACK_LOCAL_MODEL, or else the default
-    model = bartack.connect("local:qwen2.5-coder-0.5b")       # one of ``bartack models list``
-    model = bartack.connect("local:/models/mine.gguf")        # a file of one's own
+    model = bartack.connect("local")                          # BARTACK_LOCAL_MODEL, or the default
+    model = bartack.connect("local:qwen2.5-coder-0.5b")       # a model from ``bartack models list``
+    model = bartack.connect("local:/models/mine.gguf")        # a file of your own
 
-It is a `Model` like any other. The file is loaded at the first call; the generating happens in a thread, one answer at
-a time. How tools are called is told in `bartack.models.local_tools`: choosing one, writing its arguments and answering are
-separate generations, and the usage of an answer is their sum.
+The file is loaded at the first call. Generation runs in a thread, one answer at a time. For tool use, choosing a tool,
+writing its arguments and answering are separate generations (see `bartack.models.local_tools`), and the usage of an
+answer is their sum.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from bartack.environment import Environment
 from bartack.formats import decoder, encode
-from bartack.models.guard import GuardedStream, guarded
+from bartack.models.guard import GuardedStream
 from bartack.models.local_engine import Engine, LlamaEngine, Worker
 from bartack.models.local_tools import (
     Route,
@@ -31,44 +31,27 @@ from bartack.models.local_tools import (
     plain_history,
     router_body,
 )
-from bartack.models.model import configured, with_system_prompt
+from bartack.models.model import StreamingModel, updated_config
 from bartack.models.prices import ModelInfo, Prices
 from bartack.models.weights import weights_named
-from bartack.nouns.config import ModelConfig, ToolChoice, ToolSpec
-from bartack.nouns.deltas import (
-    Delta,
-    Done,
-    Failed,
-    MessageDelta,
-    Start,
-    TextDelta,
-    ToolCallArgs,
-    ToolCallEnd,
-    ToolCallStart,
-    Usage,
-)
+from bartack.nouns.config import ModelConfig, ToolSpec
+from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ToolCallArgs, ToolCallEnd, ToolCallStart, Usage
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
-from bartack.nouns.messages import Message
-from bartack.nouns.parts import Text
-from bartack.nouns.requests import ModelRequest, RequestMetadata
+from bartack.nouns.requests import ModelRequest
 
 __all__ = ["LocalModel"]
 
-_PROVIDER = "local"
 _FEATURES = frozenset({"output_schema"})
 _TOOL_FEATURES = frozenset({"tools", "tool_choice"})
-_MAX_TOKENS = 1024  # of an answer, unless more is asked for: a small model may never find its end
-_TEMPERATURE = 0.3  # unless another is asked for; small models wander off at the usual 0.8 (not measured)
+_MAX_TOKENS = 1024  # default for an answer: a small model may never stop by itself
+_TEMPERATURE = 0.3  # default; small models lose the thread at the usual 0.8 (not measured)
+_NO_USAGE = Usage(0, 0, cost=0.0)
 
 
-class _Call(NamedTuple):
-    messages: tuple[Message, ...]
-    tools: tuple[ToolSpec, ...]
-    config: ModelConfig
+class LocalModel(StreamingModel):
+    """A model file, run by llama.cpp. Safe for concurrent calls: they wait for each other."""
 
-
-class LocalModel:
-    """A model file, run by llama.cpp. Safe for many calls at once: they wait for each other."""
+    provider = "local"
 
     def __init__(
         self,
@@ -81,57 +64,55 @@ class LocalModel:
         environment: Environment | None = None,
         **config: Any,
     ) -> None:
-        """Loads nothing yet. `name` is a known model or the path of a .gguf file.
+        """Does not load the model yet.
 
-        `threads` is one less than there are cores. `tool_rounds` is how often the model may call tools for one request
-        before it has to answer; more than one is for larger models, which also see the whole conversation beside a
-        result. `engine` replaces llama.cpp. `config` are fields of
-        `ModelConfig` and settings of llama.cpp.
+        Args:
+            name: A known model, or the path of a .gguf file (default: ``BARTACK_LOCAL_MODEL``).
+            threads: Threads for generation (default: the number of cores minus one).
+            tool_rounds: How often the model may call tools for one request before it has to answer. Use more than one
+                only with larger models, which then also see the whole conversation next to a tool result.
+            engine: Replaces llama.cpp.
+            config: Fields of `ModelConfig` and settings of llama.cpp.
 
-        Raises `PartValidationError` with the code `invalid_config` for a name that is not known or a setting that
-        cannot be, and `ModuleNotFoundError` without xllamacpp.
+        Raises:
+            PartValidationError: The name is unknown or a setting is invalid (code `invalid_config`).
+            ModuleNotFoundError: xllamacpp is not installed.
         """
         if engine is None and find_spec("xllamacpp") is None:
-            raise ModuleNotFoundError("local models need xllamacpp: pip install 'bartack[local]'", name="xllamacpp")
+            raise ModuleNotFoundError(
+                "Local models require xllamacpp. Run: pip install 'bartack[local]'", name="xllamacpp"
+            )
         self.weights = weights_named(name)
-        self._config = configured(ModelConfig(self.weights.model_id), config)
+        super().__init__(updated_config(ModelConfig(self.weights.model_id), config), environment)
         self._context_window = context_window
         self._tool_rounds = tool_rounds
         self._is_llama = engine is None
         path = self.weights.path
         self._worker = Worker(engine or LlamaEngine(path, context_window=context_window, threads=threads))
-        self._environment = environment or Environment()
-
-    # -- configuration
 
     def update_config(self, **config: Any) -> None:
-        """Change settings for later calls; a setting that is invalid raises and changes nothing."""
-        changed = configured(self._config, config)
-        if changed.model_id != self._config.model_id:
+        """Change settings for later calls, except the model. An invalid setting raises and changes nothing."""
+        if config.get("model_id", self.config.model_id) != self.config.model_id:
             raise PartValidationError(
-                f"a local model stays the model it is: {self._config.model_id}",
+                f"Cannot change the model of a local model ({self.config.model_id}). Create another one.",
                 path="$.modelId",
                 code=ErrorCode.INVALID_CONFIG,
             )
-        self._config = changed
-
-    def get_config(self) -> ModelConfig:
-        """The settings as they are now."""
-        return self._config
+        super().update_config(**config)
 
     def model_info(self) -> ModelInfo:
-        """Its name, and what fits into it. It costs nothing."""
+        """Name and context window. A local model costs nothing."""
         known = self.weights.known
         return ModelInfo(
-            _PROVIDER,
-            self._config.model_id,
+            self.provider,
+            self.config.model_id,
             name=known.title if known is not None else self.weights.path.name,
             context_window=self._context_window,
             prices=Prices(input=0.0, output=0.0, cache_read=0.0, cache_write=0.0),
         )
 
     def supports(self, feature: str) -> bool:
-        """Whether it can be asked for this. Of a file of one's own it is assumed that it can use tools."""
+        """Whether calls may use this feature. Files of your own are assumed to support tools."""
         return feature in _FEATURES or (feature in _TOOL_FEATURES and self._uses_tools)
 
     @property
@@ -139,112 +120,72 @@ class LocalModel:
         return self.weights.known is None or self.weights.known.uses_tools
 
     async def aclose(self) -> None:
-        """Let go of the memory and the thread."""
+        """Release the memory and the thread."""
         self._worker.close()
 
-    async def __aenter__(self) -> "LocalModel":
-        return self
+    def respond(self, request: ModelRequest) -> GuardedStream:
+        """The answer to a request."""
+        return self._guarded(request, self._batches(request))
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+    # -- one answer: exceptions become an error delta in the guard
 
-    # -- asking
-
-    def stream(
-        self,
-        messages: Sequence[Message],
-        tool_specs: Sequence[ToolSpec] | None = None,
-        system_prompt: str | None = None,
-        *,
-        tool_choice: ToolChoice | None = None,
-        system_prompt_content: Sequence[str | Text] | None = None,
-        invocation_state: dict[str, Any] | None = None,
-        request_metadata: RequestMetadata | None = None,
-        **params: Any,
-    ) -> GuardedStream:
-        """One answer, as it is made; see `Model.stream`. Closing the stream stops it."""
-        if tool_choice is not None:
-            params = {**params, "tool_choice": tool_choice}
-        call = _Call(
-            with_system_prompt(messages, system_prompt, system_prompt_content),
-            tuple(tool_specs or ()),
-            configured(self._config, params),
-        )
-        metadata = request_metadata or RequestMetadata()
-        run_id = metadata.run_id or self._environment.new_id()
-        return guarded(self._stamped(call, run_id, metadata), run_id, environment=self._environment)
-
-    async def _stamped(self, call: _Call, run_id: str, metadata: RequestMetadata) -> AsyncIterator[MessageDelta]:
-        seq = 0
-        async with aclosing(self._deltas(call)) as deltas:
-            async for delta in deltas:
-                yield MessageDelta(
-                    run_id,
-                    seq,
-                    delta,
-                    self._environment.now(),
-                    model_call_index=metadata.model_call_index,
-                    attempt=metadata.attempt,
-                )
-                seq += 1
-
-    # -- one answer: the guard turns what is raised here into an error delta
-
-    async def _deltas(self, call: _Call) -> AsyncGenerator[Delta, None]:
-        yield Start(self._config.model_id, self._environment.new_id(), provider=_PROVIDER)
+    async def _batches(self, request: ModelRequest) -> AsyncGenerator[Sequence[Delta], None]:
+        yield (Start(self.config.model_id, self._environment.new_id(), provider=self.provider),)
         self._check_weights()
-        step = next_step(call.messages, call.tools, call.config.tool_choice, rounds=self._rounds)
-        used = Usage(0, 0, cost=0.0)
+        rounds = self._tool_rounds if self._uses_tools else 0
+        step = next_step(request.messages, request.tools, request.config.tool_choice, rounds=rounds)
+        used = _NO_USAGE
         if isinstance(step, Route):
-            word, routing = await self._word(router_body(call.messages, step))
+            word, routing = await self._word(router_body(request.messages, step))
             used += routing
             step = chosen(step, word)
-        source = self._answer(call) if step is None else self._tool_call(call, step)
+        source = self._answer(request) if step is None else self._tool_call(request, step)
         async with aclosing(source) as deltas:
             async for delta in deltas:
-                yield used + delta if isinstance(delta, Usage) else delta
+                yield (used + delta if isinstance(delta, Usage) else delta,)
 
     @property
-    def _rounds(self) -> int:
-        return self._tool_rounds if self._uses_tools else 0
-
-    @property
-    def _result_room(self) -> int:
+    def _max_result_tokens(self) -> int:
         return self._context_window * 3 // 8  # the rest is for the conversation and the answer
 
     def _check_weights(self) -> None:
         if self._is_llama and self.weights.known is not None and not self.weights.path.is_file():
             name = self.weights.model_id
             raise ModelError(
-                f"{name} is not on this machine yet; get it with: bartack models pull {name}",
+                f"{name} has not been downloaded yet. Run: bartack models pull {name}",
                 code=ErrorCode.MODEL_NOT_FOUND,
             )
 
-    async def _answer(self, call: _Call) -> AsyncGenerator[Delta, None]:
-        config = replace(call.config, tool_choice=None, parallel_tool_calls=None)
-        config = replace(config, max_tokens=config.max_tokens or _MAX_TOKENS)
-        if config.temperature is None:
-            config = replace(config, temperature=_TEMPERATURE)
-        if config.output_schema is not None:
-            config = replace(config, output_schema=bounded(config.output_schema))
-        seen = latest_exchange(call.messages) if self._tool_rounds == 1 else call.messages
-        messages = plain_history(seen, room=self._result_room)
-        body = encode("openai-chat", ModelRequest(messages, config=config, provider=_PROVIDER)).body
-        async with aclosing(self._generated(body)) as deltas:
-            async for delta in deltas:
-                yield delta
+    def _answer(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        config = request.config
+        config = replace(
+            config,
+            tool_choice=None,
+            parallel_tool_calls=None,
+            max_tokens=config.max_tokens or _MAX_TOKENS,
+            temperature=_TEMPERATURE if config.temperature is None else config.temperature,
+            output_schema=None if config.output_schema is None else bounded(config.output_schema),
+        )
+        seen = latest_exchange(request.messages) if self._tool_rounds == 1 else request.messages
+        messages = plain_history(seen, max_result_tokens=self._max_result_tokens)
+        body = encode("openai-chat", replace(request, messages=messages, config=config, tools=())).body
+        return self._generated(body)
 
-    async def _tool_call(self, call: _Call, tool: ToolSpec) -> AsyncGenerator[Delta, None]:
+    async def _tool_call(self, request: ModelRequest, tool: ToolSpec) -> AsyncGenerator[Delta, None]:
         call_id = f"call_{self._environment.new_id()}"
         yield ToolCallStart(call_id, tool.name)
         if not (tool.parameter_schema or {}).get("properties"):
             yield ToolCallArgs(call_id, "{}")
             yield ToolCallEnd(call_id)
-            yield Usage(0, 0, cost=0.0)
+            yield _NO_USAGE
             yield Done("tool_calls")
             return
-        limit = call.config.max_tokens or _MAX_TOKENS
-        body = arguments_body(call.messages, tool, max_tokens=limit, room=self._result_room)
+        body = arguments_body(
+            request.messages,
+            tool,
+            max_tokens=request.config.max_tokens or _MAX_TOKENS,
+            max_result_tokens=self._max_result_tokens,
+        )
         async with aclosing(self._generated(body)) as deltas:
             async for delta in deltas:
                 match delta:
@@ -255,15 +196,15 @@ class LocalModel:
                         yield delta if delta.finish_reason == "length" else Done("tool_calls")
                     case Usage() | Failed():
                         yield delta
-                    case _:  # a model that thinks aloud before it writes
+                    case _:  # thinking before the arguments
                         pass
 
     # -- one generation
 
     async def _word(self, body: dict[str, Any]) -> tuple[str, Usage]:
-        """The text that a short generation gives, and its usage."""
+        """The text of a short generation, and its usage."""
         word: list[str] = []
-        used = Usage(0, 0, cost=0.0)
+        used = _NO_USAGE
         async with aclosing(self._generated(body)) as deltas:
             async for delta in deltas:
                 match delta:
@@ -280,7 +221,7 @@ class LocalModel:
     async def _generated(self, body: dict[str, Any]) -> AsyncGenerator[Delta, None]:
         """The deltas of one generation, without its `Start`."""
         reader = decoder(
-            "openai-chat", framing="ndjson", provider=_PROVIDER, model_id=self._config.model_id, local_id="local"
+            "openai-chat", framing="ndjson", provider=self.provider, model_id=self.config.model_id, local_id="local"
         )
         async with aclosing(self._worker.chunks(body)) as chunks:
             async for chunk in chunks:

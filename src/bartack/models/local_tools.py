@@ -152,8 +152,8 @@ def chosen(route: Route, said: str) -> ToolSpec | None:
     return next((tool for tool in route.tools if f"{tool.name}(" == said), None)
 
 
-def arguments_body(messages: Sequence[Message], tool: ToolSpec, *, max_tokens: int, room: int) -> Json:
-    """The request for a tool's arguments; `room` as in `plain_history`."""
+def arguments_body(messages: Sequence[Message], tool: ToolSpec, *, max_tokens: int, max_result_tokens: int) -> Json:
+    """The request for a tool's arguments; `max_result_tokens` as in `plain_history`."""
     schema = bounded(tool.parameter_schema)
     names = ", ".join(schema.get("properties", {}))
     task = (
@@ -162,7 +162,7 @@ def arguments_body(messages: Sequence[Message], tool: ToolSpec, *, max_tokens: i
     turns = [_turn("system", task)]
     for request, arguments in _known_requests(tool):
         turns += [_turn("user", request), _turn("assistant", json.dumps(arguments))]
-    history = plain_history(messages, room=room)
+    history = plain_history(messages, max_result_tokens=max_result_tokens)
     turns += [_turn(message.role, message.text) for message in history if message.role != "system"]
     form = {"type": "json_schema", "json_schema": {"name": "arguments", "schema": schema}}
     return {**_question(turns, max_tokens=max_tokens), "response_format": form}
@@ -272,21 +272,21 @@ def latest_exchange(messages: Sequence[Message]) -> Sequence[Message]:
     return [message for at, message in enumerate(messages) if at >= asked or message.role == "system"]
 
 
-def plain_history(messages: Sequence[Message], *, room: int) -> tuple[Message, ...]:
+def plain_history(messages: Sequence[Message], *, max_result_tokens: int) -> tuple[Message, ...]:
     """The conversation in text alone, as any chat template takes it: one system message, then user and assistant in
     turn. What tools did is told by the user; thinking is left out.
 
-    `room` is how many tokens the results for the last request may take together. Results have a quarter of that when
+    `max_result_tokens` is how many tokens the results for the last request may take together. Results have a quarter of that when
     the user has gone on to something else, and a quarter for every newer message of results; what is longer is cut, and
     says so.
     """
     sound = repair(messages, format_named("openai-chat").rules).messages
     system = "\n\n".join(message.text for message in sound if message.role == "system")
     start = (Message("system", (Text(system),)),) if system.strip() else ()
-    return repair((*start, *_spoken(sound, room))).messages
+    return repair((*start, *_spoken(sound, max_result_tokens))).messages
 
 
-def _spoken(messages: Sequence[Message], room: int) -> Iterator[Message]:
+def _spoken(messages: Sequence[Message], max_result_tokens: int) -> Iterator[Message]:
     calls = {call.tool_call_id: call for message in messages for call in message.tool_calls}
     newer = sum(message.role == "tool" for message in messages)
     asked = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
@@ -298,7 +298,7 @@ def _spoken(messages: Sequence[Message], room: int) -> Iterator[Message]:
                 yield Message("assistant", tuple(part for part in _written(message.parts) if part.text.strip()))
             case "tool":
                 newer -= 1
-                share = room // 4 ** (newer + (at < asked)) // len(message.tool_results)
+                share = max_result_tokens // 4 ** (newer + (at < asked)) // len(message.tool_results)
                 told = [_told(calls[result.tool_call_id], result, share) for result in message.tool_results]
                 wish = [_wish(message.tool_results)] if at == len(messages) - 1 else []
                 yield Message("user", (Text("\n\n".join(told + wish)),))

@@ -1,27 +1,31 @@
-"""`Model`: what an agent asks of a model, whoever made it (001 §4.1, 004).
+"""`Model`: what an agent needs from a model, whoever implements it (001 §4.1, 004); and `StreamingModel`, which does.
 
-There is one way to ask: `stream`. It gives `MessageDelta` values that keep the streaming contract and end in `done` or
-`error`; it does not raise for a provider's fault. `bartack.models.provider` is the implementation over HTTP.
+There is one way to call a model: `stream`. It returns `MessageDelta` values that obey the streaming contract and end in
+`done` or `error`. It does not raise when the provider fails.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, Self
 
 import msgspec
+from msgspec.structs import replace
 
+from bartack.environment import Environment
+from bartack.models.guard import GuardedStream, guarded_batches
 from bartack.models.prices import ModelInfo
 from bartack.nouns.config import ModelConfig, ToolChoice, ToolSpec
-from bartack.nouns.deltas import MessageDelta
+from bartack.nouns.deltas import Delta, MessageDelta
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Text
-from bartack.nouns.requests import RequestMetadata
+from bartack.nouns.requests import ModelRequest, RequestMetadata
 
-__all__ = ["Model", "configured", "with_system_prompt"]
+__all__ = ["Model", "StreamingModel", "updated_config"]
 
 
 class Model(Protocol):
-    """Anyone's model."""
+    """Any model."""
 
     def stream(
         self,
@@ -35,34 +39,126 @@ class Model(Protocol):
         request_metadata: RequestMetadata | None = None,
         **params: Any,
     ) -> AsyncIterator[MessageDelta]:
-        """One answer, as it is made. `params` replace settings of the configuration for this call alone.
+        """One answer, streamed.
 
-        `system_prompt_content` is a system prompt in pieces and goes before `system_prompt`. `invocation_state` is the
-        caller's own, for models that know it.
+        Args:
+            system_prompt_content: A system prompt in several pieces. It takes precedence over `system_prompt`.
+            invocation_state: The caller's own data, for models that use it. It is not sent to the provider.
+            params: Settings that override the configuration for this call.
         """
 
     def update_config(self, **config: Any) -> None:
-        """Change settings for later calls; a setting that is invalid raises and changes nothing."""
+        """Change settings for later calls. An invalid setting raises and changes nothing."""
 
     def get_config(self) -> ModelConfig:
-        """The settings as they are now."""
+        """The current settings."""
 
     def model_info(self) -> ModelInfo:
-        """What is known about the model."""
+        """Name, context window and prices, as far as they are known."""
 
     def supports(self, feature: str) -> bool:
-        """Whether the model can be asked for this; see `bartack.formats.Feature`."""
+        """Whether calls may use this feature; see `bartack.formats.Feature`."""
 
 
-def configured(config: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
-    """The configuration with these changes. Names it does not know are the provider's own settings (001 §4.1).
+class StreamingModel(ABC):
+    """Implements `Model` for subclasses that only turn a `ModelRequest` into deltas.
+
+    It holds the configuration, which is a value: `update_config` replaces it, and calls in progress keep theirs.
+    """
+
+    provider = ""  # whose continuation data the answers contain
+
+    def __init__(self, config: ModelConfig, environment: Environment | None = None) -> None:
+        """Raises `PartValidationError` with the code `invalid_config` for an invalid configuration."""
+        self.config = updated_config(config, {})
+        self._environment = environment or Environment()
+
+    @abstractmethod
+    def respond(self, request: ModelRequest) -> GuardedStream:
+        """The answer to a request. Raises only if the request cannot be expressed."""
+
+    @abstractmethod
+    def model_info(self) -> ModelInfo:
+        """See `Model.model_info`."""
+
+    @abstractmethod
+    def supports(self, feature: str) -> bool:
+        """See `Model.supports`."""
+
+    def stream(
+        self,
+        messages: Sequence[Message],
+        tool_specs: Sequence[ToolSpec] | None = None,
+        system_prompt: str | None = None,
+        **options: Any,
+    ) -> GuardedStream:
+        """One answer, streamed; see `Model.stream`. Closing the stream cancels the call."""
+        return self.respond(self.request(messages, tool_specs, system_prompt, **options))
+
+    def request(
+        self,
+        messages: Sequence[Message],
+        tool_specs: Sequence[ToolSpec] | None = None,
+        system_prompt: str | None = None,
+        *,
+        tool_choice: ToolChoice | None = None,
+        system_prompt_content: Sequence[str | Text] | None = None,
+        invocation_state: dict[str, Any] | None = None,
+        request_metadata: RequestMetadata | None = None,
+        **params: Any,
+    ) -> ModelRequest:
+        """The request that `stream` makes of these arguments."""
+        if tool_choice is not None:
+            params = {**params, "tool_choice": tool_choice}
+        pieces = system_prompt_content or ((system_prompt,) if system_prompt else ())
+        parts = tuple(Text(piece) if isinstance(piece, str) else piece for piece in pieces)
+        metadata = request_metadata or RequestMetadata()
+        if metadata.run_id is None:
+            metadata = replace(metadata, run_id=self._environment.new_id())
+        return ModelRequest(
+            (Message("system", parts), *messages) if parts else tuple(messages),
+            config=updated_config(self.config, params) if params else self.config,
+            tools=tuple(tool_specs or ()),
+            provider=self.provider,
+            metadata=metadata,
+            invocation_state=invocation_state,
+        )
+
+    def _guarded(
+        self,
+        request: ModelRequest,
+        batches: AsyncIterator[Iterable[Delta]],
+        take_raw: Callable[[], Any] = lambda: None,
+    ) -> GuardedStream:
+        return guarded_batches(batches, request.metadata, self._environment, take_raw=take_raw)
+
+    def update_config(self, **config: Any) -> None:
+        """Change settings for later calls. An invalid setting raises and changes nothing."""
+        self.config = updated_config(self.config, config)
+
+    def get_config(self) -> ModelConfig:
+        """The current settings."""
+        return self.config
+
+    async def aclose(self) -> None:  # noqa: B027 - by default there is nothing to release
+        """Release the model's resources."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+def updated_config(config: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
+    """The configuration with these changes. Unknown names become provider-specific settings (001 §4.1).
 
     Raises `PartValidationError` with the code `invalid_config`.
     """
     known = {name: getattr(config, name) for name in ModelConfig.__struct_fields__}
-    own = {name: value for name, value in changes.items() if name not in known}
+    extra = {name: value for name, value in changes.items() if name not in known}
     values = {**known, **{name: value for name, value in changes.items() if name in known}}
-    values["extra"] = {**(values["extra"] or {}), **own} or None
+    values["extra"] = {**(values["extra"] or {}), **extra} or None
     try:
         return msgspec.convert(values, ModelConfig)
     except msgspec.ValidationError as error:
@@ -70,14 +166,3 @@ def configured(config: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
         raise PartValidationError(
             message, path=path.strip("`") or "$", rule="001-2.1.2", code=ErrorCode.INVALID_CONFIG
         ) from None
-
-
-def with_system_prompt(
-    messages: Sequence[Message], text: str | None, content: Sequence[str | Text] | None
-) -> tuple[Message, ...]:
-    """The messages behind a system message, where there is a system prompt. Content in pieces wins over text."""
-    pieces = content if content else ((text,) if text else ())
-    if not pieces:
-        return tuple(messages)
-    parts = tuple(Text(piece) if isinstance(piece, str) else piece for piece in pieces)
-    return (Message("system", parts), *messages)

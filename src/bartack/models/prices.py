@@ -10,7 +10,7 @@ from typing import Any
 from bartack.nouns.deltas import Usage
 from bartack.nouns.noun import Noun
 
-__all__ = ["ModelInfo", "Prices", "cost_of", "cost_soon", "model_info"]
+__all__ = ["ModelInfo", "Prices", "cost_in_thread", "cost_of", "model_info"]
 
 
 class Prices(Noun, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ def cost_of(usage: Usage, model_id: str, *, prices: str | None) -> float | None:
     return None if found is None else float(found.total_price)
 
 
-async def cost_soon(usage: Usage, model_id: str, *, prices: str | None) -> float | None:
+async def cost_in_thread(usage: Usage, model_id: str, *, prices: str | None) -> float | None:
     """`cost_of`, which reads the package in a thread the first time: that takes a third of a second."""
     if not _library.cache_info().currsize:
         await asyncio.to_thread(_library)

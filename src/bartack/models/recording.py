@@ -25,8 +25,7 @@ from typing import Any
 
 import msgspec
 
-from bartack.models.client import HttpRequest, HttpResponse, ProviderClient, safe_headers
-from bartack.models.secrecy import hide
+from bartack.models.client import HttpRequest, HttpResponse, ProviderClient, mask_secrets, safe_headers
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 
 __all__ = ["RecordingClient", "ReplayClient", "replay"]
@@ -55,7 +54,7 @@ class RecordingClient:
                     status=response.status, headers=response.headers, chunks=_taped(response.chunks, tape)
                 )
         except ModelError as error:
-            tape.end("failed", code=error.code, message=hide(error.message, request.secrets))
+            tape.end("failed", code=error.code, message=mask_secrets(error.message, request.secrets))
             raise
         finally:
             tape.end("abandoned")
@@ -81,7 +80,7 @@ class _Tape:
     def chunk(self, data: bytes) -> None:
         ms = round((time.monotonic() - self._began) * 1000)
         try:
-            self.write(ms=ms, text=hide(data.decode(), self._secrets))
+            self.write(ms=ms, text=mask_secrets(data.decode(), self._secrets))
         except UnicodeDecodeError:
             self.write(ms=ms, base64=b64encode(data).decode())
 
@@ -100,14 +99,14 @@ async def _taped(chunks: AsyncIterator[bytes], tape: _Tape) -> AsyncIterator[byt
 
 
 def _described(request: HttpRequest) -> dict[str, Any]:
-    body = hide(request.body.decode("utf-8", "replace"), request.secrets)
+    body = mask_secrets(request.body.decode("utf-8", "replace"), request.secrets)
     try:
         said = msgspec.json.decode(body)
     except msgspec.DecodeError:
         said = body
     return {
         "method": request.method,
-        "url": hide(request.url, request.secrets),
+        "url": mask_secrets(request.url, request.secrets),
         "headers": safe_headers(request.headers),
         "body": said,
     }

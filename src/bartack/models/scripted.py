@@ -1,27 +1,25 @@
-"""`ScriptedModel`: a model that says what it was told to say, for tests and examples.
+"""`ScriptedModel`: a model that plays a script, for tests and examples.
 
     model = ScriptedModel(["Hello", assistant("Let me look", ToolCall("c1", "look", {})), Failed(ErrorCode.OVERLOADED)])
 
-Each call takes the next answer: a text, an assistant `Message`, a list of deltas, a `Failed`, or a function of the
-messages that gives one of these. A script that has run out answers with an error. The place in the script and the list
-of `calls` are this model's declared state; one model serves one conversation.
+Each call takes the next response. Beyond the end of the script, calls fail. The position in the script and the list of
+`calls` are state, so use one model per conversation.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from bartack.environment import Environment
-from bartack.models.guard import GuardedStream, guarded
-from bartack.models.model import configured, with_system_prompt
+from bartack.models.guard import GuardedStream
+from bartack.models.model import StreamingModel
 from bartack.models.prices import ModelInfo
-from bartack.nouns.config import ModelConfig, ToolChoice, ToolSpec
+from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import (
     Delta,
     Done,
     Failed,
-    MessageDelta,
     Start,
     TextDelta,
     ThinkingDelta,
@@ -32,138 +30,100 @@ from bartack.nouns.deltas import (
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, assistant
 from bartack.nouns.parts import Text, Thinking, ToolCall
-from bartack.nouns.requests import RequestMetadata
+from bartack.nouns.requests import ModelRequest
 
-__all__ = ["Answer", "ScriptedCall", "ScriptedModel"]
+__all__ = ["ScriptedModel", "ScriptedResponse"]
 
-Answer = str | Message | Failed | Sequence[Delta]
-
-
-class ScriptedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call asked for."""
-
-    messages: tuple[Message, ...]
-    tool_specs: tuple[ToolSpec, ...]
-    config: ModelConfig
-    invocation_state: dict[str, Any] | None = None
+ScriptedResponse = str | Message | Failed | Sequence[Delta]
 
 
-class ScriptedModel:
-    """Plays its answers in order."""
+class ScriptedModel(StreamingModel):
+    """Plays scripted responses in order."""
+
+    provider = "scripted"
 
     def __init__(
         self,
-        answers: Iterable[Answer | Callable[[Sequence[Message]], Answer]],
+        responses: Iterable[ScriptedResponse | Callable[[Sequence[Message]], ScriptedResponse]],
         *,
         model_id: str = "scripted",
-        piece: int = 8,
+        chunk_chars: int = 8,
         environment: Environment | None = None,
     ) -> None:
-        """Text, thinking and arguments are told in pieces of `piece` characters."""
-        self._answers = list(answers)
-        self._config = ModelConfig(model_id)
-        self._piece = piece
-        self._environment = environment or Environment()
-        self.calls: list[ScriptedCall] = []
+        """A response is a text, a message, an error, a list of deltas, or a function of the messages that returns one.
 
-    def stream(
-        self,
-        messages: Sequence[Message],
-        tool_specs: Sequence[ToolSpec] | None = None,
-        system_prompt: str | None = None,
-        *,
-        tool_choice: ToolChoice | None = None,
-        system_prompt_content: Sequence[str | Text] | None = None,
-        invocation_state: dict[str, Any] | None = None,
-        request_metadata: RequestMetadata | None = None,
-        **params: Any,
-    ) -> GuardedStream:
-        """The next answer of the script."""
-        if tool_choice is not None:
-            params = {**params, "tool_choice": tool_choice}
-        call = ScriptedCall(
-            messages=with_system_prompt(messages, system_prompt, system_prompt_content),
-            tool_specs=tuple(tool_specs or ()),
-            config=configured(self._config, params),
-            invocation_state=invocation_state,
-        )
-        answer = self._next_answer(call.messages)
-        self.calls.append(call)
-        metadata = request_metadata or RequestMetadata()
-        run_id = metadata.run_id or self._environment.new_id()
-        return guarded(self._stamped(answer, run_id, metadata), run_id, environment=self._environment)
+        Text, thinking and arguments are streamed `chunk_chars` characters at a time.
+        """
+        super().__init__(ModelConfig(model_id), environment)
+        self._responses = list(responses)
+        self._chunk_chars = chunk_chars
+        self.calls: list[ModelRequest] = []  # the requests so far
 
-    def update_config(self, **config: Any) -> None:
-        """Change settings for later calls."""
-        self._config = configured(self._config, config)
-
-    def get_config(self) -> ModelConfig:
-        """The settings as they are now."""
-        return self._config
+    def respond(self, request: ModelRequest) -> GuardedStream:
+        """The next response of the script."""
+        response = self._next_response(request.messages)
+        self.calls.append(request)
+        return self._guarded(request, self._batches(response))
 
     def model_info(self) -> ModelInfo:
-        """Its name."""
-        return ModelInfo("scripted", self._config.model_id)
+        """The model's name."""
+        return ModelInfo(self.provider, self.config.model_id)
 
     def supports(self, feature: str) -> bool:
-        """A script can say anything."""
+        """True: a script can contain anything."""
         return True
 
-    def _next_answer(self, messages: Sequence[Message]) -> Answer:
-        turn = len(self.calls)
-        if turn >= len(self._answers):
-            return Failed(ErrorCode.PROVIDER_ERROR, f"the script has {len(self._answers)} answers and this is one more")
-        answer = self._answers[turn]
-        return answer(messages) if callable(answer) else answer
-
-    async def _stamped(self, answer: Answer, run_id: str, metadata: RequestMetadata) -> AsyncIterator[MessageDelta]:
-        for seq, delta in enumerate(self._deltas(answer)):
-            yield MessageDelta(
-                run_id,
-                seq,
-                delta,
-                self._environment.now(),
-                model_call_index=metadata.model_call_index,
-                attempt=metadata.attempt,
+    def _next_response(self, messages: Sequence[Message]) -> ScriptedResponse:
+        number = len(self.calls)
+        if number >= len(self._responses):
+            return Failed(
+                ErrorCode.PROVIDER_ERROR, f"The script has {len(self._responses)} responses; this is call {number + 1}."
             )
+        response = self._responses[number]
+        return response(messages) if callable(response) else response
 
-    def _deltas(self, answer: Answer) -> Iterator[Delta]:
-        if isinstance(answer, str):
-            answer = assistant(answer)
-        if not isinstance(answer, Message | Failed):
-            yield from answer
+    async def _batches(self, response: ScriptedResponse) -> AsyncGenerator[Sequence[Delta], None]:
+        for delta in self._deltas(response):
+            yield (delta,)
+
+    def _deltas(self, response: ScriptedResponse) -> Iterator[Delta]:
+        if isinstance(response, str):
+            response = assistant(response)
+        if not isinstance(response, Message | Failed):
+            yield from response
             return
-        yield Start(self._config.model_id, self._environment.new_id(), provider="scripted")
-        if isinstance(answer, Failed):
-            yield answer
+        yield Start(self.config.model_id, self._environment.new_id(), provider=self.provider)
+        if isinstance(response, Failed):
+            yield response
             return
-        for part in answer.parts:
-            yield from self._told(part)
-        meta = answer.meta
+        for part in response.parts:
+            yield from self._part_deltas(part)
+        meta = response.meta
         if meta is not None and meta.usage is not None:
             yield meta.usage
-        has_calls = any(call.executed_by == "client" for call in answer.tool_calls)
+        has_calls = any(call.executed_by == "client" for call in response.tool_calls)
         reason = None if meta is None else meta.finish_reason
         yield Done(reason or ("tool_calls" if has_calls else "stop"))
 
-    def _told(self, part: Any) -> Iterator[Delta]:
+    def _part_deltas(self, part: Any) -> Iterator[Delta]:
         data = None if part.continuation is None else part.continuation.data
         match part:
             case Text() | Thinking():
                 make = TextDelta if isinstance(part, Text) else ThinkingDelta
-                for at, piece in enumerate(self._pieces(part.text)):
-                    yield make(piece, new_part=at == 0, continuation=data if at == 0 else None)
+                for at, chunk in enumerate(self._chunks(part.text)):
+                    yield make(chunk, new_part=at == 0, continuation=data if at == 0 else None)
             case ToolCall():
                 call_id, result = part.tool_call_id, part.result
                 yield ToolCallStart(call_id, part.tool_name, executed_by=part.executed_by, continuation=data)
                 args = part.raw_args_text
-                for piece in self._pieces(msgspec.json.encode(part.arguments).decode() if args is None else args):
-                    yield ToolCallArgs(call_id, piece)
+                for chunk in self._chunks(msgspec.json.encode(part.arguments).decode() if args is None else args):
+                    yield ToolCallArgs(call_id, chunk)
                 yield ToolCallEnd(
                     call_id,
                     result=None if result is None else result.content,
                     result_is_error=result is not None and result.is_error,
                 )
 
-    def _pieces(self, text: str) -> list[str]:
-        return [text[at : at + self._piece] for at in range(0, len(text), self._piece)] or [""]
+    def _chunks(self, text: str) -> list[str]:
+        size = self._chunk_chars
+        return [text[at : at + size] for at in range(0, len(text), size)] or [""]

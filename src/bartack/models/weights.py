@@ -29,7 +29,7 @@ from typing import IO, NamedTuple
 
 import msgspec
 
-from bartack.models.secrecy import hide
+from bartack.models.client import mask_secrets
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 
 __all__ = [
@@ -320,7 +320,7 @@ def _not_fetched(requirement: str, said: Sequence[str]) -> ModelError:
     else:
         last = said[-1] if said else "no word why"
         told = next((line for line in reversed(said) if line.startswith("ERROR:")), last).removeprefix("ERROR:").strip()
-    return ModelError(f"{requirement} could not be fetched: {hide(told)}", code=ErrorCode.CONNECTION_FAILED)
+    return ModelError(f"{requirement} could not be fetched: {mask_secrets(told)}", code=ErrorCode.CONNECTION_FAILED)
 
 
 def _has_ended(process: "subprocess.Popen[bytes]") -> bool:

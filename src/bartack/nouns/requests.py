@@ -1,5 +1,7 @@
 """One call to a model, from the context that produced it to the encoder that writes its body."""
 
+from typing import Any
+
 from bartack.nouns.config import ModelConfig, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.noun import Noun
@@ -22,6 +24,7 @@ class _RequestSettings(Noun, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     provider: str = ""  # only this provider's continuation data is sent back; empty means the wire format's name
     metadata: RequestMetadata = RequestMetadata()
+    invocation_state: dict[str, Any] | None = None  # the caller's own data; not sent to the provider
 
 
 class ModelRequest(_RequestSettings, frozen=True):

@@ -12,7 +12,7 @@ from bartack.agent.events import ApprovalRequested
 from bartack.agent.live import LiveApprover
 from bartack.cli.terminal.screen import Screen, new_screen, show_request
 from bartack.models import ScriptedModel
-from bartack.models.scripted import Answer
+from bartack.models.scripted import ScriptedResponse
 from bartack.nouns.errors import ErrorCode
 from bartack.tools import ToolContext
 
@@ -90,7 +90,7 @@ TOOLS_TURN = assistant(
     ToolCall("c4", "write_file", {"path": "src/new.py", "text": "import os\n\nprint(os.name)\n"}),
 )
 
-CASES: dict[str, list[Answer]] = {
+CASES: dict[str, list[ScriptedResponse]] = {
     "markdown": [MARKDOWN],
     "code": [LONG_CODE],
     "text": [LONG_TEXT],
@@ -118,7 +118,7 @@ async def ticking(screen: Screen) -> AsyncIterator[None]:
 
 
 async def play(case: str, console: Console, *, thinking: bool = False, pause: float = 0.0) -> None:
-    model = ScriptedModel(CASES[case], piece=PIECE)
+    model = ScriptedModel(CASES[case], chunk_chars=PIECE)
     agent = Agent(
         model,
         tools=[read_file, run_command, fails, write_file],

@@ -2,8 +2,7 @@
 
 import pytest
 
-from bartack.models.client import safe_headers
-from bartack.models.secrecy import hide
+from bartack.models.client import mask_secrets, safe_headers
 
 
 @pytest.mark.parametrize(
@@ -30,25 +29,25 @@ from bartack.models.secrecy import hide
     ],
 )
 def test_known_kinds_of_keys_are_hidden(secret: str) -> None:
-    assert hide(f"before {secret} after") == "before [hidden] after"
-    assert secret not in hide(f'{{"key":"{secret}"}}')
+    assert mask_secrets(f"before {secret} after") == "before [hidden] after"
+    assert secret not in mask_secrets(f'{{"key":"{secret}"}}')
 
 
 def test_the_very_key_in_use_is_hidden_whatever_it_looks_like() -> None:
-    assert hide("Incorrect key: hunter2!", ["hunter2!"]) == "Incorrect key: [hidden]"
-    assert hide("a b c", ["a"]) == "a b c", "one letter is no secret"
+    assert mask_secrets("Incorrect key: hunter2!", ["hunter2!"]) == "Incorrect key: [hidden]"
+    assert mask_secrets("a b c", ["a"]) == "a b c", "one letter is no secret"
 
 
 def test_addresses_lose_their_passwords_and_keys() -> None:
-    assert hide("http://user:pass@proxy.example:8080/") == "http://[hidden]@proxy.example:8080/"
-    assert hide("https://host/v1?alt=sse&key=abcdef12&x=1") == "https://host/v1?alt=sse&key=[hidden]&x=1"
+    assert mask_secrets("http://user:pass@proxy.example:8080/") == "http://[hidden]@proxy.example:8080/"
+    assert mask_secrets("https://host/v1?alt=sse&key=abcdef12&x=1") == "https://host/v1?alt=sse&key=[hidden]&x=1"
 
 
 @pytest.mark.parametrize(
     "text", ["ask-the-model about task-forces", "the risk-averse desk-lamp", "maximum 8192 tokens"]
 )
 def test_plain_words_stay(text: str) -> None:
-    assert hide(text) == text
+    assert mask_secrets(text) == text
 
 
 def test_only_harmless_headers_are_written() -> None:

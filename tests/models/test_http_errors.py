@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from bartack.models.refusals import refusal, wait_named_in
+from bartack.models.http_errors import error_from_response, retry_delay_in
 from bartack.nouns.errors import ErrorCode
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
 
 def code_of(status: int, body: object, headers: dict[str, str] | None = None) -> ErrorCode:
-    return refusal(status, headers or {}, json.dumps(body).encode(), now=NOW).error_code
+    return error_from_response(status, headers or {}, json.dumps(body).encode(), now=NOW).error_code
 
 
 # The right code of each recorded refusal, by the end of its folder's name.
@@ -57,7 +57,7 @@ def test_every_recorded_refusal_has_its_code(recordings: Path) -> None:
         if status < 400:
             continue
         folder = meta_file.parent
-        failed = refusal(status, {}, (folder / "response.json").read_bytes(), now=NOW)
+        failed = error_from_response(status, {}, (folder / "response.json").read_bytes(), now=NOW)
         seen[folder.name[-8:]] = failed.error_code
         assert failed.status == status
         assert failed.message
@@ -140,7 +140,7 @@ def test_words_and_statuses_of_the_vendors(status: int, body: object, code: str)
 
 def test_bedrock_names_the_kind_in_a_header() -> None:
     headers = {"x-amzn-errortype": "ThrottlingException:http://internal.amazon.com/coral/"}
-    failed = refusal(400, headers, b'{"message":"slow down"}', now=NOW)
+    failed = error_from_response(400, headers, b'{"message":"slow down"}', now=NOW)
     assert failed.error_code is ErrorCode.RATE_LIMITED
     assert failed.raw_code == "ThrottlingException"
 
@@ -148,7 +148,7 @@ def test_bedrock_names_the_kind_in_a_header() -> None:
 def test_an_upstreams_own_words_are_told() -> None:
     raw = json.dumps({"error": {"message": "prompt is too long", "status": "INVALID_ARGUMENT"}})
     body = {"error": {"code": 400, "message": "Provider returned error", "metadata": {"raw": raw}}}
-    failed = refusal(400, {}, json.dumps(body).encode(), now=NOW)
+    failed = error_from_response(400, {}, json.dumps(body).encode(), now=NOW)
     assert failed.message == "Provider returned error: prompt is too long"
     assert failed.error_code is ErrorCode.CONTEXT_OVERFLOW
 
@@ -165,13 +165,13 @@ def test_an_upstreams_own_words_are_told() -> None:
     ],
 )
 def test_bodies_that_are_no_json_still_give_a_message(body: bytes, message: str) -> None:
-    failed = refusal(502, {}, body, now=NOW)
+    failed = error_from_response(502, {}, body, now=NOW)
     assert failed.error_code is ErrorCode.SERVER_ERROR
     assert failed.message == message
 
 
 def test_a_redirect_is_refused_and_says_why() -> None:
-    failed = refusal(307, {"location": "https://elsewhere.example/"}, b"", now=NOW)
+    failed = error_from_response(307, {"location": "https://elsewhere.example/"}, b"", now=NOW)
     assert "redirects are not followed" in failed.message
     assert not failed.retryable
 
@@ -192,15 +192,15 @@ def test_a_redirect_is_refused_and_says_why() -> None:
     ],
 )
 def test_when_to_come_back_by_header(headers: dict[str, str], wait: int | None) -> None:
-    assert refusal(429, headers, b"{}", now=NOW).retry_after_ms == wait
+    assert error_from_response(429, headers, b"{}", now=NOW).retry_after_ms == wait
 
 
 def test_when_to_come_back_by_body() -> None:
     google = {"error": {"details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17.5s"}]}}
-    assert refusal(429, {}, json.dumps(google).encode(), now=NOW).retry_after_ms == 17_500
+    assert error_from_response(429, {}, json.dumps(google).encode(), now=NOW).retry_after_ms == 17_500
     reset = str(int(NOW.timestamp() * 1000) + 4000)
     router = {"error": {"code": 429, "message": "m", "metadata": {"headers": {"X-RateLimit-Reset": reset}}}}
-    assert refusal(429, {}, json.dumps(router).encode(), now=NOW).retry_after_ms == 4000
+    assert error_from_response(429, {}, json.dumps(router).encode(), now=NOW).retry_after_ms == 4000
 
 
 @pytest.mark.parametrize(
@@ -219,10 +219,10 @@ def test_when_to_come_back_by_body() -> None:
     ],
 )
 def test_when_to_come_back_by_text(text: str, wait: int | None) -> None:
-    assert wait_named_in(text) == wait
+    assert retry_delay_in(text) == wait
 
 
 def test_the_server_may_say_whether_a_retry_is_of_use() -> None:
-    assert not refusal(500, {"x-should-retry": "false"}, b"{}", now=NOW).retryable
-    assert refusal(400, {"x-should-retry": "true"}, b"{}", now=NOW).retryable
-    assert refusal(500, {}, b"{}", now=NOW).retryable
+    assert not error_from_response(500, {"x-should-retry": "false"}, b"{}", now=NOW).retryable
+    assert error_from_response(400, {"x-should-retry": "true"}, b"{}", now=NOW).retryable
+    assert error_from_response(500, {}, b"{}", now=NOW).retryable

@@ -18,7 +18,7 @@ from bartack.formats.faults import classify, most_telling
 from bartack.nouns.deltas import Failed
 from bartack.nouns.errors import ErrorCode
 
-__all__ = ["refusal", "wait_named_in"]
+__all__ = ["error_from_response", "retry_delay_in"]
 
 _LONGEST_MESSAGE = 2000  # a web page or a whole request repeated says nothing more after that
 _TITLE = re.compile(r"<title>\s*(.*?)\s*</title>", re.IGNORECASE | re.DOTALL)
@@ -31,7 +31,7 @@ _UNIT_MS = {"milli": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _WORD_KEYS = ("code", "type", "status", "error_type", "__type", "reason")
 
 
-def refusal(status: int, headers: Mapping[str, str], body: bytes, *, now: datetime) -> Failed:
+def error_from_response(status: int, headers: Mapping[str, str], body: bytes, *, now: datetime) -> Failed:
     """What the provider meant. Header names are in small letters; `now` is for waits that are given as a date."""
     said = _json(body)
     told = list(_objects(said))
@@ -52,7 +52,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, *, now: dateti
     )
 
 
-def wait_named_in(message: str) -> int | None:
+def retry_delay_in(message: str) -> int | None:
     """The milliseconds after which a message says to try again, or None."""
     found = _WAIT.search(message)
     return None if found is None else _milliseconds(found[1])
@@ -117,7 +117,7 @@ def _header_words(headers: Mapping[str, str]) -> Iterator[str]:
 
 
 def _wait(headers: Mapping[str, str], told: list[dict[str, Any]], message: str, now: datetime) -> int | None:
-    for found in (_header_wait(headers, now), _body_wait(told, now), wait_named_in(message)):
+    for found in (_header_wait(headers, now), _body_wait(told, now), retry_delay_in(message)):
         if found is not None:
             return max(found, 0)
     return None
