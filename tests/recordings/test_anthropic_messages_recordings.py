@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bartack.formats.anthropic_messages.decode import AnthropicMessages
-from bartack.formats.anthropic_messages.encode import encode, read_request
+from bartack.formats.anthropic_messages.encode import encode
+from bartack.formats.anthropic_messages.read import read_request
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.messages import assistant, user

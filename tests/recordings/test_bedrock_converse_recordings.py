@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bartack.formats.bedrock_converse.decode import BedrockConverse
-from bartack.formats.bedrock_converse.encode import encode, read_request
+from bartack.formats.bedrock_converse.encode import encode
+from bartack.formats.bedrock_converse.read import read_request
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.requests import ModelRequest

@@ -7,18 +7,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.errors import MissingRequiredField, PartValidationError
 from bartack.nouns.messages import Message
-from bartack.nouns.parts import Continuation, Part, ToolCall
+from bartack.nouns.parts import ToolCall
 
 __all__ = [
     "NO_OUTPUT",
     "bytes_at",
-    "carrying",
     "function_tools",
     "is_sendable_call",
     "json_text",
@@ -83,12 +81,6 @@ def used_tools(message: Message) -> str:
     An empty answer would be refused, and omitting it would put two turns of one role next to each other.
     """
     return f"[used {', '.join(call.tool_name for call in message.tool_calls)}]"
-
-
-def carrying(part: Part, origin: Continuation, data: dict[str, Any]) -> Part:
-    """The part with more continuation data."""
-    known = {} if part.continuation is None else part.continuation.data
-    return replace(part, continuation=replace(origin, data={**known, **data}))
 
 
 # -- values that are checked where they stand

@@ -7,7 +7,7 @@ media, and continuation data of other providers, which is sent back only to the 
 from typing import Any
 
 from bartack.nouns.noun import Noun
-from bartack.nouns.parts import Continuation, Thinking
+from bartack.nouns.parts import Continuation, Part, Thinking
 
 __all__ = ["Encoded", "Loss", "LossReport", "Losses"]
 
@@ -43,6 +43,11 @@ class Losses:
     def add(self, where: str, what: str, why: str) -> None:
         """Record that this was left out."""
         self.found.append(Loss(where, what, why))
+
+    def own_data(self, part: Part) -> dict[str, Any]:
+        """The part's continuation data if it belongs to this provider, else empty; no loss is recorded."""
+        continuation = part.continuation
+        return {} if continuation is None or continuation.provider != self.provider else continuation.data
 
     def continuation(self, where: str, continuation: Continuation | None) -> dict[str, Any]:
         """The continuation data to send back; empty if it belongs to another provider, which is recorded as a loss."""

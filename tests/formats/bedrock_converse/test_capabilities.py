@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from bartack.formats.bedrock_converse.encode import encode, read_request
-from bartack.formats.bedrock_converse.models import family_of
+from bartack.formats.bedrock_converse.capabilities import family_of
+from bartack.formats.bedrock_converse.encode import encode
+from bartack.formats.bedrock_converse.read import read_request
 from bartack.formats.losses import Losses
 from bartack.nouns.config import CacheConfig, ModelConfig, ThinkingConfig, ToolSpec
 from bartack.nouns.messages import Message, assistant, system, user

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from bartack.formats.bedrock_converse.encode import encode, read_request
+from bartack.formats.bedrock_converse.encode import encode
+from bartack.formats.bedrock_converse.read import read_request
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
@@ -69,7 +70,7 @@ def test_neighbours_of_one_role_are_one_message_and_results_are_the_users() -> N
 def test_a_system_message_inside_the_conversation_is_said_by_the_user() -> None:
     said = user("Hi"), system("Now in verse.")
     assert messages_of(*said)[0]["content"] == [{"text": "Hi"}, {"text": "<system>\nNow in verse.\n</system>"}]
-    assert lost_by(*said) == ["the system role"]
+    assert lost_by(*said) == ["system role"]
     assert messages_of(user("Hi"), Message("system", ())) == [{"role": "user", "content": [{"text": "Hi"}]}]
 
 
@@ -87,7 +88,7 @@ def test_settings_and_extra_settings() -> None:
         "inferenceConfig": {"maxTokens": 9, "stopSequences": ["x"], "topK": 5},
         "guardrailConfig": {"guardrailIdentifier": "g"},
     }
-    assert lost_by(seed=1, parallel_tool_calls=False) == ["the seed", "one call at a time"]
+    assert lost_by(seed=1, parallel_tool_calls=False) == ["seed", "one call at a time"]
 
 
 # -- parts
@@ -191,7 +192,7 @@ def test_a_failed_result_says_so_and_what_results_may_not_hold_follows_them() ->
 def test_bad_arguments_are_empty_and_a_loss() -> None:
     bad = ToolCall("c1", "add", {}, raw_args_text="{")
     assert content_of(assistant(bad)) == [{"toolUse": {"toolUseId": "c1", "name": "add", "input": {}}}]
-    assert lost_by(assistant(bad)) == ["arguments that are no JSON object"]
+    assert lost_by(assistant(bad)) == ["invalid arguments"]
 
 
 def test_a_tool_of_the_provider_goes_back_with_its_result() -> None:
@@ -204,7 +205,7 @@ def test_a_tool_of_the_provider_goes_back_with_its_result() -> None:
         {"toolResult": block},
     ]
     assert body_of(assistant(call))["toolConfig"] == {"tools": [{"systemTool": {"name": "code"}}]}
-    assert lost_by(assistant(ToolCall("c", "image_output", {}, executed_by="provider"))) == ["the call of image_output"]
+    assert lost_by(assistant(ToolCall("c", "image_output", {}, executed_by="provider"))) == ["call of image_output"]
 
 
 # -- tools
@@ -242,7 +243,7 @@ def test_no_tool_is_offered_for_the_choice_none_unless_the_history_needs_it() ->
     history = assistant(CALL), tool_message(ToolResult("c1", "2"))
     body = body_of(*history, tools=(spec,), tool_choice="none")
     assert body["toolConfig"] == {"tools": [{"toolSpec": {"name": "add", "inputSchema": {"json": {}}}}]}
-    assert lost_by(*history, tools=(spec,), tool_choice="none") == ["that no tool may be called"]
+    assert lost_by(*history, tools=(spec,), tool_choice="none") == ["tool choice 'none'"]
     assert lost_by(*history, tool_choice="none") == []
 
 
@@ -411,13 +412,13 @@ def test_reasoning_that_leads_to_nothing_is_left_out() -> None:
     thought = Thinking("Hm.", continuation=carried(reasoningText={"signature": "s"}))
     foreign = ToolCall("a", "search", {}, executed_by="provider")
     assert content_of(assistant("Hi", thought, foreign)) == [{"text": "Hi"}]
-    assert lost_by(assistant("Hi", thought, foreign)) == ["the call of search", "thinking"]
+    assert lost_by(assistant("Hi", thought, foreign)) == ["call of search", "thinking"]
 
 
 def test_an_answer_that_began_without_thinking_ends_without() -> None:
     history = user("Hi"), assistant(ToolCall("a", "f", {})), tool_message(ToolResult("a", "x"))
     thinking = ThinkingConfig(budget_tokens=2000)
-    assert lost_by(*history, thinking=thinking) == ["how much to think"]
+    assert lost_by(*history, thinking=thinking) == ["thinking settings"]
     assert "additionalModelRequestFields" not in body_of(*history, thinking=thinking)
     assert lost_by(*history, assistant("So."), user("And?"), thinking=thinking) == []
     assert lost_by(*history, thinking=ThinkingConfig(effort="high"), model_id="anthropic.claude-opus-4-8-v1:0") == []
@@ -427,7 +428,7 @@ def test_a_tool_of_the_provider_is_nothing_to_another_family() -> None:
     own = carried("us.amazon.nova-pro-v1:0", type="server_tool_use")
     call = ToolCall("p1", "nova_grounding", {}, executed_by="provider", continuation=own)
     assert lost_by(assistant(call), model_id="amazon.nova-lite-v1:0") == []
-    assert lost_by(assistant(call)) == ["the call of nova_grounding"]
+    assert lost_by(assistant(call)) == ["call of nova_grounding"]
 
 
 def test_blank_text_and_blank_results_are_not_sent() -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bartack.formats import read_request as read_format
-from bartack.formats.bedrock_converse.models import family_of
+from bartack.formats.bedrock_converse.capabilities import family_of
 from bartack.formats.bedrock_invoke.encode import TITAN_SETTINGS
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.messages import user

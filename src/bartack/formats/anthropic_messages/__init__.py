@@ -14,8 +14,8 @@ FORMAT = Format(
     read_request=read_request,
     rules=HistoryRules(
         # "text content blocks must contain non-whitespace text"; "tool_use.id: String should match pattern".
-        # "This model does not support assistant message prefill": all models since Claude 4.6. Older ones accept it, and
-        # all require the answer that ended with pause_turn to be sent back.
+        # "This model does not support assistant message prefill": all models since Claude 4.6. Older ones accept it,
+        # and all require the answer that ended with pause_turn to be sent back.
         call_id_pattern=r"[a-zA-Z0-9_-]+",
         tool_name_pattern=r"[a-zA-Z0-9_-]{1,128}",
         allows_paused_last=True,

@@ -1,8 +1,8 @@
-"""The body of Anthropic's Messages API -> a `ModelRequest`. Nothing is lost: what has no place in our words stays with the
-part, tool or configuration it belongs to, under Anthropic's names, and is sent back from there.
+"""The body of Anthropic's Messages API to a `ModelRequest`.
 
-A block that no part can say (a search result, a file by its id, a directive) is carried whole; a part with the text it
-holds, or with none, stands for it.
+Nothing is lost: fields that no noun has stay with their part, tool or configuration under Anthropic's names, and are
+written back from there. A block that no part can represent (a search result, a file by its id, a directive) is carried
+whole by a part with its text, if it has any.
 """
 
 from base64 import b64decode, b64encode
@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bartack.formats.anthropic_messages.blocks import DOCUMENT, FORMAT, INVALID_JSON
-from bartack.formats.anthropic_messages.events import readable_result, text_of
-from bartack.formats.anthropic_messages.models import claude, thinking_wish
+from bartack.formats.anthropic_messages.blocks import INVALID_JSON, UNNAMED_DOCUMENT
+from bartack.formats.anthropic_messages.capabilities import claude, thinking_fields
+from bartack.formats.anthropic_messages.events import BLOCK, RESULT, RESULT_OF, readable_result, text_of
 from bartack.formats.body_values import list_at, object_at, text_at
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
@@ -37,28 +37,30 @@ Json = dict[str, Any]
 
 _CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
 _ROLES = ("user", "assistant", "system")
-_SETTINGS = ("model", "messages", "system", "tools", "stream")  # read here; all other keys are configuration
+_NOT_SETTINGS = ("model", "messages", "system", "tools", "stream")
 
 
 def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
-    """The request that a body makes; `PartValidationError` if it is none."""
+    """The request that this body makes. Raises `PartValidationError` if it is not a body of this format."""
     body = object_at(body, "$")
     model = text_at(body.get("model") or model_id or None, "$.model")
     reader = _Reader(provider, model)
-    messages = [*reader.system(body.get("system"))]
+    messages: list[Message] = []
+    if body.get("system") is not None:
+        messages.append(Message("system", reader.contents(body["system"], "$.system")))
     for index, turn in enumerate(list_at(body.get("messages"), "$.messages")):
         messages += reader.turn(turn, f"$.messages[{index}]")
     tools = list_at(body.get("tools") or [], "$.tools")
     return ModelRequest(
         messages=tuple(messages),
-        config=_config({key: value for key, value in body.items() if key not in _SETTINGS}, model),
+        config=_config({key: value for key, value in body.items() if key not in _NOT_SETTINGS}, model),
         tools=tuple(reader.tool(tool, f"$.tools[{index}]") for index, tool in enumerate(tools)),
         provider=provider,
     )
 
 
 class _Reader:
-    """Reads what carries continuation data: it knows whose data that is."""
+    """Reads messages and tools, and labels continuation data with the provider and model."""
 
     def __init__(self, provider: str, model: str) -> None:
         self._provider = provider
@@ -67,31 +69,26 @@ class _Reader:
     def _kept(self, data: Json) -> Continuation | None:
         return Continuation(self._provider, self._model, data) if data else None
 
-    def _rest(self, block: Json, *known: str) -> Continuation | None:
-        """What a block says beyond these keys."""
+    def _kept_beyond(self, block: Json, *known: str) -> Continuation | None:
         return self._kept({key: value for key, value in block.items() if key not in known})
 
     # -- messages
 
-    def system(self, prompt: Any) -> list[Message]:
-        if prompt is None:
-            return []
-        return [Message("system", tuple(self._content(block, path) for block, path in _blocks(prompt, "$.system")))]
+    def contents(self, content: Any, path: str) -> tuple[ContentPart, ...]:
+        return tuple(self._content(block, where) for block, where in _blocks(content, path))
 
     def turn(self, turn: Any, path: str) -> list[Message]:
         turn = object_at(turn, path)
         role = turn.get("role")
         if role not in _ROLES:
-            raise PartValidationError(f"{role!r} is not a role ({', '.join(_ROLES)})", path=f"{path}.role")
-        blocks = _blocks(turn.get("content"), f"{path}.content")
-        if role == "assistant":
-            return [Message("assistant", tuple(self._answer(blocks)))]
+            raise PartValidationError(f"unknown role {role!r}; expected {', '.join(_ROLES)}", path=f"{path}.role")
         if role == "system":
-            return [Message("system", tuple(self._content(block, where) for block, where in blocks))]
-        return self._user(blocks)
+            return [Message("system", self.contents(turn.get("content"), f"{path}.content"))]
+        blocks = _blocks(turn.get("content"), f"{path}.content")
+        return [Message("assistant", tuple(self._answer(blocks)))] if role == "assistant" else self._user(blocks)
 
     def _user(self, blocks: list[tuple[Json, str]]) -> list[Message]:
-        """Results are a message of their own, before or behind what the user says."""
+        """Tool results and other content as separate messages, in their order."""
         messages: list[Message] = []
         for block, path in blocks:
             is_result = block.get("type") == "tool_result"
@@ -107,21 +104,20 @@ class _Reader:
         given = block.get("content")
         content: ToolContent = given if isinstance(given, str) else ""
         if isinstance(given, list):
-            content = tuple(self._content(item, where) for item, where in _blocks(given, f"{path}.content"))
+            content = self.contents(given, f"{path}.content")
         return ToolResult(
             text_at(block.get("tool_use_id"), f"{path}.tool_use_id"),
             content,
             is_error=block.get("is_error") is True,
-            continuation=self._rest(block, "type", "tool_use_id", "content", "is_error"),
+            continuation=self._kept_beyond(block, "type", "tool_use_id", "content", "is_error"),
         )
 
     # -- content
 
     def _content(self, block: Json, path: str) -> ContentPart:
-        kind = block.get("type")
-        source = block.get("source")
+        kind, source = block.get("type"), block.get("source")
         if kind == "text":
-            return Text(text_at(block.get("text"), f"{path}.text"), continuation=self._rest(block, "type", "text"))
+            return self._text(block, path)
         part: ContentPart | None = None
         if kind == "image" and isinstance(source, dict):
             part = self._image(block, source)
@@ -129,17 +125,21 @@ class _Reader:
             part = self._document(block, source)
         return self._carrier(block) if part is None else part
 
+    def _text(self, block: Json, path: str) -> Text:
+        text = text_at(block.get("text"), f"{path}.text")
+        return Text(text, continuation=self._kept_beyond(block, "type", "text"))
+
     def _image(self, block: Json, source: Json) -> Image | None:
-        rest = self._rest(block, "type", "source")
+        rest = self._kept_beyond(block, "type", "source")
         if source.get("type") == "url":
             return Image("image/*", url=text_of(source, "url"), continuation=rest)
         data = _bytes_of(source)
         return None if data is None else Image(text_of(source, "media_type"), data=data, continuation=rest)
 
     def _document(self, block: Json, source: Json) -> FileRef | None:
-        path = text_of(block, "title") or DOCUMENT
-        known = ("type", "source", "title") if text_of(block, "title") else ("type", "source")
-        rest = self._rest(block, *known)
+        title = text_of(block, "title")
+        path = title or UNNAMED_DOCUMENT
+        rest = self._kept_beyond(block, "type", "source", *(("title",) if title else ()))
         if source.get("type") == "url":
             return FileRef(path, mime_type="application/pdf", url=text_of(source, "url"), continuation=rest)
         if source.get("type") == "text" and source.get("media_type") == "text/plain":
@@ -151,52 +151,49 @@ class _Reader:
         return FileRef(path, mime_type="application/pdf", data=data, continuation=rest)
 
     def _carrier(self, block: Json) -> Text | FileRef:
-        """A part that stands for a block which no part can say."""
+        """A part that carries a whole block."""
+        kept = self._kept({BLOCK: block})
         source = block.get("source")
         file_id = block.get("file_id") or (source.get("file_id") if isinstance(source, dict) else None)
         if isinstance(file_id, str):
-            return FileRef(file_id, continuation=self._kept({"block": block}))
-        holder = source if isinstance(source, dict) else block
-        content = holder.get("content")
-        texts = (
-            [text_of(item, "text") for item in content if isinstance(item, dict)] if isinstance(content, list) else []
-        )
-        return Text("\n".join(text for text in texts if text), continuation=self._kept({"block": block}))
+            return FileRef(file_id, continuation=kept)
+        content = (source if isinstance(source, dict) else block).get("content")
+        items = content if isinstance(content, list) else []
+        texts = [text for item in items if isinstance(item, dict) and (text := text_of(item, "text"))]
+        return Text("\n".join(texts), continuation=kept)
 
-    # -- what the model said
+    # -- the assistant's blocks
 
     def _answer(self, blocks: list[tuple[Json, str]]) -> list[Part]:
         parts: list[Part] = []
-        calls: dict[str, int] = {}  # the provider's calls without a result -> their place
+        unanswered: dict[str, int] = {}  # provider calls without a result -> their index
         for block, path in blocks:
             kind = text_of(block, "type")
-            place = calls.pop(text_of(block, "tool_use_id"), None) if kind.endswith("_tool_result") else None
-            if place is not None:
-                parts[place] = self._answered(parts[place], block)
-                if place != len(parts) - 1:
-                    parts.append(Thinking("", continuation=self._kept({"resultOf": block["tool_use_id"]})))
+            index = unanswered.pop(text_of(block, "tool_use_id"), None) if kind.endswith("_tool_result") else None
+            if index is not None:
+                parts[index] = self._answered(parts[index], block)
+                if index != len(parts) - 1:
+                    parts.append(Thinking("", continuation=self._kept({RESULT_OF: block["tool_use_id"]})))
                 continue
-            part = self._said(kind, block, path)
+            part = self._part(kind, block, path)
             if isinstance(part, ToolCall) and part.executed_by == "provider":
-                calls[part.tool_call_id] = len(parts)
+                unanswered[part.tool_call_id] = len(parts)
             parts.append(part)
         return parts
 
-    def _said(self, kind: str, block: Json, path: str) -> Text | Thinking | ToolCall:
+    def _part(self, kind: str, block: Json, path: str) -> Text | Thinking | ToolCall:
         match kind:
             case "text":
-                return Text(text_at(block.get("text"), f"{path}.text"), continuation=self._rest(block, "type", "text"))
+                return self._text(block, path)
             case "thinking":
-                return Thinking(
-                    text_at(block.get("thinking"), f"{path}.thinking"),
-                    continuation=self._rest(block, "type", "thinking"),
-                )
+                text = text_at(block.get("thinking"), f"{path}.thinking")
+                return Thinking(text, continuation=self._kept_beyond(block, "type", "thinking"))
             case "redacted_thinking":
                 return Thinking("", continuation=self._kept(block))
             case "tool_use" | "server_tool_use" | "mcp_tool_use":
                 return self._call(kind, block, path)
             case _:
-                return Thinking("", continuation=self._kept({"block": block}))
+                return Thinking("", continuation=self._kept({BLOCK: block}))
 
     def _call(self, kind: str, block: Json, path: str) -> ToolCall:
         arguments = object_at(block.get("input"), f"{path}.input")
@@ -208,7 +205,7 @@ class _Reader:
             {} if isinstance(raw, str) else arguments,
             raw_args_text=raw if isinstance(raw, str) else None,
             executed_by="client" if kind == "tool_use" else "provider",
-            continuation=self._rest(block, *known),
+            continuation=self._kept_beyond(block, *known),
         )
 
     def _answered(self, call: Part, block: Json) -> ToolCall:
@@ -218,7 +215,7 @@ class _Reader:
         return replace(
             call,
             result=ToolResult(call.tool_call_id, content, is_error=is_error),
-            continuation=self._kept({**data, "result": block}),
+            continuation=self._kept({**data, RESULT: block}),
         )
 
     # -- tools
@@ -230,21 +227,18 @@ class _Reader:
             return ToolSpec(name, {}, native=self._kept(tool))
         known = {"name", "description", "input_schema", "strict"}
         rest = {key: value for key, value in tool.items() if key not in known}
+        description = tool.get("description")
         return ToolSpec(
             text_at(tool.get("name"), f"{path}.name"),
             object_at(tool.get("input_schema"), f"{path}.input_schema"),
-            description=_optional(tool, "description", path),
+            description=None if description is None else text_at(description, f"{path}.description"),
             strict=tool["strict"] if isinstance(tool.get("strict"), bool) else None,
-            extra={FORMAT: rest} if rest else None,
+            extra={"anthropic-messages": rest} if rest else None,
         )
 
 
-def _optional(value: Json, key: str, path: str) -> str | None:
-    return None if value.get(key) is None else text_at(value[key], f"{path}.{key}")
-
-
 def _blocks(content: Any, path: str) -> list[tuple[Json, str]]:
-    """Content blocks with their places; a string is short for one block of text."""
+    """Content blocks with their paths; a string is short for one text block."""
     if isinstance(content, str):
         return [({"type": "text", "text": content}, path)]
     items = list_at(content, path)
@@ -252,13 +246,13 @@ def _blocks(content: Any, path: str) -> list[tuple[Json, str]]:
 
 
 def _bytes_of(source: Json) -> bytes | None:
-    """The bytes of a base64 source, if they are written again in the same way."""
+    """The bytes of a base64 source, if encoding them again gives the same text."""
     text = text_of(source, "data")
     if source.get("type") != "base64":
         return None
     try:
         data = b64decode(text, validate=True)
-    except ValueError:  # no base64, or not even ASCII
+    except ValueError:  # not base64, or not ASCII
         return None
     return data if b64encode(data).decode() == text else None
 
@@ -267,7 +261,7 @@ def _bytes_of(source: Json) -> bytes | None:
 
 
 def _config(settings: Json, model: str) -> ModelConfig:
-    """Settings that we have words for; the others stay in `extra`, where they override what our words would say."""
+    """The configuration; settings that it has no field for stay in `extra`, which overrides the fields."""
     left = dict(settings)
     given: Json = {}
     for key in ("max_tokens", "temperature", "top_p"):
@@ -297,12 +291,11 @@ def _take_choice(left: Json, given: Json) -> None:
 
 
 def _take_output(left: Json, given: Json, model: str) -> None:
-    """`output_config` and `thinking`, as far as our words say exactly the same."""
+    """Take `output_config` and `thinking` as far as our settings would be encoded as exactly these fields."""
     output = dict(left["output_config"]) if isinstance(left.get("output_config"), dict) else {}
     wanted = _thinking_config(left.get("thinking"), output.get("effort"))
-    max_tokens = given.get("max_tokens", 0)
-    wish = thinking_wish(wanted, claude(model), max_tokens)
-    if wanted is not None and (wish.thinking, wish.effort) == (left.get("thinking"), output.get("effort")):
+    fields = thinking_fields(wanted, claude(model), given.get("max_tokens", 0))
+    if wanted is not None and (fields.thinking, fields.effort) == (left.get("thinking"), output.get("effort")):
         given["thinking"] = wanted
         del left["thinking"]
         output.pop("effort", None)

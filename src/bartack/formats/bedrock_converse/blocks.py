@@ -1,22 +1,38 @@
-"""One part <-> one content block of Bedrock's Converse.
+"""Parts as content blocks of Bedrock's Converse, and media blocks read back.
 
-A block is an object with one key that names its kind. Media have a format, a source of bytes (base64) or an S3
-address, and documents a name. Blocks that our parts cannot say in full are kept in continuation data as ``block`` and
-sent back as they came.
+A block is an object with one key that names its kind. Media blocks have a format, a source (base64 bytes or an S3
+address) and, if they are documents, a name. Reasoning is sent back to the model it came from; signed or redacted
+reasoning to every model of the same family. Other families refuse it (not verified).
 """
 
 import re
 from base64 import b64encode
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, assert_never
 
-from bartack.formats.body_values import bytes_at, object_at, text_at
-from bartack.formats.media import media_type
-from bartack.nouns.parts import FileRef, Image
+from bartack.formats.bedrock_converse.capabilities import family_of
+from bartack.formats.bedrock_converse.events import (
+    BLOCK,
+    CACHE_POINT,
+    CITATIONS,
+    REASONING,
+    REDACTED,
+    RESULT,
+    SERVER_TOOL,
+    TYPE,
+)
+from bartack.formats.body_values import NO_OUTPUT, bytes_at, object_at, text_at
+from bartack.formats.emitter import CALL_ID
+from bartack.formats.losses import Losses
+from bartack.formats.media import media_type, named
+from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
-__all__ = ["DocumentNames", "media_block", "read_media", "text_block"]
+__all__ = ["BlockWriter", "read_media"]
 
-# media type -> kind of block and its format; of several names for one format the first is what a reader gives back
+Json = dict[str, Any]
+
+# Bedrock API reference: ImageBlock, DocumentBlock, VideoBlock, AudioBlock. Media type -> kind of block and format; of
+# several media types for one format, the first is what a reader returns.
 _MEDIA: dict[str, tuple[str, str]] = {
     "image/png": ("image", "png"),
     "image/jpeg": ("image", "jpeg"),
@@ -52,59 +68,150 @@ _MEDIA: dict[str, tuple[str, str]] = {
     "audio/webm": ("audio", "webm"),
 }
 _TYPES = {kind: mime_type for mime_type, kind in reversed(_MEDIA.items())}
-_REFUSED_IN_NAMES = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")
+_RESULT_BLOCKS = ("text", "json", "image", "document", "video", "searchResult")  # API reference: ToolResultContentBlock
 
 
-class DocumentNames:
-    """Names for documents, each once in a request: letters, digits, spaces, hyphens, parentheses and brackets."""
+class BlockWriter:
+    """Writes the parts of one request in order. Document names are unique within a request."""
 
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
+    def __init__(self, model_id: str, losses: Losses) -> None:
+        self._model_id = model_id
+        self._losses = losses
+        self._document_names: set[str] = set()
+        self._after_results: list[Json] = []
 
-    def name_for(self, path: str) -> str:
-        """A name that the provider takes, as near to the file's own as it gets."""
-        stem = _REFUSED_IN_NAMES.sub(" ", PurePosixPath(path).stem)
-        wished = " ".join(stem.split())[:190].strip() or "document"
-        name, number = wished, 1
-        while name in self._taken:
+    def blocks(self, part: Part, where: str) -> list[Json]:
+        """The blocks of a part; none, with a loss recorded, if it cannot be sent."""
+        if isinstance(part, Text | Thinking) and part.ignored:
+            return []
+        if isinstance(part, Thinking):
+            data = self._losses.thinking(where, part) or {}
+        else:
+            data = self._losses.continuation(where, part.continuation)
+        blocks: list[Json]
+        match part:
+            case ToolCall():
+                blocks = self._call(part, data, where)
+            case ToolResult():
+                blocks = [self._result(part, data, where)]
+            case _ if BLOCK in data:
+                blocks = [data[BLOCK]]
+            case Text():
+                blocks = _text(part.text, data)
+            case Thinking():
+                blocks = self._reasoning(part, data, where)
+            case Image() | FileRef():
+                blocks = [self._media(part, where)]
+            case _:
+                assert_never(part)
+        return [*blocks, {CACHE_POINT: data[CACHE_POINT]}] if blocks and CACHE_POINT in data else blocks
+
+    def take_after_results(self) -> list[Json]:
+        """The blocks that tools returned but results may not hold; they follow the results in the same turn."""
+        blocks, self._after_results = self._after_results, []
+        return blocks
+
+    def _reasoning(self, part: Thinking, data: Json, where: str) -> list[Json]:
+        redacted: str | None = data.get(REDACTED)
+        fields: Json | None = data.get(REASONING)
+        if part.continuation is None or (redacted is None and fields is None):
+            return []
+        is_sealed = redacted is not None or "signature" in (fields or {})
+        origin = part.continuation.model
+        is_same_family = is_sealed and family_of(origin) == family_of(self._model_id)
+        if origin not in ("", self._model_id) and not is_same_family:  # "": the model is unknown
+            self._losses.add(where, "thinking", f"it came from another model, {origin}")
+            return []
+        if not is_sealed and family_of(self._model_id) == "anthropic":
+            self._losses.add(where, "thinking", "it has no signature")
+            return []
+        if redacted is not None:
+            return [{"reasoningContent": {"redactedContent": redacted}}]
+        return [{"reasoningContent": {"reasoningText": {"text": part.text, **(fields or {})}}}]
+
+    # -- tools
+
+    def _call(self, part: ToolCall, data: Json, where: str) -> list[Json]:
+        origin = "" if part.continuation is None else part.continuation.model
+        is_same_family = origin == "" or family_of(origin) == family_of(self._model_id)
+        is_provider_call = part.executed_by == "provider"
+        if is_provider_call and (data.get(TYPE) != SERVER_TOOL or not is_same_family):
+            self._losses.add(where, f"call of {part.tool_name}", "it was executed elsewhere, or generated an image")
+            return []
+        if part.raw_args_text is not None:
+            self._losses.add(where, "invalid arguments", "arguments must be a JSON object; an empty one is sent")
+        # A provider call has to be sent back under the provider's own id.
+        call_id = data.get(CALL_ID, part.tool_call_id) if is_provider_call else part.tool_call_id
+        call = {"toolUseId": call_id, "name": part.tool_name, "input": part.arguments}
+        if BLOCK in data:
+            call = {**data[BLOCK]["toolUse"], "toolUseId": call_id}
+        elif is_provider_call:
+            call["type"] = SERVER_TOOL
+        result = [{"toolResult": {**data[RESULT], "toolUseId": call_id}}] if RESULT in data else []
+        return [{"toolUse": call}, *result]
+
+    def _result(self, part: ToolResult, data: Json, where: str) -> Json:
+        if BLOCK in data:
+            return {"toolResult": {**data[BLOCK]["toolResult"], "toolUseId": part.tool_call_id}}
+        result: Json = {"toolUseId": part.tool_call_id, "content": self._result_content(part, where)}
+        if part.is_error:  # "success" is the default, and not all models accept the field
+            result["status"] = "error"
+        return {"toolResult": result}
+
+    def _result_content(self, part: ToolResult, where: str) -> list[Json]:
+        blocks: list[Json]
+        match part.content:
+            case str():
+                blocks = [{"text": part.content}] if part.content.strip() else []
+            case dict():
+                blocks = [{"json": part.content}]
+            case tuple():
+                pieces = enumerate(part.content)
+                every = [block for index, piece in pieces for block in self.blocks(piece, f"{where}.content[{index}]")]
+                blocks = [block for block in every if next(iter(block)) in _RESULT_BLOCKS]
+                self._after_results += [block for block in every if next(iter(block)) not in _RESULT_BLOCKS]
+            case _:
+                assert_never(part.content)
+        return blocks or [{"text": NO_OUTPUT}]
+
+    # -- media
+
+    def _media(self, part: Image | FileRef, where: str) -> Json:
+        mime_type = media_type(part)
+        kind = _MEDIA.get(mime_type) or (("document", "txt") if mime_type.startswith("text/") else None)
+        source: Json | None = None
+        if part.data:
+            source = {"bytes": b64encode(part.data).decode()}
+        elif part.url is not None and part.url.startswith("s3://"):
+            source = {"s3Location": {"uri": part.url}}
+        if kind is None or source is None:
+            why = "Converse accepts a few types of media and documents, inline or from S3"
+            return {"text": named(part, where, why, self._losses)}
+        name, media_format = kind
+        named_as = {"name": self._document_name(getattr(part, "path", ""))} if name == "document" else {}
+        return {name: {**named_as, "format": media_format, "source": source}}
+
+    def _document_name(self, path: str) -> str:
+        """A unique name of the characters that Converse accepts, as close to the file's own as possible."""
+        stem = _NOT_IN_NAMES.sub(" ", PurePosixPath(path).stem)
+        wanted = " ".join(stem.split())[:190].strip() or "document"
+        name, number = wanted, 1
+        while name in self._document_names:
             number += 1
-            name = f"{wished} ({number})"
-        self._taken.add(name)
+            name = f"{wanted} ({number})"
+        self._document_names.add(name)
         return name
 
 
-def text_block(text: str, data: dict[str, Any]) -> dict[str, Any] | None:
-    """The block of a text, with its citations if it has any; None for blank text, which is refused."""
-    if "block" in data:
-        block: dict[str, Any] = data["block"]
-        return block
-    if "citations" in data:
-        return {"citationsContent": {"content": [{"text": text}], "citations": data["citations"]}}
-    return {"text": text} if text.strip() else None
+def _text(text: str, data: Json) -> list[Json]:
+    if CITATIONS in data:
+        return [{"citationsContent": {"content": [{"text": text}], "citations": data[CITATIONS]}}]
+    return [{"text": text}] if text.strip() else []  # blank text is refused
 
 
-def media_block(part: Image | FileRef, data: dict[str, Any], names: DocumentNames) -> dict[str, Any] | None:
-    """The block of a picture or file; None where Converse has none for its type or takes it from elsewhere only."""
-    if "block" in data:
-        block: dict[str, Any] = data["block"]
-        return block
-    mime_type = media_type(part)
-    kind = _MEDIA.get(mime_type) or (("document", "txt") if mime_type.startswith("text/") else None)
-    if kind is None:
-        return None
-    if part.data:
-        source: dict[str, Any] = {"bytes": b64encode(part.data).decode()}
-    elif part.url is not None and part.url.startswith("s3://"):
-        source = {"s3Location": {"uri": part.url}}
-    else:
-        return None
-    name, media_format = kind
-    named = {"name": names.name_for(getattr(part, "path", ""))} if name == "document" else {}
-    return {name: {**named, "format": media_format, "source": source}}
-
-
-def read_media(block: dict[str, Any], path: str) -> Image | FileRef:
-    """The picture or file in a block of media, as far as a part can say it."""
+def read_media(block: Json, path: str) -> Image | FileRef:
+    """The image or file of a media block, as far as a part can represent it."""
     [(kind, value)] = block.items()
     media = object_at(value, f"{path}.{kind}")
     mime_type = _TYPES.get((kind, str(media.get("format"))))
@@ -112,8 +219,8 @@ def read_media(block: dict[str, Any], path: str) -> Image | FileRef:
     data = bytes_at(source["bytes"], f"{path}.{kind}.source.bytes") if "bytes" in source else None
     url = None
     if "s3Location" in source:
-        place = f"{path}.{kind}.source.s3Location"
-        url = text_at(object_at(source["s3Location"], place).get("uri"), f"{place}.uri")
+        location = f"{path}.{kind}.source.s3Location"
+        url = text_at(object_at(source["s3Location"], location).get("uri"), f"{location}.uri")
     if kind == "image" and mime_type is not None and (data is None) != (url is None):
         return Image(mime_type, data=data, url=url)
     return FileRef(str(media.get("name") or kind), mime_type=mime_type, data=data, url=url if data is None else None)

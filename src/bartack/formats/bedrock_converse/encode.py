@@ -1,114 +1,122 @@
-"""A request -> the body of Bedrock's Converse and ConverseStream (the way back is in `converse_read`).
+"""A `ModelRequest` to the body of Bedrock's Converse and ConverseStream.
 
-The model and the wish to stream stand in the URL, not in the body. What Converse demands, and what follows:
+The model and the choice to stream are part of the URL. What Converse requires, and what follows from it:
 
-- Roles alternate, and results are content of the user: neighbours of one role become one message.
-- Leading system messages are the `system`. One further on is said as the user, since most models refuse it there.
-- There is no tool choice ``none``. Tools are left out for it, unless the history holds calls: then `toolConfig` must be
-  there, and it must be there for such a history even if no tools are given, so bare specs are made of the names.
-- A message with a document has text, too.
-- What only one family of models knows goes into `additionalModelRequestFields` (`converse_models`).
+- Roles alternate, and tool results are user content: neighbouring messages of one role become one.
+- Leading system messages become `system`. Later ones become user text, since most models refuse them.
+- There is no tool choice ``none``. Tools are omitted for it, unless the history has calls: such a history requires a
+  `toolConfig`, so that minimal specs are made from the names of its calls if no tools are given.
+- A message with a document needs a text, too.
+- Settings of a single model family are part of `additionalModelRequestFields` (`capabilities`).
+
+Source: Bedrock API reference, Converse; its validation errors.
 """
 
 from typing import Any
 
-from bartack.formats.anthropic_messages.models import Turn, began_without_thinking
-from bartack.formats.bedrock_converse.models import add_cache_points, sampling, takes_schema, thinking_fields
-from bartack.formats.bedrock_converse.parts import BlockWriter
-from bartack.formats.bedrock_converse.read import CHOICES, FORMAT, read_request
+from bartack.formats.anthropic_messages.capabilities import Turn, claude, sampling
+from bartack.formats.anthropic_messages.encode import system_text
+from bartack.formats.bedrock_converse.blocks import BlockWriter
+from bartack.formats.bedrock_converse.capabilities import add_cache_points, thinking_fields
+from bartack.formats.bedrock_converse.events import ROLE, SERVER_TOOL
 from bartack.formats.body_values import json_text, with_extra
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["encode", "read_request"]
+__all__ = ["encode"]
 
+Json = dict[str, Any]
+
+_CHOICES = {"auto": "auto", "required": "any"}
 _DOCUMENT_ONLY = {"text": "(see the document)"}
 
 
-def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
-    """The body that asks for this; what cannot be said is noted in `losses`."""
+def encode(request: ModelRequest, losses: Losses) -> Json:
+    """The request body; what the model cannot receive is added to `losses`."""
     config = request.config
     system, messages = _conversation(request, losses)
-    body: dict[str, Any] = {"messages": messages}
+    body: Json = {"messages": messages}
     if system:
         body["system"] = system
     tools = _tool_config(request, messages, losses)
     is_forced = "toolChoice" in tools and "auto" not in tools["toolChoice"]
-    fields = thinking_fields(config, is_forced, began_without_thinking(_outline(messages)), losses)
-    settings: dict[str, Any] = sampling(config, fields, losses)
-    if config.max_tokens is not None:
-        settings["maxTokens"] = config.max_tokens
-    if config.stop_sequences is not None:
-        settings["stopSequences"] = list(config.stop_sequences)
+    fields = thinking_fields(config, _outline(messages), is_forced, losses)
+    temperature, top_p = sampling(config, fields.get("thinking"), losses)
+    settings = {
+        "maxTokens": config.max_tokens,
+        "temperature": temperature,
+        "topP": top_p,
+        "stopSequences": None if config.stop_sequences is None else list(config.stop_sequences),
+    }
+    settings = {name: value for name, value in settings.items() if value is not None}
     given = {"inferenceConfig": settings, "toolConfig": tools, "additionalModelRequestFields": fields}
     body |= {name: value for name, value in given.items() if value}
     if config.output_schema is not None:
         _add_schema(body, config, losses)
     if config.seed is not None:
-        losses.add("config.seed", "the seed", "Converse has none")
+        losses.add("config.seed", "seed", "not supported by Converse")
     if config.parallel_tool_calls is False:
-        losses.add("config.parallelToolCalls", "one call at a time", "Converse has no such setting")
+        losses.add("config.parallelToolCalls", "one call at a time", "not supported by Converse")
     if config.cache_config is not None:
         add_cache_points(config.model_id, body, losses)
     return with_extra(body, config.extra)
 
 
-def _add_schema(body: dict[str, Any], config: ModelConfig, losses: Losses) -> None:
-    if not takes_schema(config.model_id):
-        losses.add("config.outputSchema", "the schema of the answer", "this model has no structured output")
+def _add_schema(body: Json, config: ModelConfig, losses: Losses) -> None:
+    if not claude(config.model_id).takes_schema:  # which other families take one is not verified
+        losses.add("config.outputSchema", "output schema", "not supported by this model")
         return
     definition = {"schema": json_text(config.output_schema)}
     body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": definition}}}
 
 
-def _conversation(request: ModelRequest, losses: Losses) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _conversation(request: ModelRequest, losses: Losses) -> tuple[list[Json], list[Json]]:
     writer = BlockWriter(request.config.model_id, losses)
-    system: list[dict[str, Any]] = []
-    messages: list[dict[str, Any]] = []
+    system: list[Json] = []
+    turns: list[Json] = []
     for index, message in enumerate(request.messages):
+        where = f"messages[{index}]"
         parts = enumerate(message.parts)
-        blocks = [block for place, part in parts for block in writer.blocks(part, f"messages[{index}].parts[{place}]")]
-        blocks += writer.take_behind_results()
-        if message.role == "system" and not messages:
+        blocks = [block for number, part in parts for block in writer.blocks(part, f"{where}.parts[{number}]")]
+        blocks += writer.take_after_results()
+        if message.role == "system" and not turns:
             system += blocks
             continue
         role = "assistant" if message.role == "assistant" else "user"
         if message.role == "system":
-            role, blocks = _system_turn(message, blocks, f"messages[{index}]", losses)
+            role, blocks = _system_turn(message, blocks, where, losses)
         if role == "assistant":
-            _drop_last_thoughts(blocks, f"messages[{index}]", losses)
-        if messages and messages[-1]["role"] == role:
-            messages[-1]["content"] += blocks
+            _drop_trailing_reasoning(blocks, where, losses)
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += blocks
         elif blocks:
-            messages.append({"role": role, "content": blocks})
-    for message_said in messages:
-        _add_text_to_documents(message_said["content"])
-    return system, messages
+            turns.append({"role": role, "content": blocks})
+    for turn in turns:
+        kinds = {next(iter(block)) for block in turn["content"]}
+        if "document" in kinds and not kinds & {"text", "toolResult"}:
+            turn["content"].append(_DOCUMENT_ONLY)
+    return system, turns
 
 
-def _drop_last_thoughts(blocks: list[dict[str, Any]], where: str, losses: Losses) -> None:
-    """Reasoning leads to something, or it is refused; what it led to may have been left out."""
+def _drop_trailing_reasoning(blocks: list[Json], where: str, losses: Losses) -> None:
     if blocks and "reasoningContent" in blocks[-1]:
-        losses.add(where, "thinking", "what it led to is left out")
+        losses.add(where, "thinking", "the text or call that it led to is not sent")
     while blocks and "reasoningContent" in blocks[-1]:
         blocks.pop()
 
 
-def _system_turn(
-    message: Message, blocks: list[dict[str, Any]], where: str, losses: Losses
-) -> tuple[str, list[dict[str, Any]]]:
+def _system_turn(message: Message, blocks: list[Json], where: str, losses: Losses) -> tuple[str, list[Json]]:
     """The role and the blocks of a system message inside the conversation."""
-    carried = message.parts[0].continuation if message.parts else None
-    if carried is not None and carried.provider == losses.provider and carried.data.get("role") == "system":
+    if message.parts and losses.own_data(message.parts[0]).get(ROLE) == "system":
         return "system", blocks
-    losses.add(where, "the system role", "few models take a system message here; the user says it")
+    losses.add(where, "system role", "few models accept it at this position; sent as user text")
     texts = [block["text"] for block in blocks if "text" in block]
-    return "user", [{"text": "<system>\n" + "\n".join(texts) + "\n</system>"}] if texts else []
+    return "user", [{"text": system_text(texts)}] if texts else []
 
 
-def _outline(messages: list[dict[str, Any]]) -> list[Turn]:
+def _outline(messages: list[Json]) -> list[Turn]:
     kinds = [[next(iter(block)) for block in message["content"]] for message in messages]
     return [
         Turn(message["role"] == "assistant", "toolResult" in kind, kind[0] == "reasoningContent")
@@ -116,40 +124,37 @@ def _outline(messages: list[dict[str, Any]]) -> list[Turn]:
     ]
 
 
-def _add_text_to_documents(content: list[dict[str, Any]]) -> None:
-    kinds = {next(iter(block)) for block in content}
-    if "document" in kinds and not kinds & {"text", "toolResult"}:
-        content.append(_DOCUMENT_ONLY)
+# -- tools
 
 
-def _tool_config(request: ModelRequest, messages: list[dict[str, Any]], losses: Losses) -> dict[str, Any]:
+def _tool_config(request: ModelRequest, messages: list[Json], losses: Losses) -> Json:
     choice = request.config.tool_choice
     uses = [block["toolUse"] for message in messages for block in message["content"] if "toolUse" in block]
-    called = {use["name"]: use.get("type") == "server_tool_use" for use in uses if "name" in use}
+    called = {use["name"]: use.get("type") == SERVER_TOOL for use in uses if "name" in use}
     if choice == "none" and not called:
         return {}
     tools = [entry for index, spec in enumerate(request.tools) if (entry := _tool(spec, f"tools[{index}]", losses))]
     if not tools:
         tools = [
-            {"systemTool": {"name": name}} if is_own else _tool(ToolSpec(name, {"type": "object"}), "tools", losses)
-            for name, is_own in called.items()
+            {"systemTool": {"name": name}} if is_system else _tool(ToolSpec(name, {"type": "object"}), "tools", losses)
+            for name, is_system in called.items()
         ]
     if not tools:
         return {}
     if choice == "none" and request.tools:
-        losses.add("config.toolChoice", "that no tool may be called", "a history with calls needs its tools")
+        losses.add("config.toolChoice", "tool choice 'none'", "a history with calls requires its tools")
     if isinstance(choice, SpecificTool):
         return {"tools": tools, "toolChoice": {"tool": {"name": choice.tool_name}}}
-    return {"tools": tools, **({"toolChoice": {CHOICES[choice]: {}}} if choice in CHOICES else {})}
+    return {"tools": tools, **({"toolChoice": {_CHOICES[choice]: {}}} if choice in _CHOICES else {})}
 
 
-def _tool(spec: ToolSpec, where: str, losses: Losses) -> dict[str, Any]:
-    """The tool's entry; empty for a tool that another provider executes."""
+def _tool(spec: ToolSpec, where: str, losses: Losses) -> Json:
+    """The tool's entry; empty for another provider's tool."""
     if spec.native is not None:
         return losses.continuation(where, spec.native)
-    entry: dict[str, Any] = {"name": spec.name, "inputSchema": {"json": spec.parameter_schema}}
-    if spec.description:  # empty text is refused
+    entry: Json = {"name": spec.name, "inputSchema": {"json": spec.parameter_schema}}
+    if spec.description:  # an empty string is refused
         entry["description"] = spec.description
     if spec.strict is not None:
         entry["strict"] = spec.strict
-    return {"toolSpec": {**entry, **(spec.extra or {}).get(FORMAT, {})}}
+    return {"toolSpec": {**entry, **(spec.extra or {}).get("bedrock-converse", {})}}

@@ -1,7 +1,7 @@
-"""The events of Bedrock's ConverseStream as typed values, and what their pieces mean when they are put together.
+"""The events of Bedrock's ConverseStream as typed structs, and what their pieces mean once put together.
 
-All fields are optional and unknown ones are passed over. An event's name stands in its frame; a recording without
-frames, and Nova behind InvokeModel, write ``{"contentBlockDelta": {...}}`` instead, so an event may hold events.
+All fields are optional, and unknown ones are ignored. The name of an event is in its frame; recordings without frames,
+and Nova behind InvokeModel, write ``{"contentBlockDelta": {...}}`` instead, so an event may hold events.
 """
 
 import binascii
@@ -15,7 +15,36 @@ from msgspec import Struct
 from bartack.nouns.deltas import Usage
 from bartack.nouns.parts import Text, ToolContent
 
-__all__ = ["BlockDelta", "Event", "ToolUse", "joined_base64", "joined_texts", "readable_result", "usage_of"]
+__all__ = [
+    "BLOCK",
+    "CACHE_POINT",
+    "CITATIONS",
+    "REASONING",
+    "REDACTED",
+    "RESULT",
+    "ROLE",
+    "SERVER_TOOL",
+    "TYPE",
+    "BlockDelta",
+    "Event",
+    "ToolUse",
+    "joined_base64",
+    "joined_texts",
+    "readable_result",
+    "usage_of",
+]
+
+# Keys of the continuation data that the decoder and the reader write and the encoder reads.
+BLOCK = "block"  # a whole block that no part can represent
+CACHE_POINT = "cachePoint"  # a cache point that follows the part
+CITATIONS = "citations"
+REASONING = "reasoningText"  # the fields of reasoning besides its text: the signature, if there is one
+REDACTED = "redactedContent"
+RESULT = "toolResult"  # the raw result of a provider call
+ROLE = "role"  # "system": a system message between the others
+TYPE = "type"  # of a provider call
+
+SERVER_TOOL = "server_tool_use"
 
 
 class _Struct(Struct, rename="camel", gc=False):
@@ -59,7 +88,7 @@ class Counts(_Struct):
     output_tokens: float | None = None
     cache_read_input_tokens: float | None = None
     cache_write_input_tokens: float | None = None
-    cache_read_input_token_count: float | None = None  # how InvokeModel says the same
+    cache_read_input_token_count: float | None = None  # Nova's name for it behind InvokeModel
     cache_write_input_token_count: float | None = None
 
 
@@ -87,7 +116,7 @@ class Event(_Struct):
 
 
 def usage_of(counts: Counts) -> Usage:
-    """Cache reads and writes stand beside `inputTokens`: the four counts sum to `totalTokens`."""
+    """The usage in our terms: Bedrock counts cache reads and writes apart from `inputTokens`."""
     read = _tokens(counts.cache_read_input_tokens, counts.cache_read_input_token_count)
     written = _tokens(counts.cache_write_input_tokens, counts.cache_write_input_token_count)
     return Usage(
@@ -99,12 +128,12 @@ def usage_of(counts: Counts) -> Usage:
 
 
 def _tokens(*given: float | None) -> int | None:
-    """The first count that was given; one that counts nothing real is none."""
+    """The first valid count; None if there is none."""
     return next((int(value) for value in given if value is not None and 0 <= value < 2**53), None)
 
 
 def joined_base64(pieces: list[str]) -> str:
-    """The base64 of all the bytes that the pieces hold; a single piece stays exactly as it came."""
+    """The base64 of all the pieces' bytes; a single piece is kept as it is."""
     if len(pieces) == 1:
         return pieces[0]
     try:
@@ -114,7 +143,7 @@ def joined_base64(pieces: list[str]) -> str:
 
 
 def joined_texts(pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The content of a result whose texts came in pieces."""
+    """The content of a result, consecutive texts joined."""
     content: list[dict[str, Any]] = []
     for is_text, group in groupby(pieces, lambda piece: isinstance(piece.get("text"), str)):
         run = list(group)
@@ -123,7 +152,7 @@ def joined_texts(pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def readable_result(content: list[dict[str, Any]]) -> ToolContent:
-    """What the provider's own tool answered: one object as it is, text joined, anything else as text side by side."""
+    """The content of a provider tool's result: a single object or text as it is, anything else as texts."""
     if len(content) == 1 and isinstance(content[0].get("json"), dict):
         value: dict[str, Any] = content[0]["json"]
         return value

@@ -1,8 +1,8 @@
-"""The body of Bedrock's Converse -> a request.
+"""The body of Bedrock's Converse to a `ModelRequest`.
 
-Results are messages of their own with us, so one message of the user may become several. A block that a part cannot
-say in full is kept beside it in continuation data, and so is a cache point, on the part in front of it. Entries of
-`tools` that are no `toolSpec` (tools of the model's maker, cache points) are `ToolSpec.native`.
+Tool results are separate messages in our model, so one user message may become several. A block that a part cannot
+represent in full is kept beside it in continuation data, and so is a cache point, on the part before it. Entries of
+`tools` other than `toolSpec` (system tools, cache points) become `ToolSpec.native`.
 """
 
 from itertools import groupby
@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from bartack.formats.bedrock_converse.blocks import read_media
-from bartack.formats.bedrock_converse.models import read_thinking
-from bartack.formats.bedrock_converse.parts import BlockWriter
-from bartack.formats.body_values import carrying, json_text, list_at, number_at, object_at, text_at, texts_at
+from bartack.formats.bedrock_converse.blocks import BlockWriter, read_media
+from bartack.formats.bedrock_converse.capabilities import read_thinking
+from bartack.formats.bedrock_converse.events import BLOCK, CITATIONS, REASONING, RESULT, ROLE, SERVER_TOOL, TYPE
+from bartack.formats.body_values import json_text, list_at, number_at, object_at, text_at, texts_at
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
@@ -32,49 +32,46 @@ from bartack.nouns.parts import (
 )
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["CHOICES", "FORMAT", "read_request"]
+__all__ = ["read_request"]
 
-FORMAT = "bedrock-converse"
+Json = dict[str, Any]
+
 _SETTINGS = {  # our setting -> that of `inferenceConfig`
     "max_tokens": "maxTokens",
     "temperature": "temperature",
     "top_p": "topP",
     "stop_sequences": "stopSequences",
 }
-CHOICES = {"auto": "auto", "required": "any"}
 _MEDIA = frozenset(("image", "document", "video", "audio"))
 
 
-def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> ModelRequest:
-    """The request that a body makes. Raises `PartValidationError` for what is no body of this format."""
+def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
+    """The request that this body makes. Raises `PartValidationError` if it is not a body of this format."""
     rest = dict(object_at(body, "$"))
-    reader = _Reader(provider, text_at(rest.pop("modelId", None) or model_id or None, "$.modelId"))
+    model = text_at(rest.pop("modelId", None) or model_id or None, "$.modelId")
+    reader = _Reader(provider, model)
     messages: list[Message] = []
     system = reader.parts(rest.pop("system", None) or [], "$.system", "system")
     if system:
         messages.append(Message("system", tuple(system)))
-    for index, said in enumerate(list_at(rest.pop("messages", None), "$.messages")):
-        messages += reader.messages(object_at(said, f"$.messages[{index}]"), f"$.messages[{index}]")
+    for index, message in enumerate(list_at(rest.pop("messages", None), "$.messages")):
+        messages += reader.messages(object_at(message, f"$.messages[{index}]"), f"$.messages[{index}]")
     settings = _inference(rest)
     tools, choice = reader.tools(rest)
-    if choice is not None:
-        settings["tool_choice"] = choice
     fields = rest.pop("additionalModelRequestFields", None) or {}
-    thinking, fields = read_thinking(reader.model, object_at(fields, "$.additionalModelRequestFields"))
-    if thinking is not None:
-        settings["thinking"] = thinking
+    thinking, fields = read_thinking(model, object_at(fields, "$.additionalModelRequestFields"))
     if fields:
         rest["additionalModelRequestFields"] = fields
     schema = _output_schema(rest)
-    if schema is not None:
-        settings["output_schema"] = schema
-    config = ModelConfig(reader.model, extra=rest or None, **settings)
+    given = {**settings, "tool_choice": choice, "thinking": thinking, "output_schema": schema}
+    config = ModelConfig(model, extra=rest or None, **given)
     return ModelRequest(messages=tuple(messages), config=config, tools=tools, provider=provider)
 
 
-def _inference(rest: dict[str, Any]) -> dict[str, Any]:
+def _inference(rest: Json) -> Json:
+    """The settings of `inferenceConfig`; those without a field of ours stay in `rest`."""
     given = dict(object_at(rest.pop("inferenceConfig", None) or {}, "$.inferenceConfig"))
-    settings: dict[str, Any] = {}
+    settings: Json = {}
     for field, name in _SETTINGS.items():
         if given.get(name) is not None:
             check = texts_at if name == "stopSequences" else number_at
@@ -84,8 +81,8 @@ def _inference(rest: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _output_schema(rest: dict[str, Any]) -> dict[str, Any] | None:
-    """The schema of the answer; what stands beside it (a name, a description) stays in `rest`."""
+def _output_schema(rest: Json) -> Json | None:
+    """The output schema; what is given besides it (a name, a description) stays in `rest`."""
     output: Any = rest.get("outputConfig")
     try:
         definition = output["textFormat"]["structure"]["jsonSchema"]
@@ -98,17 +95,23 @@ def _output_schema(rest: dict[str, Any]) -> dict[str, Any] | None:
 
 
 class _Reader:
-    def __init__(self, provider: str, model: str) -> None:
-        self.provider = provider
-        self.model = model
+    """Reads messages and tools, and labels continuation data with the provider and model."""
 
-    def messages(self, said: dict[str, Any], path: str) -> list[Message]:
-        role = text_at(said.get("role"), f"{path}.role")
+    def __init__(self, provider: str, model: str) -> None:
+        self._provider = provider
+        self._model = model
+
+    def _with_data(self, part: Any, data: Json) -> Any:
+        known = {} if part.continuation is None else part.continuation.data
+        return replace(part, continuation=Continuation(self._provider, self._model, {**known, **data}))
+
+    def messages(self, message: Json, path: str) -> list[Message]:
+        role = text_at(message.get("role"), f"{path}.role")
         if role not in ("user", "assistant", "system"):
-            raise PartValidationError(f"{role!r} is not a role of this format", path=f"{path}.role")
-        parts = self.parts(said.get("content"), f"{path}.content", role)
+            raise PartValidationError(f"unknown role {role!r}; expected user, assistant or system", path=f"{path}.role")
+        parts = self.parts(message.get("content"), f"{path}.content", role)
         if role == "system" and parts:
-            parts[0] = self._carrying(parts[0], {"role": "system"})
+            parts[0] = self._with_data(parts[0], {ROLE: "system"})
         try:
             if role != "user":
                 return [Message(role, tuple(parts))]  # type: ignore[arg-type]  # one of the two others
@@ -120,103 +123,101 @@ class _Reader:
     def parts(self, content: Any, path: str, role: str) -> list[Part]:
         parts: list[Part] = []
         for index, value in enumerate(list_at(content, path)):
-            spot = f"{path}[{index}]"
-            block = _block_at(value, spot)
+            where = f"{path}[{index}]"
+            block = _block_at(value, where)
             if "cachePoint" in block and parts:
-                parts[-1] = self._carrying(parts[-1], block)
+                parts[-1] = self._with_data(parts[-1], block)
             elif "toolResult" in block and role == "assistant":
-                self._add_own_result(block["toolResult"], parts, spot)
+                self._add_provider_result(block["toolResult"], parts, where)
             else:
-                parts.append(self._exact(self._part(block, spot, role), block))
+                parts.append(self._exact(self._part(block, where, role), block))
         return parts
 
-    def _carrying(self, part: Part, data: dict[str, Any]) -> Part:
-        return carrying(part, Continuation(self.provider, self.model, {}), data)
-
-    def _exact(self, part: Part, block: dict[str, Any]) -> Part:
-        """The part, with the block beside it unless the part alone would be written as that block."""
-        written = BlockWriter(self.model, Losses(self.provider)).blocks(part, "")
+    def _exact(self, part: Any, block: Json) -> Any:
+        """The part, and the block beside it unless the encoder would write the part as that block."""
+        written = BlockWriter(self._model, Losses(self._provider)).blocks(part, "")
         wanted = block
-        if "toolResult" in block and block["toolResult"].get("status") == "success":  # which goes without saying
+        if "toolResult" in block and block["toolResult"].get("status") == "success":  # the default
             wanted = {"toolResult": {key: value for key, value in block["toolResult"].items() if key != "status"}}
-        return part if written == [wanted] else self._carrying(part, {"block": block})
+        return part if written == [wanted] else self._with_data(part, {BLOCK: block})
 
-    def _part(self, block: dict[str, Any], path: str, role: str) -> Part:
+    def _part(self, block: Json, path: str, role: str) -> Part:
         [(kind, value)] = block.items()
-        spot = f"{path}.{kind}"
+        where = f"{path}.{kind}"
         if kind == "text":
-            return Text(text_at(value, spot))
+            return Text(text_at(value, where))
         if kind in _MEDIA and role == "user":
             return read_media(block, path)
-        content = object_at(value, spot)
-        if kind == "toolUse":
-            return self._call(content, spot)
-        if kind == "toolResult":
-            return self._result(content, spot)
-        if kind == "reasoningContent":
-            return self._reasoning(content, spot)
-        if kind == "citationsContent":
-            texts = [str(object_at(piece, spot).get("text", "")) for piece in content.get("content") or []]
-            return self._carrying(Text("".join(texts)), {"citations": content.get("citations") or []})
-        if kind == "guardContent" and isinstance(content.get("text"), dict):
-            return Text(text_at(content["text"].get("text"), f"{spot}.text.text"))
-        # A block of unknown kind is a file to the user and a thought to all others: no empty text, which is refused.
-        return FileRef(kind) if role == "user" else Thinking("")
+        content = object_at(value, where)
+        match kind:
+            case "toolUse":
+                return self._call(content, where)
+            case "toolResult":
+                return self._result(content, where)
+            case "reasoningContent":
+                return self._reasoning(content, where)
+            case "citationsContent":
+                texts = [str(object_at(piece, where).get("text", "")) for piece in content.get("content") or []]
+                cited: Part = self._with_data(Text("".join(texts)), {CITATIONS: content.get("citations") or []})
+                return cited
+            case "guardContent" if isinstance(content.get("text"), dict):
+                return Text(text_at(content["text"].get("text"), f"{where}.text.text"))
+            case _:  # carried whole, by a part that is not empty text, which is refused
+                return FileRef(kind) if role == "user" else Thinking("")
 
-    def _reasoning(self, content: dict[str, Any], path: str) -> Thinking:
-        said = content.get("reasoningText")
-        if not isinstance(said, dict):
-            part: Part = self._carrying(Thinking(""), content)
-        else:
-            beside = {key: value for key, value in said.items() if key != "text"}
-            part = self._carrying(Thinking(text_at(said.get("text"), f"{path}.text")), {"reasoningText": beside})
-        assert isinstance(part, Thinking)
+    def _reasoning(self, content: Json, path: str) -> Thinking:
+        reasoning = content.get("reasoningText")
+        text, data = "", content
+        if isinstance(reasoning, dict):
+            text = text_at(reasoning.get("text"), f"{path}.text")
+            data = {REASONING: {key: value for key, value in reasoning.items() if key != "text"}}
+        part: Thinking = self._with_data(Thinking(text), data)
         return part
 
-    def _call(self, content: dict[str, Any], path: str) -> Part:
-        is_server = content.get("type") == "server_tool_use"
+    def _call(self, content: Json, path: str) -> ToolCall:
+        is_provider_call = content.get("type") == SERVER_TOOL
         call = ToolCall(
             text_at(content.get("toolUseId"), f"{path}.toolUseId"),
             text_at(content.get("name"), f"{path}.name"),
             object_at(content.get("input"), f"{path}.input"),
-            executed_by="provider" if is_server else "client",
+            executed_by="provider" if is_provider_call else "client",
         )
-        return self._carrying(call, {"type": "server_tool_use"}) if is_server else call
+        return self._with_data(call, {TYPE: SERVER_TOOL}) if is_provider_call else call
 
-    def _result(self, content: dict[str, Any], path: str) -> ToolResult:
+    def _result(self, content: Json, path: str) -> ToolResult:
         call_id = text_at(content.get("toolUseId"), f"{path}.toolUseId")
         given = enumerate(list_at(content.get("content"), f"{path}.content"))
         blocks = [_block_at(block, f"{path}.content[{index}]") for index, block in given]
         return ToolResult(call_id, self._result_content(blocks, path), is_error=content.get("status") == "error")
 
-    def _result_content(self, blocks: list[dict[str, Any]], path: str) -> ToolContent:
+    def _result_content(self, blocks: list[Json], path: str) -> ToolContent:
         if len(blocks) == 1:
             [(kind, value)] = blocks[0].items()
             if (kind == "json" and isinstance(value, dict)) or (kind == "text" and isinstance(value, str)):
                 content: ToolContent = value
                 return content
         pieces = [
-            self._carrying(Text(json_text(block["json"])), {"block": block})
+            self._with_data(Text(json_text(block["json"])), {BLOCK: block})
             if "json" in block
             else self._exact(self._part(block, f"{path}.content[{index}]", "user"), block)
             for index, block in enumerate(blocks)
         ]
         return tuple(piece for piece in pieces if isinstance(piece, ContentPart))
 
-    def _add_own_result(self, value: Any, parts: list[Part], path: str) -> None:
-        """Put the result of a tool that the provider executed into its call."""
+    def _add_provider_result(self, value: Any, parts: list[Part], path: str) -> None:
+        """Add the result of a provider tool to its call."""
         result = self._result(object_at(value, f"{path}.toolResult"), f"{path}.toolResult")
-        for place, part in enumerate(parts):
-            if isinstance(part, ToolCall) and (part.tool_call_id, part.executed_by) == (
-                result.tool_call_id,
-                "provider",
-            ):
-                parts[place] = replace(self._carrying(part, {"toolResult": value}), result=result)
+        wanted = (result.tool_call_id, "provider")
+        for index, part in enumerate(parts):
+            if isinstance(part, ToolCall) and (part.tool_call_id, part.executed_by) == wanted:
+                parts[index] = replace(self._with_data(part, {RESULT: value}), result=result)
                 return
-        parts.append(self._carrying(Thinking(""), {"block": {"toolResult": value}}))
+        parts.append(self._with_data(Thinking(""), {BLOCK: {"toolResult": value}}))
 
-    def tools(self, rest: dict[str, Any]) -> tuple[tuple[ToolSpec, ...], ToolChoice | None]:
-        """The tools and the choice among them, taken out of `rest`."""
+    # -- tools
+
+    def tools(self, rest: Json) -> tuple[tuple[ToolSpec, ...], ToolChoice | None]:
+        """The tools and the tool choice, removed from `rest`."""
         config = dict(object_at(rest.pop("toolConfig", None) or {}, "$.toolConfig"))
         entries = list_at(config.pop("tools", []), "$.toolConfig.tools")
         tools = tuple(self._tool(entry, f"$.toolConfig.tools[{index}]") for index, entry in enumerate(entries))
@@ -231,7 +232,7 @@ class _Reader:
         [(kind, value)] = _block_at(entry, path).items()
         if kind != "toolSpec":
             name = value.get("name", kind) if isinstance(value, dict) else kind
-            return ToolSpec(text_at(name, path), {}, native=Continuation(self.provider, self.model, entry))
+            return ToolSpec(text_at(name, path), {}, native=Continuation(self._provider, self._model, entry))
         spec = dict(object_at(value, f"{path}.toolSpec"))
         schema = object_at(spec.pop("inputSchema", None), f"{path}.toolSpec.inputSchema")
         return ToolSpec(
@@ -239,14 +240,14 @@ class _Reader:
             object_at(schema.get("json"), f"{path}.toolSpec.inputSchema.json"),
             description=spec.pop("description", None),
             strict=spec.pop("strict", None),
-            extra={FORMAT: spec} if spec else None,
+            extra={"bedrock-converse": spec} if spec else None,
         )
 
 
-def _block_at(value: Any, path: str) -> dict[str, Any]:
+def _block_at(value: Any, path: str) -> Json:
     block = object_at(value, path)
     if len(block) != 1:
-        raise PartValidationError(f"a block has one key, not {sorted(block)}", path=path)
+        raise PartValidationError(f"expected a block with one key, got {sorted(block)}", path=path)
     return block
 
 

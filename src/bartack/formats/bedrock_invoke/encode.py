@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from bartack.formats.anthropic_messages import FORMAT as MESSAGES
 from bartack.formats.bedrock_converse import FORMAT as CONVERSE
-from bartack.formats.bedrock_converse.models import family_of
+from bartack.formats.bedrock_converse.capabilities import family_of
 from bartack.formats.body_values import with_extra
 from bartack.formats.history_rules import HistoryRules
 from bartack.formats.losses import Losses

@@ -1,11 +1,11 @@
 """Ollama's chat stream to deltas: one JSON object per line, each with a piece of the message.
 
-A line with `done` is the terminal signal. It may have content, too, and it has the usage. A tool call arrives whole, its
-arguments as an object, and without an id before 0.12.10 (recordings/ollama-chat/prism--ollama-stream-with-tools-1--0-19651c).
-A server that fails in mid-stream sends a line with `error`.
+A line with `done` is the terminal signal. It may have content, too, and it has the usage. A tool call arrives whole,
+its arguments as an object; servers before 0.12.10 send no id for it
+(recordings/ollama-chat/prism--ollama-stream-with-tools-1--0-19651c). A server that fails in mid-stream sends `error`.
 
-Thinking carries empty continuation data under `THINKING`: it marks text that came in this field, so that the encoder may
-send it back there.
+Thinking carries empty continuation data under `THINKING`: it marks text that came in this field, so that the encoder
+may send it back there.
 """
 
 import json

@@ -4,8 +4,8 @@ Ollama is lenient: roles need not alternate, system messages may appear anywhere
 tool choice (for ``none`` the tools are omitted), no flag for failed results, and accepts images inline only. Sampling
 settings are part of `options`.
 
-Servers before 0.12.10 neither send nor read call ids (github.com/ollama/ollama/issues/6708): they match results by order
-and by `tool_name`. Ids are sent anyway, for newer servers. Thinking is sent back only if it came from Ollama.
+Servers before 0.12.10 neither send nor read call ids (github.com/ollama/ollama/issues/6708): they match results by
+order and by `tool_name`. Ids are sent anyway, for newer servers. Thinking is sent back only if it came from Ollama.
 """
 
 from base64 import b64encode
