@@ -92,7 +92,7 @@ async def test_a_model_that_never_fits_fails_the_run() -> None:
     result = await agent.run("Where?", session=SESSION)
     assert (result.status, len(model.calls)) == (AgentStatus.FAILED, 3)
     assert result.error is not None
-    assert result.error.error_code is ErrorCode.INVALID_VALUE
+    assert result.error.error_code is ErrorCode.INVALID_OUTPUT
 
 
 async def test_a_refusal_is_not_asked_again() -> None:

@@ -385,7 +385,7 @@ def test_json_ends_in_finished_also_for_what_fails(shell: Shell) -> None:
     no_key = shell.bartack("hi", "--json", "-m", "anthropic:x")
     assert no_key.status == 2
     (only,) = no_key.events
-    assert (only["event"], only["status"], only["error"]["errorCode"]) == ("finished", "failed", "authentication")
+    assert (only["event"], only["status"], only["error"]["errorCode"]) == ("finished", "failed", "missing_credentials")
     assert "ANTHROPIC_API_KEY" in no_key.complaint()
 
 

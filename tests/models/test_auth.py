@@ -57,7 +57,7 @@ async def test_aws_requests_are_signed(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_without_aws_credentials_the_error_says_what_to_set() -> None:
     with pytest.raises(ModelError, match="AWS_BEARER_TOKEN_BEDROCK") as missing:
         await AwsSignature("us-east-1").sign(REQUEST)
-    assert missing.value.code is ErrorCode.AUTHENTICATION
+    assert missing.value.code is ErrorCode.MISSING_CREDENTIALS
 
 
 async def test_aws_credentials_that_can_not_be_read_are_an_error(
@@ -66,13 +66,13 @@ async def test_aws_credentials_that_can_not_be_read_are_an_error(
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(ModelError, match="nobody") as broken:
         await AwsSignature("us-east-1").sign(REQUEST)
-    assert broken.value.code is ErrorCode.AUTHENTICATION
+    assert broken.value.code is ErrorCode.MISSING_CREDENTIALS
 
 
 async def test_without_google_credentials_the_error_says_what_to_set() -> None:
     with pytest.raises(ModelError, match="GOOGLE_APPLICATION_CREDENTIALS") as missing:
         await GoogleToken().sign(REQUEST)
-    assert missing.value.code is ErrorCode.AUTHENTICATION
+    assert missing.value.code is ErrorCode.MISSING_CREDENTIALS
 
 
 def _google_account(tmp_path: Path, token_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ async def test_a_refused_google_token_is_an_error(tmp_path: Path, monkeypatch: p
         _google_account(tmp_path, server.base_url, monkeypatch)
         with pytest.raises(ModelError, match="invalid_grant") as refused:
             await GoogleToken().sign(REQUEST)
-    assert refused.value.code is ErrorCode.AUTHENTICATION
+    assert refused.value.code is ErrorCode.MISSING_CREDENTIALS
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "file:///etc/passwd"])
@@ -128,7 +128,7 @@ async def test_a_token_service_that_is_not_there_is_an_error(
     _google_account(tmp_path, address, monkeypatch)
     with pytest.raises(ModelError) as failed:
         await GoogleToken().sign(REQUEST)
-    assert failed.value.code is ErrorCode.AUTHENTICATION
+    assert failed.value.code is ErrorCode.MISSING_CREDENTIALS
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_a_missing_key_is_named_before_any_network(row: Vendor) -> None:
     client = BytesClient()
     with pytest.raises(ModelError) as missing:
         connect(f"{row.name}:m", base_url="https://host.example", client=client)
-    assert missing.value.code is ErrorCode.AUTHENTICATION
+    assert missing.value.code is ErrorCode.MISSING_CREDENTIALS
     assert not missing.value.retryable
     for name in row.key_names:
         assert name in missing.value.message
@@ -211,7 +211,7 @@ async def test_a_cloud_without_credentials_is_an_error_before_any_request(
     start, failed = await read(connect(name, client=client).stream([user("Hello")]))
     assert isinstance(start.delta, Start)
     assert isinstance(failed.delta, Failed)
-    assert failed.delta.error_code is ErrorCode.AUTHENTICATION
+    assert failed.delta.error_code is ErrorCode.MISSING_CREDENTIALS
     assert client.requests == []
 
 

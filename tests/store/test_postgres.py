@@ -275,7 +275,7 @@ async def test_a_newer_store_and_a_foreign_schema_are_refused(url: str, database
     await database.execute("INSERT INTO schema_version VALUES (99, now())")
     with pytest.raises(StoreError, match="version 99") as caught:
         await PostgresStore.open(url)
-    assert caught.value.code is ErrorCode.STORAGE_CORRUPT
+    assert caught.value.code is ErrorCode.STORAGE_UNSUPPORTED
     await database.execute("DROP TABLE schema_version")
     with pytest.raises(StoreError, match="tables of another program"):
         await PostgresStore.open(url)

@@ -124,7 +124,7 @@ async def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert {path.name for path in list_of(tmp_path)} == {"notes.txt", "other.db"}
     with pytest.raises(StoreError) as caught:
         await SqliteStore.open(text)
-    assert caught.value.code is ErrorCode.STORAGE_CORRUPT
+    assert caught.value.code is ErrorCode.STORAGE_UNSUPPORTED
 
 
 async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:

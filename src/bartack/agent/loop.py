@@ -186,9 +186,10 @@ class Loop:
 
     async def _ask_again(self, error: PartValidationError, reason: str | None) -> None:
         if reason in ("refusal", "content_filter"):
-            raise RunFailed(ErrorCode.CONTENT_FILTER, "the model refused to answer", reason=reason)
+            code = ErrorCode.REFUSED if reason == "refusal" else ErrorCode.CONTENT_FILTER
+            raise RunFailed(code, "the model refused to answer", reason=reason)
         if not self._output_retries:
-            raise RunFailed(ErrorCode.INVALID_VALUE, f"the answer is not of the output type: {error.message}")
+            raise RunFailed(ErrorCode.INVALID_OUTPUT, f"the answer is not of the output type: {error.message}")
         self._output_retries -= 1
         say = f"That answer is not what was asked for: {error.message}\nAnswer again with JSON that fits the schema."
         await self._work.ledger.append(user(Text(say, synthetic=True)))
@@ -273,4 +274,4 @@ def result_of(work: Work, ending: Ending, undelivered: tuple[Message, ...]) -> R
 def _failed_by(error: Exception) -> Failed:
     if isinstance(error, BartackError):
         return Failed(error.code, error.message)
-    return Failed(ErrorCode.INVALID_VALUE, f"{type(error).__name__}: {error}")
+    return Failed(ErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")

@@ -64,7 +64,7 @@ def connected(name: str) -> ProviderModel | LocalModel:
         made: ProviderModel | LocalModel = connect(name, **settings)
     except BartackError as error:
         match error.code:
-            case ErrorCode.AUTHENTICATION:
+            case ErrorCode.AUTHENTICATION | ErrorCode.MISSING_CREDENTIALS:
                 error.add_note("or talk to the local model, which needs no key: --model local")
             case ErrorCode.INVALID_CONFIG:
                 wrong = _wrong_setting(error, settings)

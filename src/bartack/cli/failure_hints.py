@@ -27,6 +27,7 @@ _HINTS = {
     ErrorCode.REQUEST_TOO_LARGE: _TOO_MUCH,
     ErrorCode.INVALID_REQUEST: "the provider does not take this; is [model_settings] of the configuration right?",
     ErrorCode.CONTENT_FILTER: "the provider will not answer this; say it differently",
+    ErrorCode.REFUSED: "rephrase the request, or choose another model with --model",
     ErrorCode.LIMIT_EXCEEDED: "the session keeps what was done; asking again goes on",
     ErrorCode.STORAGE_FAILED: _KEPT,
     ErrorCode.STORAGE_CORRUPT: "bartack sessions fsck says what is damaged",
@@ -37,7 +38,7 @@ _HINTS = {
 def failure_hint(code: ErrorCode, model: Model, retry_after_ms: int | None = None) -> str:
     """The hint; it never holds a key, only the name of the variable that does."""
     match code:
-        case ErrorCode.AUTHENTICATION:
+        case ErrorCode.AUTHENTICATION | ErrorCode.MISSING_CREDENTIALS:
             return _about_the_key(model)
         case ErrorCode.MODEL_NOT_FOUND:
             return _about_the_name(model)

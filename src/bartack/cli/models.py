@@ -36,7 +36,7 @@ _COLUMNS = (
 )
 _HINTS = {
     ErrorCode.CONNECTION_FAILED: "what was fetched is kept; the same command goes on from there",
-    ErrorCode.STORAGE_CORRUPT: "nothing of it was kept; try again, and if it stays so, do not trust that package index",
+    ErrorCode.DOWNLOAD_INVALID: "nothing of it was kept; try again, and if it stays so, do not trust that package index",
     ErrorCode.STORAGE_FAILED: "BARTACK_CACHE names another folder to keep models in",
     ErrorCode.INVALID_CONFIG: "bartack models list shows what there is",
 }

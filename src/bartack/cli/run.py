@@ -224,4 +224,4 @@ def _failed_by(error: Exception) -> Failed:
         return Failed(error.code, error.message, retryable=error.retryable)
     if isinstance(error, typer.BadParameter):
         return Failed(ErrorCode.INVALID_CONFIG, error.message)
-    return Failed(ErrorCode.INVALID_VALUE, f"{type(error).__name__}: {error}")
+    return Failed(ErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")

@@ -42,6 +42,8 @@ _HINTS = {
     ErrorCode.NOT_FOUND: "bartack sessions list shows what there is",
     ErrorCode.CONFLICT: "another program works on this session; try again when it is done",
     ErrorCode.STORAGE_CORRUPT: "if this is the right store, bartack sessions fsck says what is damaged",
+    ErrorCode.STORAGE_UNSUPPORTED: "check --store and BARTACK_STORE, or upgrade Bartack",
+    ErrorCode.MISSING_DEPENDENCY: f"--store and BARTACK_STORE take {_PLACES}",
     ErrorCode.INVALID_CONFIG: f"--store and BARTACK_STORE take {_PLACES}",
     ErrorCode.STORAGE_FAILED: "is there room, and may you write there? --store and BARTACK_STORE name another place",
 }

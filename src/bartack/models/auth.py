@@ -75,12 +75,12 @@ class AwsSignature:
                 self._found = Session().get_credentials()
             keys = None if self._found is None else self._found.get_frozen_credentials()
         except BotoCoreError as error:
-            raise ModelError(f"AWS credentials: {error}", code=ErrorCode.AUTHENTICATION) from None
+            raise ModelError(f"AWS credentials: {error}", code=ErrorCode.MISSING_CREDENTIALS) from None
         if keys is None:
             raise ModelError(
                 "no AWS credentials: set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
                 " or a profile",
-                code=ErrorCode.AUTHENTICATION,
+                code=ErrorCode.MISSING_CREDENTIALS,
             )
         signed = AWSRequest(request.method, request.url, headers=dict(request.headers), data=request.body)
         SigV4Auth(keys, self._service, self._region).add_auth(signed)
@@ -111,7 +111,7 @@ class GoogleToken:
         except GoogleAuthError as error:
             raise ModelError(
                 f"no Google credentials: set GOOGLE_APPLICATION_CREDENTIALS or log in with gcloud ({error})",
-                code=ErrorCode.AUTHENTICATION,
+                code=ErrorCode.MISSING_CREDENTIALS,
             ) from None
         return str(self._found.token)
 
@@ -156,5 +156,5 @@ def _signed(request: HttpRequest, headers: Mapping[str, str], *secrets: str) -> 
 
 def _missing(what: str, extra: str, instead: str) -> ModelError:
     return ModelError(
-        f"{what} need the extra: pip install 'bartack[{extra}]' (or set {instead})", code=ErrorCode.AUTHENTICATION
+        f"{what} need the extra: pip install 'bartack[{extra}]' (or set {instead})", code=ErrorCode.MISSING_DEPENDENCY
     )

@@ -169,7 +169,7 @@ def _credentials(vendor: Vendor, api_key: str | None, settings: Mapping[str, str
     if vendor.needs_key and vendor.auth != "none":
         raise ModelError(
             f"{vendor.name} needs a key: pass api_key, or set {' or '.join(vendor.key_names)}",
-            code=ErrorCode.AUTHENTICATION,
+            code=ErrorCode.MISSING_CREDENTIALS,
         )
     return NoCredentials()
 

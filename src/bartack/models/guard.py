@@ -96,7 +96,7 @@ class _Guard:
                     ErrorCode.STREAM_TRUNCATED, "The model's stream ended before it was complete.", retryable=True
                 )
             except StreamError as error:
-                failed = Failed(error.code, str(error))
+                failed = Failed(error.code, str(error), rule=error.rule)
             except BartackError as error:
                 failed = Failed(error.code, mask_secrets(str(error)), retryable=error.retryable)
             except Exception as error:  # noqa: BLE001 - a third-party model may raise anything

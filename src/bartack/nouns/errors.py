@@ -1,21 +1,21 @@
-"""Every error Bartack raises, and the codes that name what went wrong.
+"""Every error Bartack raises, and the codes that identify what went wrong.
 
-The class says who is to blame, the code says what happened, the message is prose for people::
+The class identifies whose fault it is, the code what happened, and the message explains it to people::
 
     BartackError
-    ├── StreamError               the provider's stream broke the contract       rule
-    ├── ModelError                the provider said no                           status, retry_after_ms
-    ├── InvalidStateTransition    we asked a state for what it has no edge to    current, attempted, valid
-    ├── PartValidationError       a value may not stand where it was put         path, rule
+    ├── StreamError               a stream violated the streaming contract       rule
+    ├── ModelError                the provider, or the connection to it, failed  status, retry_after_ms
+    ├── InvalidStateTransition    an event that the current state has no edge for  current, attempted, valid
+    ├── PartValidationError       an invalid value                               path, rule
     │   └── MissingRequiredField
-    ├── ToolError                 raised by tools, always ends as a ToolResult
-    ├── AgentError                a run cannot go on
-    └── StoreError                the session store refused or failed
+    ├── ToolError                 raised by tools; always becomes a ToolResult
+    ├── AgentError                a run cannot continue
+    └── StoreError                the session store failed or refused
         ├── NotFound
-        └── Conflict              the entry, or a second outcome for a call, is already there
+        └── Conflict              the store already holds something else
 
-Codes are part of the contract and appear in stored facts; messages are not and may change. A caller
-reads attributes and never parses ``str(error)``.
+Codes are part of the API and appear in stored facts. Messages are not, and may change: read attributes, never parse
+``str(error)``.
 """
 
 from collections.abc import Iterable
@@ -39,13 +39,63 @@ __all__ = [
 
 
 class ErrorCode(StrEnum):
-    """What went wrong, in one word that stays the same across versions."""
+    """What went wrong. Codes are stable across versions, and each means one thing.
+
+    | code | meaning |
+    |---|---|
+    | `stream_truncated` | The stream ended without its provider's terminal signal. |
+    | `stream_malformed` | The bytes received do not conform to the wire format. |
+    | `stream_too_large` | The stream exceeded a size or nesting limit. |
+    | `contract_violation` | The deltas violate the streaming contract. |
+    | `authentication` | The provider rejected the credentials. |
+    | `permission_denied` | The credentials are valid but not authorised for this request. |
+    | `model_not_found` | The provider, or this machine, has no such model. |
+    | `invalid_request` | The request was rejected as invalid. |
+    | `request_too_large` | The request body is larger than the provider accepts. |
+    | `context_overflow` | The conversation does not fit the model's context window. |
+    | `content_filter` | A content filter blocked the request or the answer. |
+    | `rate_limited` | Too many requests or tokens per interval. |
+    | `quota_exceeded` | The account is out of credit or over its quota. |
+    | `overloaded` | The provider is temporarily out of capacity. |
+    | `server_error` | The provider failed internally. |
+    | `provider_error` | The provider failed for a reason that no other code covers. |
+    | `cancelled` | The provider cancelled the response. |
+    | `connection_failed` | The connection could not be established, or broke before the answer. |
+    | `timeout` | The provider did not respond in time. |
+    | `tool_not_found` | There is no tool of this name. |
+    | `tool_bad_arguments` | The arguments are not JSON or do not match the tool's schema. |
+    | `tool_failed` | The tool raised an error or reported one. |
+    | `tool_timeout` | The tool ran longer than its timeout. |
+    | `tool_denied` | The call was not approved. |
+    | `tool_aborted` | The run was aborted before the call finished. |
+    | `tool_interrupted` | The tool had started when the process ended; its outcome is unknown. |
+    | `tool_not_run` | The call was skipped before it started, such as one from a truncated answer. |
+    | `aborted` | The run was aborted. |
+    | `limit_exceeded` | The run reached one of its limits. |
+    | `compaction_failed` | The context could not be compacted. |
+    | `refused` | The model declined to answer. |
+    | `invalid_output` | The answer does not match the agent's output type. |
+    | `internal_error` | An unexpected exception: a bug in a hook, an extension or Bartack. |
+    | `invalid_value` | A value is not valid where it is used. |
+    | `missing_field` | A required field is missing. |
+    | `unknown_kind` | A tagged value has an unknown tag. |
+    | `invalid_transition` | The operation is not possible in the current state. |
+    | `invalid_config` | A setting, option or argument is invalid. |
+    | `missing_credentials` | No API key or other credentials were found. |
+    | `missing_dependency` | An optional package is not installed. |
+    | `download_invalid` | A downloaded file does not have the expected content. |
+    | `conflict` | The session is in use, or changed in the meantime. |
+    | `not_found` | No such session, entry or blob. |
+    | `storage_failed` | A file or database could not be read or written. |
+    | `storage_corrupt` | Stored data is damaged or lost. |
+    | `storage_unsupported` | Not a Bartack store, or one from an unsupported version. |
+    """
 
     # the stream
-    STREAM_TRUNCATED = "stream_truncated"  # it ended without its provider's own terminal signal
-    STREAM_MALFORMED = "stream_malformed"  # bytes that are not the format
-    STREAM_TOO_LARGE = "stream_too_large"  # a buffer reached its limit
-    CONTRACT_VIOLATION = "contract_violation"  # deltas that break the streaming contract
+    STREAM_TRUNCATED = "stream_truncated"
+    STREAM_MALFORMED = "stream_malformed"
+    STREAM_TOO_LARGE = "stream_too_large"
+    CONTRACT_VIOLATION = "contract_violation"
     # the provider
     AUTHENTICATION = "authentication"
     PERMISSION_DENIED = "permission_denied"
@@ -58,11 +108,11 @@ class ErrorCode(StrEnum):
     QUOTA_EXCEEDED = "quota_exceeded"
     OVERLOADED = "overloaded"
     SERVER_ERROR = "server_error"
-    PROVIDER_ERROR = "provider_error"  # the provider said no and gave no reason we know
-    # the way to the provider
+    PROVIDER_ERROR = "provider_error"
+    CANCELLED = "cancelled"
+    # the connection
     CONNECTION_FAILED = "connection_failed"
     TIMEOUT = "timeout"
-    CANCELLED = "cancelled"
     # a tool call
     TOOL_NOT_FOUND = "tool_not_found"
     TOOL_BAD_ARGUMENTS = "tool_bad_arguments"
@@ -70,27 +120,35 @@ class ErrorCode(StrEnum):
     TOOL_TIMEOUT = "tool_timeout"
     TOOL_DENIED = "tool_denied"
     TOOL_ABORTED = "tool_aborted"
-    TOOL_INTERRUPTED = "tool_interrupted"  # started, and nobody knows how it ended
-    TOOL_NOT_RUN = "tool_not_run"  # the call came from an answer that was cut off
+    TOOL_INTERRUPTED = "tool_interrupted"
+    TOOL_NOT_RUN = "tool_not_run"
     # a run
     ABORTED = "aborted"
     LIMIT_EXCEEDED = "limit_exceeded"
     COMPACTION_FAILED = "compaction_failed"
+    REFUSED = "refused"
+    INVALID_OUTPUT = "invalid_output"
+    INTERNAL_ERROR = "internal_error"
     # a value
     INVALID_VALUE = "invalid_value"
     MISSING_FIELD = "missing_field"
     UNKNOWN_KIND = "unknown_kind"
     INVALID_TRANSITION = "invalid_transition"
+    # the set-up
     INVALID_CONFIG = "invalid_config"
+    MISSING_CREDENTIALS = "missing_credentials"
+    MISSING_DEPENDENCY = "missing_dependency"
+    DOWNLOAD_INVALID = "download_invalid"
     # a store
     CONFLICT = "conflict"
     NOT_FOUND = "not_found"
     STORAGE_FAILED = "storage_failed"
     STORAGE_CORRUPT = "storage_corrupt"
+    STORAGE_UNSUPPORTED = "storage_unsupported"
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request may succeed later without being changed."""
+        """Whether the same request may succeed if it is repeated."""
         return self in _RETRYABLE
 
 
@@ -108,9 +166,9 @@ _RETRYABLE = frozenset(
 
 
 class BartackError(Exception):
-    """The root of the tree: ``code``, ``message``, ``retryable`` and ``cause`` on every error."""
+    """The base of all errors, with ``code``, ``message``, ``retryable`` and ``cause``."""
 
-    default_code = ErrorCode.INVALID_VALUE
+    default_code = ErrorCode.INTERNAL_ERROR
 
     def __init__(
         self,
@@ -130,17 +188,17 @@ class BartackError(Exception):
 
 
 class StreamError(BartackError):
-    """A stream broke the contract; ``rule`` is the id of the broken rule in docs/spec.md."""
+    """A stream violated the contract; ``rule`` is the id of the violated rule in docs/spec.md."""
 
     default_code = ErrorCode.CONTRACT_VIOLATION
 
     def __init__(self, message: str, *, rule: str | None = None, code: ErrorCode | None = None) -> None:
-        super().__init__(message if rule is None else f"{message} [{rule}]", code=code)
+        super().__init__(message, code=code)
         self.rule = rule
 
 
 class ModelError(BartackError):
-    """The provider, or the way to it, failed."""
+    """The provider, or the connection to it, failed."""
 
     default_code = ErrorCode.PROVIDER_ERROR
 
@@ -160,7 +218,7 @@ class ModelError(BartackError):
 
 
 class InvalidStateTransition(BartackError):
-    """A state was asked for a step it has no edge for (003 §6.2); nothing has changed."""
+    """An event that the current state has no edge for (003 §6.2); nothing has changed."""
 
     default_code = ErrorCode.INVALID_TRANSITION
 
@@ -169,14 +227,14 @@ class InvalidStateTransition(BartackError):
         self.attempted = attempted
         self.valid = tuple(valid)
         allowed = ", ".join(self.valid) or "nothing"
-        super().__init__(f"{attempted!r} is not possible in state {str(current)!r}; possible: {allowed}")
+        super().__init__(f"{attempted!r} is not valid in state {str(current)!r}; valid: {allowed}")
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, str, tuple[str, ...]]]:
-        return type(self), (self.current, self.attempted, self.valid)  # copied and pickled by its own arguments
+        return type(self), (self.current, self.attempted, self.valid)  # for copy and pickle
 
     @property
     def details(self) -> dict[str, object]:
-        """The machine-readable form that 003 §6.2 asks for."""
+        """The machine-readable form of 003 §6.2."""
         return {
             "currentStatus": str(self.current),
             "attemptedStatus": self.attempted,
@@ -185,7 +243,9 @@ class InvalidStateTransition(BartackError):
 
 
 class PartValidationError(BartackError):
-    """A value may not stand where it was put; ``path`` says where (``$.parts[0].payload.text``)."""
+    """An invalid value; ``path`` is where it was found (``$.parts[0].payload.text``)."""
+
+    default_code = ErrorCode.INVALID_VALUE
 
     def __init__(
         self, message: str, *, path: str = "$", rule: str | None = None, code: ErrorCode | None = None
@@ -195,35 +255,32 @@ class PartValidationError(BartackError):
         self.rule = rule
 
     def __str__(self) -> str:
-        rule = "" if self.rule is None else f" [{self.rule}]"
-        return f"{self.message}{rule} - at `{self.path}`"
+        return self.message if self.path == "$" else f"{self.message} - at `{self.path}`"
 
     def under(self, prefix: str) -> "PartValidationError":
-        """The same error seen from the value that holds it: ``prefix`` goes between ``$`` and the path."""
+        """The same error, with ``prefix`` inserted after the ``$`` of its path."""
         self.path = f"${prefix}{self.path[1:]}"
         return self
 
 
 class MissingRequiredField(PartValidationError):
-    """A field that must be there is not."""
+    """A required field is missing."""
 
     default_code = ErrorCode.MISSING_FIELD
 
 
 class ToolError(BartackError):
-    """A tool could not do its work; the model is told the message."""
+    """Raised by a tool that cannot complete its call; the model receives the message."""
 
     default_code = ErrorCode.TOOL_FAILED
 
 
 class AgentError(BartackError):
-    """A run cannot go on."""
-
-    default_code = ErrorCode.LIMIT_EXCEEDED
+    """A run cannot continue."""
 
 
 class StoreError(BartackError):
-    """The session store refused or failed."""
+    """The session store failed, or refused the operation."""
 
     default_code = ErrorCode.STORAGE_FAILED
 
@@ -235,7 +292,7 @@ class NotFound(StoreError):
 
 
 class Conflict(StoreError):
-    """What is there already says otherwise; ``tail`` is the real last entry where one was expected."""
+    """The store already holds something else; ``tail`` is the actual last entry where another was expected."""
 
     default_code = ErrorCode.CONFLICT
 

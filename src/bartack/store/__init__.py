@@ -79,7 +79,7 @@ async def open_store(address: str | Path | None = None, *, environment: Environm
     except ModuleNotFoundError as error:
         raise StoreError(
             f"This store requires the package {error.name}: pip install 'bartack[{where.kind}]'.",
-            code=ErrorCode.INVALID_CONFIG,
+            code=ErrorCode.MISSING_DEPENDENCY,
             cause=error,
         ) from error
     return await opening

@@ -54,7 +54,7 @@ async def check_stream(
             _check_time(deltas, delta)
             deltas.append(delta)
             assembler.consume(delta)
-    assert contract.ended, f"the stream stopped after {len(deltas)} deltas without done or error [001-4.1.13]"
+    assert contract.ended, f"the stream stopped after {len(deltas)} deltas without done or error"
     failed = assembler.get_error()
     if failed is not None:
         return Answer(deltas=tuple(deltas), error=failed)

@@ -1,4 +1,4 @@
-"""003 §4.3: which part is which, and whether one keeps the rules BR-01 to BR-10."""
+"""`PartValidator` (003 §4.3): which part is which, and whether it follows the rules BR-01 to BR-10."""
 
 from collections.abc import Iterator
 from typing import TypeGuard, get_args
@@ -34,75 +34,76 @@ _SOURCES = ("file", "symbol", "resource")  # 003 §3.7
 
 
 class ValidationResult(Noun, frozen=True):
-    """Whether a part is valid, and every rule it breaks."""
+    """Whether a part is valid; if not, what is wrong with it, and the ids of the violated rules in docs/spec.md."""
 
     valid: bool
     errors: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
 
 
 def is_text_part(part: object) -> TypeGuard[TextPart]:
-    """Whether this is a `TextPart`."""
+    """Whether it is a `TextPart`."""
     return isinstance(part, TextPart)
 
 
 def is_reasoning_part(part: object) -> TypeGuard[ReasoningPart]:
-    """Whether this is a `ReasoningPart`."""
+    """Whether it is a `ReasoningPart`."""
     return isinstance(part, ReasoningPart)
 
 
 def is_tool_part(part: object) -> TypeGuard[ToolPart]:
-    """Whether this is a `ToolPart`."""
+    """Whether it is a `ToolPart`."""
     return isinstance(part, ToolPart)
 
 
 def is_step_start_part(part: object) -> TypeGuard[StepStartPart]:
-    """Whether this is a `StepStartPart`."""
+    """Whether it is a `StepStartPart`."""
     return isinstance(part, StepStartPart)
 
 
 def is_step_finish_part(part: object) -> TypeGuard[StepFinishPart]:
-    """Whether this is a `StepFinishPart`."""
+    """Whether it is a `StepFinishPart`."""
     return isinstance(part, StepFinishPart)
 
 
 def validate_part(part: DocumentPart) -> ValidationResult:
-    """Every rule that the part breaks; states keep BR-05 to BR-10 by construction."""
-    errors = tuple(_faults(part))
-    return ValidationResult(not errors, errors)
+    """Check a part against BR-01 to BR-04. Tool states satisfy BR-05 to BR-10 by construction."""
+    faults = tuple(_faults(part))
+    return ValidationResult(not faults, tuple(fault for _, fault in faults), tuple(rule for rule, _ in faults))
 
 
-def _faults(part: DocumentPart) -> Iterator[str]:
+def _faults(part: DocumentPart) -> Iterator[tuple[str, str]]:
     if not isinstance(part, get_args(DocumentPart)):
-        yield f"{type(part).__name__} is not a part [003-BR-03]"
+        yield "003-BR-03", f"{type(part).__name__} is not a part of a document"
         return
     if not part.id:
-        yield "id is empty [003-BR-01]"
+        yield "003-BR-01", "id is empty"
     for key, value in (("sessionID", part.session_id), ("messageID", part.message_id)):
         try:
             UUID(value)
         except (ValueError, AttributeError, TypeError):
-            yield f"{key} {value!r} is not a UUID [003-BR-04]"
+            yield "003-BR-04", f"{key} {value!r} is not a UUID"
     if isinstance(part, ReasoningPart) and part.time.start is None:
-        yield "reasoning has no start time [003-3.3.1]"
+        yield "003-3.3.1", "a reasoning part needs a start time"
     if isinstance(part, FilePart) and part.source is not None and part.source.get("type") not in _SOURCES:
-        yield f"source is a file, a symbol or a resource, not {part.source.get('type')!r} [003-3.7.2]"
+        yield "003-3.7.2", f"source type must be one of {', '.join(_SOURCES)}, got {part.source.get('type')!r}"
 
 
 class WithPartsBuilder:
-    """Builds a `WithParts` part by part, in order (003 §7.2). A part that breaks a rule raises and is not added."""
+    """Builds a `WithParts` part by part, in order (003 §7.2)."""
 
     def __init__(self, info: UserInfo | AssistantInfo) -> None:
         self._info = info
         self._parts: dict[str, DocumentPart] = {}
 
     def add(self, part: DocumentPart) -> "WithPartsBuilder":
-        """Append one part; `PartValidationError` names the rule it breaks."""
+        """Append one part; raise `PartValidationError`, and add nothing, if it is invalid here."""
         path = f"$.parts[{len(self._parts)}]"
         result = validate_part(part)
         if not result.valid:
-            raise PartValidationError("; ".join(result.errors), path=path)
+            raise PartValidationError("; ".join(result.errors), path=path, rule=result.rules[0])
         if part.id in self._parts:
-            raise PartValidationError(f"part id {part.id!r} appears twice", path=path, rule="003-BR-02")
+            raise PartValidationError(f"duplicate part id {part.id!r}", path=path, rule="003-BR-02")
         if part.message_id != self._info.id:
             raise PartValidationError("the part belongs to another message", path=path, rule="003-3.1.1")
         self._parts[part.id] = part

@@ -212,7 +212,7 @@ def _check_version(path: Path) -> None:
     try:
         version = msgspec.json.decode(text, type=dict[str, int])["schemaVersion"]
     except (ValueError, KeyError) as error:
-        raise StoreError(f"{path}: not the version of a store", code=ErrorCode.STORAGE_CORRUPT) from error
+        raise StoreError(f"{path}: not the version of a store", code=ErrorCode.STORAGE_UNSUPPORTED) from error
     if version > VERSION:
         raise StoreError(f"{path}: the store has schema version {version}; this version of Bartack knows {VERSION}")
 

@@ -197,13 +197,13 @@ async def _version(connection: Connection, schema: str, newest: int) -> int:
     if not tables >= {"schema_version"}:
         raise StoreError(
             f"the schema {schema!r} holds tables of another program ({', '.join(sorted(tables)[:3])})",
-            code=ErrorCode.STORAGE_CORRUPT,
+            code=ErrorCode.STORAGE_UNSUPPORTED,
         )
     version = int(await connection.fetchval("SELECT coalesce(max(version), 0) FROM schema_version"))
     if version > newest:
         raise StoreError(
             f"the store has version {version} and this Bartack knows up to {newest}: it was written by a newer Bartack",
-            code=ErrorCode.STORAGE_CORRUPT,
+            code=ErrorCode.STORAGE_UNSUPPORTED,
         )
     return version
 

@@ -35,7 +35,7 @@ Synchronous = Literal["FULL", "NORMAL"]
 _OLDEST = (3, 51, 3)  # older ones may lose committed data when the write-ahead log starts over
 
 _CODES: tuple[tuple[type[apsw.Error], ErrorCode, str], ...] = (
-    (apsw.NotADBError, ErrorCode.STORAGE_CORRUPT, "this file is not a SQLite database"),
+    (apsw.NotADBError, ErrorCode.STORAGE_UNSUPPORTED, "this file is not a SQLite database"),
     (apsw.CorruptError, ErrorCode.STORAGE_CORRUPT, "the database is damaged"),
     (apsw.BusyError, ErrorCode.STORAGE_FAILED, "another program has the database locked"),
     (apsw.LockedError, ErrorCode.STORAGE_FAILED, "another program has the database locked"),
@@ -121,7 +121,7 @@ def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
     application = connection.pragma("application_id")
     is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
     if application != APPLICATION_ID and not (is_empty and application == 0):
-        raise StoreError(f"{path}: a SQLite database, but not a store of Bartack", code=ErrorCode.STORAGE_CORRUPT)
+        raise StoreError(f"{path}: a SQLite database, but not a store of Bartack", code=ErrorCode.STORAGE_UNSUPPORTED)
 
 
 def _set(connection: apsw.Connection, path: Path, name: str, value: str, expected: str | int) -> None:

@@ -133,7 +133,7 @@ def migrate(connection: apsw.Connection, migrations: Sequence[str] = MIGRATIONS)
     if version > len(migrations):
         raise StoreError(
             f"the store has schema version {version}; this version of Bartack knows {len(migrations)} and older",
-            code=ErrorCode.STORAGE_FAILED,
+            code=ErrorCode.STORAGE_UNSUPPORTED,
         )
     for number in range(version + 1, len(migrations) + 1):
         with connection:
