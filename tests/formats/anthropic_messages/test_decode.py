@@ -1,4 +1,4 @@
-"""Anthropic's stream, rule by rule, with small streams made up here."""
+"""Decoding Anthropic's stream, one rule at a time, with small hand-made streams."""
 
 import json
 from typing import Any
@@ -66,7 +66,7 @@ def test_a_stream_of_server_sent_events_becomes_deltas() -> None:
     ]
 
 
-def test_the_name_of_the_event_serves_where_the_data_has_no_type() -> None:
+def test_the_sse_event_name_is_used_if_the_data_has_no_type() -> None:
     body = b'event: message_delta\ndata: {"delta": {"stop_reason": "end_turn"}}\n\nevent: message_stop\ndata: {}\n\n'
     assert isinstance(decoded(AnthropicMessages(), body)[-1], Done)
 
@@ -88,34 +88,34 @@ def test_the_name_of_the_event_serves_where_the_data_has_no_type() -> None:
         ("invented_later", "other"),
     ],
 )
-def test_every_stop_reason_has_a_common_word(raw: str, reason: Any) -> None:
+def test_stop_reasons_map_to_finish_reasons(raw: str, reason: Any) -> None:
     """D-3.4.5, D-3.4.6."""
     assert deltas_of(OPENING, stopped(raw), STOP)[-1] == Done(reason, raw_finish_reason=raw)
 
 
-def test_a_stop_reason_without_message_stop_is_a_cut_stream() -> None:
+def test_a_stream_without_message_stop_is_truncated() -> None:
     """D-3.5."""
     last = deltas_of(OPENING, *text_block(0, "Hi"), stopped("end_turn"))[-1]
     assert isinstance(last, Failed)
     assert last.error_code is ErrorCode.STREAM_TRUNCATED
 
 
-def test_no_bytes_at_all_are_a_cut_stream() -> None:
+def test_an_empty_stream_is_truncated() -> None:
     assert [delta.kind for delta in deltas_of()] == ["start", "error"]
 
 
-def test_done_is_believed_from_a_gateway_that_forgot_message_stop() -> None:
+def test_done_replaces_a_missing_message_stop() -> None:
     lines = [json.dumps(event).encode() for event in (OPENING, *text_block(0, "Hi"), stopped("end_turn"))]
     tail = [b"[DONE]", json.dumps(piece(0, "text_delta", text="late")).encode()]
     assert decoded(AnthropicMessages(framing="lines"), b"\n".join(lines + tail))[-1].kind == "done"
     assert decoded(AnthropicMessages(framing="lines"), b"\n".join([*lines[:-1], tail[0]]))[-1].kind == "error"
 
 
-def test_an_error_event_ends_the_stream_with_the_providers_reason() -> None:
-    """001-4.1.12: what had been said stays said."""
+def test_an_error_event_ends_the_stream() -> None:
+    """001-4.1.12: what was emitted before it stays."""
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    told = deltas_of(OPENING, opened(0, type="text", text="Hi"), error)
-    assert told[1:] == [
+    deltas = deltas_of(OPENING, opened(0, type="text", text="Hi"), error)
+    assert deltas[1:] == [
         TextDelta("Hi"),
         Failed(ErrorCode.OVERLOADED, "Overloaded", retryable=True, raw_code="overloaded_error"),
     ]
@@ -130,26 +130,26 @@ def test_an_error_event_ends_the_stream_with_the_providers_reason() -> None:
         ({"type": "error"}, "the provider gave no reason"),
     ],
 )
-def test_errors_in_the_shapes_of_gateways_are_errors_too(event: Json, message: str) -> None:
+def test_error_shapes_of_gateways_are_recognised(event: Json, message: str) -> None:
     last = deltas_of(OPENING, event)[-1]
     assert isinstance(last, Failed)
     assert last.message == message
 
 
-def test_events_and_fields_invented_later_are_passed_over() -> None:
+def test_unknown_events_and_fields_are_ignored() -> None:
     later = {"type": "content_block_pause", "index": "seven", "delta": 3}
-    told = deltas_of(OPENING, {"type": "new", "x": 1}, later, *text_block(0, "Hi"), stopped("end_turn"), STOP)
-    assert [delta.kind for delta in told] == ["start", "text", "done"]
+    deltas = deltas_of(OPENING, {"type": "new", "x": 1}, later, *text_block(0, "Hi"), stopped("end_turn"), STOP)
+    assert [delta.kind for delta in deltas] == ["start", "text", "done"]
 
 
-def test_what_is_no_event_is_a_malformed_stream() -> None:
+def test_invalid_events_are_malformed() -> None:
     for garbage in (b"{oops}", b'{"type": "content_block_delta", "index": "one"}', b'"\xff"', b"[]"):
         last = decoded(AnthropicMessages(framing="lines"), garbage + b"\n")[-1]
         assert isinstance(last, Failed)
         assert last.error_code is ErrorCode.STREAM_MALFORMED
 
 
-def test_events_that_say_nothing_are_passed_over() -> None:
+def test_events_without_content_are_ignored() -> None:
     empty: list[Json] = [
         {"type": "message_start"},
         {"type": "message_start", "message": "x"},
@@ -168,8 +168,8 @@ def test_events_that_say_nothing_are_passed_over() -> None:
 # -- usage
 
 
-def test_usage_is_merged_count_by_count_and_the_last_holds() -> None:
-    """D-3.4, D-3.4.2: cache reads and writes are input, and a null takes nothing back."""
+def test_the_last_value_of_each_count_holds() -> None:
+    """D-3.4, D-3.4.2: cache reads and writes are input, and null does not reset a count."""
     start = {
         **OPENING,
         "message": {
@@ -178,14 +178,14 @@ def test_usage_is_merged_count_by_count_and_the_last_holds() -> None:
         },
     }
     end = stopped("end_turn", output_tokens=7, input_tokens=None, output_tokens_details={"thinking_tokens": 3})
-    told = [delta for delta in deltas_of(start, end, STOP) if isinstance(delta, Usage)]
-    assert told == [
+    deltas = [delta for delta in deltas_of(start, end, STOP) if isinstance(delta, Usage)]
+    assert deltas == [
         Usage(17, 0, cache_read_tokens=2, cache_write_tokens=5),
         Usage(17, 7, cache_read_tokens=2, cache_write_tokens=5, reasoning_tokens=3),
     ]
 
 
-def test_counts_with_prices_of_their_own_stand_beside_the_usage() -> None:
+def test_separately_priced_counts_are_kept_in_extra() -> None:
     end = stopped(
         "end_turn",
         output_tokens=1,
@@ -202,23 +202,23 @@ def test_counts_with_prices_of_their_own_stand_beside_the_usage() -> None:
 # -- text and thinking
 
 
-def test_blocks_of_one_kind_stay_apart() -> None:
+def test_blocks_of_one_kind_become_separate_parts() -> None:
     """D-3.2.1."""
     message = message_of(*text_block(0, "one", " two"), *text_block(1, "three"))
     assert [part.text for part in message.parts if isinstance(part, Text)] == ["one two", "three"]
 
 
-def test_an_empty_block_is_no_part() -> None:
-    told = deltas_of(OPENING, *text_block(0), *text_block(1, "x"), STOP)
-    assert told[1] == TextDelta("x")
+def test_an_empty_block_adds_no_part() -> None:
+    deltas = deltas_of(OPENING, *text_block(0), *text_block(1, "x"), STOP)
+    assert deltas[1] == TextDelta("x")
 
 
-def test_text_that_comes_with_the_start_of_its_block_is_text() -> None:
+def test_text_in_content_block_start_is_emitted() -> None:
     message = message_of(opened(0, type="text", text="Hi"), piece(0, "text_delta", text="!"), closed(0))
     assert message.text == "Hi!"
 
 
-def test_a_signature_stands_on_its_own_thinking_byte_for_byte() -> None:
+def test_each_signature_stays_with_its_thinking_byte_for_byte() -> None:
     """D-3.9: interleaved thinking keeps each block with its own signature."""
     message = message_of(
         opened(0, type="thinking", thinking="", signature=""),
@@ -239,16 +239,16 @@ def test_a_signature_stands_on_its_own_thinking_byte_for_byte() -> None:
     assert data_of(second) == {"signature": "sig"}
 
 
-def test_thinking_of_which_only_the_signature_came_is_kept() -> None:
+def test_thinking_with_only_a_signature_is_kept() -> None:
     message = message_of(opened(0, type="thinking", thinking=""), piece(0, "signature_delta", signature="s"), closed(0))
     assert data_of(message.parts[0]) == {"signature": "s"}
 
 
-def test_thinking_without_text_and_signature_is_nothing() -> None:
+def test_thinking_without_text_and_signature_adds_no_part() -> None:
     assert message_of(opened(0, type="thinking", thinking=""), closed(0)).parts == ()
 
 
-def test_redacted_thinking_is_carried_block_by_block() -> None:
+def test_redacted_thinking_is_kept_block_by_block() -> None:
     message = message_of(
         opened(0, type="redacted_thinking", data="AA"),
         closed(0),
@@ -261,7 +261,7 @@ def test_redacted_thinking_is_carried_block_by_block() -> None:
     ]
 
 
-def test_citations_stand_on_the_text_they_belong_to() -> None:
+def test_citations_are_attached_to_their_text() -> None:
     message = message_of(
         *text_block(0, "see"),
         opened(1, type="text", text="", citations=[{"n": 0}]),
@@ -279,7 +279,7 @@ def test_citations_stand_on_the_text_they_belong_to() -> None:
     assert data_of(message.parts[2]) == {"citations": [{"n": 3}]}
 
 
-def test_a_compaction_is_carried_whole() -> None:
+def test_a_compaction_block_is_carried_whole() -> None:
     message = message_of(
         opened(0, type="compaction", content=None),
         piece(0, "compaction_delta", content="sum", encrypted_content="x"),
@@ -294,18 +294,18 @@ def test_a_compaction_is_carried_whole() -> None:
     assert message.thinking == ""
 
 
-def test_a_block_invented_later_is_carried_whole() -> None:
+def test_an_unknown_block_is_carried_whole() -> None:
     message = message_of(opened(0, type="hologram", shape="cube"), closed(0), *text_block(1, "Hi"))
     assert data_of(message.parts[0]) == {"block": {"type": "hologram", "shape": "cube"}}
 
 
-def test_text_in_a_block_that_nobody_opened_is_text() -> None:
+def test_text_without_content_block_start_is_emitted() -> None:
     message = message_of(piece(0, "thinking_delta", thinking="a"), closed(0), piece(1, "text_delta", text="b"))
     assert (message.thinking, message.text) == ("a", "b")
 
 
-def test_blocks_that_overlap_are_read_one_after_the_other() -> None:
-    """D-3.2.2: no part is torn, and calls keep their place too."""
+def test_overlapping_blocks_are_read_one_after_another() -> None:
+    """D-3.2.2: no part is split, and calls keep their position, too."""
     message = message_of(
         opened(0, type="text", text=""),
         piece(0, "text_delta", text="a"),
@@ -322,14 +322,14 @@ def test_blocks_that_overlap_are_read_one_after_the_other() -> None:
     assert [getattr(part, "text", part.kind) for part in message.parts] == ["ab", "x", "tool_call", "end"]
 
 
-def test_a_block_that_waits_for_one_that_never_ends_is_read_at_the_end() -> None:
+def test_a_block_waiting_for_one_that_never_ends_is_read_at_the_end() -> None:
     message = message_of(
         opened(0, type="text", text="a"), opened(1, type="text", text="b"), opened(2, type="thinking", thinking="c")
     )
     assert [getattr(part, "text", None) for part in message.parts] == ["a", "b", "c"]
 
 
-def test_a_block_that_is_opened_twice_ends_first() -> None:
+def test_reopening_a_block_closes_it_first() -> None:
     message = message_of(opened(0, type="text", text="a"), opened(0, type="text", text="b"), closed(0))
     assert [getattr(part, "text", None) for part in message.parts] == ["a", "b"]
 
@@ -337,8 +337,8 @@ def test_a_block_that_is_opened_twice_ends_first() -> None:
 # -- calls
 
 
-def test_arguments_are_told_as_they_come_and_empty_pieces_are_not() -> None:
-    told = deltas_of(
+def test_arguments_are_emitted_as_they_arrive_without_empty_pieces() -> None:
+    deltas = deltas_of(
         OPENING,
         opened(0, type="tool_use", id="t1", name="f", input={}),
         piece(0, "input_json_delta", partial_json=""),
@@ -348,16 +348,16 @@ def test_arguments_are_told_as_they_come_and_empty_pieces_are_not() -> None:
         stopped("tool_use"),
         STOP,
     )
-    assert [delta.args_text_delta for delta in told if isinstance(delta, ToolCallArgs)] == ['{"a"', ":1}"]
-    assert told[-2:] == [ToolCallEnd("t1"), Done("tool_calls", raw_finish_reason="tool_use")]
+    assert [delta.args_text_delta for delta in deltas if isinstance(delta, ToolCallArgs)] == ['{"a"', ":1}"]
+    assert deltas[-2:] == [ToolCallEnd("t1"), Done("tool_calls", raw_finish_reason="tool_use")]
 
 
-def test_no_delta_at_all_means_no_arguments() -> None:
+def test_a_call_without_deltas_has_no_arguments() -> None:
     [call] = message_of(opened(0, type="tool_use", id="t1", name="f", input={}), closed(0)).tool_calls
     assert call.arguments == {}
 
 
-def test_arguments_that_come_whole_are_told_when_no_pieces_came() -> None:
+def test_whole_arguments_are_emitted_if_no_deltas_follow() -> None:
     whole = opened(0, type="tool_use", id="t1", name="f", input={"a": 1}, caller={"type": "direct"})
     [call] = message_of(whole, closed(0)).tool_calls
     assert call.arguments == {"a": 1}
@@ -366,12 +366,12 @@ def test_arguments_that_come_whole_are_told_when_no_pieces_came() -> None:
     assert call.arguments == {"b": 2}
 
 
-def test_a_call_that_is_never_stopped_is_whole_at_the_end() -> None:
+def test_a_call_without_content_block_stop_is_closed_at_the_end() -> None:
     [call] = message_of(opened(0, type="tool_use", id="t1", name="f", input={"a": 1})).tool_calls
     assert call.arguments == {"a": 1}
 
 
-def test_arguments_of_a_call_that_nobody_opened_are_passed_over() -> None:
+def test_arguments_without_an_open_call_are_ignored() -> None:
     assert message_of(piece(3, "input_json_delta", partial_json="{}")).parts == ()
 
 
@@ -388,7 +388,7 @@ def test_calls_may_overlap() -> None:
     assert [call.arguments for call in message.tool_calls] == [{"x": 1}, {"y": 2}]
 
 
-def test_a_repeated_id_gets_a_local_one_and_is_kept() -> None:
+def test_a_repeated_call_id_is_replaced_and_kept() -> None:
     """D-3.8.1."""
     twice = [opened(i, type="tool_use", id="t", name="f", input={}) for i in (0, 1)]
     first, second = message_of(*twice).tool_calls
@@ -396,7 +396,7 @@ def test_a_repeated_id_gets_a_local_one_and_is_kept() -> None:
     assert data_of(second) == {"callId": "t"}
 
 
-def test_a_message_that_comes_whole_in_its_start_is_read() -> None:
+def test_blocks_in_message_start_are_read() -> None:
     start = {
         "type": "message_start",
         "message": {
@@ -428,8 +428,8 @@ def result(index: int, call_id: str, content: Any, kind: str = "web_search_tool_
     return [opened(index, type=kind, tool_use_id=call_id, content=content, **more), closed(index)]
 
 
-def test_a_providers_call_holds_its_result() -> None:
-    """D-3.10: readable for people, raw for the provider."""
+def test_a_provider_call_holds_its_result() -> None:
+    """D-3.10: readable in the result, raw in the continuation data."""
     [call] = message_of(SEARCH, QUERY, closed(0), *result(1, "s1", FOUND)).tool_calls
     assert call.executed_by == "provider"
     assert call.arguments == {"query": "x"}
@@ -441,9 +441,9 @@ def test_a_providers_call_holds_its_result() -> None:
     }
 
 
-def test_a_providers_call_does_not_make_a_stop_a_tool_call() -> None:
-    told = deltas_of(OPENING, SEARCH, closed(0), *result(1, "s1", FOUND), stopped("end_turn"), STOP)
-    assert told[-1] == Done("stop", raw_finish_reason="end_turn")
+def test_a_provider_call_does_not_change_the_finish_reason() -> None:
+    deltas = deltas_of(OPENING, SEARCH, closed(0), *result(1, "s1", FOUND), stopped("end_turn"), STOP)
+    assert deltas[-1] == Done("stop", raw_finish_reason="end_turn")
 
 
 @pytest.mark.parametrize(
@@ -456,24 +456,24 @@ def test_a_providers_call_does_not_make_a_stop_a_tool_call() -> None:
         (None, {}, {"content": []}, False),
     ],
 )
-def test_results_come_in_several_shapes(content: Any, more: Json, expected: Any, is_error: bool) -> None:
+def test_results_of_every_shape_are_readable(content: Any, more: Json, expected: Any, is_error: bool) -> None:
     [call] = message_of(SEARCH, closed(0), *result(1, "s1", content, "mcp_tool_result", **more)).tool_calls
     assert call.result is not None
     assert call.result.content == (content if expected is None else expected)
     assert call.result.is_error is is_error
 
 
-def test_a_result_that_never_comes_leaves_the_call_without_one() -> None:
-    told = deltas_of(OPENING, SEARCH, QUERY, closed(0), stopped("pause_turn"), STOP)
-    assert told[-2:] == [ToolCallEnd("s1"), Done("pause", raw_finish_reason="pause_turn")]
+def test_a_provider_call_without_a_result_is_closed() -> None:
+    deltas = deltas_of(OPENING, SEARCH, QUERY, closed(0), stopped("pause_turn"), STOP)
+    assert deltas[-2:] == [ToolCallEnd("s1"), Done("pause", raw_finish_reason="pause_turn")]
 
 
-def test_a_call_of_an_mcp_server_keeps_the_servers_name() -> None:
+def test_an_mcp_call_keeps_the_name_of_its_server() -> None:
     [call] = message_of(opened(0, type="mcp_tool_use", id="m", name="ask", input={}, server_name="wiki")).tool_calls
     assert data_of(call) == {"type": "mcp_tool_use", "server_name": "wiki"}
 
 
-def test_results_that_do_not_follow_their_call_leave_a_mark_in_their_place() -> None:
+def test_a_result_away_from_its_call_leaves_a_placeholder() -> None:
     message = message_of(
         opened(0, type="server_tool_use", id="a", name="code_execution", input={}),
         closed(0),
@@ -489,7 +489,7 @@ def test_results_that_do_not_follow_their_call_leave_a_mark_in_their_place() -> 
     assert all(isinstance(part, ToolCall) and part.result is not None for part in message.parts[:2])
 
 
-def test_a_result_whose_call_stood_in_an_earlier_message_is_carried() -> None:
+def test_a_result_for_an_earlier_message_is_carried() -> None:
     block = {"type": "code_execution_tool_result", "tool_use_id": "old", "content": {}}
     message = message_of(opened(0, **block), closed(0), *text_block(1, "Hi"))
     assert data_of(message.parts[0]) == {"block": block}
@@ -510,7 +510,7 @@ CONTAINED: Json = {"type": "message_delta", "delta": {"stop_reason": "end_turn",
         ([], "thinking"),
     ],
 )
-def test_the_container_stays_with_the_last_part(events: list[Json], kind: str) -> None:
+def test_the_container_is_attached_to_the_last_part(events: list[Json], kind: str) -> None:
     message = assembler_of(deltas_of(OPENING, *events, CONTAINED, STOP)).build_final_message()
     assert message.parts[-1].kind == kind
     assert data_of(message.parts[-1])["container"] == CONTAINER
@@ -519,20 +519,20 @@ def test_the_container_stays_with_the_last_part(events: list[Json], kind: str) -
 # -- limits
 
 
-def test_what_is_held_back_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_back_data_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """D-3.11.2."""
     monkeypatch.setattr("bartack.formats.pending.LIMIT", 300)
     signature = [piece(0, "signature_delta", signature="s" * 100) for _ in range(4)]
     waiting = [piece(1, "text_delta", text="t" * 100) for _ in range(4)]
     for events in (signature, waiting):
-        told = deltas_of(OPENING, opened(0, type="thinking", thinking="x"), *events, closed(0), STOP)
-        last = told[-1]
+        deltas = deltas_of(OPENING, opened(0, type="thinking", thinking="x"), *events, closed(0), STOP)
+        last = deltas[-1]
         assert isinstance(last, Failed)
         assert last.error_code is ErrorCode.STREAM_TOO_LARGE
-        assert all(isinstance(delta, Start | ThinkingDelta) for delta in told[:-1])
+        assert all(isinstance(delta, Start | ThinkingDelta) for delta in deltas[:-1])
 
 
-def test_what_is_nested_too_deep_to_be_stored_ends_the_stream() -> None:
+def test_data_nested_too_deep_ends_the_stream() -> None:
     deep: Any = []
     for _ in range(80):
         deep = [deep]
@@ -544,5 +544,7 @@ def test_what_is_nested_too_deep_to_be_stored_ends_the_stream() -> None:
         last = deltas_of(OPENING, event, STOP)[-1]
         assert isinstance(last, Failed)
         assert last.error_code is ErrorCode.STREAM_TOO_LARGE
-    told = deltas_of(OPENING, opened(0, type="text", text="a"), piece(0, "citations_delta", citation={"x": deep}), STOP)
-    assert [delta.kind for delta in told] == ["start", "text", "error"]
+    deltas = deltas_of(
+        OPENING, opened(0, type="text", text="a"), piece(0, "citations_delta", citation={"x": deep}), STOP
+    )
+    assert [delta.kind for delta in deltas] == ["start", "text", "error"]

@@ -1,4 +1,4 @@
-"""Requests in Anthropic's format, written and read, rule by rule."""
+"""Encoding and reading requests in Anthropic's format, one rule at a time."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def kept(provider: str = "anthropic", **data: Any) -> Continuation:
 def encoded(
     *messages: Message, tools: tuple[ToolSpec, ...] = (), model_id: str = MODEL, **settings: Any
 ) -> tuple[Json, list[str]]:
-    """The body, and what was lost."""
+    """The body, and what was left out."""
     losses = Losses("anthropic")
     config = ModelConfig(model_id, **settings)
     request = ModelRequest(messages=messages, config=config, tools=tools, provider="anthropic")
@@ -42,12 +42,12 @@ def turns_of(*messages: Message, **settings: Any) -> list[Json]:
 
 
 def content_of(*parts: Any) -> tuple[list[Json], list[str]]:
-    """The blocks of an assistant's message that is the last one, and what was lost."""
+    """The blocks of a final assistant message, and what was left out."""
     body, lost = encoded(user("Hi"), Message("assistant", parts))
     return (body["messages"][1]["content"] if len(body["messages"]) > 1 else []), lost
 
 
-def test_a_plain_question_is_a_small_body() -> None:
+def test_a_minimal_request() -> None:
     body, lost = encoded(system("Be brief."), user("Hi"))
     assert body == {
         "model": MODEL,
@@ -60,12 +60,12 @@ def test_a_plain_question_is_a_small_body() -> None:
 
 
 def test_the_same_request_gives_the_same_bytes() -> None:
-    """D-6: prompt caches hit."""
+    """D-6, so that prompt caches hit."""
     request = (system("s"), user("Hi"))
     assert list(encoded(*request, temperature=0.5)[0].items()) == list(encoded(*request, temperature=0.5)[0].items())
 
 
-def test_on_vertex_the_body_names_its_version_and_no_model() -> None:
+def test_a_vertex_body_has_a_version_and_no_model() -> None:
     body, _ = encoded(user("Hi"), extra={"anthropic_version": "vertex-2023-10-16"})
     assert "model" not in body
     assert body["anthropic_version"] == "vertex-2023-10-16"
@@ -74,7 +74,7 @@ def test_on_vertex_the_body_names_its_version_and_no_model() -> None:
 # -- messages
 
 
-def test_results_are_the_users_and_neighbours_of_one_role_are_joined() -> None:
+def test_results_are_user_content_and_neighbours_are_joined() -> None:
     turns = turns_of(
         user("Hi"),
         assistant(ToolCall("a", "f", {"x": 1}), ToolCall("b", "f", {})),
@@ -95,7 +95,7 @@ def test_results_are_the_users_and_neighbours_of_one_role_are_joined() -> None:
     assert len(turns) == 3
 
 
-def test_a_result_may_hold_pictures_and_documents_or_nothing() -> None:
+def test_a_result_may_hold_images_documents_or_nothing() -> None:
     pieces = (Text("see"), Image("image/png", data=b"p"), FileRef("a.pdf", mime_type="application/pdf", data=b"%"))
     results = (ToolResult("a", pieces), ToolResult("b", ""))
     calls = assistant(ToolCall("a", "f", {}), ToolCall("b", "f", {}))
@@ -104,7 +104,7 @@ def test_a_result_may_hold_pictures_and_documents_or_nothing() -> None:
     assert second == {"type": "tool_result", "tool_use_id": "b"}
 
 
-def test_a_system_message_further_on_keeps_its_role_where_the_model_allows_it() -> None:
+def test_a_later_system_message_keeps_its_role_if_the_model_allows_it() -> None:
     history = (user("Hi"), system("Now in French."))
     turns = turns_of(*history, model_id="claude-opus-4-8")
     assert turns[1] == {"role": "system", "content": [{"type": "text", "text": "Now in French."}]}
@@ -118,14 +118,14 @@ def test_a_system_message_further_on_keeps_its_role_where_the_model_allows_it() 
         ("claude-opus-4-8", (user("Hi"), assistant("Hello"), system("Now."), system("And."), user("go"))),
     ],
 )
-def test_a_system_message_that_may_not_stand_there_is_said_by_the_user(model_id: str, history: Any) -> None:
+def test_a_later_system_message_becomes_user_text_otherwise(model_id: str, history: Any) -> None:
     body, lost = encoded(*history, model_id=model_id)
     assert {"type": "text", "text": "<system>\nNow.\n</system>"} in body["messages"][-1]["content"]
     assert {turn["role"] for turn in body["messages"]} <= {"user", "assistant"}
     assert "system role" in lost
 
 
-def test_a_directive_that_may_not_stand_there_is_left_out() -> None:
+def test_a_directive_that_is_not_accepted_is_omitted() -> None:
     directive = Message("system", (Text("", continuation=kept(block={"type": "tool_addition"})),))
     body, lost = encoded(user("Hi"), directive)
     assert len(body["messages"]) == 1
@@ -137,7 +137,7 @@ def test_blank_and_ignored_text_and_empty_messages_are_not_sent() -> None:
     assert turns_of(message, assistant(" ")) == [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
 
 
-def test_citations_go_back_with_their_text() -> None:
+def test_citations_are_sent_back_with_their_text() -> None:
     content, _ = content_of(Text("see", continuation=kept(citations=[{"n": 1}])))
     assert content == [{"type": "text", "text": "see", "citations": [{"n": 1}]}]
 
@@ -179,7 +179,7 @@ def test_citations_go_back_with_their_text() -> None:
         ),
     ],
 )
-def test_pictures_and_files_are_sent_as_they_are_taken(part: Any, block: Json) -> None:
+def test_images_and_files_become_blocks(part: Any, block: Json) -> None:
     assert turns_of(user(part)) == [{"role": "user", "content": [block]}]
 
 
@@ -193,7 +193,7 @@ def test_pictures_and_files_are_sent_as_they_are_taken(part: Any, block: Json) -
         (FileRef("/tmp/a.png", mime_type="image/png"), "the file /tmp/a.png"),
     ],
 )
-def test_what_is_not_taken_is_named_and_a_loss(part: Any, what: str) -> None:
+def test_media_that_are_not_accepted_are_named_and_reported(part: Any, what: str) -> None:
     body, lost = encoded(user("see", part))
     name = part.path if isinstance(part, FileRef) else part.mime_type
     kind = "file" if isinstance(part, FileRef) else "image"
@@ -204,7 +204,7 @@ def test_what_is_not_taken_is_named_and_a_loss(part: Any, what: str) -> None:
     assert lost == [what]
 
 
-def test_a_block_that_is_carried_goes_back_as_it_came() -> None:
+def test_a_carried_block_is_sent_back_unchanged() -> None:
     block = {"type": "container_upload", "file_id": "f1"}
     assert turns_of(user(FileRef("f1", continuation=kept(block=block))))[0]["content"] == [block]
 
@@ -212,7 +212,7 @@ def test_a_block_that_is_carried_goes_back_as_it_came() -> None:
 # -- thinking
 
 
-def test_thinking_goes_back_as_it_came() -> None:
+def test_thinking_is_sent_back_unchanged() -> None:
     """D-3.9."""
     content, lost = content_of(
         Thinking("hm", continuation=kept(signature="s==")),
@@ -229,7 +229,7 @@ def test_thinking_goes_back_as_it_came() -> None:
     assert lost == []
 
 
-def test_thinking_of_others_and_thinking_without_a_signature_are_left_out() -> None:
+def test_foreign_and_unsigned_thinking_is_omitted() -> None:
     """D-3.9.2."""
     content, lost = content_of(
         Thinking("foreign", continuation=kept("openai", encrypted="x")),
@@ -246,12 +246,12 @@ def test_thinking_of_others_and_thinking_without_a_signature_are_left_out() -> N
 # -- calls
 
 
-def test_arguments_that_did_not_parse_go_back_in_a_wrapper() -> None:
+def test_invalid_arguments_are_wrapped() -> None:
     content, _ = content_of(ToolCall("a", "f", {}, raw_args_text='{"x": '))
     assert content[0]["input"] == {"INVALID_JSON": '{"x": '}
 
 
-def test_the_caller_of_a_call_goes_back() -> None:
+def test_the_caller_of_a_call_is_sent_back() -> None:
     content, _ = content_of(ToolCall("a", "f", {}, continuation=kept(caller={"type": "direct"}, callId="old")))
     assert content == [{"type": "tool_use", "id": "a", "name": "f", "input": {}, "caller": {"type": "direct"}}]
 
@@ -268,7 +268,7 @@ def searched(call_id: str, *, result: bool = True, **data: Any) -> ToolCall:
     )
 
 
-def test_a_providers_call_goes_back_with_its_result() -> None:
+def test_a_provider_call_is_sent_back_with_its_result() -> None:
     content, lost = content_of(searched("s1"), Text("Hi"))
     assert content[:2] == [
         {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"q": 1}},
@@ -277,19 +277,19 @@ def test_a_providers_call_goes_back_with_its_result() -> None:
     assert lost == []
 
 
-def test_results_stand_where_they_came() -> None:
+def test_results_keep_their_position() -> None:
     mark = Thinking("", continuation=kept(resultOf="s1"))
     lost_mark = Thinking("", continuation=kept(resultOf="gone"))
     content, _ = content_of(searched("s1"), searched("s2"), mark, lost_mark, Text("Hi"))
     assert [block.get("id") or block.get("tool_use_id") for block in content] == ["s1", "s2", "s2", "s1", None]
 
 
-def test_a_call_renamed_in_the_stream_goes_back_under_the_providers_id() -> None:
+def test_a_call_with_a_local_id_is_sent_back_under_the_providers_id() -> None:
     content, _ = content_of(searched("local-1", callId="s1"))
     assert [block.get("id") or block.get("tool_use_id") for block in content] == ["s1", "s1"]
 
 
-def test_a_call_that_another_provider_executed_is_left_out() -> None:
+def test_another_providers_call_is_omitted() -> None:
     foreign = ToolCall("x", "search", {}, executed_by="provider", continuation=kept("openai", item={}))
     bare = ToolCall("y", "search", {}, executed_by="provider")
     content, lost = content_of(foreign, bare, Text("Hi"))
@@ -297,7 +297,7 @@ def test_a_call_that_another_provider_executed_is_left_out() -> None:
     assert lost == ["continuation data", "call of search"]
 
 
-def test_a_providers_call_without_result_may_stand_only_where_it_still_waits() -> None:
+def test_a_provider_call_without_a_result_is_sent_only_while_it_may_be_open() -> None:
     waiting = assistant(searched("s1", result=False), Text("..."))
     paused, lost = encoded(user("Hi"), waiting)
     assert len(paused["messages"][1]["content"]) == 2
@@ -311,7 +311,7 @@ def test_a_providers_call_without_result_may_stand_only_where_it_still_waits() -
     assert lost == ["call of web_search"]
 
 
-def test_a_result_in_a_later_message_answers_the_call() -> None:
+def test_a_provider_call_may_be_answered_in_a_later_message() -> None:
     late = {"type": "code_execution_tool_result", "tool_use_id": "s1", "content": {}}
     history = (
         user("Hi"),
@@ -322,7 +322,7 @@ def test_a_result_in_a_later_message_answers_the_call() -> None:
     assert [block["type"] for block in turns_of(*history)[1]["content"]] == ["server_tool_use", "text"]
 
 
-def test_the_container_is_used_again_while_the_provider_has_tools() -> None:
+def test_the_container_is_reused_with_provider_tools() -> None:
     history = (user("Hi"), assistant(Text("a", continuation=kept(container={"id": "c1"}))), user("more"))
     native = ToolSpec("code_execution", {}, native=kept(type="code_execution_20260120", name="code_execution"))
     assert encoded(*history, tools=(native,))[0]["container"] == "c1"
@@ -358,20 +358,20 @@ def test_tools_are_declared() -> None:
         (None, None, None),
     ],
 )
-def test_the_choice_of_tools_is_said(choice: Any, parallel: bool | None, expected: Json | None) -> None:
+def test_tool_choices(choice: Any, parallel: bool | None, expected: Json | None) -> None:
     body, lost = encoded(user("Hi"), tools=(WEATHER,), tool_choice=choice, parallel_tool_calls=parallel)
     assert body.get("tool_choice") == expected
     assert lost == []
 
 
-def test_a_choice_without_tools_is_not_said() -> None:
+def test_a_tool_choice_without_tools_is_omitted() -> None:
     assert encoded(user("Hi"), parallel_tool_calls=False) == (encoded(user("Hi"))[0], [])
     body, lost = encoded(user("Hi"), tool_choice="required")
     assert "tool_choice" not in body
     assert lost == ["tool choice"]
 
 
-def test_a_model_that_always_thinks_is_not_forced_to_call() -> None:
+def test_a_model_that_always_thinks_cannot_be_forced_to_call() -> None:
     body, lost = encoded(user("Hi"), tools=(WEATHER,), tool_choice=SpecificTool("weather"), model_id="claude-fable-5")
     assert body["tool_choice"] == {"type": "auto"}
     assert lost == ["required tool call"]
@@ -394,7 +394,7 @@ def test_a_model_that_always_thinks_is_not_forced_to_call() -> None:
         ("kimi-k2", Claude()),
     ],
 )
-def test_a_model_is_known_by_its_name(name: str, model: Claude) -> None:
+def test_family_and_version_are_read_from_the_name(name: str, model: Claude) -> None:
     assert claude(name) == model
 
 
@@ -407,7 +407,7 @@ def test_a_model_is_known_by_its_name(name: str, model: Claude) -> None:
         ("glm-4.6", 8192),
     ],
 )
-def test_max_tokens_has_a_default_that_the_model_takes(model_id: str, tokens: int) -> None:
+def test_max_tokens_has_a_default_for_each_model(model_id: str, tokens: int) -> None:
     assert encoded(user("Hi"), model_id=model_id)[0]["max_tokens"] == tokens
     assert encoded(user("Hi"), model_id=model_id, max_tokens=7)[0]["max_tokens"] == 7
 
@@ -428,7 +428,7 @@ def test_max_tokens_has_a_default_that_the_model_takes(model_id: str, tokens: in
         ("claude-3-5-haiku-20241022", {"effort": "none"}, None, None),
     ],
 )
-def test_thinking_is_asked_for_as_the_model_knows_it(
+def test_thinking_is_requested_in_the_terms_of_the_model(
     model_id: str, wanted: Json, thinking: Json | None, effort: str | None
 ) -> None:
     body, lost = encoded(user("Hi"), model_id=model_id, thinking=ThinkingConfig(**wanted))
@@ -445,19 +445,19 @@ def test_thinking_is_asked_for_as_the_model_knows_it(
         (MODEL, {"thinking": ThinkingConfig(effort="high"), "max_tokens": 500}),
     ],
 )
-def test_thinking_that_a_model_does_not_do_is_a_loss(model_id: str, settings: Json) -> None:
+def test_unsupported_thinking_is_reported(model_id: str, settings: Json) -> None:
     body, lost = encoded(user("Hi"), model_id=model_id, **settings)
     assert "thinking" not in body
     assert lost == ["thinking settings"]
 
 
-def test_a_budget_is_a_loss_on_a_model_that_has_only_efforts() -> None:
+def test_a_budget_is_reported_for_a_model_with_efforts_only() -> None:
     body, lost = encoded(user("Hi"), model_id="claude-opus-5", thinking=ThinkingConfig(budget_tokens=2000))
     assert body["thinking"] == {"type": "adaptive", "display": "summarized"}
     assert lost == ["thinking settings"]
 
 
-def test_a_forced_call_excludes_thinking() -> None:
+def test_a_required_call_excludes_thinking() -> None:
     wish = ThinkingConfig(effort="high")
     body, lost = encoded(user("Hi"), tools=(WEATHER,), tool_choice="required", thinking=wish)
     assert "thinking" not in body
@@ -478,7 +478,7 @@ def test_a_forced_call_excludes_thinking() -> None:
         (MODEL, {"stop_sequences": ("x",)}, {"stop_sequences": ["x"]}, []),
     ],
 )
-def test_settings_are_sent_as_far_as_the_model_takes_them(
+def test_settings_that_the_model_does_not_take_are_reported(
     model_id: str, settings: Json, sent: Json, lost: list[str]
 ) -> None:
     body, found = encoded(user("Hi"), model_id=model_id, **settings)
@@ -487,7 +487,7 @@ def test_settings_are_sent_as_far_as_the_model_takes_them(
     assert found == lost
 
 
-def test_the_schema_of_the_answer_is_said_to_models_that_keep_to_one() -> None:
+def test_an_output_schema_is_sent_to_models_that_support_it() -> None:
     schema = {"type": "object"}
     body, _ = encoded(user("Hi"), output_schema=schema, extra={"output_config": {"task_budget": 1}, "top_k": 3})
     assert body["output_config"] == {"format": {"type": "json_schema", "schema": schema}, "task_budget": 1}
@@ -500,7 +500,7 @@ def test_the_schema_of_the_answer_is_said_to_models_that_keep_to_one() -> None:
 MARK = {"type": "ephemeral"}
 
 
-def test_four_breakpoints_stand_always_in_the_same_places() -> None:
+def test_four_breakpoints_are_always_at_the_same_positions() -> None:
     deferred = ToolSpec("later", {}, extra={"anthropic-messages": {"defer_loading": True}})
     body, _ = encoded(
         system("s"),
@@ -518,7 +518,7 @@ def test_four_breakpoints_stand_always_in_the_same_places() -> None:
     assert marks == [[None], [None], [MARK], [None], [None, MARK]]
 
 
-def test_what_can_not_be_cached_is_not_marked() -> None:
+def test_uncacheable_blocks_get_no_breakpoint() -> None:
     odd = Text("", continuation=kept(block={"type": "fallback"}))
     body, _ = encoded(user("1", odd), cache_config=CacheConfig())
     assert [block.get("cache_control") for block in body["messages"][0]["content"]] == [MARK, None]
@@ -526,7 +526,7 @@ def test_what_can_not_be_cached_is_not_marked() -> None:
     assert body["messages"][0]["content"] == [{"type": "fallback"}]
 
 
-def test_breakpoints_that_the_caller_set_stay_the_only_ones() -> None:
+def test_breakpoints_of_the_caller_stay_the_only_ones() -> None:
     own = Text("Hi", continuation=kept(cache_control={"type": "ephemeral", "ttl": "1h"}))
     body, _ = encoded(system("s"), user(own), cache_config=CacheConfig())
     assert "cache_control" not in body["system"][0]
@@ -546,27 +546,27 @@ def read_parts(role: str, *content: Json) -> list[Any]:
     return [part for message in messages for part in message.parts]
 
 
-def test_results_are_read_as_messages_of_their_own() -> None:
+def test_results_are_read_as_separate_messages() -> None:
     content = [
         {"type": "tool_result", "tool_use_id": "a", "content": "x", "is_error": True},
         {"type": "tool_result", "tool_use_id": "b", "content": [{"type": "text", "text": "y"}]},
         {"type": "tool_result", "tool_use_id": "c"},
         {"type": "text", "text": "and"},
     ]
-    results, said = read(messages=[{"role": "user", "content": content}]).messages
+    results, rest = read(messages=[{"role": "user", "content": content}]).messages
     assert results == tool_message(
         ToolResult("a", "x", is_error=True), ToolResult("b", (Text("y"),)), ToolResult("c", "")
     )
-    assert said == user("and")
+    assert rest == user("and")
 
 
 @pytest.mark.parametrize("prompt", ["Be brief.", [{"type": "text", "text": "Be brief."}]])
-def test_the_system_prompt_is_a_system_message(prompt: Any) -> None:
+def test_the_system_prompt_is_read_as_a_system_message(prompt: Any) -> None:
     turn = {"role": "system", "content": "Now."}
     assert read(system=prompt, messages=[turn]).messages == (system("Be brief."), system("Now."))
 
 
-def test_the_model_may_stand_in_the_address() -> None:
+def test_the_model_may_be_given_outside_the_body() -> None:
     request = read_request({"messages": []}, provider="vertex", model_id="claude-x")
     assert request.config.model_id == "claude-x"
 
@@ -593,7 +593,7 @@ def test_the_model_may_stand_in_the_address() -> None:
         ),
     ],
 )
-def test_pictures_and_documents_are_read(block: Json, part: Any) -> None:
+def test_images_and_documents_are_read(block: Json, part: Any) -> None:
     assert read_parts("user", block) == [part]
 
 
@@ -609,7 +609,7 @@ def test_pictures_and_documents_are_read(block: Json, part: Any) -> None:
         ({"type": "later"}, Text("")),
     ],
 )
-def test_a_block_that_no_part_can_say_is_carried_whole(block: Json, part: Any) -> None:
+def test_a_block_without_a_matching_part_is_carried_whole(block: Json, part: Any) -> None:
     [carrier] = read_parts("user", block)
     assert carrier.continuation == kept(block=block)
     assert (type(carrier), getattr(carrier, "text", None)) == (type(part), getattr(part, "text", None))
@@ -644,7 +644,7 @@ def test_an_answer_is_read_with_calls_and_results() -> None:
     assert turns_of(user("Hi"), Message("assistant", tuple(parts)))[1]["content"] == content
 
 
-def test_tools_are_read_with_what_only_this_format_knows() -> None:
+def test_tools_are_read_with_their_extra_fields() -> None:
     tools = [
         {"type": "custom", "name": "f", "input_schema": {}, "strict": True, "description": "d"},
         {"type": "mcp_toolset", "mcp_server_name": "wiki"},
@@ -683,11 +683,11 @@ def test_tools_are_read_with_what_only_this_format_knows() -> None:
         ({"stop_sequences": ["x"], "metadata": {}}, {"stop_sequences": ("x",), "extra": {"metadata": {}}}),
     ],
 )
-def test_settings_are_read_as_far_as_we_have_words_for_them(settings: Json, config: Json) -> None:
+def test_settings_without_a_field_stay_in_extra(settings: Json, config: Json) -> None:
     assert read(**settings).config == ModelConfig(MODEL, **config)
 
 
-def test_an_effort_is_read_where_the_model_decides_by_it() -> None:
+def test_an_effort_is_read_for_models_that_take_one() -> None:
     body = {"model": "claude-opus-4-6", "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}
     assert read(**body).config == ModelConfig("claude-opus-4-6", thinking=ThinkingConfig(effort="high"))
 
@@ -719,7 +719,7 @@ def test_an_effort_is_read_where_the_model_decides_by_it() -> None:
         ),
     ],
 )
-def test_a_body_that_is_no_request_is_refused_with_the_place(body: Any, path: str) -> None:
+def test_an_invalid_body_raises_with_the_path(body: Any, path: str) -> None:
     with pytest.raises(PartValidationError) as caught:
         read_request(body, provider="anthropic")
     assert caught.value.path == path
@@ -728,7 +728,7 @@ def test_a_body_that_is_no_request_is_refused_with_the_place(body: Any, path: st
 # -- what keeps a request from being refused
 
 
-def test_thinking_that_leads_to_nothing_is_left_out() -> None:
+def test_trailing_thinking_is_omitted() -> None:
     thought = Thinking("hm", continuation=kept(signature="s"))
     foreign = ToolCall("a", "search", {}, executed_by="provider", continuation=kept("openai"))
     content, lost = content_of(Text("Hi"), thought, thought, foreign)
@@ -737,7 +737,7 @@ def test_thinking_that_leads_to_nothing_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("opening", [[], [Thinking("hm", continuation=kept(signature="s"))]])
-def test_an_answer_that_began_without_thinking_ends_without(opening: list[Thinking]) -> None:
+def test_an_answer_that_began_without_thinking_continues_without(opening: list[Thinking]) -> None:
     call, result = ToolCall("a", "weather", {}), tool_message(ToolResult("a", "warm"))
     later, answer = ToolCall("b", "weather", {}), tool_message(ToolResult("b", "cold"))
     history = [user("Hi"), assistant(*opening, call), result, assistant(later), answer]
@@ -748,7 +748,7 @@ def test_an_answer_that_began_without_thinking_ends_without(opening: list[Thinki
     assert ("thinking" in body, lost) == (True, [])
 
 
-def test_a_paused_answer_of_another_provider_is_continued_by_the_user() -> None:
+def test_a_paused_answer_of_another_provider_is_followed_by_a_user_turn() -> None:
     foreign = ToolCall("a", "search", {}, executed_by="provider", continuation=kept("openai"))
     body, _ = encoded(user("Hi"), assistant("Wait.", foreign, meta=Meta(finish_reason="pause")))
     assert [turn["role"] for turn in body["messages"]] == ["user", "assistant", "user"]
@@ -757,8 +757,8 @@ def test_a_paused_answer_of_another_provider_is_continued_by_the_user() -> None:
     assert [turn["role"] for turn in turns] == ["user", "assistant"]
 
 
-def test_a_call_of_the_provider_that_nothing_will_answer_is_left_out() -> None:
-    """Its code waits for our tools, unless the conversation has gone on without it."""
+def test_a_provider_call_that_will_never_be_answered_is_omitted() -> None:
+    """Its code is waiting for our tools, unless the conversation has continued without it."""
     code = ToolCall("srv", "code", {}, executed_by="provider", continuation=kept(type="server_tool_use"))
     call = ToolCall("a", "weather", {}, continuation=kept(caller={"type": "code_execution", "tool_id": "srv"}))
     waiting = [user("Hi"), assistant(code, call), tool_message(ToolResult("a", "warm"))]
@@ -778,7 +778,7 @@ def test_a_call_of_the_provider_that_nothing_will_answer_is_left_out() -> None:
     assert lost == ["call of code", "caller of the tool"]
 
 
-def test_a_failed_result_with_a_picture_does_not_say_that_it_failed() -> None:
+def test_a_failed_result_with_an_image_has_no_error_flag() -> None:
     picture = Image("image/png", data=b"x")
     body, lost = encoded(tool_message(ToolResult("a", (picture,), is_error=True), ToolResult("b", " ", is_error=True)))
     first, second = body["messages"][0]["content"]
@@ -787,7 +787,7 @@ def test_a_failed_result_with_a_picture_does_not_say_that_it_failed() -> None:
     assert lost == ["error flag"]
 
 
-def test_a_system_turn_before_an_answer_that_is_left_out_is_the_users() -> None:
+def test_a_system_turn_before_an_omitted_answer_becomes_user_text() -> None:
     foreign = ToolCall("a", "search", {}, executed_by="provider", continuation=kept("openai"))
     history = [user("Hi"), system("Be brief."), assistant(foreign), user("And?")]
     body, lost = encoded(*history, model_id="claude-opus-4-8")

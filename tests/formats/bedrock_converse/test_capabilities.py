@@ -1,4 +1,4 @@
-"""What differs between the models behind Converse: sampling, thinking, schemas and prompt caching."""
+"""Differences between the model families on Bedrock: sampling, thinking, schemas and prompt caching."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def asked(model_id: str, *messages: Message, tools: Any = (), **settings: Any) -
         ("arn:aws:bedrock:eu-west-1:1:application-inference-profile/abc", "abc"),
     ],
 )
-def test_the_family_is_read_off_the_name(model_id: str, family: str) -> None:
+def test_the_family_is_read_from_the_model_id(model_id: str, family: str) -> None:
     assert family_of(model_id) == family
 
 
@@ -55,7 +55,7 @@ def test_the_family_is_read_off_the_name(model_id: str, family: str) -> None:
         ("qwen.qwen3-32b-v1:0", {}, {"reasoning_config": "medium"}),
     ],
 )
-def test_each_family_is_told_to_think_in_its_own_words(
+def test_thinking_is_requested_in_the_terms_of_the_family(
     model_id: str, thinking: dict[str, Any], fields: dict[str, Any]
 ) -> None:
     body, losses = asked(model_id, user("Hi"), thinking=ThinkingConfig(**thinking))
@@ -76,11 +76,11 @@ def test_each_family_is_told_to_think_in_its_own_words(
         ("anthropic.claude-3-haiku-20240307-v1:0", {"effort": "high"}, ["config.thinking"]),
     ],
 )
-def test_a_model_that_cannot_be_told_is_a_loss(model_id: str, thinking: dict[str, Any], lost: list[str]) -> None:
+def test_unsupported_thinking_is_reported(model_id: str, thinking: dict[str, Any], lost: list[str]) -> None:
     assert asked(model_id, user("Hi"), thinking=ThinkingConfig(**thinking))[1] == lost
 
 
-def test_a_claude_that_has_to_call_a_tool_does_not_think() -> None:
+def test_a_required_call_excludes_thinking_on_claude() -> None:
     body, losses = asked(
         OLD_CLAUDE, tools=(ToolSpec("add", {}),), tool_choice="required", thinking=ThinkingConfig(effort="low")
     )
@@ -88,7 +88,7 @@ def test_a_claude_that_has_to_call_a_tool_does_not_think() -> None:
     assert "additionalModelRequestFields" not in body
 
 
-def test_thinking_that_we_would_ask_for_otherwise_is_kept_as_it_is() -> None:
+def test_thinking_fields_of_another_form_stay_in_extra() -> None:
     fields = {"thinking": {"type": "adaptive", "depth": "deep"}, "top_k": 5}
     body = {"messages": [], "additionalModelRequestFields": fields}
     request = read_request(body, provider="bedrock", model_id=CLAUDE)
@@ -99,7 +99,7 @@ def test_thinking_that_we_would_ask_for_otherwise_is_kept_as_it_is() -> None:
 # -- sampling and schemas
 
 
-def test_sampling_goes_as_far_as_the_model_takes_it() -> None:
+def test_sampling_that_the_model_does_not_take_is_reported() -> None:
     assert asked(NOVA, temperature=0.5, top_p=0.9)[0]["inferenceConfig"] == {"temperature": 0.5, "topP": 0.9}
     assert asked(NOVA, temperature=1.5) == (
         {"messages": [], "inferenceConfig": {"temperature": 1.0}},
@@ -112,7 +112,7 @@ def test_sampling_goes_as_far_as_the_model_takes_it() -> None:
     assert asked(OLD_CLAUDE, temperature=1, top_p=0.95, thinking=thinking)[1] == []
 
 
-def test_a_schema_is_text_and_old_claudes_take_none() -> None:
+def test_a_schema_is_sent_as_text_and_not_to_old_claudes() -> None:
     definition = {"schema": '{"type":"object"}'}
     assert asked(CLAUDE, output_schema={"type": "object"})[0]["outputConfig"] == {
         "textFormat": {"type": "json_schema", "structure": {"jsonSchema": definition}}
@@ -128,8 +128,8 @@ def conversation() -> tuple[Message, ...]:
     return system("Be brief."), user("one"), assistant("1"), user("two"), assistant("2"), user("three", document)
 
 
-def test_claude_caches_tools_system_and_the_last_two_turns_of_the_user() -> None:
-    """The point stands in front of documents, behind which it is refused."""
+def test_claude_caches_tools_system_and_the_last_two_user_turns() -> None:
+    """The point precedes documents; directly after them it is refused."""
     settings = {"tools": (ToolSpec("add", {}),), "cache_config": CacheConfig()}
     body, losses = asked(CLAUDE, *conversation(), **settings)
     assert not losses
@@ -146,7 +146,7 @@ def test_claude_caches_tools_system_and_the_last_two_turns_of_the_user() -> None
     assert asked(CLAUDE, *conversation(), **settings)[0] == body
 
 
-def test_nova_caches_no_tools_and_others_cache_nothing() -> None:
+def test_nova_does_not_cache_tools_and_others_cache_nothing() -> None:
     settings = {"tools": (ToolSpec("add", {}),), "cache_config": CacheConfig()}
     body = asked(NOVA, *conversation(), **settings)[0]
     assert len(body["toolConfig"]["tools"]) == 1
@@ -156,14 +156,14 @@ def test_nova_caches_no_tools_and_others_cache_nothing() -> None:
     assert POINT not in body["system"]
 
 
-def test_cache_points_that_are_there_already_stay_the_only_ones() -> None:
-    said = {"messages": [{"role": "user", "content": [{"text": "one"}, POINT, {"text": "two"}]}]}
-    request = read_request(said, provider="bedrock", model_id=CLAUDE)
+def test_existing_cache_points_stay_the_only_ones() -> None:
+    sent = {"messages": [{"role": "user", "content": [{"text": "one"}, POINT, {"text": "two"}]}]}
+    request = read_request(sent, provider="bedrock", model_id=CLAUDE)
     messages = request.messages
-    assert asked(CLAUDE, *messages, cache_config=CacheConfig())[0] == said
+    assert asked(CLAUDE, *messages, cache_config=CacheConfig())[0] == sent
 
 
-def test_a_turn_of_documents_alone_has_nothing_to_cache() -> None:
+def test_a_turn_of_documents_gets_its_cache_point_after_the_added_text() -> None:
     document = FileRef("a.pdf", mime_type="application/pdf", data=b"x")
     body = asked(CLAUDE, assistant("1"), user(document), cache_config=CacheConfig())[0]
     assert [next(iter(block)) for block in body["messages"][1]["content"]] == ["document", "text", "cachePoint"]

@@ -1,4 +1,4 @@
-"""Bedrock's ConverseStream, one rule and one quirk at a time."""
+"""Decoding Bedrock's ConverseStream, one rule at a time, with small hand-made streams."""
 
 import json
 from base64 import b64encode
@@ -82,7 +82,7 @@ def end(index: int) -> Event:
 # -- the message
 
 
-def test_text_needs_no_start_and_usage_comes_after_the_stop() -> None:
+def test_text_needs_no_start_and_usage_follows_the_stop() -> None:
     """D-3.4.4: `done` waits for it."""
     usage = ("metadata", {"usage": {"inputTokens": 5, "outputTokens": 2, "totalTokens": 7}, "metrics": {}})
     assert read(START, text(0, "Hel"), text(0, "lo"), end(0), STOP, usage) == [
@@ -94,7 +94,7 @@ def test_text_needs_no_start_and_usage_comes_after_the_stop() -> None:
     ]
 
 
-def test_cached_tokens_stand_beside_the_input() -> None:
+def test_cached_tokens_are_added_to_the_input() -> None:
     """D-3.4.2."""
     counts = {"inputTokens": 3, "outputTokens": 121, "cacheReadInputTokens": 1712, "cacheWriteInputTokens": 236}
     expected = Usage(1951, 121, cache_read_tokens=1712, cache_write_tokens=236)
@@ -103,12 +103,12 @@ def test_cached_tokens_stand_beside_the_input() -> None:
     assert Usage(4, 0, cache_read_tokens=1) in read(STOP, ("metadata", {"usage": invoked}))
 
 
-def test_metadata_before_the_stop_or_without_usage_ends_nothing() -> None:
+def test_metadata_before_the_stop_does_not_end_the_stream() -> None:
     deltas = read(START, ("metadata", {"usage": {}}), text(0, "Hi"), STOP, ("metadata", {}))
     assert deltas[1:] == [Usage(0, 0), TextDelta("Hi"), DONE]
 
 
-def test_the_end_of_the_bytes_stands_in_for_metadata() -> None:
+def test_the_end_of_the_bytes_replaces_missing_metadata() -> None:
     assert read(START, text(0, "Hi"), STOP)[-1] == DONE
 
 
@@ -126,12 +126,12 @@ def test_the_end_of_the_bytes_stands_in_for_metadata() -> None:
         (None, "other"),
     ],
 )
-def test_why_it_stopped(reason: str | None, meant: str) -> None:
+def test_stop_reasons_map_to_finish_reasons(reason: str | None, meant: str) -> None:
     last = read(START, ("messageStop", {"stopReason": reason}))[-1]
     assert last == Done(meant, raw_finish_reason=reason)  # type: ignore[arg-type]
 
 
-def test_a_cut_stream_is_an_error_that_keeps_what_came() -> None:
+def test_a_truncated_stream_is_an_error_that_keeps_what_arrived() -> None:
     """D-3.5."""
     deltas = read(START, reasoning(0, text="Hm."), reasoning(0, signature="sig"))
     assert deltas[1:3] == [
@@ -142,7 +142,7 @@ def test_a_cut_stream_is_an_error_that_keeps_what_came() -> None:
     assert deltas[-1].error_code is ErrorCode.STREAM_TRUNCATED
 
 
-def test_events_that_say_nothing_change_nothing() -> None:
+def test_events_without_content_are_ignored() -> None:
     odd: list[Event] = [
         ("brandNew", {"delta": 7}),
         ("contentBlockDelta", {}),
@@ -181,27 +181,27 @@ def test_events_may_be_wrapped_in_their_names() -> None:
         ("serviceUnavailableException", ErrorCode.OVERLOADED),
     ],
 )
-def test_an_exception_in_the_stream_ends_it(name: str, code: ErrorCode) -> None:
-    said = {"message": "no more"}
-    framed = failure(body(START, text(0, "Hi")) + frame(name, said, "exception"))
+def test_an_exception_ends_the_stream(name: str, code: ErrorCode) -> None:
+    payload = {"message": "no more"}
+    framed = failure(body(START, text(0, "Hi")) + frame(name, payload, "exception"))
     assert (framed.error_code, framed.message, framed.raw_code) == (code, "no more", name)
-    assert failure(json.dumps({name: said}).encode() + b"\n", framing="lines") == framed
+    assert failure(json.dumps({name: payload}).encode() + b"\n", framing="lines") == framed
 
 
 def test_an_exception_after_the_stop_is_still_an_error() -> None:
-    """The provider's last word counts."""
+    """A stop reason does not hide it."""
     assert failure(body(START, STOP) + frame("internalServerException", {}, "exception")).message == (
-        "the stream broke off with internalServerException"
+        "the stream ended with internalServerException"
     )
 
 
-def test_an_exception_may_quote_what_the_model_said() -> None:
-    said = {"originalMessage": "too hot", "originalStatusCode": 500}
-    last = failure(body(START) + frame("modelStreamErrorException", said, "exception"))
+def test_an_exception_may_have_the_message_of_the_model() -> None:
+    payload = {"originalMessage": "too hot", "originalStatusCode": 500}
+    last = failure(body(START) + frame("modelStreamErrorException", payload, "exception"))
     assert (last.message, last.status) == ("too hot", 500)
 
 
-def test_an_error_frame_has_its_words_in_its_headers() -> None:
+def test_the_message_of_an_error_frame_is_in_its_headers() -> None:
     headers = {":message-type": "error", ":error-code": "InternalError", ":error-message": "it broke"}
     last = failure(body(START) + aws_message(headers, b""))
     assert (last.message, last.raw_code) == ("it broke", "InternalError")
@@ -215,14 +215,14 @@ def test_the_body_of_an_http_error_is_an_error() -> None:
 # -- text and reasoning
 
 
-def test_two_blocks_of_one_kind_are_two_parts() -> None:
-    """D-3.2.1, also where the second begins with nothing."""
+def test_blocks_of_one_kind_become_separate_parts() -> None:
+    """D-3.2.1, also if the second begins with an empty delta."""
     deltas = read(START, text(0, "a"), end(0), text(1, ""), text(1, "b"), end(1), reasoning(2, text="c"), end(2), STOP)
     assert deltas[2] == TextDelta("b", new_part=True)
     assert [part.text for part in assembler_of(deltas).parts if isinstance(part, Text | Thinking)] == ["a", "b", "c"]
 
 
-def test_a_signature_may_come_in_pieces_and_stands_on_its_own_block() -> None:
+def test_a_signature_in_pieces_stays_with_its_block() -> None:
     deltas = read(
         START,
         reasoning(0, text="one"),
@@ -240,15 +240,15 @@ def test_a_signature_may_come_in_pieces_and_stands_on_its_own_block() -> None:
     ]
 
 
-def test_reasoning_without_a_signature_says_whose_it_is() -> None:
+def test_reasoning_without_a_signature_is_marked_as_bedrocks_own() -> None:
     assert read(START, reasoning(0, text="Hm."), STOP)[1:3] == [
         ThinkingDelta("Hm."),
         ThinkingDelta("", continuation={"reasoningText": {}}),
     ]
 
 
-def test_redacted_reasoning_stays_as_it_came() -> None:
-    """D-3.9.1; bytes in pieces become one base64 text."""
+def test_redacted_reasoning_is_kept_unchanged() -> None:
+    """D-3.9.1; bytes in pieces become one base64 string."""
     one, two = b64encode(b"first").decode(), b64encode(b"second").decode()
     whole = b64encode(b"firstsecond").decode()
     assert _redacted(one) == one
@@ -265,7 +265,7 @@ def _redacted(*pieces: str) -> str:
     return redacted
 
 
-def test_citations_stand_on_the_last_delta_of_their_text() -> None:
+def test_citations_are_attached_to_the_last_delta_of_their_text() -> None:
     citation = {"title": "t", "location": {"documentPage": {"documentIndex": 0, "start": 1, "end": 2}}}
     assert read(START, text(0, "Hi"), delta(0, citation=citation), end(0), STOP)[1:3] == [
         TextDelta("Hi"),
@@ -276,7 +276,7 @@ def test_citations_stand_on_the_last_delta_of_their_text() -> None:
 # -- calls
 
 
-def test_a_call_of_the_client() -> None:
+def test_a_client_call() -> None:
     deltas = read(START, text(0, "Hi"), end(0), begin_call(1), arguments(1, '{"a"'), arguments(1, ":1}"), end(1), STOP)
     assert deltas[2:] == [
         ToolCallStart("t1", "add"),
@@ -287,12 +287,12 @@ def test_a_call_of_the_client() -> None:
     ]
 
 
-def test_a_call_without_id_name_or_arguments_is_a_call() -> None:
+def test_a_call_without_id_name_and_arguments_is_kept() -> None:
     deltas = read(START, begin(0, toolUse={}), arguments(0, None), end(0), STOP)
     assert deltas[1:3] == [ToolCallStart("local-1", ""), ToolCallEnd("local-1")]
 
 
-def test_a_tool_of_the_provider_holds_its_result() -> None:
+def test_a_provider_call_holds_its_result() -> None:
     """D-3.10."""
     result = {"toolUseId": "t1", "status": "success", "type": "code_result"}
     deltas = read(
@@ -320,20 +320,20 @@ def test_a_tool_of_the_provider_holds_its_result() -> None:
         ([], ()),
     ],
 )
-def test_results_of_the_providers_tools_are_readable(pieces: list[Any], result: Any) -> None:
+def test_results_of_every_shape_are_readable(pieces: list[Any], result: Any) -> None:
     events = [begin_call(0, None, type="server_tool_use"), begin(1, toolResult={"status": "error"})]
     deltas = read(START, *events, *(delta(1, toolResult=piece) for piece in pieces), STOP)
     [ended] = [one for one in deltas if isinstance(one, ToolCallEnd)]
     assert (ended.result, ended.result_is_error) == (result, True)
 
 
-def test_a_result_without_its_call_is_kept() -> None:
+def test_a_result_without_its_call_is_carried() -> None:
     deltas = read(START, begin(0, toolResult={"toolUseId": "t0"}), delta(0, toolResult=None), end(0), STOP)
     block = {"toolResult": {"toolUseId": "t0", "content": []}}
     assert deltas[1] == ThinkingDelta("", continuation={"block": block})
 
 
-def test_a_call_whose_result_never_comes_is_closed_without() -> None:
+def test_a_provider_call_without_a_result_is_closed() -> None:
     assert read(START, begin_call(0, type="server_tool_use"), end(0), STOP)[2] == ToolCallEnd("t1")
 
 
@@ -357,18 +357,18 @@ def test_a_generated_image_is_the_result_of_a_provider_call() -> None:
     assert image_of(place).result == (Image("image/webp", url="s3://bucket/key"),)
 
 
-def test_an_image_that_could_not_be_made_is_an_error_result() -> None:
+def test_a_failed_image_is_an_error_result() -> None:
     failed = image_of({"error": {"message": "too rude"}})
     assert (failed.result, failed.result_is_error) == ("too rude", True)
-    assert image_of({"error": {}}).result == "the image could not be made"
+    assert image_of({"error": {}}).result == "the image could not be generated"
     assert image_of({"source": {"bytes": "?"}}).result == "the image is not valid base64"
 
 
 # -- overlapping blocks
 
 
-def test_a_block_waits_for_the_one_before_it_so_that_no_text_is_torn() -> None:
-    """D-3.2.2: arguments of an open call need not wait, all else keeps its order."""
+def test_overlapping_blocks_are_read_one_after_another() -> None:
+    """D-3.2.2: arguments of an open call need not wait, everything else keeps its order."""
     deltas = read(
         START,
         begin_call(0),
@@ -398,8 +398,8 @@ def test_a_block_waits_for_the_one_before_it_so_that_no_text_is_torn() -> None:
     ]
 
 
-def test_an_index_that_is_used_again_is_another_block() -> None:
-    """D-3.10: a result finds its own call, whatever was opened at the call's index since."""
+def test_a_reused_index_is_another_block() -> None:
+    """D-3.10: a result is matched with its call even if the call's index has been reused."""
     deltas = read(
         START,
         begin_call(0, "s1", type="server_tool_use"),
@@ -418,7 +418,7 @@ def test_an_index_that_is_used_again_is_another_block() -> None:
     ]
 
 
-def test_blocks_that_are_never_stopped_are_read_to_the_end() -> None:
+def test_blocks_without_a_stop_are_closed_at_the_end() -> None:
     deltas = read(START, text(0, "a"), text(1, "c"), text(0, "b"), begin_call(0), STOP)
     assert deltas[1:5] == [TextDelta("a"), TextDelta("b"), ToolCallStart("t1", "add"), TextDelta("c")]
 
@@ -426,7 +426,7 @@ def test_blocks_that_are_never_stopped_are_read_to_the_end() -> None:
 # -- limits
 
 
-def test_holding_back_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_back_data_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """D-3.11.2."""
     monkeypatch.setattr(pending, "LIMIT", 1000)
     signature = reasoning(0, signature="x" * 600)
@@ -434,12 +434,12 @@ def test_holding_back_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert last.error_code is ErrorCode.STREAM_TOO_LARGE
 
 
-def test_nothing_follows_a_limit_that_is_reached_while_blocks_are_brought_to_their_end(
+def test_nothing_follows_a_limit_reached_while_closing_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """D-3.1."""
     monkeypatch.setattr(pending, "LIMIT", 1000)
-    late = reasoning(1, signature="x" * 300)  # it is held while it waits, and again when it is read
+    late = reasoning(1, signature="x" * 300)  # counted while it waits, and again when it is read
     deltas = read(START, text(0, "a"), begin(5, toolResult={}), late, late, text(1, "b"), text(2, "c"), STOP)
     assert deltas[1] == TextDelta("a")
     assert isinstance(deltas[2], Failed)
@@ -447,7 +447,7 @@ def test_nothing_follows_a_limit_that_is_reached_while_blocks_are_brought_to_the
 
 
 @pytest.mark.parametrize("where", ["citation", "result", "start", "image"])
-def test_what_is_kept_may_not_nest_too_deep(where: str) -> None:
+def test_data_nested_too_deep_ends_the_stream(where: str) -> None:
     deep: Any = []
     for _ in range(100):
         deep = [deep]

@@ -1,4 +1,4 @@
-"""A request as the body of Converse and back, one rule at a time."""
+"""Encoding and reading requests in the Converse format, one rule at a time."""
 
 import json
 from typing import Any
@@ -16,9 +16,9 @@ from bartack.nouns.requests import ModelRequest
 
 CLAUDE = "anthropic.claude-sonnet-4-6"
 CALL = ToolCall("c1", "add", {"a": 1})
-CALL_SAID = {"toolUse": {"toolUseId": "c1", "name": "add", "input": {"a": 1}}}
-PICTURE = Image("image/png", data=b"\0\0\0")
-PICTURE_SAID = {"image": {"format": "png", "source": {"bytes": "AAAA"}}}
+CALL_SENT = {"toolUse": {"toolUseId": "c1", "name": "add", "input": {"a": 1}}}
+IMAGE = Image("image/png", data=b"\0\0\0")
+IMAGE_SENT = {"image": {"format": "png", "source": {"bytes": "AAAA"}}}
 
 
 def carried(model: str = CLAUDE, **data: Any) -> Continuation:
@@ -38,25 +38,25 @@ def lost_by(*messages: Message, **settings: Any) -> list[str]:
 
 
 def messages_of(*messages: Message) -> list[dict[str, Any]]:
-    said: list[dict[str, Any]] = body_of(*messages)["messages"]
-    return said
+    sent: list[dict[str, Any]] = body_of(*messages)["messages"]
+    return sent
 
 
 def content_of(message: Message) -> list[dict[str, Any]]:
-    [said] = messages_of(message)
-    content: list[dict[str, Any]] = said["content"]
+    [sent] = messages_of(message)
+    content: list[dict[str, Any]] = sent["content"]
     return content
 
 
 # -- the conversation
 
 
-def test_neighbours_of_one_role_are_one_message_and_results_are_the_users() -> None:
+def test_results_are_user_content_and_neighbours_are_joined() -> None:
     results = tool_message(ToolResult("c1", "2"))
     assert body_of(system("Be brief."), user("Hi"), assistant("I add."), assistant(CALL), results, user("Well?")) == {
         "messages": [
             {"role": "user", "content": [{"text": "Hi"}]},
-            {"role": "assistant", "content": [{"text": "I add."}, CALL_SAID]},
+            {"role": "assistant", "content": [{"text": "I add."}, CALL_SENT]},
             {
                 "role": "user",
                 "content": [{"toolResult": {"toolUseId": "c1", "content": [{"text": "2"}]}}, {"text": "Well?"}],
@@ -67,14 +67,14 @@ def test_neighbours_of_one_role_are_one_message_and_results_are_the_users() -> N
     }
 
 
-def test_a_system_message_inside_the_conversation_is_said_by_the_user() -> None:
-    said = user("Hi"), system("Now in verse.")
-    assert messages_of(*said)[0]["content"] == [{"text": "Hi"}, {"text": "<system>\nNow in verse.\n</system>"}]
-    assert lost_by(*said) == ["system role"]
+def test_a_later_system_message_becomes_user_text() -> None:
+    sent = user("Hi"), system("Now in verse.")
+    assert messages_of(*sent)[0]["content"] == [{"text": "Hi"}, {"text": "<system>\nNow in verse.\n</system>"}]
+    assert lost_by(*sent) == ["system role"]
     assert messages_of(user("Hi"), Message("system", ())) == [{"role": "user", "content": [{"text": "Hi"}]}]
 
 
-def test_a_message_with_nothing_left_to_say_is_not_sent() -> None:
+def test_a_message_without_content_is_not_sent() -> None:
     """003-7.2.3: ignored text never reaches a model."""
     silent = assistant(Text("x", ignored=True), Thinking("y", ignored=True), "")
     assert messages_of(silent) == []
@@ -94,7 +94,7 @@ def test_settings_and_extra_settings() -> None:
 # -- parts
 
 
-def test_signed_and_redacted_thinking_goes_back_exactly() -> None:
+def test_signed_and_redacted_thinking_is_sent_back_unchanged() -> None:
     """D-3.9."""
     signed = Thinking("Hm.", continuation=carried(reasoningText={"signature": "sig"}))
     redacted = Thinking("", continuation=carried(redactedContent="AAAA"))
@@ -105,7 +105,7 @@ def test_signed_and_redacted_thinking_goes_back_exactly() -> None:
     ]
 
 
-def test_thinking_goes_to_models_that_take_it() -> None:
+def test_thinking_is_sent_only_to_models_that_accept_it() -> None:
     """Unsigned thinking to the same model (but Claude), signed thinking to its family, none to others (D-3.9.2)."""
     other = "anthropic.claude-opus-4-6-v1:0"
     signed = Thinking("Hm.", continuation=carried(other, reasoningText={"signature": "sig"}))
@@ -123,14 +123,14 @@ def test_thinking_goes_to_models_that_take_it() -> None:
     assert lost_by(assistant(foreign, "Hi")) == ["thinking"]
 
 
-def test_citations_go_back_with_their_text() -> None:
+def test_citations_are_sent_back_with_their_text() -> None:
     cited = Text("Hi", continuation=carried(citations=[{"title": "t"}]))
     assert content_of(assistant(cited)) == [
         {"citationsContent": {"content": [{"text": "Hi"}], "citations": [{"title": "t"}]}}
     ]
 
 
-def test_media_are_blocks_by_their_type() -> None:
+def test_media_become_blocks_of_their_type() -> None:
     files = [
         FileRef("film.mp4", mime_type="video/mp4", url="s3://bucket/film.mp4"),
         FileRef("song.mp3", mime_type="audio/mpeg", data=b"\0\0\0"),
@@ -139,9 +139,9 @@ def test_media_are_blocks_by_their_type() -> None:
         FileRef("?", mime_type="application/json", data=b"\0\0\0"),
     ]
     source = {"bytes": "AAAA"}
-    assert content_of(user("Look", PICTURE, *files)) == [
+    assert content_of(user("Look", IMAGE, *files)) == [
         {"text": "Look"},
-        PICTURE_SAID,
+        IMAGE_SENT,
         {"video": {"format": "mp4", "source": {"s3Location": {"uri": "s3://bucket/film.mp4"}}}},
         {"audio": {"format": "mp3", "source": source}},
         {"document": {"name": "my notes (1)", "format": "md", "source": source}},
@@ -150,7 +150,7 @@ def test_media_are_blocks_by_their_type() -> None:
     ]
 
 
-def test_media_that_converse_does_not_take_are_lost() -> None:
+def test_media_that_are_not_accepted_are_reported() -> None:
     strange = FileRef("a.zip", mime_type="application/zip", data=b"x"), FileRef("b")
     assert lost_by(user(*strange, Image("image/png", url="https://x/y.png"), Image("", data=b"x"))) == [
         "the file a.zip",
@@ -160,27 +160,27 @@ def test_media_that_converse_does_not_take_are_lost() -> None:
     ]
 
 
-def test_a_document_is_never_without_text() -> None:
+def test_a_document_is_accompanied_by_text() -> None:
     document = FileRef("a.pdf", mime_type="application/pdf", data=b"x")
     assert content_of(user(document))[-1] == {"text": "(see the document)"}
     assert "document" in content_of(user("Look", document))[-1]
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "sent"),
     [
         ("fine", [{"text": "fine"}]),
         ("", [{"text": "(no output)"}]),
         ({"sum": 2}, [{"json": {"sum": 2}}]),
-        ((Text("see"), PICTURE), [{"text": "see"}, PICTURE_SAID]),
+        ((Text("see"), IMAGE), [{"text": "see"}, IMAGE_SENT]),
         ((), [{"text": "(no output)"}]),
     ],
 )
-def test_results_hold_text_objects_and_media(content: Any, said: list[Any]) -> None:
-    assert content_of(tool_message(ToolResult("c1", content))) == [{"toolResult": {"toolUseId": "c1", "content": said}}]
+def test_results_may_hold_text_objects_and_media(content: Any, sent: list[Any]) -> None:
+    assert content_of(tool_message(ToolResult("c1", content))) == [{"toolResult": {"toolUseId": "c1", "content": sent}}]
 
 
-def test_a_failed_result_says_so_and_what_results_may_not_hold_follows_them() -> None:
+def test_a_failed_result_has_a_status_and_other_media_follow_it() -> None:
     song = FileRef("song.mp3", mime_type="audio/mpeg", data=b"\0\0\0")
     assert content_of(tool_message(ToolResult("c1", (Text("here"), song)), ToolResult("c2", "no", is_error=True))) == [
         {"toolResult": {"toolUseId": "c1", "content": [{"text": "here"}]}},
@@ -189,14 +189,14 @@ def test_a_failed_result_says_so_and_what_results_may_not_hold_follows_them() ->
     ]
 
 
-def test_bad_arguments_are_empty_and_a_loss() -> None:
+def test_invalid_arguments_are_sent_empty_and_reported() -> None:
     bad = ToolCall("c1", "add", {}, raw_args_text="{")
     assert content_of(assistant(bad)) == [{"toolUse": {"toolUseId": "c1", "name": "add", "input": {}}}]
     assert lost_by(assistant(bad)) == ["invalid arguments"]
 
 
-def test_a_tool_of_the_provider_goes_back_with_its_result() -> None:
-    """D-3.10: under the id that the provider knows."""
+def test_a_provider_call_is_sent_back_with_its_result() -> None:
+    """D-3.10, under the provider's own id."""
     block = {"toolUseId": "p1", "content": [{"text": "2"}], "status": "success"}
     own = carried(type="server_tool_use", callId="p1", toolResult=block)
     call = ToolCall("local-1", "code", {}, executed_by="provider", continuation=own)
@@ -211,7 +211,7 @@ def test_a_tool_of_the_provider_goes_back_with_its_result() -> None:
 # -- tools
 
 
-def test_tools_and_the_choice_among_them() -> None:
+def test_tools_and_tool_choices() -> None:
     spec = ToolSpec("add", {"type": "object"}, description="Adds.", strict=True)
     native = ToolSpec("code", {}, native=carried(systemTool={"name": "code"}))
     foreign = ToolSpec("search", {}, native=Continuation("else", "m", {"x": 1}))
@@ -237,7 +237,7 @@ def test_tools_and_the_choice_among_them() -> None:
     assert lost_by(tools=(foreign,)) == ["continuation data"]
 
 
-def test_no_tool_is_offered_for_the_choice_none_unless_the_history_needs_it() -> None:
+def test_tool_choice_none_omits_the_tools_unless_the_history_has_calls() -> None:
     spec = ToolSpec("add", {})
     assert "toolConfig" not in body_of(user("Hi"), tools=(spec,), tool_choice="none")
     history = assistant(CALL), tool_message(ToolResult("c1", "2"))
@@ -257,7 +257,7 @@ BODY: dict[str, Any] = {
             "content": [
                 {"text": "Look"},
                 {"cachePoint": {"type": "default"}},
-                PICTURE_SAID,
+                IMAGE_SENT,
                 {"image": {"format": "tiff", "source": {"bytes": "AAAA"}}},
                 {"document": {"name": "Notes", "format": "txt", "source": {"bytes": "AAAA"}}},
                 {"document": {"name": "Said", "source": {"text": "words"}, "citations": {"enabled": True}}},
@@ -279,7 +279,7 @@ BODY: dict[str, Any] = {
                 {"toolResult": {"toolUseId": "p0", "content": []}},
                 {"image": {"format": "png", "source": {"bytes": "AAAA"}}},
                 {"text": ""},
-                CALL_SAID,
+                CALL_SENT,
                 {"toolUse": {"toolUseId": "c2", "name": "now", "input": {}, "mood": "odd"}},
             ],
         },
@@ -291,12 +291,12 @@ BODY: dict[str, Any] = {
                 {
                     "toolResult": {
                         "toolUseId": "c2",
-                        "content": [{"text": "noon"}, {"json": [1]}, PICTURE_SAID],
+                        "content": [{"text": "noon"}, {"json": [1]}, IMAGE_SENT],
                         "mood": 1,
                     }
                 },
                 {"toolResult": {"toolUseId": "c3", "content": []}},
-                {"toolResult": {"toolUseId": "c4", "content": [PICTURE_SAID]}},
+                {"toolResult": {"toolUseId": "c4", "content": [IMAGE_SENT]}},
                 {"text": "Well?"},
             ],
         },
@@ -322,7 +322,7 @@ BODY: dict[str, Any] = {
 }
 
 
-def test_a_body_comes_back_as_it_was() -> None:
+def test_a_body_survives_a_round_trip() -> None:
     before = json.dumps(BODY)
     request = read_request(BODY, provider="bedrock", model_id=CLAUDE)
     losses = Losses("bedrock")
@@ -334,15 +334,15 @@ def test_a_body_comes_back_as_it_was() -> None:
     assert request.messages[2].tool_calls[0].result == ToolResult("p1", "2")
 
 
-def test_a_body_that_says_the_same_with_more_words_is_read_alike() -> None:
-    said = {"toolUseId": "c1", "content": [{"text": "2"}], "status": "success"}
-    body = {"modelId": "m", "messages": [{"role": "user", "content": [{"toolResult": said}]}], "system": []}
+def test_redundant_fields_of_a_body_are_dropped() -> None:
+    sent = {"toolUseId": "c1", "content": [{"text": "2"}], "status": "success"}
+    body = {"modelId": "m", "messages": [{"role": "user", "content": [{"toolResult": sent}]}], "system": []}
     [message] = read_request(body, provider="bedrock").messages
     assert message == tool_message(ToolResult("c1", "2"))
 
 
 @pytest.mark.parametrize("choice", [{"auto": {}}, {"any": {}}, {"never": {}}, None])
-def test_choices_come_back_as_they_were(choice: Any) -> None:
+def test_tool_choices_survive_a_round_trip(choice: Any) -> None:
     config = {"tools": [{"toolSpec": {"name": "add", "inputSchema": {"json": {}}}}], "toolChoice": choice}
     body = {"messages": [], "toolConfig": {key: value for key, value in config.items() if value is not None}}
     assert encode(read_request(body, provider="bedrock", model_id=CLAUDE), Losses("bedrock")) == body
@@ -356,13 +356,13 @@ def test_choices_come_back_as_they_were(choice: Any) -> None:
         {"effort": "low"},
     ],
 )
-def test_schemas_come_back_as_they_were(output: Any) -> None:
+def test_schemas_survive_a_round_trip(output: Any) -> None:
     body = {"messages": [], "outputConfig": output}
     assert encode(read_request(body, provider="bedrock", model_id=CLAUDE), Losses("bedrock")) == body
 
 
-def test_ids_that_were_rewritten_are_rewritten_in_kept_blocks_too() -> None:
-    """`repair` gives calls ids that the provider takes; a block kept beside the part must not bring back the old."""
+def test_rewritten_call_ids_apply_to_carried_blocks() -> None:
+    """`repair` rewrites ids that the provider refuses; a carried block must not bring back the old one."""
     call = ToolCall("new", "now", {}, continuation=carried(block={"toolUse": {"toolUseId": "old", "mood": 1}}))
     result = ToolResult("new", "", continuation=carried(block={"toolResult": {"toolUseId": "old", "content": []}}))
     assert content_of(assistant(call)) == [{"toolUse": {"toolUseId": "new", "mood": 1}}]
@@ -380,7 +380,7 @@ def test_ids_that_were_rewritten_are_rewritten_in_kept_blocks_too() -> None:
         ({"modelId": "m", "messages": [{"role": "user", "content": [{}]}]}, "$.messages[0].content[0]"),
         ({"modelId": "m", "messages": [{"role": "user", "content": [{"text": 1}]}]}, "$.messages[0].content[0].text"),
         (
-            {"modelId": "m", "messages": [{"role": "user", "content": [CALL_SAID]}]},
+            {"modelId": "m", "messages": [{"role": "user", "content": [CALL_SENT]}]},
             "$.messages[0].parts[0]",
         ),
         (
@@ -402,20 +402,20 @@ def test_ids_that_were_rewritten_are_rewritten_in_kept_blocks_too() -> None:
         ),
     ],
 )
-def test_what_is_no_body_is_refused_with_its_place(body: Any, path: str) -> None:
+def test_an_invalid_body_raises_with_the_path(body: Any, path: str) -> None:
     with pytest.raises(PartValidationError) as caught:
         read_request(body, provider="bedrock")
     assert caught.value.path == path
 
 
-def test_reasoning_that_leads_to_nothing_is_left_out() -> None:
+def test_trailing_reasoning_is_omitted() -> None:
     thought = Thinking("Hm.", continuation=carried(reasoningText={"signature": "s"}))
     foreign = ToolCall("a", "search", {}, executed_by="provider")
     assert content_of(assistant("Hi", thought, foreign)) == [{"text": "Hi"}]
     assert lost_by(assistant("Hi", thought, foreign)) == ["call of search", "thinking"]
 
 
-def test_an_answer_that_began_without_thinking_ends_without() -> None:
+def test_an_answer_that_began_without_thinking_continues_without() -> None:
     history = user("Hi"), assistant(ToolCall("a", "f", {})), tool_message(ToolResult("a", "x"))
     thinking = ThinkingConfig(budget_tokens=2000)
     assert lost_by(*history, thinking=thinking) == ["thinking settings"]
@@ -424,7 +424,7 @@ def test_an_answer_that_began_without_thinking_ends_without() -> None:
     assert lost_by(*history, thinking=ThinkingConfig(effort="high"), model_id="anthropic.claude-opus-4-8-v1:0") == []
 
 
-def test_a_tool_of_the_provider_is_nothing_to_another_family() -> None:
+def test_a_provider_call_is_not_sent_to_another_family() -> None:
     own = carried("us.amazon.nova-pro-v1:0", type="server_tool_use")
     call = ToolCall("p1", "nova_grounding", {}, executed_by="provider", continuation=own)
     assert lost_by(assistant(call), model_id="amazon.nova-lite-v1:0") == []

@@ -1,4 +1,4 @@
-"""Bedrock's InvokeModel stream: the frames around the models' own languages, and those that are plain text."""
+"""Decoding Bedrock's InvokeModel stream: the frames, the models' own formats inside them, and plain text."""
 
 import json
 from base64 import b64encode
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bartack.formats.bedrock_invoke.completions import BedrockCompletions
 from bartack.formats.bedrock_invoke.decode import BedrockInvoke
+from bartack.formats.bedrock_invoke.text_completions import TextCompletions
 from bartack.nouns.deltas import Delta, Done, Failed, TextDelta, Usage
 from bartack.nouns.errors import ErrorCode
 from tests.decode.framing_bytes import aws_message
@@ -45,20 +45,20 @@ CLAUDE: list[Json] = [
 ]
 
 
-def test_claude_speaks_the_messages_format_inside_the_frames() -> None:
-    """The model's own usage holds, not Bedrock's count of it."""
-    told = deltas_of(*CLAUDE)
-    assert told[2:] == [TextDelta("Hi"), Usage(3, 130), Done("stop", raw_finish_reason="end_turn")]
-    assert told[0].kind == "start"
+def test_claude_sends_messages_events_inside_the_frames() -> None:
+    """The model's own usage holds, not Bedrock's count."""
+    deltas = deltas_of(*CLAUDE)
+    assert deltas[2:] == [TextDelta("Hi"), Usage(3, 130), Done("stop", raw_finish_reason="end_turn")]
+    assert deltas[0].kind == "start"
 
 
-def test_continuation_data_belongs_to_whoever_was_asked() -> None:
+def test_continuation_data_belongs_to_the_given_provider() -> None:
     decoder = BedrockInvoke(provider="bedrock")
     start = decoded(decoder, chunk(CLAUDE[0]))[0]
     assert getattr(start, "provider", None) == "bedrock"
 
 
-def test_payloads_recorded_without_their_frames_are_read_too() -> None:
+def test_payloads_recorded_without_frames_are_decoded() -> None:
     lines = b"\n".join(json.dumps(event).encode() for event in CLAUDE)
     assert decoded(BedrockInvoke(framing="lines"), lines) == deltas_of(*CLAUDE)
     assert (
@@ -66,7 +66,7 @@ def test_payloads_recorded_without_their_frames_are_read_too() -> None:
     )
 
 
-def test_a_stream_that_is_cut_is_an_error() -> None:
+def test_a_truncated_stream_is_an_error() -> None:
     """D-3.5."""
     for events in ([], CLAUDE[:-1]):
         assert fault_of(*events).error_code is ErrorCode.STREAM_TRUNCATED
@@ -88,27 +88,27 @@ def test_an_exception_frame_ends_the_stream() -> None:
     [
         (b'{"originalMessage": "bad gateway", "originalStatusCode": 502}', "bad gateway"),
         (b'{"Message": "no"}', "no"),
-        (b"", "the stream broke off with modelStreamErrorException"),
+        (b"", "the stream ended with modelStreamErrorException"),
     ],
 )
-def test_an_exception_says_what_it_can(payload: bytes, message: str) -> None:
+def test_an_exception_has_the_best_message_available(payload: bytes, message: str) -> None:
     fault = fault_of(after=frame(payload, "exception", "modelStreamErrorException"))
     assert (fault.error_code, fault.message) == (ErrorCode.SERVER_ERROR, message)
 
 
-def test_frames_of_other_names_and_chunks_that_say_nothing_are_passed_over() -> None:
+def test_other_frames_and_chunks_without_content_are_ignored() -> None:
     odd = frame(b"{}", name="telemetry") + frame(b"not json", name="telemetry") + frame(b"{}")
-    told = decoded(BedrockInvoke(), odd + chunk({"amazon-bedrock-trace": {}}) + b"".join(map(chunk, CLAUDE)))
-    assert told[-1].kind == "done"
+    deltas = decoded(BedrockInvoke(), odd + chunk({"amazon-bedrock-trace": {}}) + b"".join(map(chunk, CLAUDE)))
+    assert deltas[-1].kind == "done"
 
 
-def test_a_chunk_that_is_no_json_is_a_malformed_stream() -> None:
+def test_an_invalid_chunk_is_malformed() -> None:
     assert fault_of(b"{oops").error_code is ErrorCode.STREAM_MALFORMED
     assert fault_of(after=frame(b"oops")).error_code is ErrorCode.STREAM_MALFORMED
 
 
-def test_nova_writes_one_text_in_many_blocks() -> None:
-    told = deltas_of(
+def test_the_text_blocks_of_nova_are_joined() -> None:
+    deltas = deltas_of(
         {"messageStart": {"role": "assistant"}},
         {"contentBlockDelta": {"delta": {"text": "a"}, "contentBlockIndex": 0}},
         {"contentBlockStop": {"contentBlockIndex": 0}},
@@ -117,7 +117,7 @@ def test_nova_writes_one_text_in_many_blocks() -> None:
         {"messageStop": {"stopReason": "end_turn"}},
         {"metadata": {"usage": {"inputTokens": 5, "outputTokens": 2, "cacheReadInputTokenCount": 1}}},
     )
-    assert told[1:] == [
+    assert deltas[1:] == [
         TextDelta("a"),
         TextDelta("b"),
         Usage(6, 2, cache_read_tokens=1),
@@ -125,12 +125,12 @@ def test_nova_writes_one_text_in_many_blocks() -> None:
     ]
 
 
-def test_models_of_the_chat_completions_format_are_read_as_such() -> None:
-    told = deltas_of(
+def test_chat_completions_models_are_decoded() -> None:
+    deltas = deltas_of(
         {"id": "c", "model": "gpt-oss", "choices": [{"index": 0, "delta": {"content": "Hi"}}]},
         {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
     )
-    assert told[1:] == [TextDelta("Hi"), Done("stop", raw_finish_reason="stop")]
+    assert deltas[1:] == [TextDelta("Hi"), Done("stop", raw_finish_reason="stop")]
 
 
 METRICS = {"amazon-bedrock-invocationMetrics": {"inputTokenCount": 4, "outputTokenCount": 2}}
@@ -205,24 +205,24 @@ METRICS = {"amazon-bedrock-invocationMetrics": {"inputTokenCount": 4, "outputTok
         ),
     ],
 )
-def test_plain_text_is_read_in_every_familys_words(family: str, events: list[Json], raw: str, usage: Usage) -> None:
-    told = deltas_of(*events)
-    message = assembler_of(told).build_final_message()
+def test_plain_text_of_every_family_is_decoded(family: str, events: list[Json], raw: str, usage: Usage) -> None:
+    deltas = deltas_of(*events)
+    message = assembler_of(deltas).build_final_message()
     assert message.text == "ab", family
     assert message.meta is not None
     assert message.meta.usage == usage
-    assert told[-1] == Done("stop", raw_finish_reason=raw)
+    assert deltas[-1] == Done("stop", raw_finish_reason=raw)
 
 
 @pytest.mark.parametrize(
     ("word", "reason"),
     [("LENGTH", "length"), ("CONTENT_FILTERED", "content_filter"), ("MAX_TOKENS", "length"), ("ODD", "other")],
 )
-def test_words_for_the_end_differ_only_in_their_spelling(word: str, reason: Any) -> None:
+def test_stop_reasons_are_compared_without_case(word: str, reason: Any) -> None:
     assert deltas_of({"outputText": "a", "completionReason": word})[-1] == Done(reason, raw_finish_reason=word)
 
 
-def test_a_request_that_a_guardrail_blocked_ends_without_a_stop_word() -> None:
+def test_a_blocked_request_ends_without_a_stop_reason() -> None:
     blocked = {"outputText": "Blocked", "totalOutputTextTokenCount": 3, "amazon-bedrock-guardrailAction": "INTERVENED"}
     assert deltas_of(blocked)[-1] == Done("content_filter", raw_finish_reason="INTERVENED")
     masked = {**blocked, "completionReason": "FINISH"}
@@ -231,32 +231,32 @@ def test_a_request_that_a_guardrail_blocked_ends_without_a_stop_word() -> None:
     assert fault_of(blocked).error_code is ErrorCode.STREAM_TRUNCATED
 
 
-def test_calls_of_plain_text_families_come_whole() -> None:
+def test_calls_of_plain_text_models_arrive_whole() -> None:
     mistral = {"id": "t", "function": {"name": "f", "arguments": '{"a":1}'}}
-    told = deltas_of(
+    deltas = deltas_of(
         {"choices": [{"message": {"content": "", "tool_calls": [mistral]}, "stop_reason": "tool_calls"}]},
         {"tool_calls": [{"name": "g", "parameters": {"b": 2}}, {"name": "h"}]},
     )
-    message = assembler_of(told).build_final_message()
+    message = assembler_of(deltas).build_final_message()
     assert [(call.tool_name, call.arguments) for call in message.tool_calls] == [
         ("f", {"a": 1}),
         ("g", {"b": 2}),
         ("h", {}),
     ]
-    assert told[-1] == Done("tool_calls", raw_finish_reason="tool_calls")
+    assert deltas[-1] == Done("tool_calls", raw_finish_reason="tool_calls")
 
 
-def test_a_message_of_an_error_instead_of_text_is_an_error() -> None:
+def test_a_chunk_with_an_error_message_is_an_error() -> None:
     assert fault_of({"message": "too many tokens"}).message == "too many tokens"
 
 
-def test_a_family_of_plain_text_that_is_cut_is_an_error() -> None:
+def test_a_truncated_text_completion_is_an_error() -> None:
     assert fault_of({"generation": "a"}).error_code is ErrorCode.STREAM_TRUNCATED
 
 
-def test_choices_of_an_odd_shape_are_a_malformed_stream() -> None:
+def test_malformed_choices_are_an_error() -> None:
     assert fault_of({"choices": 3}).error_code is ErrorCode.STREAM_MALFORMED
 
 
-def test_the_decoder_of_plain_text_reads_recorded_lines_by_itself() -> None:
-    assert decoded(BedrockCompletions(), b'{"generation": "a", "stop_reason": "length"}')[-1].kind == "done"
+def test_text_completions_decode_plain_lines() -> None:
+    assert decoded(TextCompletions(), b'{"generation": "a", "stop_reason": "length"}')[-1].kind == "done"

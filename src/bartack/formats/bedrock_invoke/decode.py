@@ -1,16 +1,18 @@
-"""Bedrock's InvokeModelWithResponseStream -> deltas.
+"""Bedrock's InvokeModelWithResponseStream to deltas.
 
-The frames are Amazon's; a `chunk` holds, in base64, one event of the model's own language. The first chunk tells which
-language that is, and its decoder reads the rest:
+The frames are Amazon's. A `chunk` holds, in base64, one event of the model's own format, and the first chunk decides
+which decoder reads the rest:
 
-- Claude speaks Anthropic's Messages, and so does nobody else: its events have a `type`.
-- Nova speaks the events of Converse, each wrapped in its name.
-- Models that speak Chat Completions (gpt-oss, Qwen, Jamba, ...) send `choices` with a `delta`.
-- All others send pieces of plain text under a name of their own (`bedrock_completions`).
+- Claude sends Anthropic's Messages events, which alone have a `type`.
+- Nova sends the events of Converse, each wrapped in its name.
+- Models of the Chat Completions format (gpt-oss, Qwen, Jamba, ...) send `choices` with a `delta`. Not recorded.
+- All others send pieces of plain text under a name of their own (`text_completions`).
 
 A frame whose `:message-type` is not "event" is an error and ends the stream. The counts that Bedrock adds to the last
-chunk (`amazon-bedrock-invocationMetrics`) leave out some of Claude's tokens, so they are read only where the model
-itself reports none. Guardrails that masked some words say so on every chunk; the model's own stop word holds.
+chunk (`amazon-bedrock-invocationMetrics`) omit some of Claude's tokens, 32 of 130 in
+recordings/bedrock-invoke/openinference--TestInvokeModelWithStreamResponse.test_invoke--0-0cc80a, so they are used only
+if the model reports none. A guardrail that masked words is named on every chunk, but the model's own stop reason holds
+(recordings/bedrock-invoke/openllmetry--test_nova-test_nova_invoke_stream--0-bb275d).
 """
 
 from typing import Any, ClassVar
@@ -19,7 +21,7 @@ import msgspec
 
 from bartack.formats.anthropic_messages.decode import AnthropicMessages
 from bartack.formats.bedrock_converse.decode import BedrockConverse
-from bartack.formats.bedrock_invoke.completions import BedrockCompletions
+from bartack.formats.bedrock_invoke.text_completions import TextCompletions
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame, FramingName
 from bartack.formats.openai_chat.decode import OpenAIChat
@@ -32,7 +34,7 @@ _CONVERSE_EVENTS = frozenset(
 
 
 class _Envelope(msgspec.Struct, gc=False):
-    payload: bytes | None = msgspec.field(default=None, name="bytes")  # msgspec takes the base64 off
+    payload: bytes | None = msgspec.field(default=None, name="bytes")  # msgspec decodes the base64
     message: str | None = None
     Message: str | None = None
     original_message: str | None = msgspec.field(default=None, name="originalMessage")
@@ -48,15 +50,18 @@ class _Choices(msgspec.Struct, gc=False):
 
 
 class _Nova(BedrockConverse):
-    """Nova gives every piece of text a block of its own: they are one text all the same."""
+    """Joins pieces of text, each of which Nova puts in a block of its own.
 
-    def _tell(self, kind: str, piece: str, continuation: dict[str, Any] | None = None) -> None:
+    Recorded: bedrock-invoke/openllmetry--test_nova-test_nova_invoke_stream--0-bb275d.
+    """
+
+    def _emit(self, kind: str, piece: str, continuation: dict[str, Any] | None = None) -> None:
         self._is_fresh = False
-        super()._tell(kind, piece, continuation)
+        super()._emit(kind, piece, continuation)
 
 
 class BedrockInvoke(Decoder):
-    """Unwraps chunks and hands them to the decoder of the model's own language."""
+    """Unwraps chunks and passes them to the decoder of the model's own format."""
 
     format: ClassVar[str] = "bedrock-invoke"
     framing: ClassVar[FramingName] = "aws"
@@ -71,7 +76,7 @@ class BedrockInvoke(Decoder):
             self._read_exception(event, frame)
         elif event.payload is not None:
             self._read_chunk(event.payload)
-        elif not frame.event:  # recorded without the frames around it
+        elif not frame.event:  # a recording without frames
             self._read_chunk(frame.data)
 
     def read_unparsed(self, frame: Frame) -> bool:
@@ -80,7 +85,7 @@ class BedrockInvoke(Decoder):
             return True
         if frame.event:
             return frame.event != "chunk"
-        self._read_chunk(frame.data)  # the events of most languages are no envelopes
+        self._read_chunk(frame.data)  # a recording without frames, whose events are not envelopes
         return True
 
     def read_end(self) -> None:
@@ -91,31 +96,31 @@ class BedrockInvoke(Decoder):
 
     def _read_chunk(self, payload: bytes) -> None:
         if self._model is None:
-            language = _language_of(payload)
-            if language is None:
+            decoder = _decoder_for(payload)
+            if decoder is None:
                 return
-            self._model = language(out=self.out)
+            self._model = decoder(out=self.out)
         self._model.receive_frame(Frame(payload))
 
     def _read_exception(self, event: _Envelope, frame: Frame) -> None:
-        said = event.message or event.Message or event.original_message or frame.headers.get(":error-message")
-        message = str(said) if said else f"the stream broke off with {frame.event or 'an error'}"
+        given = event.message or event.Message or event.original_message or frame.headers.get(":error-message")
+        message = str(given) if given else f"the stream ended with {frame.event or 'an error'}"
         self.out.refused(message, raw_code=frame.event or None, status=event.original_status)
 
 
-def _language_of(payload: bytes) -> type[Decoder] | None:
-    """The decoder of a model's first chunk; None if the chunk says nothing of the model."""
+def _decoder_for(payload: bytes) -> type[Decoder] | None:
+    """The decoder that a model's first chunk calls for; None if the chunk has only Bedrock's own fields."""
     try:
         names = msgspec.json.decode(payload, type=dict[str, msgspec.Raw]).keys()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return BedrockCompletions  # which will say that this is no event
+        return TextCompletions  # which reports the chunk as malformed
     if all(name.startswith("amazon-bedrock-") for name in names):
         return None
     if names & _CONVERSE_EVENTS:
         return _Nova
     if "choices" in names and _has_delta(payload):
         return OpenAIChat
-    return AnthropicMessages if "type" in names and "completion" not in names else BedrockCompletions
+    return AnthropicMessages if "type" in names and "completion" not in names else TextCompletions
 
 
 def _has_delta(payload: bytes) -> bool:

@@ -1,9 +1,8 @@
-"""The languages behind Bedrock's InvokeModel that send plain text in pieces -> deltas.
+"""Chunks of plain text behind Bedrock's InvokeModel to deltas.
 
-Each family has its own names for the same three things: a piece of text, why it stopped, and how many tokens it cost.
-They do not contradict each other, so one decoder knows them all:
+Each family has its own names for the same three things. They do not conflict, so one decoder reads them all:
 
-| family | text | why it stopped | tokens |
+| family | text | stop reason | tokens |
 |---|---|---|---|
 | Titan | `outputText` | `completionReason` | `inputTextTokenCount`, `totalOutputTextTokenCount` |
 | Llama | `generation` | `stop_reason` | `prompt_token_count`, `generation_token_count` |
@@ -11,9 +10,12 @@ They do not contradict each other, so one decoder knows them all:
 | Cohere | `text`, `generations[0].text` | `finish_reason` | - |
 | Claude before Messages | `completion` | `stop_reason` | - |
 
-Where a family reports no tokens, Bedrock's own count on the last chunk holds. The stop word is the terminal signal, and
-the end waits for the end of the bytes, since the counts may follow it. A request that a guardrail blocked has no stop
-word: the guardrail's action beside the final count ends it.
+Only Titan is recorded; the others follow docs.aws.amazon.com/bedrock/latest/userguide/model-parameters.html.
+
+Bedrock's own counts on the last chunk are used where a family reports none. The stop reason is the terminal signal,
+but `done` waits for the end of the bytes, since counts may follow. A request that a guardrail blocked has no stop
+reason; it ends with the guardrail's action beside the final count
+(recordings/bedrock-invoke/openllmetry--test_guardrails-test_guardrail_invoke_stream--0-ac9d3c).
 """
 
 from typing import Any, ClassVar
@@ -24,10 +26,10 @@ from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame, FramingName
 from bartack.nouns.deltas import FinishReason, Usage
 
-__all__ = ["BedrockCompletions"]
+__all__ = ["TextCompletions"]
 
 _FINISH: dict[str, FinishReason] = {
-    "finish": "stop",  # what Titan sends; its documentation says finished
+    "finish": "stop",  # what Titan sends, though its documentation has "finished"
     "finished": "stop",
     "stop": "stop",
     "stop_sequence": "stop",
@@ -53,7 +55,7 @@ class _Function(msgspec.Struct, gc=False):
 class _Call(msgspec.Struct, gc=False):
     id: str | None = None
     function: _Function | None = None
-    name: str | None = None  # Cohere puts both beside the call
+    name: str | None = None  # Cohere has both on the call itself
     parameters: dict[str, Any] | None = None
 
 
@@ -95,8 +97,8 @@ class _Chunk(msgspec.Struct, gc=False):
     message: str | None = None  # of an error
 
 
-class BedrockCompletions(Decoder):
-    """Reads chunks of plain text."""
+class TextCompletions(Decoder):
+    """Decodes chunks of plain text."""
 
     format: ClassVar[str] = "bedrock-completions"
     framing: ClassVar[FramingName] = "lines"
@@ -111,19 +113,19 @@ class BedrockCompletions(Decoder):
     def read(self, event: _Chunk, frame: Frame) -> None:
         self.out.text(event.output_text or event.generation or event.completion or event.text or "")
         output = next(iter(event.outputs or event.choices or event.generations or ()), None)
-        word = event.completion_reason or event.stop_reason or event.finish_reason
+        reason = event.completion_reason or event.stop_reason or event.finish_reason
         calls = event.tool_calls or []
         if output is not None:
             message = output.message or _Message()
             self.out.text(output.text or message.content or "")
-            word = word or output.stop_reason or output.finish_reason
+            reason = reason or output.stop_reason or output.finish_reason
             calls = calls + (message.tool_calls or [])
         for call in calls:
             self._read_call(call)
-        if word is None and event.guardrail == "INTERVENED" and event.output_count is not None:
-            word = event.guardrail
-        if word:
-            self.out.finish(_FINISH.get(word.lower(), "other"), word)
+        if reason is None and event.guardrail == "INTERVENED" and event.output_count is not None:
+            reason = event.guardrail
+        if reason:
+            self.out.finish(_FINISH.get(reason.lower(), "other"), reason)
         elif event.message is not None and self.out.finish_reason is None:
             self.out.refused(event.message)
             return
@@ -131,7 +133,7 @@ class BedrockCompletions(Decoder):
 
     def read_end(self) -> None:
         if self.out.finish_reason is None:
-            self.truncated("the model said why it stopped")
+            self.truncated("a stop reason")
         else:
             self.out.done()
 
