@@ -248,7 +248,7 @@ def test_empty_events_and_pings_say_nothing() -> None:
         ({"error": {"message": "no", "type": "server_error", "code": None}}, ("no", "server_error", None)),
         ({"error": {"message": "no", "code": 429, "metadata": {"raw": "slow"}}}, ("no: slow", "429", 429)),
         ({"error": {"message": "no", "metadata": "?"}}, ("no", None, None)),
-        ({"error": {"message": {"detail": "no"}}}, ('{"detail": "no"}', None, None)),
+        ({"error": {"message": {"detail": "no"}}}, ('{"detail":"no"}', None, None)),
         ({"error": "no", "code": "bad"}, ("no", "bad", None)),
         ({"object": "error", "message": "no", "code": 400}, ("no", "400", 400)),
         ({"errors": [{"message": "no", "code": 7000}]}, ("no", "7000", None)),
@@ -572,7 +572,7 @@ def test_odd_executed_tools_do_no_harm() -> None:
     deltas = deltas_of(chunk({"executed_tools": tools}), STOP)
     started = [delta.tool_name for delta in deltas if isinstance(delta, ToolCallStart)]
     ended = [delta.result for delta in deltas if isinstance(delta, ToolCallEnd)]
-    assert (started, ended) == (["", "n"], ['{"b": 2}', None])
+    assert (started, ended) == (["", "n"], ['{"b":2}', None])
 
 
 def test_a_picture_is_the_result_of_a_tool_that_the_provider_ran() -> None:

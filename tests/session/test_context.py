@@ -406,7 +406,7 @@ def test_outputs_of_every_shape_are_cut() -> None:
         assistant(LONG),
     ]
     a, b, c, d, e = contents(build(*facts, config=trimmed(4_000)))
-    assert a.startswith('{"text": "xxx')
+    assert a.startswith('{"text":"xxx')
     assert "characters were left out" in b
     assert b.endswith("[a picture was left out here to save room]\n[the file a.pdf was left out here to save room]")
     assert c == "[a picture was left out here to save room]"
@@ -654,8 +654,8 @@ def test_a_transcript_tells_who_said_what_and_what_came_of_it() -> None:
     ]
     lines = transcript(messages).split("\n\n")
     assert lines[:4] == ["User: look", "User: [a picture]", "User: [the file a.txt]", "Assistant: yes"]
-    assert lines[4].startswith('Assistant: [call c] read {"path": "xxx')
-    assert lines[5] == 'Assistant: [call s] search {"q": 1}\n=> {"found": 2}'
+    assert lines[4].startswith('Assistant: [call c] read {"path":"xxx')
+    assert lines[5] == 'Assistant: [call s] search {"q":1}\n=> {"found":2}'
     assert lines[6:8] == ["Tool: [error of c] gone", "Tool: [result of d] a\nb"]
     assert len("".join(lines)) < 3_000
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.nouns.json_values import json_text
 
 __all__ = ["OutputType"]
 
@@ -71,7 +72,7 @@ def _schema(type: Any) -> dict[str, Any]:
 
 
 def _refers(components: dict[str, Any], name: str) -> bool:
-    return f'"#/$defs/{name}"' in msgspec.json.encode(components).decode()
+    return f'"#/$defs/{name}"' in json_text(components)
 
 
 def _unfenced(text: str) -> str:

@@ -10,8 +10,6 @@ import sys
 from contextlib import suppress
 from typing import Any, Protocol
 
-import msgspec
-
 from bartack.agent.events import (
     Compacted,
     DeltaReceived,
@@ -27,6 +25,7 @@ from bartack.cli.safe_json import json_bytes
 from bartack.cli.terminal.safe_text import encodable, safe_line, safe_text
 from bartack.formats.losses import Loss
 from bartack.nouns.deltas import Failed, Start, TextDelta
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import ModelRef
 from bartack.nouns.tool_states import Errored, Running, ToolState
 
@@ -185,7 +184,7 @@ def _call(name: str, state: ToolState) -> str:
 
 
 def _value(value: Any) -> str:
-    text = msgspec.json.encode(value).decode()
+    text = json_text(value)
     return text if len(text) <= _VALUE else f"{text[:_VALUE]}..."
 
 

@@ -10,6 +10,7 @@ import typer
 
 from bartack.cli.command import new_app
 from bartack.nouns.errors import NotFound
+from bartack.nouns.json_values import json_text
 from bartack.nouns.schema import json_schema
 
 app = new_app("Print the JSON Schema of Bartack's canonical JSON.")
@@ -41,5 +42,5 @@ def _reached(definitions: Mapping[str, Any], noun: str) -> set[str]:
         name = waiting.pop()
         if name not in reached:
             reached.add(name)
-            waiting += _REFERENCE.findall(msgspec.json.encode(definitions[name]).decode())
+            waiting += _REFERENCE.findall(json_text(definitions[name]))
     return reached

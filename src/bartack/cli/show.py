@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
-import msgspec
 import typer
 
 from bartack.cli.command import new_app
@@ -12,6 +11,7 @@ from bartack.cli.safe_json import json_bytes
 from bartack.cli.store_access import JsonOption, SessionArgument, StoreOption, print_json, with_store
 from bartack.cli.terminal.safe_text import safe_line, safe_text
 from bartack.nouns.entries import Entry, StreamFailed
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.session.tool_state import output_text
@@ -70,7 +70,7 @@ def _part(part: Part) -> Iterable[str]:
         case Thinking():
             yield from (f"(thinking) {line}" for line in safe_text(part.text).splitlines())
         case ToolCall():
-            arguments = msgspec.json.encode(part.arguments).decode()
+            arguments = json_text(part.arguments)
             yield f"[call {safe_line(part.tool_name)} {safe_line(arguments)}]"
         case ToolResult():
             how = "error" if part.is_error else "result"

@@ -6,8 +6,6 @@ from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.errors import MissingRequiredField, PartValidationError
@@ -19,7 +17,6 @@ __all__ = [
     "bytes_at",
     "function_tools",
     "is_sendable_call",
-    "json_text",
     "list_at",
     "number_at",
     "object_at",
@@ -30,11 +27,6 @@ __all__ = [
 ]
 
 NO_OUTPUT = "(no output)"  # the result of a tool that gave none, where empty text is refused
-
-
-def json_text(value: Any) -> str:
-    """Compact JSON, the same text for the same value."""
-    return msgspec.json.encode(value).decode()
 
 
 def with_extra(body: dict[str, Any], extra: Mapping[str, Any] | None) -> dict[str, Any]:

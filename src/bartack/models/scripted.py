@@ -9,8 +9,6 @@ Each call takes the next response. Beyond the end of the script, calls fail. The
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import msgspec
-
 from bartack.environment import Environment
 from bartack.models.guard import GuardedStream
 from bartack.models.model import StreamingModel
@@ -28,6 +26,7 @@ from bartack.nouns.deltas import (
     ToolCallStart,
 )
 from bartack.nouns.errors import ErrorCode
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message, assistant
 from bartack.nouns.parts import Text, Thinking, ToolCall
 from bartack.nouns.requests import ModelRequest
@@ -116,7 +115,7 @@ class ScriptedModel(StreamingModel):
                 call_id, result = part.tool_call_id, part.result
                 yield ToolCallStart(call_id, part.tool_name, executed_by=part.executed_by, continuation=data)
                 args = part.raw_args_text
-                for chunk in self._chunks(msgspec.json.encode(part.arguments).decode() if args is None else args):
+                for chunk in self._chunks(json_text(part.arguments) if args is None else args):
                     yield ToolCallArgs(call_id, chunk)
                 yield ToolCallEnd(
                     call_id,

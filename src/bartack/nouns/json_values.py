@@ -5,6 +5,7 @@ for a place inside something larger puts that place before the path (`inside`). 
 and reading good data pays nothing for it.
 """
 
+import json
 import math
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ __all__ = [
     "checked",
     "inside",
     "json_name",
+    "json_text",
     "json_type_reader",
     "mapping_reader",
     "mapping_writer",
@@ -247,6 +249,14 @@ def write_time_text(value: Any) -> Any:
 
 def write_time_ms(value: Any) -> Any:
     return (_utc(value) - _EPOCH) // _MILLISECOND
+
+
+def json_text(value: Any, *, default: Callable[[Any], Any] | None = None) -> str:
+    """Compact JSON text. The same value gives the same text; `default` converts what JSON has no type for.
+
+    Text is written as it is, lone surrogates included: a decoder joins the halves of a character later.
+    """
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=default)
 
 
 # -- what any JSON must keep to

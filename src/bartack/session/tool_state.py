@@ -13,6 +13,7 @@ import msgspec
 
 from bartack.nouns.entries import Entry, ToolProgress, ToolStarted
 from bartack.nouns.errors import ErrorCode
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Text, ToolCall, ToolResult
 from bartack.nouns.tables import TOOL, ToolStatus, advance
@@ -178,7 +179,7 @@ class ToolFold:
             return
         raw = call.raw_args_text
         self.states[call.tool_call_id] = create_pending(
-            call.arguments, msgspec.json.encode(call.arguments).decode() if raw is None else raw
+            call.arguments, json_text(call.arguments) if raw is None else raw
         )
         if call.result is not None:
             self._result(call.result, at)
@@ -223,7 +224,7 @@ def output_text(result: ToolResult) -> str:
         case str():
             text = result.content
         case dict():
-            text = msgspec.json.encode(result.content).decode()
+            text = json_text(result.content)
         case parts:
             texts = [part.text for part in parts if isinstance(part, Text)]
             text = "\n".join(texts or map(_media_name, parts))

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from bartack.nouns.errors import ErrorCode, StoreError
+from bartack.nouns.json_values import json_text
 from bartack.store.session_store import Page, SessionInfo
 
 __all__ = ["cursor_of", "cut_page", "holds", "page_of", "phrases", "read_cursor", "snippet", "sortable", "words"]
@@ -49,7 +50,7 @@ def snippet(text: str, asked: Sequence[Sequence[str]]) -> str:
 
 def cursor_of(info: SessionInfo) -> str:
     """The cursor behind this session."""
-    return msgspec.json.encode([sortable(info.updated), info.id]).decode()
+    return json_text([sortable(info.updated), info.id])
 
 
 def read_cursor(cursor: str) -> tuple[str, str]:

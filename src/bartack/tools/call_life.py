@@ -12,6 +12,7 @@ import msgspec
 
 from bartack.nouns.entries import ApprovalDecided, ApprovalRequired, ToolProgress, ToolStarted
 from bartack.nouns.errors import ErrorCode, ToolError
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import tool_message
 from bartack.nouns.parts import Span, Text, ToolCall, ToolResult
 from bartack.nouns.tool_states import Pending, Running, ToolState
@@ -342,7 +343,7 @@ class CallLife:
 
 def _with_changed_arguments(result: ToolResult, arguments: dict[str, Any]) -> ToolResult:
     """The model and whoever reads along are told with which arguments it really ran."""
-    note = f"[a human changed the arguments to {msgspec.json.encode(arguments).decode()}]"
+    note = f"[a human changed the arguments to {json_text(arguments)}]"
     content = result.content
     if isinstance(content, str):
         content = f"{content}\n{note}"
@@ -389,4 +390,4 @@ def _answer(asking: "asyncio.Task[Decision]") -> Decision:
 
 
 def _raw(call: ToolCall) -> str:
-    return msgspec.json.encode(call.arguments).decode() if call.raw_args_text is None else call.raw_args_text
+    return json_text(call.arguments) if call.raw_args_text is None else call.raw_args_text

@@ -13,7 +13,7 @@ import msgspec
 
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.parts import ContentPart, FileRef, Image, Span, Text, ToolContent, ToolResult
-from bartack.tools.storable import json_text, printed, storable_object, storable_text
+from bartack.tools.storable import printed, storable_object, storable_text, value_text
 
 __all__ = ["WHOLE_OUTPUT", "ToolOutput", "error_result", "image_type", "limited", "output_of"]
 
@@ -80,7 +80,7 @@ def _content(value: Any) -> ToolContent:
     plain = _plain(value)
     if isinstance(plain, dict) and (stored := storable_object(plain)) is not None:
         return stored
-    return storable_text(plain) if isinstance(plain, str) else json_text(plain)
+    return storable_text(plain) if isinstance(plain, str) else value_text(plain)
 
 
 def _plain(value: Any) -> Any:
@@ -113,7 +113,7 @@ def _part(value: Any) -> ContentPart:
                 return Image(mime_type, data=data)
             return FileRef("output.bin", data=data, mime_type="application/octet-stream", size=len(data))
     content = _content(value)
-    return Text(content if isinstance(content, str) else json_text(content))
+    return Text(content if isinstance(content, str) else value_text(content))
 
 
 def limited(content: ToolContent, max_chars: int, tool_call_id: str) -> ToolContent:
@@ -124,7 +124,7 @@ def limited(content: ToolContent, max_chars: int, tool_call_id: str) -> ToolCont
                 return content
             return (Text(_cut(content, max_chars)), _kept(content, f"{tool_call_id}.txt", "text/plain"))
         case dict():
-            text = json_text(content)
+            text = value_text(content)
             if len(text) <= max_chars:
                 return content
             return (Text(_cut(text, max_chars)), _kept(text, f"{tool_call_id}.json", "application/json"))

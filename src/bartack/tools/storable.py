@@ -4,7 +4,6 @@ The ledger refuses lone surrogates, numbers that are not finite and very deep ne
 returns such a thing must not lose its result, so it is written in the nearest form that can be stored.
 """
 
-import json
 from typing import Any
 
 import msgspec
@@ -12,8 +11,9 @@ import msgspec
 from bartack.nouns import wire
 from bartack.nouns.entries import ToolProgress
 from bartack.nouns.errors import PartValidationError
+from bartack.nouns.json_values import json_text
 
-__all__ = ["json_text", "printed", "storable_object", "storable_text"]
+__all__ = ["printed", "storable_object", "storable_text", "value_text"]
 
 
 def storable_text(text: str) -> str:
@@ -33,10 +33,10 @@ def storable_object(value: dict[str, Any]) -> dict[str, Any] | None:
     return stored
 
 
-def json_text(value: Any) -> str:
-    """The value as JSON, and what JSON has no word for as Python writes it."""
+def value_text(value: Any) -> str:
+    """The value as JSON, with anything JSON has no type for as Python prints it."""
     try:
-        return storable_text(json.dumps(value, ensure_ascii=False, default=_plain))
+        return storable_text(json_text(value, default=_plain))
     except (TypeError, ValueError, RecursionError):  # odd keys, circles, bombs
         return printed(value)
 

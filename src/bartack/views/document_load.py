@@ -15,6 +15,7 @@ from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.entries import Entry, SessionHeader, ToolProgress, ToolStarted
 from bartack.nouns.errors import MissingRequiredField, PartValidationError
 from bartack.nouns.ids import derived_id
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message, Meta, ModelRef, Step
 from bartack.nouns.noun import Noun
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
@@ -186,7 +187,7 @@ def _content(parts: tuple[DocumentPart, ...] | list[DocumentPart]) -> Iterator[P
                     part.state.input,
                     id=part.id,
                     metadata=part.metadata,
-                    raw_args_text=None if raw == msgspec.json.encode(part.state.input).decode() else raw,
+                    raw_args_text=None if raw == json_text(part.state.input) else raw,
                 )
             case FilePart():
                 yield _media(part)

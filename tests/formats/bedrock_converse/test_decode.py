@@ -316,7 +316,7 @@ def test_a_provider_call_holds_its_result() -> None:
     [
         ([[{"text": "a"}], [{"text": "b"}]], "ab"),
         ([[{"text": "a"}, {"json": [1]}]], (Text("a"), Text("[1]"))),
-        ([[{"image": 1}]], '{"image": 1}'),
+        ([[{"image": 1}]], '{"image":1}'),
         ([], ()),
     ],
 )

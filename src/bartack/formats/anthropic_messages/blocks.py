@@ -13,10 +13,10 @@ from bartack.formats.anthropic_messages.events import (
     SIGNATURE,
     TYPE,
 )
-from bartack.formats.body_values import json_text
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.losses import Losses
 from bartack.formats.media import has_content, media_type, named
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall, ToolResult
 

@@ -48,6 +48,7 @@ from bartack.formats.anthropic_messages.events import (
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame
 from bartack.nouns.deltas import FinishReason
+from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import ToolContent
 
 __all__ = ["AnthropicMessages"]
@@ -253,7 +254,7 @@ class AnthropicMessages(Decoder):
         if block.get(
             "input"
         ):  # whole when code calls a tool: langchain--test_programmatic_tool_use_streaming--0-75eeac
-            self._inputs[index] = msgspec.json.encode(block["input"]).decode()
+            self._inputs[index] = json_text(block["input"])
 
     def _read_result(self, block: dict[str, Any]) -> None:
         key = text_of(block, "tool_use_id")

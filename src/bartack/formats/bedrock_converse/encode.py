@@ -19,9 +19,10 @@ from bartack.formats.anthropic_messages.encode import system_text
 from bartack.formats.bedrock_converse.blocks import BlockWriter
 from bartack.formats.bedrock_converse.capabilities import add_cache_points, thinking_fields
 from bartack.formats.bedrock_converse.events import ROLE, SERVER_TOOL
-from bartack.formats.body_values import json_text, with_extra
+from bartack.formats.body_values import with_extra
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
 

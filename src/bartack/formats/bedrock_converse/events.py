@@ -5,7 +5,6 @@ and Nova behind InvokeModel, write ``{"contentBlockDelta": {...}}`` instead, so 
 """
 
 import binascii
-import json
 from base64 import b64decode, b64encode
 from itertools import groupby
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from bartack.nouns.deltas import Usage
+from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import Text, ToolContent
 
 __all__ = [
@@ -162,4 +162,4 @@ def readable_result(content: list[dict[str, Any]]) -> ToolContent:
 
 def _readable(piece: dict[str, Any]) -> str:
     text = piece.get("text")
-    return text if isinstance(text, str) else json.dumps(piece.get("json", piece), ensure_ascii=False)
+    return text if isinstance(text, str) else json_text(piece.get("json", piece))

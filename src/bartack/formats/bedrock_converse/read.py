@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from bartack.formats.bedrock_converse.blocks import BlockWriter, read_media
 from bartack.formats.bedrock_converse.capabilities import read_thinking
 from bartack.formats.bedrock_converse.events import BLOCK, CITATIONS, REASONING, RESULT, ROLE, SERVER_TOOL, TYPE
-from bartack.formats.body_values import json_text, list_at, number_at, object_at, text_at, texts_at
+from bartack.formats.body_values import list_at, number_at, object_at, text_at, texts_at
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import (
     ContentPart,

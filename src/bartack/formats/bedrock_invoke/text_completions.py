@@ -25,6 +25,7 @@ import msgspec
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame, FramingName
 from bartack.nouns.deltas import FinishReason, Usage
+from bartack.nouns.json_values import json_text
 
 __all__ = ["TextCompletions"]
 
@@ -142,9 +143,7 @@ class TextCompletions(Decoder):
         function = call.function or _Function(call.name, call.parameters)
         arguments = function.arguments or ""
         self.out.open_call(self._calls, function.name or "", provider_id=call.id)
-        self.out.call_args(
-            self._calls, arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-        )
+        self.out.call_args(self._calls, arguments if isinstance(arguments, str) else json_text(arguments))
         self.out.close_call(self._calls)
 
     def _count(self, event: _Chunk) -> None:

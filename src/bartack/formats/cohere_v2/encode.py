@@ -15,11 +15,12 @@ Cohere's own thinking is sent back in the field it came from: as content, or as 
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import NO_OUTPUT, function_tools, is_sendable_call, json_text, with_extra
+from bartack.formats.body_values import NO_OUTPUT, function_tools, is_sendable_call, with_extra
 from bartack.formats.cohere_v2.decode import CITATIONS, ORIGIN, THINKING, TOOL_PLAN
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, named
 from bartack.nouns.config import SpecificTool, ThinkingConfig
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall
 from bartack.nouns.requests import ModelRequest

@@ -5,10 +5,11 @@ The model writes its arguments from left to right, so the paths come in the orde
 entered. A path that goes back to something already closed cannot be written any more and is refused.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
+
+from bartack.nouns.json_values import json_text
 
 __all__ = ["OutOfOrder", "StreamedArguments", "path_steps"]
 
@@ -62,10 +63,10 @@ class StreamedArguments:
         else:
             text = "".join(self._go_to(path))
         if not isinstance(value, str):
-            return text + json.dumps(value)
+            return text + json_text(value)
         opening = "" if continues else '"'
         self._in_string = True
-        return text + opening + json.dumps(value, ensure_ascii=False)[1:-1] + ("" if goes_on else self._end_string())
+        return text + opening + json_text(value)[1:-1] + ("" if goes_on else self._end_string())
 
     def end(self) -> str:
         """The text that closes everything."""
@@ -109,7 +110,7 @@ class StreamedArguments:
         if isinstance(held, int) or step in held:
             raise OutOfOrder(f"{step!r} was written before")
         held.add(step)
-        return json.dumps(step, ensure_ascii=False) + ":"
+        return json_text(step) + ":"
 
 
 def _value(piece: dict[str, Any], default: str | None) -> Any:

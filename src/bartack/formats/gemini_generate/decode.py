@@ -21,9 +21,10 @@ from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame
 from bartack.formats.gemini_generate.arguments import OutOfOrder, StreamedArguments
 from bartack.formats.gemini_generate.chunks import Call, Candidate, Chunk, Counts, Part
-from bartack.formats.gemini_generate.decode_values import json_text, media, media_tool, refuse, text_of
+from bartack.formats.gemini_generate.decode_values import media, media_tool, refuse, text_of
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.errors import ErrorCode
+from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import ToolContent
 
 __all__ = ["GeminiGenerate"]

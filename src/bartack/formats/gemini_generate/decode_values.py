@@ -1,6 +1,5 @@
-"""What Gemini's two streams have in common: errors, generated media, JSON as text."""
+"""What Gemini's two streams have in common: errors and generated media."""
 
-import json
 import re
 from base64 import b64decode
 from typing import Any
@@ -9,7 +8,7 @@ from bartack.formats.emitter import Emitter
 from bartack.formats.faults import classify
 from bartack.nouns.parts import FileRef, Image
 
-__all__ = ["json_text", "media", "media_tool", "refuse", "text_of"]
+__all__ = ["media", "media_tool", "refuse", "text_of"]
 
 _SECONDS = re.compile(r"(\d{1,9}(?:\.\d+)?)s")
 _URL_SAFE = str.maketrans("-_", "+/")
@@ -19,11 +18,6 @@ def text_of(value: dict[str, Any], key: str) -> str:
     """The text under a key; "" for anything else."""
     found = value.get(key)
     return found if isinstance(found, str) else ""
-
-
-def json_text(value: Any) -> str:
-    """A JSON value as argument text."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 # -- generated media

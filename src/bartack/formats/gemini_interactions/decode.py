@@ -22,9 +22,10 @@ import msgspec
 
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame
-from bartack.formats.gemini_generate.decode_values import json_text, media, media_tool, refuse, text_of
+from bartack.formats.gemini_generate.decode_values import media, media_tool, refuse, text_of
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.errors import ErrorCode
+from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import FileRef, Image, Text, ToolContent
 
 __all__ = ["CONTENT", "RESULT_STEP", "STEP", "GeminiInteractions"]

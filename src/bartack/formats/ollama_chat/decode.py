@@ -8,7 +8,6 @@ Thinking carries empty continuation data under `THINKING`: it marks text that ca
 may send it back there.
 """
 
-import json
 from typing import Any, ClassVar
 
 import msgspec
@@ -16,6 +15,7 @@ import msgspec
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame, FramingName
 from bartack.nouns.deltas import FinishReason, Usage
+from bartack.nouns.json_values import json_text
 
 __all__ = ["THINKING", "OllamaChat"]
 
@@ -112,7 +112,7 @@ class OllamaChat(Decoder):
 def _arguments_text(arguments: Any) -> str:
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
-    return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+    return json_text(arguments)
 
 
 def _error_message(error: Any) -> str:

@@ -11,10 +11,11 @@ order and by `tool_name`. Ids are sent anyway, for newer servers. Thinking is se
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import function_tools, is_sendable_call, json_text, used_tools, with_extra
+from bartack.formats.body_values import function_tools, is_sendable_call, used_tools, with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, named
 from bartack.nouns.config import ModelConfig, ThinkingConfig
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest

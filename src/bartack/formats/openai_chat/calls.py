@@ -8,11 +8,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from bartack.formats.emitter import Emitter
 from bartack.formats.openai_chat.events import CallPiece, FunctionPiece
 from bartack.formats.pending import PendingData
+from bartack.nouns.json_values import json_text
 
 __all__ = ["ToolCalls"]
 
@@ -79,7 +78,7 @@ class ToolCalls:
             arguments = function.arguments
             if arguments:
                 if type(arguments) is not str:
-                    arguments = msgspec.json.encode(arguments).decode()
+                    arguments = json_text(arguments)
                 self._pending.hold(len(arguments))
                 call.pieces.append(arguments)
                 if call.is_open:
@@ -95,7 +94,7 @@ class ToolCalls:
             if not call.is_open:  # nobody ever named it
                 self._open(call)
             if call.is_custom:
-                self._out.call_args(call.key, json.dumps({"input": "".join(call.pieces)}, ensure_ascii=False))
+                self._out.call_args(call.key, json_text({"input": "".join(call.pieces)}))
             self._out.close_call(call.key, continuation=call.extra or None)
 
     def _call_of(self, call: _Call | None, piece: CallPiece) -> _Call:

@@ -13,7 +13,6 @@ Thinking comes in a field of its own, whose name is kept as continuation data, s
 """
 
 import binascii
-import json
 from base64 import b64decode
 from typing import Any
 
@@ -32,6 +31,7 @@ from bartack.formats.openai_chat.events import (
     usage_in,
 )
 from bartack.nouns.errors import ErrorCode
+from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import FileRef, Image
 
 __all__ = ["OpenAIChat"]
@@ -259,10 +259,10 @@ class OpenAIChat(Decoder):
             self._turn_to("")
             self.out.open_call(key, str(tool.get("name") or tool.get("type") or ""), executed_by="provider")
             arguments = tool.get("arguments")
-            self.out.call_args(key, arguments if isinstance(arguments, str) else json.dumps(arguments or {}))
+            self.out.call_args(key, arguments if isinstance(arguments, str) else json_text(arguments or {}))
         output = tool.get("output")
         if output is not None:
-            result = output if isinstance(output, str) else json.dumps(output)
+            result = output if isinstance(output, str) else json_text(output)
             self.out.close_call(key, continuation={"executed_tool": tool}, result=result)
 
     def _read_image(self, image: Any) -> None:

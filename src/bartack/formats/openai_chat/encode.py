@@ -11,13 +11,14 @@ to a provider of its own answers is found in the continuation data of the parts:
 
 from typing import Any, assert_never
 
-from bartack.formats.body_values import json_text, used_tools, with_extra
+from bartack.formats.body_values import used_tools, with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.accents import ChatAccent, accent_of
 from bartack.formats.openai_chat.content import encode_content, is_plain
 from bartack.formats.openai_chat.read import read_request
 from bartack.formats.openai_chat.settings import add_caching, add_settings, add_tools
 from bartack.formats.repair import BRIDGE
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, Image, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from bartack.nouns.deltas import FinishReason, Usage
+from bartack.nouns.json_values import json_text
 
 __all__ = [
     "FAILED_FINISHES",
@@ -202,7 +203,7 @@ def _message(inner: Any, told: dict[str, Any], payload: bytes) -> str:
     if isinstance(inner, str):
         return inner
     message = told.get("message") or told.get("detail") or payload.decode("utf-8", "replace")
-    message = message if isinstance(message, str) else json.dumps(message)
+    message = message if isinstance(message, str) else json_text(message)
     metadata = told.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None  # OpenRouter: what the one behind it said
     return f"{message}: {raw}" if isinstance(raw, str) and raw else message

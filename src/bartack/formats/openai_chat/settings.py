@@ -1,13 +1,13 @@
 """Tools and settings of a Chat Completions request, in any vendor's accent."""
 
 import hashlib
-import json
 import re
 from typing import Any, assert_never
 
 from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.accents import ChatAccent
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
+from bartack.nouns.json_values import json_text
 from bartack.nouns.requests import ModelRequest
 
 __all__ = ["FORMAT", "add_caching", "add_settings", "add_tools", "response_format"]
@@ -144,7 +144,7 @@ def add_caching(body: Json, accent: ChatAccent) -> None:
     match accent.caching:
         case "prompt_cache_key":  # the same for every request that begins alike
             system = [one["content"] for one in body["messages"] if one["role"] in ("system", "developer")]
-            start = json.dumps([body["model"], system, body.get("tools")], sort_keys=True)
+            start = json_text([body["model"], system, body.get("tools")])
             body["prompt_cache_key"] = hashlib.sha256(start.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         case "cache_control":
             messages = body["messages"]

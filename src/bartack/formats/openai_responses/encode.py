@@ -21,9 +21,10 @@ from typing import Any
 from bartack.formats.body_values import with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.openai_responses.input import Input
-from bartack.formats.openai_responses.items import Item, to_json
+from bartack.formats.openai_responses.items import Item
 from bartack.formats.openai_responses.read import FORMAT, read_request
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
+from bartack.nouns.json_values import json_text
 from bartack.nouns.requests import ModelRequest
 
 __all__ = ["FORMAT", "encode", "read_request"]
@@ -152,5 +153,5 @@ def _cache_key(body: dict[str, Any]) -> str:
         beginning.append(item)
         if item.get("role") == "user":
             break
-    text = to_json([body["model"], body.get("instructions"), body.get("tools"), beginning])
+    text = json_text([body["model"], body.get("instructions"), body.get("tools"), beginning])
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

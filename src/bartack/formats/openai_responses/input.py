@@ -19,8 +19,9 @@ from msgspec.structs import replace
 from bartack.formats.history_rules import PLAIN_NAME, HistoryRules
 from bartack.formats.losses import Losses
 from bartack.formats.media import has_content, media_type, named
-from bartack.formats.openai_responses.items import Item, kind_of, parsed_object, to_json
+from bartack.formats.openai_responses.items import Item, kind_of, parsed_object
 from bartack.formats.repair import OPENING, made_id
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Text, Thinking, ToolCall, ToolContent, ToolResult
 
@@ -196,7 +197,7 @@ class Input:
         if isinstance(content, str):
             return content
         if isinstance(content, dict):
-            return to_json(content)
+            return json_text(content)
         entries: list[Item] = []
         for part in content:
             own = _object(self._losses.continuation(where, part.continuation), "part")
@@ -266,7 +267,7 @@ class _Answer:
             item = {**own, **named, "arguments": _arguments(part, own.get("arguments"))}
         elif kind == "custom_tool_call":
             text = part.arguments.get("input")
-            written = text if isinstance(text, str) else part.raw_args_text or to_json(part.arguments)
+            written = text if isinstance(text, str) else part.raw_args_text or json_text(part.arguments)
             item = {**own, "call_id": part.tool_call_id, "name": part.tool_name, "input": written}
         else:
             item = dict(own)
@@ -354,8 +355,8 @@ def _arguments(part: ToolCall, written: object) -> str:
     if isinstance(written, str) and parsed_object(written) == part.arguments:
         return written
     if part.raw_args_text is not None and not part.arguments:
-        return to_json({"invalid_arguments": part.raw_args_text})
-    return to_json(part.arguments)
+        return json_text({"invalid_arguments": part.raw_args_text})
+    return json_text(part.arguments)
 
 
 def _picture(call: ToolCall) -> Item:

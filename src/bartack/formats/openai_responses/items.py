@@ -16,6 +16,7 @@ import binascii
 import json
 from typing import Any, Literal
 
+from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import Image, ToolContent
 
 __all__ = [
@@ -33,7 +34,6 @@ __all__ = [
     "part_fields",
     "text_of",
     "texts_of",
-    "to_json",
 ]
 
 Item = dict[str, Any]
@@ -137,13 +137,13 @@ def arguments_of(item: Item) -> str:
     """The argument text of a whole call."""
     field = FREE_TEXT.get(str(item.get("type")))
     if field is not None:
-        return to_json({field: item[field]} if field in item else {})
+        return json_text({field: item[field]} if field in item else {})
     if isinstance(item.get("arguments"), str):
         return str(item["arguments"])
     for whole in ("arguments", "action", "operation"):  # tool search; web search, shells, computer; patches
         if isinstance(item.get(whole), dict):
-            return to_json(item[whole])
-    return to_json({name: item[name] for name in ("queries", "code", "server_label", "actions") if name in item})
+            return json_text(item[whole])
+    return json_text({name: item[name] for name in ("queries", "code", "server_label", "actions") if name in item})
 
 
 def kept_of_call(item: Item) -> Item:
@@ -198,11 +198,6 @@ def _image(item: Item) -> Image | None:
 # -- JSON text
 
 
-def to_json(value: Any) -> str:
-    """Compact JSON, as the models themselves write it."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
 def parsed_object(text: str) -> dict[str, Any] | None:
     """The JSON object that a text is, or None."""
     try:
@@ -214,4 +209,4 @@ def parsed_object(text: str) -> dict[str, Any] | None:
 
 def _rewritten(text: Any) -> str | None:
     parsed = parsed_object(text) if isinstance(text, str) else None
-    return None if parsed is None else to_json(parsed)
+    return None if parsed is None else json_text(parsed)

@@ -26,8 +26,8 @@ from bartack.formats.openai_responses.items import (
     part_fields,
     text_of,
     texts_of,
-    to_json,
 )
+from bartack.nouns.json_values import json_text
 
 __all__ = ["OpenItem", "OpenText", "Output"]
 
@@ -220,7 +220,7 @@ class Output:
         field = FREE_TEXT.get(str(item.raw.get("type")))
         text = piece
         if field is not None:
-            text = to_json(piece)[1:-1]  # free text grows inside a JSON string
+            text = json_text(piece)[1:-1]  # free text grows inside a JSON string
             if not item.said:
                 text = f'{{"{field}":"{text}'
         item.said += len(piece)

@@ -4,9 +4,9 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolContent, ToolResult
-from bartack.session.context.tokens import json_text
 
 __all__ = ["OUTPUT_CHARS", "WHOLE_OUTPUT", "briefly", "cut_text", "shortened", "spoken"]
 

@@ -7,10 +7,10 @@ tools that are not declared in the request are refused by some providers.
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message, system, user
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolContent, ToolResult
 from bartack.session.context.spoken import cut_text, shortened
-from bartack.session.context.tokens import json_text
 
 __all__ = ["SUMMARY_INSTRUCTIONS", "summary_messages", "transcript"]
 

@@ -5,15 +5,15 @@ bytes of UTF-8 to a token is close for English and code and, unlike four charact
 Whatever the estimate is wrong by is put right by the next usage that the provider reports.
 """
 
-import json
 from collections.abc import Iterable
-from typing import Any, assert_never
+from typing import assert_never
 
 from bartack.nouns.config import ToolSpec
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolContent, ToolResult
 
-__all__ = ["FILE_TOKENS", "IMAGE_TOKENS", "json_text", "message_tokens", "text_tokens", "tool_tokens"]
+__all__ = ["FILE_TOKENS", "IMAGE_TOKENS", "message_tokens", "text_tokens", "tool_tokens"]
 
 IMAGE_TOKENS = 1_600  # what Anthropic counts for the largest picture it does not shrink; other providers count less
 FILE_TOKENS = 3_000  # two pages of a document; how many it has, only its reader knows
@@ -38,11 +38,6 @@ def tool_tokens(tools: Iterable[ToolSpec]) -> int:
         _FRAME_TOKENS + text_tokens(f"{tool.name}{tool.description or ''}{json_text(tool.parameter_schema)}")
         for tool in tools
     )
-
-
-def json_text(value: Any) -> str:
-    """A JSON value as text, in the order it has."""
-    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _part_tokens(part: Part) -> int:

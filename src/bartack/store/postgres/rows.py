@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
+from bartack.nouns.json_values import json_text
 from bartack.store.append import Draft, Present, Row
 from bartack.store.blobs import referenced
 from bartack.store.postgres.connection import Connection
@@ -201,7 +200,7 @@ def _spends(rows: Iterable[tuple[str, Row]]) -> list[tuple[Any, ...]]:
     for name, row in rows:
         if row.spend is not None:
             model = row.spend.model
-            named = msgspec.json.encode(["", ""] if model is None else [model.provider, model.model]).decode()
+            named = json_text(["", ""] if model is None else [model.provider, model.model])
             sums[name, named] = sums.get((name, named), NO_SPEND) + row.spend.spend
     return [
         (name, key(named), named, *(getattr(spend, field) for field in SPEND))
