@@ -1,6 +1,6 @@
-"""`Environment`: where time and new ids come from. The core takes both as inputs; shells get them here.
+"""`Environment`: the source of time and new ids. The pure modules take both as inputs; everything else gets them here.
 
-Tests give a clock that counts and random bits that count, and everything downstream is the same every time.
+Tests pass a fake clock and counted random bits, which makes everything downstream reproducible.
 """
 
 import secrets
@@ -21,7 +21,7 @@ def _random() -> int:
 
 
 class Environment:
-    """The clock and the maker of ids."""
+    """A clock and an id generator."""
 
     def __init__(self, now: Callable[[], datetime] = _now, random: Callable[[], int] = _random) -> None:
         self.now = now

@@ -153,7 +153,7 @@ def test_a_transition_that_is_not_allowed_says_what_would_be() -> None:
     with pytest.raises(InvalidStateTransition) as caught:
         advance(TOOL, ToolStatus.COMPLETED, "start")
     assert type(caught.value).__name__ == "InvalidStateTransition"
-    assert caught.value.message == "'start' is not possible in state 'completed'; possible: complete"
+    assert caught.value.message == "'start' is not valid in state 'completed'; valid: complete"
     assert caught.value.details == {
         "currentStatus": "completed",
         "attemptedStatus": "start",

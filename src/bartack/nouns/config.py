@@ -1,6 +1,6 @@
-"""What a model call and an agent are configured with, and the state a run is in (001 §4.1, 004).
+"""Configuration of model calls and agents, and the state of an agent (001 §4.1, 004).
 
-These are values: they say what is wanted. The shells that act on them are elsewhere.
+These are plain values; `bartack.models` and `bartack.agent` act on them.
 """
 
 from typing import Any, ClassVar, Literal
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class CacheConfig(Noun, frozen=True):
-    """Prompt caching. ``auto`` lets the encoder place the breakpoints, always in the same places."""
+    """Prompt caching. With ``auto``, the encoder places the cache breakpoints, always in the same positions."""
 
     always_written: ClassVar = ("strategy",)
     strategy: Literal["auto"] = "auto"
@@ -45,14 +45,14 @@ ToolChoice = Literal["auto", "required", "none"] | SpecificTool
 
 
 class ThinkingConfig(Noun, frozen=True, kw_only=True):
-    """How much a model may think: by effort or by a budget of tokens, as far as its provider knows them."""
+    """How much a model may think: an effort level or a token budget, as far as the provider supports them."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "max"] | None = None
     budget_tokens: int | None = None
 
 
 class _ModelSettings(Noun, frozen=True, kw_only=True):
-    # `extra` holds a provider's own settings; they go into the request body as they are (001 §4.1).
+    # `extra` holds provider-specific settings, which are copied into the request body (001 §4.1).
     temperature: float | None = None
     max_tokens: int | None = None
     top_p: float | None = None
@@ -66,15 +66,15 @@ class _ModelSettings(Noun, frozen=True, kw_only=True):
 
 
 class ModelConfig(_ModelSettings, frozen=True):
-    """Which model, and how it is asked."""
+    """A model and its settings."""
 
     model_id: str
 
     def __post_init__(self) -> None:
-        _require(bool(self.model_id), "modelId", "names a model")
-        _require(self.max_tokens is None or self.max_tokens > 0, "maxTokens", "is positive")
-        _require(self.temperature is None or self.temperature >= 0, "temperature", "is not negative")
-        _require(self.top_p is None or 0 <= self.top_p <= 1, "topP", "lies between 0 and 1")
+        _require(bool(self.model_id), "modelId", "must not be empty")
+        _require(self.max_tokens is None or self.max_tokens > 0, "maxTokens", "must be positive")
+        _require(self.temperature is None or self.temperature >= 0, "temperature", "must not be negative")
+        _require(self.top_p is None or 0 <= self.top_p <= 1, "topP", "must be between 0 and 1")
 
 
 def _require(condition: bool, key: str, claim: str) -> None:
@@ -85,25 +85,25 @@ def _require(condition: bool, key: str, claim: str) -> None:
 class _SpecDetails(Noun, frozen=True, kw_only=True):
     description: str | None = None
     strict: bool | None = None
-    native: Continuation | None = None  # the provider's own declaration of a tool that it executes itself
+    native: Continuation | None = None  # the provider's declaration of a tool that it executes itself
 
 
 class ToolSpec(_SpecDetails, frozen=True):
-    """A tool as the model sees it: its name and the JSON Schema of its arguments (004)."""
+    """A tool as declared to the model: its name and the JSON Schema of its arguments (004)."""
 
     name: str
     parameter_schema: dict[str, Any]
 
 
 class RuntimeConfig(Noun, frozen=True, kw_only=True):
-    """Where tools that touch the world do so."""
+    """The runtime that tools with side effects use."""
 
     kind: str = "local"
     root: str | None = None
 
 
 class ToolsConfig(Noun, frozen=True, kw_only=True):
-    """Which tools are on, and what holds for all of them."""
+    """Which tools are enabled, and defaults for all of them."""
 
     enabled: dict[str, bool] | None = None
     approval: dict[str, Literal["never", "always"]] | None = None
@@ -111,7 +111,7 @@ class ToolsConfig(Noun, frozen=True, kw_only=True):
 
 
 class ContextConfig(Noun, frozen=True, kw_only=True):
-    """How much a model may be shown, and when older turns are summarised."""
+    """The size of the context, and when older turns are summarised."""
 
     max_tokens: int | None = None
     reserve_tokens: int | None = None
@@ -120,7 +120,7 @@ class ContextConfig(Noun, frozen=True, kw_only=True):
 
 
 class LoopConfig(Noun, frozen=True, kw_only=True):
-    """The limits of one run. None means no limit of our own."""
+    """The limits of one run. None means no limit."""
 
     max_iterations: int | None = None
     max_tool_rounds: int | None = None
@@ -132,7 +132,7 @@ class LoopConfig(Noun, frozen=True, kw_only=True):
 
 
 class ObservabilityConfig(Noun, frozen=True, kw_only=True):
-    """What is told to people who watch."""
+    """Logging, tracing and metrics."""
 
     log_level: str | None = None
     trace: bool = False
@@ -141,7 +141,7 @@ class ObservabilityConfig(Noun, frozen=True, kw_only=True):
 
 
 class AgentConfig(Noun, frozen=True, kw_only=True):
-    """Everything an agent is configured with (004)."""
+    """The configuration of an agent (004)."""
 
     model: ModelConfig | None = None
     runtime: RuntimeConfig = RuntimeConfig()
@@ -152,7 +152,7 @@ class AgentConfig(Noun, frozen=True, kw_only=True):
 
 
 class AgentState(Noun, frozen=True, kw_only=True):
-    """Where an agent stands right now (004)."""
+    """The current state of an agent (004)."""
 
     always_written: ClassVar = ("status",)
     status: AgentStatus = AgentStatus.IDLE

@@ -1,7 +1,7 @@
-"""The nine things a model stream can say (000 §4), and the stamp the edge puts around each.
+"""The nine kinds of deltas in a model stream (000 §4), and the stamp around each.
 
-A decoder makes deltas and knows no run and no clock; whoever reads the stream stamps them as `MessageDelta`.
-A tool call's arguments come as text and stay text here: they are parsed once, when the call ends.
+A decoder produces deltas without access to a run or a clock; the shell that reads the stream stamps them as
+`MessageDelta`. Tool call arguments stay text here and are parsed once, when the call ends.
 """
 
 from datetime import datetime
@@ -32,53 +32,53 @@ __all__ = [
 
 N = TypeVar("N", bound=Noun)
 
-# The deltas that come by the thousand are made with ``gc=False``: they cannot hold themselves, so the garbage collector
-# need not look at them, and looking would cost more than making them.
+# Deltas that arrive by the thousand use ``gc=False``: they cannot be part of a cycle, and tracking them would cost more
+# than creating them.
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "other"]
 
 
 class _Continued(Noun, frozen=True, kw_only=True):
-    # Merged key by key into the part's continuation data; a later key wins. (D-3.9)
+    # Merged key by key into the part's continuation data; the last value wins (D-3.9).
     continuation: dict[str, Any] | None = None
 
 
-class _Piece(_Continued, frozen=True, kw_only=True):
+class _TextFields(_Continued, frozen=True, kw_only=True):
     new_part: bool = False  # the provider opened another block of the same kind (D-3.2)
 
 
-class _Origin(Noun, frozen=True, kw_only=True):
+class _StartFields(Noun, frozen=True, kw_only=True):
     provider: str | None = None
 
 
-class Start(_Origin, frozen=True):
-    """The stream begins. `request_id` is the provider's id of this answer, or a local one where it gave none."""
+class Start(_StartFields, frozen=True):
+    """The beginning of a stream. `request_id` is the provider's id of the response, or a local one if it sent none."""
 
     kind: ClassVar = "start"
     model_id: str
     request_id: str
 
 
-class TextDelta(_Piece, frozen=True, gc=False):
+class TextDelta(_TextFields, frozen=True, gc=False):
     """More visible text."""
 
     kind: ClassVar = "text"
     text_delta: str
 
 
-class ThinkingDelta(_Piece, frozen=True, gc=False):
-    """More reasoning; empty where only continuation data came."""
+class ThinkingDelta(_TextFields, frozen=True, gc=False):
+    """More reasoning; empty if only continuation data was received."""
 
     kind: ClassVar = "thinking"
     text_delta: str
 
 
-class _Executor(_Continued, frozen=True, kw_only=True):
+class _CallFields(_Continued, frozen=True, kw_only=True):
     executed_by: Literal["client", "provider"] = "client"
 
 
-class ToolCallStart(_Executor, frozen=True):
-    """A tool call opens. Its id is unique in the run."""
+class ToolCallStart(_CallFields, frozen=True):
+    """The beginning of a tool call. Its id is unique in the run."""
 
     kind: ClassVar = "tool_call_start"
     tool_call_id: str
@@ -86,51 +86,51 @@ class ToolCallStart(_Executor, frozen=True):
 
 
 class ToolCallArgs(Noun, frozen=True, gc=False):
-    """More of one call's argument text."""
+    """More of a call's argument text."""
 
     kind: ClassVar = "tool_call_args"
     tool_call_id: str
     args_text_delta: str
 
 
-class _Outcome(_Continued, frozen=True, kw_only=True):
-    # Only for calls that the provider executed itself (D-3.10).
+class _EndFields(_Continued, frozen=True, kw_only=True):
+    # Only for calls executed by the provider (D-3.10).
     result: ToolContent | None = None
     result_is_error: bool = False
 
 
-class ToolCallEnd(_Outcome, frozen=True):
-    """One call's arguments are complete."""
+class ToolCallEnd(_EndFields, frozen=True):
+    """The end of a call's arguments."""
 
     kind: ClassVar = "tool_call_end"
     tool_call_id: str
 
 
-class _UsageDetails(Noun, frozen=True, kw_only=True):
+class _UsageFields(Noun, frozen=True, kw_only=True):
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
-    cost: float | None = None  # US dollars, where the provider itself says so
+    cost: float | None = None  # US dollars, if the provider reports it
 
 
-class Usage(_UsageDetails, frozen=True):
-    """Tokens so far: cumulative, the last one holds (D-3.4).
+class Usage(_UsageFields, frozen=True):
+    """Tokens used so far. Usage is cumulative: in a stream, the last one counts (D-3.4).
 
-    `input_tokens` includes cache reads and writes and `output_tokens` includes reasoning; the other counts are
-    their breakdown and None where the provider does not say.
+    `input_tokens` includes cache reads and writes, and `output_tokens` includes reasoning. The other counts break
+    these down; None means that the provider did not report it.
     """
 
     kind: ClassVar = "usage"
     input_tokens: int
     output_tokens: int
-    total_tokens: int = -1  # the sum, unless the provider says otherwise
+    total_tokens: int = -1  # input + output, unless the provider reports another total
 
     def __post_init__(self) -> None:
         if self.total_tokens < 0:
             force_setattr(self, "total_tokens", self.input_tokens + self.output_tokens)
 
     def __add__(self, other: "Usage") -> "Usage":
-        """The usage of both; a count that only one of them reports is that one's."""
+        """Add every count; one that is None counts as 0, unless both are."""
         return added(self, other)
 
 
@@ -138,25 +138,25 @@ TOKEN_COUNTS = tuple(name for name in Usage.__struct_fields__ if name.endswith("
 
 
 def added(one: N, other: N) -> N:
-    """Two values of the same class, added field by field. None means unknown and counts for nothing."""
+    """Add two values of the same class field by field; None means unknown, and counts as 0 unless both are."""
     names = [name for name in one.__struct_fields__ if name != "extra"]
     pairs = ((getattr(one, name), getattr(other, name)) for name in names)
     sums = [second if first is None else first if second is None else first + second for first, second in pairs]
     return type(one)(**dict(zip(names, sums, strict=True)))
 
 
-class _FinishDetails(Noun, frozen=True, kw_only=True):
-    raw_finish_reason: str | None = None  # the provider's own word
+class _DoneFields(Noun, frozen=True, kw_only=True):
+    raw_finish_reason: str | None = None  # as the provider sent it
 
 
-class Done(_FinishDetails, frozen=True):
-    """The provider said that its answer is complete."""
+class Done(_DoneFields, frozen=True):
+    """The provider reported that its answer is complete."""
 
     kind: ClassVar = "done"
     finish_reason: FinishReason
 
 
-class _FailureDetails(Noun, frozen=True, kw_only=True):
+class _FailedFields(Noun, frozen=True, kw_only=True):
     retryable: bool = False
     status: int | None = None  # of the HTTP response
     retry_after_ms: int | None = None
@@ -164,8 +164,8 @@ class _FailureDetails(Noun, frozen=True, kw_only=True):
     rule: str | None = None  # the rule in docs/spec.md that a contract violation broke
 
 
-class Failed(_FailureDetails, frozen=True):
-    """The stream ended in an error: there is no final message. Wire name: ``error``."""
+class Failed(_FailedFields, frozen=True):
+    """The stream ended in an error, and there is no final message. Its wire name is ``error``."""
 
     kind: ClassVar = "error"
     always_written: ClassVar = ("retryable",)
@@ -176,15 +176,15 @@ class Failed(_FailureDetails, frozen=True):
 Delta = Start | TextDelta | ThinkingDelta | ToolCallStart | ToolCallArgs | ToolCallEnd | Usage | Done | Failed
 
 
-class _Attempt(Noun, frozen=True, kw_only=True):
-    # With run_id and seq they tell two attempts at one model call apart (D-7 "retry").
+class _StampFields(Noun, frozen=True, kw_only=True):
+    # Together with run_id and seq, these identify a delta across retries (D-7.10).
     model_call_index: int | None = None
     attempt: int | None = None
-    provider_raw: Any = None  # for debugging only: carried, never read (000 §6)
+    provider_raw: Any = None  # for debugging; Bartack never reads it (000 §6)
 
 
-class MessageDelta(_Attempt, frozen=True, gc=False):
-    """A delta with the stamps of the edge: which run, which place in the stream, when."""
+class MessageDelta(_StampFields, frozen=True, gc=False):
+    """A delta with its run, its number in the stream and the time it was received."""
 
     spliced: ClassVar = "delta"
     run_id: str

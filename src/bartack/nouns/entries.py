@@ -1,8 +1,8 @@
-"""`Entry`: one fact of a session, in its place (DESIGN: a session is an append-only list of facts).
+"""`Entry`: one fact in a session. A session is an append-only list of facts.
 
-A fact says what became true; the entry around it says where it stands: session, number, parent, run, time.
-`parent_id` makes a session a tree: a branch is an entry whose parent is not the one before it. `seq` orders
-entries, timestamps never do.
+A fact is something that became true; the entry adds its position: session, number, parent, run and time. `parent_id`
+makes a session a tree: an entry whose parent is not the previous entry begins a branch. `seq` orders entries;
+timestamps do not.
 """
 
 from collections.abc import Iterable, Sequence
@@ -46,15 +46,15 @@ class SessionHeader(Noun, frozen=True, kw_only=True):
     """The first fact of every session."""
 
     kind: ClassVar = "session_header"
-    always_written: ClassVar = ("version",)  # a default that changes must not change what is stored
-    version: int = 1  # of the ledger's JSON
+    always_written: ClassVar = ("version",)  # a new default must not change what is stored
+    version: int = 1  # of the ledger JSON
     title: str | None = None
-    origin: str | None = None  # which program's transcript this was imported from
+    origin: str | None = None  # the program that an imported transcript comes from
     metadata: dict[str, Any] | None = None
 
 
 class RunStarted(Noun, frozen=True, kw_only=True):
-    """A run began: which agent, model and tools."""
+    """A run started, with this agent, model and tools."""
 
     kind: ClassVar = "run_started"
     agent: str | None = None
@@ -63,14 +63,14 @@ class RunStarted(Noun, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ()
 
 
-class _StartDetails(Noun, frozen=True, kw_only=True):
+class _StartedFields(Noun, frozen=True, kw_only=True):
     title: str | None = None
-    idempotent: bool = False  # it may run again if nobody knows how it ended
+    idempotent: bool = False  # it may be executed again if its outcome is unknown
     attempt: int = 1
 
 
-class ToolStarted(_StartDetails, frozen=True):
-    """A tool is about to run with these arguments; written before it does."""
+class ToolStarted(_StartedFields, frozen=True):
+    """A tool is about to be executed with these arguments. Stored before it starts."""
 
     kind: ClassVar = "tool_started"
     tool_call_id: str
@@ -78,26 +78,26 @@ class ToolStarted(_StartDetails, frozen=True):
     arguments: dict[str, Any]
 
 
-class _ProgressDetails(Noun, frozen=True, kw_only=True):
+class _ProgressFields(Noun, frozen=True, kw_only=True):
     title: str | None = None
     metadata: dict[str, Any] | None = None
 
 
-class ToolProgress(_ProgressDetails, frozen=True):
-    """A running tool said how far it is."""
+class ToolProgress(_ProgressFields, frozen=True):
+    """A running tool reported progress."""
 
     kind: ClassVar = "tool_progress"
     tool_call_id: str
     content: str
 
 
-class _QuestionDetails(Noun, frozen=True, kw_only=True):
+class _RequiredFields(Noun, frozen=True, kw_only=True):
     reason: str | None = None
     expires_at: datetime | None = None
 
 
-class ApprovalRequired(_QuestionDetails, frozen=True):
-    """A human must say whether this call may run."""
+class ApprovalRequired(_RequiredFields, frozen=True):
+    """A tool call needs a human's approval."""
 
     kind: ClassVar = "approval_required"
     tool_call_id: str
@@ -105,24 +105,24 @@ class ApprovalRequired(_QuestionDetails, frozen=True):
     arguments: dict[str, Any]
 
 
-class _DecisionDetails(Noun, frozen=True, kw_only=True):
+class _DecidedFields(Noun, frozen=True, kw_only=True):
     original_arguments: dict[str, Any] | None = None
-    arguments: dict[str, Any] | None = None  # what may run; differs from the original after modify_args
+    arguments: dict[str, Any] | None = None  # the approved ones; modify_args changes them
     reason: str | None = None
     decided_by: str | None = None
 
 
-class ApprovalDecided(_DecisionDetails, frozen=True):
-    """The human's word."""
+class ApprovalDecided(_DecidedFields, frozen=True):
+    """The decision on a tool call that needs approval."""
 
     kind: ClassVar = "approval_decided"
     tool_call_id: str
     decision: Literal["approve", "deny", "modify_args", "pause", "resume", "abort", "expire"]
 
 
-class _FailedAttempt(Noun, frozen=True, kw_only=True):
-    parts: tuple[Part, ...] = ()  # what had arrived; never executed
-    usage: Usage | None = None  # what had been billed
+class _FailedFields(Noun, frozen=True, kw_only=True):
+    parts: tuple[Part, ...] = ()  # received before the error; never executed
+    usage: Usage | None = None  # billed before the error
     model: ModelRef | None = None
     response_id: str | None = None
     duration_ms: int | None = None
@@ -130,15 +130,15 @@ class _FailedAttempt(Noun, frozen=True, kw_only=True):
     attempt: int | None = None
 
 
-class StreamFailed(_FailedAttempt, frozen=True):
-    """A model call ended in an error. There is no message; this keeps what there was (D-3.5)."""
+class StreamFailed(_FailedFields, frozen=True):
+    """A model call failed. There is no message; this keeps what was received (D-3.5)."""
 
     kind: ClassVar = "stream_failed"
     error: Failed
 
 
 class ModelChange(Noun, frozen=True):
-    """From here on another model answers."""
+    """Another model answers from here on."""
 
     kind: ClassVar = "model_change"
     model: ModelRef
@@ -146,14 +146,14 @@ class ModelChange(Noun, frozen=True):
 
 
 class ThinkingLevelChange(Noun, frozen=True):
-    """From here on the model thinks more or less."""
+    """The thinking level changes from here on."""
 
     kind: ClassVar = "thinking_level_change"
     level: str
 
 
 class RuntimeInit(Noun, frozen=True):
-    """What a runtime told about itself when it connected."""
+    """What a runtime reported about itself when it was initialised."""
 
     kind: ClassVar = "runtime_init"
     runtime: str
@@ -161,29 +161,29 @@ class RuntimeInit(Noun, frozen=True):
 
 
 class SystemPromptOverride(Noun, frozen=True):
-    """From here on this system prompt holds; None goes back to the agent's own."""
+    """Replaces the agent's system prompt from here on; None restores it."""
 
     kind: ClassVar = "system_prompt_override"
     text: str | None
 
 
-class _SummaryDetails(Noun, frozen=True, kw_only=True):
+class _SummaryFields(Noun, frozen=True, kw_only=True):
     model: ModelRef | None = None
     usage: Usage | None = None
     tokens_before: int | None = None
     tokens_after: int | None = None
 
 
-class CompactionSummary(_SummaryDetails, frozen=True):
-    """Everything before `first_kept_entry_id` is told to models as this summary."""
+class CompactionSummary(_SummaryFields, frozen=True):
+    """A summary that replaces everything before `first_kept_entry_id` in the context."""
 
     kind: ClassVar = "compaction_summary"
     summary: str
     first_kept_entry_id: str
 
 
-class BranchSummary(_SummaryDetails, frozen=True):
-    """What was said on a branch that was left, told to the one that goes on."""
+class BranchSummary(_SummaryFields, frozen=True):
+    """A summary of an abandoned branch, for the branch that continues."""
 
     kind: ClassVar = "branch_summary"
     summary: str
@@ -191,7 +191,7 @@ class BranchSummary(_SummaryDetails, frozen=True):
 
 
 class Redaction(Noun, frozen=True):
-    """The content of this entry may no longer be shown by anyone."""
+    """The content of this entry must no longer be shown or sent."""
 
     kind: ClassVar = "redaction"
     entry_id: str
@@ -199,28 +199,28 @@ class Redaction(Noun, frozen=True):
 
 
 class MessageDeltaBatch(Noun, frozen=True):
-    """Deltas of a stream as they came; off by default."""
+    """Deltas of a stream as they were received; off by default."""
 
     kind: ClassVar = "message_delta_batch"
     deltas: tuple[MessageDelta, ...]
 
 
-class _EndDetails(Noun, frozen=True, kw_only=True):
+class _EndedFields(Noun, frozen=True, kw_only=True):
     reason: str | None = None
     error: Failed | None = None
     usage: Usage | None = None
     cost_usd: float | None = None
 
 
-class RunEnded(_EndDetails, frozen=True):
-    """A run is over."""
+class RunEnded(_EndedFields, frozen=True):
+    """A run ended."""
 
     kind: ClassVar = "run_ended"
     status: Literal["completed", "failed", "aborted"]
 
 
 class Custom(Noun, frozen=True):
-    """Somebody else's fact: stored and shown, never interpreted."""
+    """An application's own fact: stored and shown, never interpreted."""
 
     kind: ClassVar = "custom"
     name: str
@@ -250,7 +250,7 @@ Fact = (
 
 
 class Entry(Noun, frozen=True, kw_only=True):
-    """A fact with the stamps of its session."""
+    """A fact and its position in a session."""
 
     spliced: ClassVar = "fact"
     id: str
@@ -263,10 +263,10 @@ class Entry(Noun, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.seq < 1:
-            raise PartValidationError(f"seq begins at 1, not at {self.seq}", path="$.seq", rule="D-1.2")
+            raise PartValidationError(f"seq must be at least 1, got {self.seq}", path="$.seq", rule="D-1.2")
         if isinstance(self.fact, Message) and (self.fact.id is None or self.fact.timestamp is None):
             raise PartValidationError(
-                "a message becomes a fact with an id and a timestamp", path="$.payload", rule="002-metadata.1"
+                "a stored message needs an id and a timestamp", path="$.payload", rule="002-metadata.1"
             )
 
 
@@ -304,7 +304,7 @@ class Session(Noun, frozen=True, kw_only=True):
 
 
 def heads(entries: Iterable[Entry]) -> tuple[str, ...]:
-    """The ids of the entries that no other entry follows: one for each branch, oldest first."""
+    """The ids of the entries without children, one for each branch, oldest first."""
     seen: dict[str, None] = {}
     followed = set()
     for entry in entries:
@@ -314,14 +314,14 @@ def heads(entries: Iterable[Entry]) -> tuple[str, ...]:
 
 
 def branch(entries: Iterable[Entry], head: str) -> tuple[Entry, ...]:
-    """The entries from the root to `head`, in order; `NotFound` where an id on the way is not there."""
+    """The entries from the root to `head`, in order; raises `NotFound` if one of them is missing."""
     by_id = {entry.id: entry for entry in entries}
     path: list[Entry] = []
     here: str | None = head
     while here is not None:
-        entry = by_id.pop(here, None)  # popped, so that a circle of parents ends too
+        entry = by_id.pop(here, None)  # popped, so that a cycle ends too
         if entry is None:
-            raise NotFound(f"entry {here!r} is not in this session, or its parents run in a circle")
+            raise NotFound(f"entry {here!r} is not in this session, or its parents form a cycle")
         path.append(entry)
         here = entry.parent_id
     return tuple(reversed(path))

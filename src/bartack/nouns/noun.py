@@ -1,7 +1,7 @@
-"""`Noun`: what every value of Bartack has in common.
+"""`Noun`: the base of all of Bartack's values.
 
-Nouns are frozen and compare by value. `extra` holds the keys of a JSON object that this version of Bartack does not
-know, so that reading and writing a newer version's value loses nothing.
+Nouns are immutable and compare by value. `extra` keeps the keys of a JSON object that this version does not define, so
+that reading and writing data from a newer version loses nothing.
 """
 
 from typing import Any
@@ -12,6 +12,6 @@ __all__ = ["Noun"]
 
 
 class Noun(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """A frozen value with a place for unknown keys."""
+    """An immutable value that keeps unknown keys."""
 
     extra: dict[str, Any] | None = None

@@ -1,7 +1,7 @@
-"""The six kinds of content a message is made of (000 §3.2), as frozen values.
+"""The six kinds of parts that make up a message (000 §3.2), as frozen values.
 
-``Text("hi")`` is all it takes to write one by hand; everything after the obvious first fields is keyword-only.
-A part says what was said. Who said it and when is the message's business; its canonical JSON is made in `bartack.nouns.wire`.
+A part is content only: ``Text("hi")``. Role, time and run belong to the message. Fields after the obvious first ones are
+keyword-only. `bartack.nouns.wire` defines the canonical JSON.
 """
 
 from datetime import datetime
@@ -26,9 +26,9 @@ __all__ = [
 
 
 class Continuation(Noun, frozen=True):
-    """What a provider wants back unchanged: signatures, encrypted reasoning, item ids, citations.
+    """Data that a provider expects back unchanged: signatures, encrypted reasoning, item ids, citations.
 
-    It goes back to the same provider only, byte for byte; nobody else may see it. (D-3.9)
+    It is sent back to the same provider only, byte for byte (D-3.9).
     """
 
     provider: str
@@ -37,86 +37,84 @@ class Continuation(Noun, frozen=True):
 
 
 class Span(Noun, frozen=True):
-    """When something began and, once known, when it ended."""
+    """When something started and, once it has, when it ended."""
 
     start: datetime | None = None
     end: datetime | None = None
 
 
-class _Carried(Noun, frozen=True, kw_only=True):
-    """What any part may carry beside its content."""
-
-    id: str | None = None  # 003 §3.1; the document view makes one where there is none
+class _PartFields(Noun, frozen=True, kw_only=True):
+    id: str | None = None  # 003 §3.1; the document view derives one if there is none
     continuation: Continuation | None = None
     metadata: dict[str, Any] | None = None
 
 
-class _Written(_Carried, frozen=True, kw_only=True):
-    synthetic: bool = False  # 003 §3.2: written by a program, not by the speaker
-    ignored: bool = False  # 003 §3.2: for people, never sent to a model
+class _TextFields(_PartFields, frozen=True, kw_only=True):
+    synthetic: bool = False  # 003 §3.2: written by a program
+    ignored: bool = False  # 003 §3.2: shown to people, never sent to a model
     time: Span | None = None
 
 
-class Text(_Written, frozen=True):
+class Text(_TextFields, frozen=True):
     """Visible text."""
 
     kind: ClassVar = "text"
     text: str
 
 
-class Thinking(_Written, frozen=True):
-    """A model's reasoning. The text is empty where the provider keeps it encrypted or redacted."""
+class Thinking(_TextFields, frozen=True):
+    """A model's reasoning. The text is empty if the provider encrypts or redacts it."""
 
     kind: ClassVar = "thinking"
     text: str
 
 
-class _Media(_Carried, frozen=True, kw_only=True):
+class _MediaFields(_PartFields, frozen=True, kw_only=True):
     data: bytes | None = None
     url: str | None = None
 
 
-class Image(_Media, frozen=True):
-    """A picture, inline (`data`) or by address (`url`): exactly one of the two."""
+class Image(_MediaFields, frozen=True):
+    """An image, either inline (`data`) or by reference (`url`)."""
 
     kind: ClassVar = "image"
     mime_type: str
 
     def __post_init__(self) -> None:
         if (self.data is None) == (self.url is None):
-            raise PartValidationError("an image has exactly one of data and url", rule="000-3.2.7")
+            raise PartValidationError("an image needs either data or url, and not both", rule="000-3.2.7")
 
 
-class _FileFacts(_Media, frozen=True, kw_only=True):
+class _FileFields(_MediaFields, frozen=True, kw_only=True):
     mime_type: str | None = None
     size: int | None = None
 
 
-class FileRef(_FileFacts, frozen=True):
-    """A file by its path or name; `data` or `url` hold the content where it travels with the message."""
+class FileRef(_FileFields, frozen=True):
+    """A file by its path or name; `data` or `url` is its content, if the message includes it."""
 
     kind: ClassVar = "file_ref"
     path: str
 
     def __post_init__(self) -> None:
         if self.data is not None and self.url is not None:
-            raise PartValidationError("a file has at most one of data and url", rule="000-3.2.8")
+            raise PartValidationError("a file cannot have both data and url", rule="000-3.2.8")
 
 
 ContentPart = Text | Image | FileRef
 ToolContent = str | dict[str, Any] | tuple[ContentPart, ...]  # 000 §3.3: parts, an object, or text
 
 
-class _ResultFacts(_Carried, frozen=True, kw_only=True):
+class _ResultFields(_PartFields, frozen=True, kw_only=True):
     is_error: bool = False
-    error_code: ErrorCode | None = None  # why there is no better result: failed, denied, timed out, ...
+    error_code: ErrorCode | None = None  # of an error: failed, denied, timed out, ...
     title: str | None = None
     time: Span | None = None
-    compacted_at: datetime | None = None  # 003 §3.4: when the output was dropped from what models see
+    compacted_at: datetime | None = None  # 003 §3.4: when the output was removed from the context
 
 
-class ToolResult(_ResultFacts, frozen=True):
-    """How one tool call ended. Each call has exactly one in the end (000 §6)."""
+class ToolResult(_ResultFields, frozen=True):
+    """The outcome of one tool call. Each call ends with exactly one (000 §6)."""
 
     kind: ClassVar = "tool_result"
     always_written: ClassVar = ("is_error",)
@@ -125,25 +123,25 @@ class ToolResult(_ResultFacts, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.tool_call_id:
-            raise PartValidationError("a tool result names its call", path="$.toolCallId", rule="000-6.3")
+            raise PartValidationError("tool call id must not be empty", path="$.toolCallId", rule="000-6.3")
         if isinstance(self.content, tuple):
             for index, part in enumerate(self.content):
                 if not isinstance(part, ContentPart):
                     raise PartValidationError(
-                        f"a tool result holds text, images and files, not {_kind_of(part)}",
+                        f"a tool result may contain text, images and files, not {_kind_of(part)}",
                         path=f"$.content[{index}]",
                         rule="000-3.3.3",
                     )
 
 
-class _CallFacts(_Carried, frozen=True, kw_only=True):
-    raw_args_text: str | None = None  # the arguments as the model wrote them, kept where they do not parse
+class _CallFields(_PartFields, frozen=True, kw_only=True):
+    raw_args_text: str | None = None  # as the model wrote them; kept if they are not valid JSON
     executed_by: Literal["client", "provider"] = "client"
-    result: ToolResult | None = None  # of a call that the provider executed itself (D-3.10)
+    result: ToolResult | None = None  # of a call executed by the provider (D-3.10)
 
 
-class ToolCall(_CallFacts, frozen=True):
-    """A model's wish to run a tool."""
+class ToolCall(_CallFields, frozen=True):
+    """A model's request to execute a tool."""
 
     kind: ClassVar = "tool_call"
     tool_call_id: str
@@ -152,14 +150,14 @@ class ToolCall(_CallFacts, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.tool_call_id:
-            raise PartValidationError("a tool call has an id", path="$.toolCallId", rule="000-6.1")
+            raise PartValidationError("tool call id must not be empty", path="$.toolCallId", rule="000-6.1")
         if self.result is not None and self.executed_by == "client":
             raise PartValidationError(
-                "only a call that the provider executed holds its result", path="$.result", rule="D-3.10"
+                "only a call executed by the provider may contain its result", path="$.result", rule="D-3.10"
             )
         if self.result is not None and self.result.tool_call_id != self.tool_call_id:
             raise PartValidationError(
-                f"call {self.tool_call_id!r} holds the result of {self.result.tool_call_id!r}",
+                f"call {self.tool_call_id!r} contains the result of call {self.result.tool_call_id!r}",
                 path="$.result.toolCallId",
                 rule="000-6.3",
             )

@@ -1,7 +1,6 @@
-"""The JSON Schema of every noun, made from the same annotations as its JSON.
+"""The JSON Schema of every noun, generated from the same annotations as its JSON.
 
-It describes the canonical JSON: what Bartack writes always validates against it. It is open: keys that it does not
-name are allowed, since Bartack keeps them.
+Everything that Bartack writes validates against it. Additional keys are allowed, because Bartack preserves them.
 """
 
 from datetime import datetime
@@ -51,7 +50,7 @@ _SCALARS: dict[Any, dict[str, Any]] = {
 
 
 def json_schema() -> dict[str, Any]:
-    """One schema for all nouns: ``{"$defs": {"Message": ...}}``; refer to a noun as ``#/$defs/Message``."""
+    """One schema with all nouns in ``$defs``; refer to a noun as ``#/$defs/Message``."""
     defs: dict[str, Any] = {}
     for name, noun in NOUNS.items():
         schema = _schema(noun, defs)
@@ -78,7 +77,7 @@ def _schema(tp: Any, defs: dict[str, Any]) -> dict[str, Any]:
     if issubclass(tp, Enum):
         return {"enum": [member.value for member in tp]}
     if tp.__name__ not in defs:
-        defs[tp.__name__] = {}  # so that a noun within itself is a reference
+        defs[tp.__name__] = {}  # so that a recursive noun becomes a reference
         defs[tp.__name__] = _struct(tp, defs)
     return {"$ref": f"#/$defs/{tp.__name__}"}
 
