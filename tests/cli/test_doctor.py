@@ -209,7 +209,7 @@ def test_a_variable_that_names_no_store_hides_no_other_one(doctor: Doctor, monke
 
 
 @pytest.mark.parametrize(
-    ("name", "fault"), [("openia:gpt-5", "'openia' is not a vendor"), ("mistral:large", "mistral needs a key")]
+    ("name", "fault"), [("openia:gpt-5", "Unknown vendor 'openia'"), ("mistral:large", "MISTRAL_API_KEY is not set")]
 )
 def test_a_model_that_cannot_be_is_a_fault(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch, name: str, fault: str
@@ -368,7 +368,7 @@ def test_a_model_that_cannot_be_reached_is_one_sentence_and_a_hint(
     assert code == 1
     assert checks["ollama:llama3"]["text"].startswith("127.0.0.1: ")
     assert "network" in checks["ollama:llama3"]["hint"]
-    assert "'nobody' is not a vendor" in checks["nobody:nothing"]["text"]
+    assert "Unknown vendor 'nobody'" in checks["nobody:nothing"]["text"]
 
 
 def test_vendors_whose_models_nobody_knows_are_not_asked(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:

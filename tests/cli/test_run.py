@@ -392,7 +392,7 @@ def test_json_ends_in_finished_also_for_what_fails(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["-m", "nobody:x"], "'nobody' is not a vendor"),
+        (["-m", "nobody:x"], "Unknown vendor 'nobody'"),
         (["--tool", "no_such_module:f"], "no_such_module"),
         (["--tool", "broken:f"], "cannot be imported: ZeroDivisionError"),
         (["--tool", "twice:read_file", "--tools", "files"], "hint: bartack run --help says what the words mean"),

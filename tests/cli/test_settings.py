@@ -10,7 +10,7 @@ from bartack.cli.agent_setup import SetupFault, connected, new_agent, setting_up
 from bartack.cli.settings import chosen_model, config_path, first_said, settings_file
 from bartack.cli.store_place import place_of_store
 from bartack.models import ScriptedModel
-from bartack.models.defaults import DefaultModel, default_model
+from bartack.models.by_name import DefaultModel, default_model
 from bartack.models.vendors import VENDORS
 from bartack.nouns.errors import BartackError, ErrorCode, ModelError, PartValidationError, StoreError
 from bartack.nouns.messages import assistant
@@ -190,7 +190,7 @@ def test_a_model_that_cannot_be_reached_is_an_error_with_a_hint() -> None:
 
 
 def test_a_fault_of_the_setup_has_the_exit_status_2() -> None:
-    with pytest.raises(SetupFault, match="'nobody' is not a vendor") as raised, setting_up():
+    with pytest.raises(SetupFault, match="Unknown vendor 'nobody'") as raised, setting_up():
         connected("nobody:x")
     assert (raised.value.exit_status, raised.value.code) == (2, ErrorCode.INVALID_CONFIG)
     assert "vendor:model" in raised.value.__notes__[-1]

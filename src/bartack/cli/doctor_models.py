@@ -11,7 +11,6 @@ from bartack.cli.agent_setup import connected
 from bartack.cli.doctor_checks import Check, Probe, State, fault_of, keys_set
 from bartack.cli.doctor_setup import configured_model, settings_or_none
 from bartack.models.by_name import connect
-from bartack.models.defaults import MODELS as DEFAULT_MODELS
 from bartack.models.vendors import VENDORS
 from bartack.models.weights import LocalWeights, weights_named
 from bartack.nouns.deltas import Failed, TextDelta
@@ -73,14 +72,13 @@ def _is_local(name: str) -> bool:
 
 def _with_key() -> list[str]:
     known = keys_set()
-    return [
-        f"{vendor}:{name}" for vendor, name in DEFAULT_MODELS.items() if known.keys() & {*VENDORS[vendor].key_names}
-    ]
+    rows = (row for row in VENDORS.values() if row.default_model is not None)
+    return [f"{row.name}:{row.default_model}" for row in rows if known.keys() & {*row.key_names}]
 
 
 def _without_default() -> Iterator[Check]:
     """Keys of vendors for which nobody knows a model: a name there is a deployment, or an account's."""
-    asked = {variable for vendor in DEFAULT_MODELS for variable in VENDORS[vendor].key_names}
+    asked = {variable for row in VENDORS.values() if row.default_model for variable in row.key_names}
     for variable in keys_set():
         if variable not in asked:
             vendor = next(name for name, row in VENDORS.items() if variable in row.key_names)

@@ -14,7 +14,7 @@ from bartack.cli.agent_setup import connected
 from bartack.cli.doctor_checks import Check, Probe, State, fault_of, keys_set
 from bartack.cli.settings import Settings, config_path, settings_file
 from bartack.cli.store_place import place_of_store
-from bartack.models.defaults import DefaultModel, default_model
+from bartack.models.by_name import DefaultModel, default_model
 from bartack.models.vendors import VENDORS
 from bartack.nouns.errors import BartackError, StoreError
 from bartack.tools import file_tools

@@ -27,7 +27,7 @@ import msgspec
 import typer
 
 from bartack.cli import suggestions
-from bartack.models.defaults import DefaultModel, default_model
+from bartack.models.by_name import DefaultModel, default_model
 from bartack.nouns.errors import BartackError, ErrorCode
 
 __all__ = ["ModelOption", "Settings", "SettingsFile", "chosen_model", "config_path", "first_said", "settings_file"]

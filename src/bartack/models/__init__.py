@@ -7,9 +7,8 @@
 `ScriptedModel` answers from a script and `replay` from a recording; neither needs a network.
 """
 
-from bartack.models.by_name import connect
+from bartack.models.by_name import DefaultModel, connect, default_model
 from bartack.models.client import HttpRequest, HttpResponse, ProviderClient, Timeouts
-from bartack.models.defaults import DefaultModel, default_model
 from bartack.models.guard import GuardedStream, guarded
 from bartack.models.local import LocalModel
 from bartack.models.model import Model, StreamingModel

@@ -1,9 +1,7 @@
-"""``bartack.connect("anthropic:claude-sonnet-4-6")``: a vendor's row, the environment and a few settings -> a model.
+"""`connect`: a name such as ``anthropic:claude-sonnet-4-6``, the environment and a few settings -> a model.
 
-``bartack.connect("local")`` and ``bartack.connect("local:NAME")`` give one that runs in this process.
-
-The environment is read here and nowhere else: the vendor's key (``ANTHROPIC_API_KEY``), its base address
-(``ANTHROPIC_BASE_URL``) and, for clouds, region, project and location. What the caller says wins.
+The environment is read here and nowhere else: the vendor's key (``ANTHROPIC_API_KEY``), its base URL
+(``ANTHROPIC_BASE_URL``) and, for clouds, region, project and location. Arguments override the environment.
 """
 
 import os
@@ -22,10 +20,10 @@ from bartack.models.vendors import AWS_REGION, VENDORS, Vendor, vendor_named
 from bartack.nouns.config import CacheConfig, ModelConfig
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 
-__all__ = ["connect"]
+__all__ = ["DefaultModel", "connect", "default_model"]
 
 
-# A key or a client is a vendor's: only without them may the model be a local one.
+# With a key or a client, the model is a vendor's; only without them can it be local.
 @overload
 def connect(name: str, *, api_key: str, **options: Any) -> ProviderModel: ...
 @overload
@@ -61,83 +59,98 @@ def connect(
     provider_raw: bool = False,
     **config: Any,
 ) -> ProviderModel | LocalModel:
-    """The model of this name, ``vendor:model`` or ``vendor/model``; no network is touched.
+    """The model with this name, written ``vendor:model`` or ``vendor/model``. Does not use the network.
 
-    ``local`` is no vendor: its model is one that ``bartack models`` lists or the path of a .gguf file, and without one it
-    is that of ``BARTACK_LOCAL_MODEL`` or the default. It takes `environment` and `config` of what follows.
+    ``local`` is a model in this process, ``local:NAME`` a model that ``bartack models list`` shows or the path of a .gguf
+    file. Of the arguments below, a local model takes `environment` and `config`.
 
-    `settings` are a cloud's ``region``, ``project`` or ``location`` where the environment does not say
-    them. `config` are fields of `ModelConfig`; other names are the provider's own settings.
+    Args:
+        settings: A cloud's ``region``, ``project`` or ``location``.
+        provider_raw: Attach the received bytes to the deltas, for debugging.
+        config: Fields of `ModelConfig`; other names are sent to the provider as its own settings.
 
-    Raises `ModelError` with the code `authentication`, naming the variables, where a key is missing; and
-    `PartValidationError` with the code `invalid_config` for an unknown vendor or a setting that cannot be.
+    Raises:
+        ModelError: The key is missing (code `missing_credentials`) or invalid (`authentication`).
+        PartValidationError: The vendor is unknown or a setting is invalid (code `invalid_config`).
     """
     if name == "local" or name.startswith(("local:", "local/")):
         return LocalModel(name[len("local:") :] or None, environment=environment, **config)
     vendor, model_id = _split(name)
-    place = _place(vendor, base_url, settings or {})
+    endpoint = _endpoint(vendor, base_url, settings or {})
     return ProviderModel(
         client or _http_client(timeouts),
         updated_config(ModelConfig(model_id), config),
         cache_config,
         error_mapper,
-        vendor=replace(vendor, path=place.path),
-        base_url=place.base_url,
-        credentials=_credentials(vendor, api_key, place.settings),
+        vendor=replace(vendor, path=endpoint.path),
+        base_url=endpoint.base_url,
+        credentials=_credentials(vendor, api_key, endpoint.settings),
         headers=headers,
         environment=environment,
         provider_raw=provider_raw,
     )
 
 
+class DefaultModel(NamedTuple):
+    """A name for `connect`, and why it was chosen."""
+
+    name: str
+    reason: str
+
+
+def default_model() -> DefaultModel:
+    """The model to use when none is named: that of the first vendor whose key is set, or else the local model."""
+    for vendor in VENDORS.values():
+        for variable in vendor.key_names if vendor.default_model else ():
+            if os.environ.get(variable, "").strip():
+                return DefaultModel(f"{vendor.name}:{vendor.default_model}", f"{variable} is set")
+    return DefaultModel("local", "no API key is set")
+
+
 def _split(name: str) -> tuple[Vendor, str]:
-    """``openrouter:anthropic/claude`` and ``openrouter/anthropic/claude`` name the same. A colon may be the model's."""
+    """``openrouter:anthropic/claude:free`` and ``openrouter/anthropic/claude:free`` are the same model."""
     for separator in (":", "/"):
         vendor, found, model_id = name.partition(separator)
         if found and vendor.count("/") == 0 and model_id:
             return vendor_named(vendor), model_id
     raise PartValidationError(
-        f"{name!r} is not vendor:model (vendors: {', '.join(sorted(VENDORS))})",
+        f"Invalid model name {name!r}: expected vendor:model. Known vendors: {', '.join(sorted(VENDORS))}.",
         path="$.name",
         code=ErrorCode.INVALID_CONFIG,
     )
 
 
-# -- where the vendor is
-
-
-class _Place(NamedTuple):
+class _Endpoint(NamedTuple):
     base_url: str
     path: str
     settings: dict[str, str]
 
 
-def _place(vendor: Vendor, base_url: str | None, given: Mapping[str, str]) -> _Place:
-    names = (f"{_env_name(vendor.name)}_BASE_URL", *vendor.base_url_names)
-    said = base_url or _from_environment(names)
-    if said is None and vendor.base_url is None:
-        raise _lacks(vendor, "a base_url", names)
-    url, settings = said or vendor.base_url or "", {}
+def _endpoint(vendor: Vendor, base_url: str | None, given: Mapping[str, str]) -> _Endpoint:
+    names = (f"{_variable_prefix(vendor.name)}_BASE_URL", *vendor.base_url_names)
+    custom = base_url or _from_environment(names)
+    if custom is None and vendor.base_url is None:
+        raise _missing_setting(vendor, "base_url", names)
+    url, path, settings = custom or vendor.base_url or "", vendor.path, {}
     for name, variables in vendor.settings.items():
-        if f"{{{name}}}" in vendor.path or (said is None and f"{{{name}}}" in url):
+        if f"{{{name}}}" in vendor.path or (custom is None and f"{{{name}}}" in url):
             value = given.get(name) or _from_environment(variables)
             if value is None:
-                raise _lacks(vendor, f"its setting {name!r}", variables)
+                raise _missing_setting(vendor, name, variables)
             settings[name] = value
-    path = vendor.path
-    for name, value in settings.items():
-        url, path = url.replace(f"{{{name}}}", value), path.replace(f"{{{name}}}", value)
+            url, path = url.replace(f"{{{name}}}", value), path.replace(f"{{{name}}}", value)
     if "://" not in url:  # OLLAMA_HOST is a host and a port
         url = f"http://{url}"
-    return _Place(url.replace("//global-aiplatform", "//aiplatform"), path, settings)  # "global" is no region
+    # The host for the location "global" has no prefix: recorded in gemini-generate-requests.
+    return _Endpoint(url.replace("//global-aiplatform", "//aiplatform"), path, settings)
 
 
-def _env_name(vendor: str) -> str:
+def _variable_prefix(vendor: str) -> str:
     return "".join(letter if letter.isalnum() else "_" for letter in vendor.upper())
 
 
 def _from_environment(names: Iterable[str]) -> str | None:
-    """The first of these variables that is set; a name that begins with = is a value by itself."""
+    """The value of the first variable that is set; a name that starts with = is a default value."""
     for name in names:
         value = name[1:] if name.startswith("=") else os.environ.get(name, "").strip()
         if value:
@@ -145,13 +158,11 @@ def _from_environment(names: Iterable[str]) -> str | None:
     return None
 
 
-def _lacks(vendor: Vendor, what: str, names: Iterable[str]) -> PartValidationError:
+def _missing_setting(vendor: Vendor, name: str, variables: Iterable[str]) -> PartValidationError:
     return PartValidationError(
-        f"{vendor.name} needs {what}: pass it, or set {' or '.join(names)}", code=ErrorCode.INVALID_CONFIG
+        f"The {name} for {vendor.name} is not set. Pass it, or set {' or '.join(variables)}.",
+        code=ErrorCode.INVALID_CONFIG,
     )
-
-
-# -- who asks
 
 
 def _credentials(vendor: Vendor, api_key: str | None, settings: Mapping[str, str]) -> Credentials:
@@ -159,7 +170,7 @@ def _credentials(vendor: Vendor, api_key: str | None, settings: Mapping[str, str
     if key is not None:
         if not key.isascii() or not key.isprintable():
             raise ModelError(
-                f"the key of {vendor.name} holds characters that no key has", code=ErrorCode.AUTHENTICATION
+                f"The API key for {vendor.name} contains invalid characters.", code=ErrorCode.AUTHENTICATION
             )
         return HeaderKey("bearer" if vendor.auth in ("aws", "google") else vendor.auth, key)
     if vendor.auth == "aws":
@@ -167,10 +178,9 @@ def _credentials(vendor: Vendor, api_key: str | None, settings: Mapping[str, str
     if vendor.auth == "google":
         return GoogleToken()
     if vendor.needs_key and vendor.auth != "none":
-        raise ModelError(
-            f"{vendor.name} needs a key: pass api_key, or set {' or '.join(vendor.key_names)}",
-            code=ErrorCode.MISSING_CREDENTIALS,
-        )
+        first, *others = vendor.key_names
+        names = f"{first} (or {' or '.join(others)})" if others else first
+        raise ModelError(f"{names} is not set. Set it, or pass api_key.", code=ErrorCode.MISSING_CREDENTIALS)
     return NoCredentials()
 
 

@@ -1,10 +1,13 @@
-"""Vendors as rows of data: where a vendor is, which wire format it speaks, and how it is told who asks (D-2.6).
+"""Vendors as rows of data: where a vendor's API is, which wire format it uses, and how requests authenticate (D-2.6).
 
-A base address is what the vendor's own client calls one, so that ``OPENAI_BASE_URL`` and its kin mean the same here. It
-and the path may hold ``{model}`` and the names of `settings`, which come from the environment or from the caller.
+Base URLs are those of the vendors' own clients, so that ``OPENAI_BASE_URL`` and similar variables mean the same here. A
+base URL and a path may contain ``{model}`` and the names of `settings`, which come from the environment or the caller.
+
+Each row names its source: "recorded" for requests to this address in the recordings, or else the vendor's page.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -20,209 +23,216 @@ class Vendor(Struct, frozen=True, kw_only=True):
 
     name: str
     format: str
-    base_url: str | None = None  # None: the caller has to say it
+    base_url: str | None = None  # None: the caller has to specify it
     path: str
     auth: AuthStyle = "bearer"
-    key_names: tuple[str, ...] = ()  # environment variables, first come first served
+    key_names: tuple[str, ...] = ()  # environment variables for the key; the first one that is set is used
     needs_key: bool = True
-    base_url_names: tuple[str, ...] = ()  # more environment variables than <NAME>_BASE_URL
-    settings: Mapping[str, tuple[str, ...]] = {}  # placeholder -> environment variables; one starting with = is a value
+    base_url_names: tuple[str, ...] = ()  # environment variables for the base URL, besides <NAME>_BASE_URL
+    settings: Mapping[str, tuple[str, ...]] = {}  # placeholder -> environment variables; "=value" is a default
     headers: Mapping[str, str] = {}
-    body: Mapping[str, str] = {}  # set in every request
-    body_without: tuple[str, ...] = ()  # keys that this vendor takes elsewhere, in the address for example
-    provider: str = ""  # whose continuation data this is; the vendor's name where nothing is said
+    body: Mapping[str, str] = {}  # set in every request body
+    body_without: tuple[str, ...] = ()  # keys that do not belong in the body, for example because the path has them
+    provider: str = ""  # whose continuation data the answers contain, if not `name`
     framing: FramingName | None = None
     prices: str | None = None  # the vendor's name in genai-prices
+    default_model: str | None = None  # used when no model is named and this vendor's key is set; see `default_model`
 
     def __post_init__(self) -> None:
         if not self.name or not self.path.startswith("/"):
             raise PartValidationError(
-                "a vendor has a name, and its path begins with /", path="$.path", code=ErrorCode.INVALID_CONFIG
+                f"A vendor needs a name and a path that starts with /, got {self.name!r} and {self.path!r}.",
+                path="$.path",
+                code=ErrorCode.INVALID_CONFIG,
             )
 
 
-def _chat(name: str, base_url: str | None, key: str, *, prices: str | None = None, needs_key: bool = True) -> Vendor:
-    """A vendor that speaks OpenAI's chat format at the usual place."""
-    return Vendor(
-        name=name,
-        format="openai-chat",
-        base_url=base_url,
-        path="/chat/completions",
-        key_names=(key,),
-        needs_key=needs_key,
-        prices=prices,
-    )
+def _row(name: str, format: str, base_url: str | None, path: str, *key_names: str, **more: Any) -> Vendor:
+    return Vendor(name=name, format=format, base_url=base_url, path=path, key_names=key_names, **more)
+
+
+def _chat(name: str, base_url: str | None, *key_names: str, **more: Any) -> Vendor:
+    return _row(name, "openai-chat", base_url, "/chat/completions", *key_names, **more)
+
+
+def _responses(name: str, base_url: str | None, *key_names: str, **more: Any) -> Vendor:
+    return _row(name, "openai-responses", base_url, "/responses", *key_names, **more)
 
 
 AWS_REGION = ("AWS_REGION", "AWS_DEFAULT_REGION", "=us-east-1")
-_GOOGLE_PLACE = {
-    "project": ("GOOGLE_CLOUD_PROJECT", "GCP_PROJECT"),
-    "location": ("GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION", "=global"),
-}
-_BEDROCK_URL = "https://bedrock-runtime.{region}.amazonaws.com"
-_VERTEX_URL = "https://{location}-aiplatform.googleapis.com"
-_VERTEX_PATH = "/v1/projects/{project}/locations/{location}/publishers/"
-_GEMINI_URL = "https://generativelanguage.googleapis.com"
+_OPENAI = "https://api.openai.com/v1"
+_XAI = "https://api.x.ai/v1"
+_GEMINI = "https://generativelanguage.googleapis.com"
 _GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
-_GEMINI_URL_NAMES = ("GEMINI_BASE_URL", "GOOGLE_GEMINI_BASE_URL")
+_GEMINI_OPTIONS: dict[str, Any] = {
+    "auth": "x-goog-api-key",
+    "base_url_names": ("GEMINI_BASE_URL", "GOOGLE_GEMINI_BASE_URL"),
+    "prices": "google",
+}
+_VERTEX = "https://{location}-aiplatform.googleapis.com"
+_VERTEX_PATH = "/v1/projects/{project}/locations/{location}/publishers/"
+_VERTEX_OPTIONS: dict[str, Any] = {
+    "auth": "google",
+    "settings": {
+        "project": ("GOOGLE_CLOUD_PROJECT", "GCP_PROJECT"),
+        "location": ("GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION", "=global"),
+    },
+    "prices": "google",
+}
+_BEDROCK = "https://bedrock-runtime.{region}.amazonaws.com"
+_BEDROCK_OPTIONS: dict[str, Any] = {"auth": "aws", "settings": {"region": AWS_REGION}, "prices": "aws"}
+_AZURE_OPTIONS: dict[str, Any] = {"auth": "api-key", "base_url_names": ("AZURE_OPENAI_ENDPOINT",), "prices": "azure"}
 
+# Ordered by the priority of their default models. Those are capable models of the middle class; such a list ages.
 _ROWS = (
-    Vendor(
-        name="anthropic",
-        format="anthropic-messages",
-        base_url="https://api.anthropic.com",
-        path="/v1/messages",
+    _row(  # recorded
+        "anthropic",
+        "anthropic-messages",
+        "https://api.anthropic.com",
+        "/v1/messages",
+        "ANTHROPIC_API_KEY",
         auth="x-api-key",
-        key_names=("ANTHROPIC_API_KEY",),
         headers={"anthropic-version": "2023-06-01"},
         prices="anthropic",
+        default_model="claude-sonnet-4-6",
     ),
-    Vendor(
-        name="openai",
-        format="openai-responses",
-        base_url="https://api.openai.com/v1",
-        path="/responses",
-        key_names=("OPENAI_API_KEY",),
-        prices="openai",
+    _responses("openai", _OPENAI, "OPENAI_API_KEY", prices="openai", default_model="gpt-5.5"),  # recorded
+    _chat("openai-chat", _OPENAI, "OPENAI_API_KEY", base_url_names=("OPENAI_BASE_URL",), prices="openai"),  # recorded
+    _row(  # recorded
+        "google",
+        "gemini-generate",
+        _GEMINI,
+        "/v1beta/models/{model}:streamGenerateContent?alt=sse",
+        *_GEMINI_KEYS,
+        **_GEMINI_OPTIONS,
+        default_model="gemini-3.5-flash",
     ),
-    Vendor(
-        name="openai-chat",
-        format="openai-chat",
-        base_url="https://api.openai.com/v1",
-        path="/chat/completions",
-        key_names=("OPENAI_API_KEY",),
-        base_url_names=("OPENAI_BASE_URL",),
-        prices="openai",
+    _row(  # recorded
+        "gemini-interactions", "gemini-interactions", _GEMINI, "/v1beta/interactions", *_GEMINI_KEYS, **_GEMINI_OPTIONS
     ),
-    Vendor(
-        name="azure",
-        format="openai-responses",
-        path="/openai/v1/responses",
-        auth="api-key",
-        key_names=("AZURE_OPENAI_API_KEY",),
-        base_url_names=("AZURE_OPENAI_ENDPOINT",),
-        prices="azure",
+    _chat(  # recorded
+        "mistral",
+        "https://api.mistral.ai/v1",
+        "MISTRAL_API_KEY",
+        prices="mistral",
+        default_model="mistral-medium-latest",
     ),
-    Vendor(
-        name="azure-chat",
-        format="openai-chat",
-        path="/openai/v1/chat/completions",
-        provider="azure-openai",
-        auth="api-key",
-        key_names=("AZURE_OPENAI_API_KEY",),
-        base_url_names=("AZURE_OPENAI_ENDPOINT",),
-        prices="azure",
+    _chat("xai", _XAI, "XAI_API_KEY", prices="x-ai", default_model="grok-4.3"),  # recorded
+    _responses("xai-responses", _XAI, "XAI_API_KEY", base_url_names=("XAI_BASE_URL",), prices="x-ai"),  # docs.x.ai
+    _chat(  # recorded
+        "deepseek", "https://api.deepseek.com", "DEEPSEEK_API_KEY", prices="deepseek", default_model="deepseek-v4-flash"
     ),
-    Vendor(
-        name="google",
-        format="gemini-generate",
-        base_url=_GEMINI_URL,
-        path="/v1beta/models/{model}:streamGenerateContent?alt=sse",
-        auth="x-goog-api-key",
-        key_names=_GEMINI_KEYS,
-        base_url_names=_GEMINI_URL_NAMES,
-        prices="google",
+    _chat(  # recorded
+        "groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", prices="groq", default_model="openai/gpt-oss-120b"
     ),
-    Vendor(
-        name="gemini-interactions",
-        format="gemini-interactions",
-        base_url=_GEMINI_URL,
-        path="/v1beta/interactions",
-        auth="x-goog-api-key",
-        key_names=_GEMINI_KEYS,
-        base_url_names=_GEMINI_URL_NAMES,
-        prices="google",
+    _chat(  # recorded
+        "openrouter",
+        "https://openrouter.ai/api/v1",
+        "OPENROUTER_API_KEY",
+        prices="openrouter",
+        default_model="anthropic/claude-sonnet-4.6",
     ),
-    Vendor(
-        name="vertex",
-        format="gemini-generate",
-        base_url=_VERTEX_URL,
-        path=_VERTEX_PATH + "google/models/{model}:streamGenerateContent?alt=sse",
-        auth="google",
-        settings=_GOOGLE_PLACE,
-        prices="google",
-    ),
-    Vendor(
-        name="vertex-anthropic",
-        format="anthropic-messages",
-        base_url=_VERTEX_URL,
-        path=_VERTEX_PATH + "anthropic/models/{model}:streamRawPredict",
-        auth="google",
-        settings=_GOOGLE_PLACE,
-        body={"anthropic_version": "vertex-2023-10-16"},
-        body_without=("model",),
-        prices="google",
-    ),
-    Vendor(
-        name="bedrock",
-        format="bedrock-converse",
-        base_url=_BEDROCK_URL,
-        path="/model/{model}/converse-stream",
-        auth="aws",
-        key_names=("AWS_BEARER_TOKEN_BEDROCK",),
-        settings={"region": AWS_REGION},
-        body_without=("modelId",),
-        prices="aws",
-    ),
-    Vendor(
-        name="bedrock-invoke",
-        format="bedrock-invoke",
-        base_url=_BEDROCK_URL,
-        path="/model/{model}/invoke-with-response-stream",
-        auth="aws",
-        key_names=("AWS_BEARER_TOKEN_BEDROCK",),
-        base_url_names=("BEDROCK_BASE_URL",),
-        settings={"region": AWS_REGION},
-        body_without=("model", "modelId", "stream"),
-        prices="aws",
-    ),
-    Vendor(
-        name="cohere",
-        format="cohere-v2",
-        base_url="https://api.cohere.com",
-        path="/v2/chat",
-        key_names=("CO_API_KEY", "COHERE_API_KEY"),
+    _row(  # recorded; the names of the variables: docs.cohere.com/docs/create-client
+        "cohere",
+        "cohere-v2",
+        "https://api.cohere.com",
+        "/v2/chat",
+        "CO_API_KEY",
+        "COHERE_API_KEY",
         base_url_names=("CO_API_URL",),
         prices="cohere",
+        default_model="command-a-03-2025",
     ),
-    Vendor(
-        name="ollama",
-        format="ollama-chat",
-        base_url="http://127.0.0.1:11434",
-        path="/api/chat",
-        key_names=("OLLAMA_API_KEY",),
+    _chat(  # recorded
+        "cerebras", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY", prices="cerebras", default_model="gpt-oss-120b"
+    ),
+    _chat(  # docs.perplexity.ai/docs/sonar/openai-compatibility
+        "perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY", prices="perplexity", default_model="sonar-pro"
+    ),
+    _chat("zai", "https://api.z.ai/api/paas/v4", "ZAI_API_KEY", prices="zai", default_model="glm-4.6"),  # recorded
+    _chat(  # recorded
+        "together",
+        "https://api.together.xyz/v1",
+        "TOGETHER_API_KEY",
+        prices="together",
+        default_model="Qwen/Qwen3.7-Plus",
+    ),
+    _chat(  # docs.fireworks.ai; not verified
+        "fireworks",
+        "https://api.fireworks.ai/inference/v1",
+        "FIREWORKS_API_KEY",
+        prices="fireworks",
+        default_model="accounts/fireworks/models/gpt-oss-120b",
+    ),
+    _chat(  # huggingface.co/docs/inference-providers
+        "huggingface", "https://router.huggingface.co/v1", "HF_TOKEN", default_model="openai/gpt-oss-120b"
+    ),
+    # The v1 API takes the deployment as `model` and needs no api-version:
+    # learn.microsoft.com/azure/foundry/openai/api-version-lifecycle
+    _row("azure", "openai-responses", None, "/openai/v1/responses", "AZURE_OPENAI_API_KEY", **_AZURE_OPTIONS),
+    _row(
+        "azure-chat",
+        "openai-chat",
+        None,
+        "/openai/v1/chat/completions",
+        "AZURE_OPENAI_API_KEY",
+        **_AZURE_OPTIONS,
+        provider="azure-openai",
+    ),
+    _row(  # recorded
+        "vertex",
+        "gemini-generate",
+        _VERTEX,
+        f"{_VERTEX_PATH}google/models/{{model}}:streamGenerateContent?alt=sse",
+        **_VERTEX_OPTIONS,
+    ),
+    _row(  # the path names the model and the body the version: lib/vertex/_client.py of anthropic-sdk-python
+        "vertex-anthropic",
+        "anthropic-messages",
+        _VERTEX,
+        f"{_VERTEX_PATH}anthropic/models/{{model}}:streamRawPredict",
+        **_VERTEX_OPTIONS,
+        body={"anthropic_version": "vertex-2023-10-16"},
+        body_without=("model",),
+    ),
+    _row(  # recorded
+        "bedrock",
+        "bedrock-converse",
+        _BEDROCK,
+        "/model/{model}/converse-stream",
+        "AWS_BEARER_TOKEN_BEDROCK",
+        **_BEDROCK_OPTIONS,
+        body_without=("modelId",),
+    ),
+    _row(  # recorded
+        "bedrock-invoke",
+        "bedrock-invoke",
+        _BEDROCK,
+        "/model/{model}/invoke-with-response-stream",
+        "AWS_BEARER_TOKEN_BEDROCK",
+        **_BEDROCK_OPTIONS,
+        base_url_names=("BEDROCK_BASE_URL",),
+        body_without=("model", "modelId", "stream"),
+    ),
+    _row(  # recorded; OLLAMA_HOST is a host and a port, as for the ollama command
+        "ollama",
+        "ollama-chat",
+        "http://127.0.0.1:11434",
+        "/api/chat",
+        "OLLAMA_API_KEY",
         needs_key=False,
         base_url_names=("OLLAMA_HOST",),
     ),
-    _chat("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", prices="mistral"),
-    _chat("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", prices="groq"),
-    _chat("xai", "https://api.x.ai/v1", "XAI_API_KEY", prices="x-ai"),
-    Vendor(
-        name="xai-responses",
-        format="openai-responses",
-        base_url="https://api.x.ai/v1",
-        path="/responses",
-        key_names=("XAI_API_KEY",),
-        base_url_names=("XAI_BASE_URL",),
-        prices="x-ai",
-    ),
-    _chat("deepseek", "https://api.deepseek.com", "DEEPSEEK_API_KEY", prices="deepseek"),
-    _chat("zai", "https://api.z.ai/api/paas/v4", "ZAI_API_KEY", prices="zai"),
-    _chat("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", prices="openrouter"),
-    _chat("perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY", prices="perplexity"),
-    _chat("cerebras", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY", prices="cerebras"),
-    _chat("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", prices="together"),
-    _chat("fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY", prices="fireworks"),
-    _chat("huggingface", "https://router.huggingface.co/v1", "HF_TOKEN"),
-    _chat("llama.cpp", "http://127.0.0.1:8080/v1", "LLAMA_API_KEY", needs_key=False),
-    _chat("vllm", "http://127.0.0.1:8000/v1", "VLLM_API_KEY", needs_key=False),
+    _chat("llama.cpp", "http://127.0.0.1:8080/v1", "LLAMA_API_KEY", needs_key=False),  # its default port
+    _chat("vllm", "http://127.0.0.1:8000/v1", "VLLM_API_KEY", needs_key=False),  # its default port
+    # lmstudio.ai/docs/developer/openai-compat and lmstudio.ai/docs/python/getting-started/authentication
     _chat("lmstudio", "http://127.0.0.1:1234/v1", "LM_API_TOKEN", needs_key=False),
     _chat("openai-compatible", None, "OPENAI_COMPATIBLE_API_KEY", needs_key=False),
 )
 
 VENDORS: dict[str, Vendor] = {row.name: row for row in _ROWS}
 
-_OTHER_NAMES = {
+_ALIASES = {
     "gemini": "google",
     "google-vertex": "vertex",
     "aws": "bedrock",
@@ -234,10 +244,12 @@ _OTHER_NAMES = {
 
 
 def vendor_named(name: str) -> Vendor:
-    """The row of this name; raises `PartValidationError` that lists the names there are."""
-    row = VENDORS.get(_OTHER_NAMES.get(name, name))
+    """The row with this name. Raises `PartValidationError` that lists the known names."""
+    row = VENDORS.get(_ALIASES.get(name, name))
     if row is None:
         raise PartValidationError(
-            f"{name!r} is not a vendor ({', '.join(sorted(VENDORS))})", path="$.vendor", code=ErrorCode.INVALID_CONFIG
+            f"Unknown vendor {name!r}. Known vendors: {', '.join(sorted(VENDORS))}.",
+            path="$.vendor",
+            code=ErrorCode.INVALID_CONFIG,
         )
     return row

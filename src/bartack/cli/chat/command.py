@@ -29,7 +29,7 @@ from bartack.cli.settings import ModelOption, chosen_model, first_said, settings
 from bartack.cli.store_access import StoreOption, store_hint, store_words
 from bartack.cli.terminal.looks import marks_for
 from bartack.cli.terminal.safe_text import safe_line
-from bartack.models.defaults import DefaultModel
+from bartack.models.by_name import DefaultModel
 from bartack.models.local import LocalModel
 from bartack.models.model import Model
 from bartack.models.weights import is_here
