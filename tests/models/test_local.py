@@ -389,7 +389,7 @@ async def test_a_closed_model_takes_no_more_calls() -> None:
         pass
     answer = await check_stream(one, [user("Hi")])
     assert answer.error is not None
-    assert answer.error.message == "the model was closed"
+    assert answer.error.message == "The model is closed."
 
 
 async def test_a_closed_model_lets_go_of_its_engine() -> None:

@@ -7,8 +7,8 @@ import pytest
 from bartack.models.local_tools import (
     Route,
     arguments_body,
-    bounded,
-    chosen,
+    bounded_schema,
+    chosen_tool,
     latest_exchange,
     next_step,
     plain_history,
@@ -116,8 +116,8 @@ def test_a_tool_of_bartack_is_shown_with_requests_for_it() -> None:
 
 def test_what_the_router_said_is_a_tool_or_talk() -> None:
     route = Route((LOOK, TICK), may_decline=True)
-    assert chosen(route, "look(") is LOOK
-    assert chosen(route, "talk(") is None
+    assert chosen_tool(route, "look(") is LOOK
+    assert chosen_tool(route, "talk(") is None
 
 
 def test_a_tool_with_the_name_of_talk_is_a_tool() -> None:
@@ -125,15 +125,15 @@ def test_a_tool_with_the_name_of_talk_is_a_tool() -> None:
     route = Route((speak,), may_decline=True)
     assert talk_word(route) == "only_talk"
     assert router_body(ASKED, route)["grammar"] == 'root ::= "talk(" | "only_talk("'
-    assert chosen(route, "talk(") is speak
-    assert chosen(route, "only_talk(") is None
+    assert chosen_tool(route, "talk(") is speak
+    assert chosen_tool(route, "only_talk(") is None
 
 
 def test_the_arguments_are_asked_for_under_the_schema_of_the_tool() -> None:
     body = arguments_body([system("Be kind."), *ASKED], LOOK, max_tokens=50, max_result_tokens=100)
     form = body["response_format"]
     assert form["type"] == "json_schema"
-    assert form["json_schema"]["schema"] == bounded(CITY)
+    assert form["json_schema"]["schema"] == bounded_schema(CITY)
     assert body["max_tokens"] == 50
     assert [turn["role"] for turn in body["messages"]] == ["system", "user"]
     assert "city" in body["messages"][0]["content"]
@@ -168,7 +168,7 @@ def test_the_arguments_are_asked_for_under_the_schema_of_the_tool() -> None:
 )
 def test_a_bounded_schema_has_an_end_to_everything(schema: dict[str, Any], expected: dict[str, Any]) -> None:
     before = repr(schema)
-    assert bounded(schema) == expected
+    assert bounded_schema(schema) == expected
     assert repr(schema) == before
 
 

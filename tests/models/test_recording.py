@@ -94,7 +94,7 @@ async def test_several_exchanges_share_a_file_and_are_played_in_order(tmp_path: 
     assert len(player.requests) == 2
     (_, none_left) = await said(player)
     assert isinstance(none_left, Failed)
-    assert "2 answers" in none_left.message
+    assert "2 responses" in none_left.message
 
 
 async def test_an_answer_that_was_left_is_recorded_as_far_as_it_was_read(tmp_path: Path) -> None:

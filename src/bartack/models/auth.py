@@ -1,15 +1,15 @@
-"""How a request proves who sends it: a key in a header, AWS's signature, or Google's access token.
+"""Request authentication: a key in a header, an AWS signature, or a Google access token.
 
-Keys go into headers and never into addresses, which end up in logs. `Credentials.sign` may wait for the world (a
-metadata server, a token endpoint); it raises `ModelError` with the code `authentication` where there is nothing to
-sign with. The libraries for AWS and Google are extras and imported when they are first needed.
+Keys are sent in headers and never in URLs, which end up in logs. `Credentials.sign` may have to wait for a metadata
+server or a token endpoint. It raises `ModelError` with the code `missing_credentials` if there are none. The
+libraries for AWS and Google are extras, imported on first use.
 """
 
 import asyncio
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -24,21 +24,21 @@ _GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
 class Credentials(Protocol):
-    """Something that can sign requests."""
+    """Signs requests."""
 
     async def sign(self, request: HttpRequest) -> HttpRequest:
-        """The request with its proof, and the proof among its secrets."""
+        """The authenticated request, with its key or token added to `secrets`."""
 
 
 class NoCredentials:
-    """For servers that ask for none."""
+    """For servers without authentication."""
 
     async def sign(self, request: HttpRequest) -> HttpRequest:
         return request
 
 
 class HeaderKey:
-    """A key in a header, as most vendors want it."""
+    """An API key in a header."""
 
     def __init__(self, style: AuthStyle, key: str) -> None:
         self._name, self._prefix = ("Authorization", "Bearer ") if style == "bearer" else (style, "")
@@ -52,12 +52,12 @@ class HeaderKey:
 
 
 class AwsSignature:
-    """AWS signature version 4, with whatever credentials botocore finds (extra ``bedrock``)."""
+    """AWS signature version 4, with the credentials that botocore finds (extra ``bedrock``)."""
 
     def __init__(self, region: str, service: str = "bedrock") -> None:
         self._region = region
         self._service = service
-        self._found: Any = None  # botocore's own credentials, which renew themselves
+        self._found: Any = None  # botocore's credentials, which renew themselves
 
     async def sign(self, request: HttpRequest) -> HttpRequest:
         return await asyncio.to_thread(self._sign, request)
@@ -78,8 +78,8 @@ class AwsSignature:
             raise ModelError(f"AWS credentials: {error}", code=ErrorCode.MISSING_CREDENTIALS) from None
         if keys is None:
             raise ModelError(
-                "no AWS credentials: set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
-                " or a profile",
+                "No AWS credentials found. Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and"
+                " AWS_SECRET_ACCESS_KEY, or configure a profile.",
                 code=ErrorCode.MISSING_CREDENTIALS,
             )
         signed = AWSRequest(request.method, request.url, headers=dict(request.headers), data=request.body)
@@ -88,10 +88,10 @@ class AwsSignature:
 
 
 class GoogleToken:
-    """An access token of Google's application default credentials (extra ``vertex``)."""
+    """An access token from Google's application default credentials (extra ``vertex``)."""
 
     def __init__(self) -> None:
-        self._found: Any = None  # google-auth's own credentials, renewed here when they have expired
+        self._found: Any = None  # google-auth's credentials, renewed here when they expire
 
     async def sign(self, request: HttpRequest) -> HttpRequest:
         token = await asyncio.to_thread(self._token)
@@ -102,7 +102,7 @@ class GoogleToken:
             import google.auth  # noqa: PLC0415 - an extra
             from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415 - an extra
         except ModuleNotFoundError:
-            raise _missing("Google credentials", "vertex", "api_key with an access token") from None
+            raise _missing("Google credentials", "vertex", "an access token as api_key") from None
         try:
             if self._found is None:
                 self._found, _ = google.auth.default(scopes=[_GOOGLE_SCOPE])
@@ -110,19 +110,18 @@ class GoogleToken:
                 self._found.refresh(_fetch)
         except GoogleAuthError as error:
             raise ModelError(
-                f"no Google credentials: set GOOGLE_APPLICATION_CREDENTIALS or log in with gcloud ({error})",
+                f"No Google credentials found. Set GOOGLE_APPLICATION_CREDENTIALS or log in with gcloud. ({error})",
                 code=ErrorCode.MISSING_CREDENTIALS,
             ) from None
         return str(self._found.token)
 
 
-class _Fetched:
-    """An answer in the shape that google-auth reads."""
+class _Response(NamedTuple):
+    """A response in the form that google-auth expects."""
 
-    def __init__(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
-        self.status = status
-        self.headers = headers
-        self.data = data
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
 
 
 def _fetch(
@@ -132,29 +131,29 @@ def _fetch(
     headers: Mapping[str, str] | None = None,
     timeout: float | None = None,
     **_: Any,
-) -> _Fetched:
-    """google-auth's way to the network; the ones it ships need another HTTP library."""
+) -> _Response:
+    """A transport for google-auth; those it ships with need another HTTP library."""
     from google.auth.exceptions import TransportError  # noqa: PLC0415 - an extra
 
     if not url.startswith(("https://", "http://")):
-        raise TransportError(f"not an address of the web: {url}")  # type: ignore[no-untyped-call]
+        raise TransportError(f"not an HTTP URL: {url}")  # type: ignore[no-untyped-call]
     request = urllib.request.Request(url, body, dict(headers or {}), method=method)
     try:
         with urllib.request.urlopen(request, timeout=timeout or 30) as response:
-            return _Fetched(response.status, dict(response.headers), response.read())
+            return _Response(response.status, dict(response.headers), response.read())
     except urllib.error.HTTPError as error:
         with error:
-            return _Fetched(error.code, dict(error.headers), error.read())
+            return _Response(error.code, dict(error.headers), error.read())
     except OSError as error:
         raise TransportError(error) from error  # type: ignore[no-untyped-call]
 
 
 def _signed(request: HttpRequest, headers: Mapping[str, str], *secrets: str) -> HttpRequest:
-    known = tuple(secret for secret in secrets if secret)
-    return replace(request, headers={**request.headers, **headers}, secrets=request.secrets + known)
+    return replace(request, headers={**request.headers, **headers}, secrets=(*request.secrets, *filter(None, secrets)))
 
 
 def _missing(what: str, extra: str, instead: str) -> ModelError:
     return ModelError(
-        f"{what} need the extra: pip install 'bartack[{extra}]' (or set {instead})", code=ErrorCode.MISSING_DEPENDENCY
+        f"{what} require an extra. Run: pip install 'bartack[{extra}]' (or use {instead}).",
+        code=ErrorCode.MISSING_DEPENDENCY,
     )

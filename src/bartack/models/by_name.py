@@ -61,7 +61,7 @@ def connect(
 ) -> ProviderModel | LocalModel:
     """The model with this name, written ``vendor:model`` or ``vendor/model``. Does not use the network.
 
-    ``local`` is a model in this process, ``local:NAME`` a model that ``bartack models list`` shows or the path of a .gguf
+    ``local`` is a model in this process; ``local:NAME`` is one from ``bartack models list``, or the path of a .gguf
     file. Of the arguments below, a local model takes `environment` and `config`.
 
     Args:

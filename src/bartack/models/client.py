@@ -1,9 +1,9 @@
 """`ProviderClient`: what a model needs from the network, so that another transport can take its place.
 
 A client sends an `HttpRequest` and returns an `HttpResponse` whose body arrives in chunks. Network failures are
-`ModelError`, with the host name and no secret in the message. `bartack.models.http` is the client that uses the network;
-`bartack.models.recording` records and replays one. `safe_headers` and `mask_secrets` keep keys out of errors, logs and
-recordings: providers repeat keys in their error messages, some of them in full, and proxies repeat whole requests.
+`ModelError`, with the host name and no secret in the message. `bartack.models.http` has the client that uses the
+network; `bartack.models.recording` records and replays one. `safe_headers` and `mask_secrets` keep keys out of errors,
+logs and recordings: providers repeat keys in their error messages, some of them in full, and proxies whole requests.
 """
 
 import re

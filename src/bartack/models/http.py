@@ -1,11 +1,11 @@
-"""`HttpClient`: the real `ProviderClient`, on aiohttp (extra ``http``).
+"""`HttpClient`: the `ProviderClient` that uses the network, built on aiohttp (extra ``http``).
 
-Connections are kept and reused. The client makes no connection before its first request, and may be used from one event
-loop after another: each loop gets a session of its own, closed by `aclose` or, at the latest, when its loop shuts down.
+Connections are pooled. The client opens none before its first request, and can be used from several event loops: each
+gets a session of its own, which is closed by `aclose` or at the latest when its loop shuts down.
 
-Proxies come from the environment (``HTTPS_PROXY``, ``NO_PROXY`` and kin). Redirects are not followed: a request
-carries a key. Bodies are asked for uncompressed, since a compressor holds back what should stream; one that comes
-compressed all the same is unpacked, and the size limit counts what comes out.
+Proxies come from the environment (``HTTPS_PROXY``, ``NO_PROXY`` and so on). Redirects are not followed, because
+requests carry keys. Responses are requested uncompressed, because compression delays streaming. A compressed one is
+decompressed, and the size limit applies to the decompressed data.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ from bartack.nouns.errors import ErrorCode, ModelError
 try:
     import aiohttp
     from yarl import URL
-except ModuleNotFoundError as missing:  # the message names the extra; the bare error would name the library only
+except ModuleNotFoundError as missing:  # the plain message would not name the extra
     raise ModuleNotFoundError(
-        f"{missing}: HTTP needs the extra: pip install 'bartack[http]'", name=missing.name
+        f"{missing}. HTTP requires an extra. Run: pip install 'bartack[http]'", name=missing.name
     ) from None
 
 __all__ = ["HttpClient"]
 
-# An answer of 100,000 tokens is some 40 MB of events in the wordiest format; images may come on top.
+# 100,000 tokens are about 40 MB of events in the most verbose format; images may be added to that.
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
-_DRAIN_SECONDS = 0.05  # the wait, after the provider's last event, for the end of the body that frees the connection
+_DRAIN_SECONDS = 0.05  # how long to wait, after the last event, for the end of the body that frees the connection
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class HttpClient:
         max_response_bytes: int = _MAX_RESPONSE_BYTES,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        """`ssl_context` replaces the system's trusted certificates, for example by a company's own."""
+        """`ssl_context` replaces the system's trusted certificates."""
         self.timeouts = timeouts or Timeouts()
         self._max_connections = max_connections
         self._max_response_bytes = max_response_bytes
@@ -60,7 +60,7 @@ class HttpClient:
 
     @asynccontextmanager
     async def send(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
-        """Send and wait for the head of the answer; raises `ModelError` for everything that the network does."""
+        """Send a request and wait for the response headers. Raises `ModelError` for any network failure."""
         session = await self._session()
         waits = _Waits(self.timeouts, request)
         url = URL(request.url, encoded=True)
@@ -73,7 +73,7 @@ class HttpClient:
             await _drain(response)
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop. The client stays usable."""
+        """Close the connections of the running event loop. The client remains usable."""
         life = self._lives.pop(asyncio.get_running_loop(), None)
         if life is not None:
             await life.generator.aclose()
@@ -95,7 +95,7 @@ class HttpClient:
             received += len(chunk)
             if received > self._max_response_bytes:
                 raise ModelError(
-                    f"the answer of {request.host} is larger than {self._max_response_bytes} bytes",
+                    f"The response from {request.host} exceeds {self._max_response_bytes} bytes.",
                     code=ErrorCode.STREAM_TOO_LARGE,
                 )
             yield chunk
@@ -109,8 +109,8 @@ class HttpClient:
         return life.session
 
     async def _live(self) -> AsyncGenerator[aiohttp.ClientSession, None]:
-        # A generator, because an event loop closes its generators before it ends, and the last one to drop a generator
-        # has it closed too. A session that is closed after its loop has ended can only complain.
+        # A generator, because an event loop closes its generators before it ends. A session that is closed after its
+        # loop has ended logs a warning.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.timeouts.connect)
         connector = aiohttp.TCPConnector(limit=self._max_connections, ssl=self._ssl)
         jar = aiohttp.DummyCookieJar()
@@ -124,17 +124,17 @@ class _Life(NamedTuple):
 
 
 class _Waits:
-    """The waits of one request: none longer than allowed, and every failure in our words."""
+    """Applies the time limits to one request, and turns every failure into `ModelError`."""
 
     def __init__(self, timeouts: Timeouts, request: HttpRequest) -> None:
         self._timeouts = timeouts
         self._request = request
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
-        self.has_begun = False  # a byte of the body has come
+        self.has_begun = False  # the first byte of the body has arrived
 
     async def on(self, awaitable: Awaitable[T]) -> T:
-        """What is waited for; raises `ModelError` where it does not come."""
+        """The awaited value. Raises `ModelError` after the time limit or a network failure."""
         deadline, name = self._deadline()
         try:
             async with asyncio.timeout_at(deadline):
@@ -160,36 +160,36 @@ class _Waits:
     def _timed_out(self, name: str) -> ModelError:
         seconds = getattr(self._timeouts, name)
         return ModelError(
-            f"{self._request.host}: {_TOO_LONG[name]} ({name} time-out, {seconds} s)", code=ErrorCode.TIMEOUT
+            f"{self._request.host}: {_TIMED_OUT[name]} within {seconds} s (time limit: {name}).", code=ErrorCode.TIMEOUT
         )
 
 
-_TOO_LONG = {
-    "connect": "no connection was made in time",
-    "first_byte": "no answer began in time",
-    "silence": "nothing more came in time",
-    "total": "the answer took too long as a whole",
+_TIMED_OUT = {
+    "connect": "no connection",
+    "first_byte": "no response",
+    "silence": "no more data",
+    "total": "the response was not complete",
 }
 
 
 def _unreachable(request: HttpRequest, error: Exception) -> ModelError:
-    # The cause is not chained: aiohttp's exceptions hold the whole request, with its key.
-    said = str(error) or type(error).__name__
+    # The cause is not chained, because aiohttp's exceptions contain the whole request with its key.
+    reason = str(error) or type(error).__name__
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.strerror:
-        # Its own text names the host again, and aiohttp's settings. What a resolver says has no positive number.
+        # Its text repeats the host and aiohttp's settings. Errors of the resolver have no positive number.
         number = error.os_error.errno or 0
-        said = f"no connection: {os.strerror(number) if number > 0 else error.os_error.strerror}"
-    return ModelError(f"{request.host}: {mask_secrets(said, request.secrets)}", code=ErrorCode.CONNECTION_FAILED)
+        reason = f"no connection: {os.strerror(number) if number > 0 else error.os_error.strerror}"
+    return ModelError(f"{request.host}: {mask_secrets(reason, request.secrets)}", code=ErrorCode.CONNECTION_FAILED)
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read the end of a body whose last event is known, so that its connection can be used again."""
+    """Read the end of a body after its last event, so that the connection can be reused."""
     if response.content.is_eof():
         return
     try:
         async with asyncio.timeout(_DRAIN_SECONDS):
             await response.content.readany()
-    except (aiohttp.ClientError, OSError):  # then the connection is closed instead; the answer is complete
+    except (aiohttp.ClientError, OSError):  # the response is complete; the connection is closed instead
         pass
 
 
@@ -207,15 +207,15 @@ def _options(request: HttpRequest) -> dict[str, Any]:
 
 
 def _proxy_for(url: str) -> tuple[str | None, str | None]:
-    """The environment's proxy for this address, and the credentials it wants.
+    """The proxy for this URL and its credentials, from the environment.
 
-    aiohttp's own `trust_env` would read ~/.netrc too and then refuse requests that carry a key.
+    aiohttp's own `trust_env` would also read ~/.netrc, and then refuse requests that carry a key.
     """
     parts = urlsplit(url)
     address = getproxies().get(parts.scheme)
     if address is None or proxy_bypass(parts.hostname or ""):
         return None, None
     proxy = urlsplit(address if "://" in address else f"http://{address}")
-    user, at, place = proxy.netloc.rpartition("@")
+    user, at, host = proxy.netloc.rpartition("@")
     credentials = f"Basic {b64encode(unquote(user).encode()).decode()}" if at else None
-    return urlunsplit(proxy._replace(netloc=place)), credentials
+    return urlunsplit(proxy._replace(netloc=host)), credentials

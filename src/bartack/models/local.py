@@ -24,8 +24,8 @@ from bartack.models.local_engine import Engine, LlamaEngine, Worker
 from bartack.models.local_tools import (
     Route,
     arguments_body,
-    bounded,
-    chosen,
+    bounded_schema,
+    chosen_tool,
     latest_exchange,
     next_step,
     plain_history,
@@ -138,7 +138,7 @@ class LocalModel(StreamingModel):
         if isinstance(step, Route):
             word, routing = await self._word(router_body(request.messages, step))
             used += routing
-            step = chosen(step, word)
+            step = chosen_tool(step, word)
         source = self._answer(request) if step is None else self._tool_call(request, step)
         async with aclosing(source) as deltas:
             async for delta in deltas:
@@ -164,7 +164,7 @@ class LocalModel(StreamingModel):
             parallel_tool_calls=None,
             max_tokens=config.max_tokens or _MAX_TOKENS,
             temperature=_TEMPERATURE if config.temperature is None else config.temperature,
-            output_schema=None if config.output_schema is None else bounded(config.output_schema),
+            output_schema=None if config.output_schema is None else bounded_schema(config.output_schema),
         )
         seen = latest_exchange(request.messages) if self._tool_rounds == 1 else request.messages
         messages = plain_history(seen, max_result_tokens=self._max_result_tokens)

@@ -1,14 +1,13 @@
-"""What runs a local model: `Engine` generates and blocks, `Worker` lets an event loop listen to it.
+"""Runs a local model: an `Engine` generates and blocks, a `Worker` makes its output available to event loops.
 
-An engine takes the body of a Chat Completions request and tells chunks of that format, one at a time, to a function
-that says whether to stop. `LlamaEngine` is llama.cpp in this process, by xllamacpp (extra ``local``). It loads its file
-at the first generation. Its numbers, measured on two shared cores with a model of half a billion parameters: it loads
-in 2 to 4 s, reads 25 to 70 tokens per second and writes 10; with a thread for every core of a busy machine it writes 1
-to 4, since its threads wait for each other.
+An engine takes the body of a Chat Completions request and passes chunks of that format to a callback, which can stop
+it. `LlamaEngine` is llama.cpp in this process, through xllamacpp (extra ``local``). It loads its file at the first
+generation. Measured on two shared cores with half a billion parameters: loading takes 2 to 4 s, and it reads 25 to 70
+tokens per second and writes 10. With a thread for every core of a busy machine it writes 1 to 4, because its threads
+wait for each other.
 
-A worker has one thread and one queue: generations come one after the other, in the order in which they were asked for,
-and from any event loop. Whoever stops listening stops the generation: at its next token, or at its next piece of the
-prompt.
+A worker has one thread and one queue: generations run one after the other, in the order of the requests, for any event
+loop. Closing the reader stops the generation at its next token, or at the next batch of the prompt.
 """
 
 import asyncio
@@ -26,22 +25,22 @@ __all__ = ["Engine", "LlamaEngine", "Worker"]
 
 Json = dict[str, Any]
 
-_PIECE = 64  # tokens of a prompt that are read at once: 1 to 3 s, after which a generation can be stopped
-_KEPT_MIB = 256  # of prompts that were read before, so that a conversation's next turn reads only what is new
+_BATCH_TOKENS = 64  # of a prompt: takes 1 to 3 s, after which a generation can be stopped
+_CACHE_MIB = 256  # for prompts, so that the next turn of a conversation reads only what is new
 
 
 class Engine(Protocol):
-    """Anything that generates."""
+    """Generates answers."""
 
     def generate(self, body: Json, on_chunk: Callable[[Json], bool]) -> None:
-        """Tell every chunk of one answer, until its end or until `on_chunk` says True. It blocks.
+        """Pass every chunk of one answer to `on_chunk`, until the end or until it returns True. Blocks.
 
-        Raises `ModelError` for a model that cannot be loaded and a body that cannot be understood.
+        Raises `ModelError` if the model cannot be loaded or the body is invalid.
         """
 
 
 class LlamaEngine:
-    """llama.cpp and one model file."""
+    """llama.cpp with one model file."""
 
     def __init__(self, path: Path, *, context_window: int, threads: int | None = None) -> None:
         self._path = path
@@ -54,35 +53,35 @@ class LlamaEngine:
         if self._server is None:
             self._server = self._load()
         try:
-            # With progress it also tells a chunk for each piece of the prompt, where it can be stopped.
+            # return_progress adds a chunk for each batch of the prompt, where the generation can be stopped.
             self._server.handle_chat_completions({**body, "return_progress": True}, on_chunk)
-        except (ValueError, RuntimeError) as error:  # what it raises for messages and schemas it cannot use
+        except (ValueError, RuntimeError) as error:  # invalid messages or schemas
             raise ModelError(str(error), code=ErrorCode.INVALID_REQUEST, cause=error) from error
 
     def _load(self) -> Any:
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when the library is loaded: do not wait by spinning
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when the library is loaded: no busy waiting
         import xllamacpp  # noqa: PLC0415 - an extra
 
         if not self._path.is_file():
-            raise ModelError(f"there is no model file {self._path}", code=ErrorCode.MODEL_NOT_FOUND)
+            raise ModelError(f"Model file {self._path} not found.", code=ErrorCode.MODEL_NOT_FOUND)
         params = xllamacpp.CommonParams()
         params.model.path = str(self._path)
         params.n_ctx = self._context_window
         params.n_parallel = 1
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._threads
-        params.n_batch = params.n_ubatch = _PIECE
-        params.cache_ram_mib = _KEPT_MIB
+        params.n_batch = params.n_ubatch = _BATCH_TOKENS
+        params.cache_ram_mib = _CACHE_MIB
         params.verbosity = -1
         params.warmup = False
-        # It opens a port on the loopback address, whether one wants it or not. Nobody knows this key.
+        # It always opens a port on the loopback address. The random key closes it to others.
         params.api_keys = [secrets.token_urlsafe(32)]
         params.ui = params.endpoint_slots = False
         params.n_threads_http = 1
         try:
             return xllamacpp.Server(params)
-        except RuntimeError as error:  # it does not say more
+        except RuntimeError as error:  # without details
             raise ModelError(
-                f"{self._path} is not a model that can be loaded: damaged, of an unknown kind, or too large",
+                f"Cannot load {self._path}: the file is damaged, of an unknown type, or too large.",
                 code=ErrorCode.INVALID_CONFIG,
                 cause=error,
             ) from error
@@ -96,24 +95,23 @@ class Worker:
         self._thread = ThreadPoolExecutor(1, "bartack-local")
 
     async def chunks(self, body: Json) -> AsyncGenerator[Json, None]:
-        """The chunks of one answer. Closing this stops it, also while it waits for its turn. Raises what the engine
-        raises."""
+        """The chunks of one answer. Closing the generator cancels it. Raises what the engine raises."""
         engine = self._engine
         if engine is None:
-            raise ModelError("the model was closed", code=ErrorCode.INVALID_REQUEST)
+            raise ModelError("The model is closed.", code=ErrorCode.INVALID_REQUEST)
         loop = asyncio.get_running_loop()
-        heard: asyncio.Queue[Json | None] = asyncio.Queue()
+        received: asyncio.Queue[Json | None] = asyncio.Queue()
         stopped = threading.Event()
 
-        def tell(chunk: Json | None) -> None:
+        def put(chunk: Json | None) -> None:
             try:
-                loop.call_soon_threadsafe(heard.put_nowait, chunk)
-            except RuntimeError:  # the loop was closed: nobody listens any more
+                loop.call_soon_threadsafe(received.put_nowait, chunk)
+            except RuntimeError:  # the event loop was closed
                 stopped.set()
 
         def on_chunk(chunk: Json) -> bool:
             if not stopped.is_set():
-                tell(chunk)
+                put(chunk)
             return stopped.is_set()
 
         def work() -> None:
@@ -121,9 +119,9 @@ class Worker:
                 engine.generate(body, on_chunk)
 
         job = self._thread.submit(work)
-        job.add_done_callback(lambda _: tell(None))
+        job.add_done_callback(lambda _: put(None))
         try:
-            while (chunk := await heard.get()) is not None:
+            while (chunk := await received.get()) is not None:
                 yield chunk
             job.result()
         finally:
@@ -131,6 +129,6 @@ class Worker:
             job.cancel()
 
     def close(self) -> None:
-        """Take no more work, and let go of the engine. What is under way is stopped by whoever listens to it."""
+        """Accept no more work and release the engine. A generation in progress ends with its reader."""
         self._engine = None
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,19 +1,19 @@
-"""Tools for a small model: it is not asked to call them in its own way, but led there, one short question at a time.
+"""Tool use for small models: the model does not call tools by itself, but answers one short question at a time.
 
-Asked freely, a model of half a billion parameters calls tools that it should not, forgets to call those that it must,
-and after a result calls again without end. What works, each step a generation of its own:
+Left to itself, a model with half a billion parameters calls tools that it should not, omits calls that it should make,
+and after a result keeps calling. What works is a separate generation for each step:
 
-1. the **router**: the beginning of a call, the name of a tool or "talk", enforced by a grammar. It is shown examples as
-   earlier turns: requests for the tools of `bartack.tools.file_tools`, for others what their names and descriptions say,
-   and plain talk; and then the requests before the last one with what was called for them, so that "and that one?"
-   means something. Written as code with arguments, calls are told apart better than by names alone. "talk" comes too
-   easily to such a model, so it has a handicap.
-2. the **arguments**: JSON under the schema of the chosen tool, enforced too, and bounded where the schema is not.
-3. the **answer**, when the result is there: without tools, and with the call and the result told as plain text of the
-   user, because a model that sees calls in a conversation writes more of them.
+1. The **router**: the beginning of a call, that is the name of a tool or "talk", enforced by a grammar. Its prompt has
+   examples as earlier turns: requests for the tools of `bartack.tools.file_tools`, for other tools what their names and
+   descriptions say, and plain talk; then the requests before the last one with the calls made for them, so that "and
+   that one?" can be understood. Calls written as code with arguments are told apart better than bare names. Such a
+   model chooses "talk" too easily, so it has a handicap.
+2. The **arguments**: JSON that follows the schema of the chosen tool, also enforced, and bounded.
+3. The **answer**, once there is a result: without tools, and with call and result as plain text from the user, because
+   a model that sees calls in a conversation writes more of them.
 
-Measured once with the default model by ``bench/local_router.py``, which says how the requests were used; the fresh ones
-had a say in the handicap alone:
+Measured once with the default model by ``bench/local_router.py``, which explains how the requests were used; the fresh
+ones had an influence on the handicap alone. The descriptions of the file tools have been reworded since:
 
 ====================  ==========  ============  ===============  ===========
 ..                    tool found  plain stayed  arguments right  result used
@@ -24,7 +24,7 @@ other tools, tuning   8 of 11     12 of 14      7 of 8           3 of 3
 other tools, fresh    6 of 7      3 of 4        5 of 6           4 of 4
 ====================  ==========  ============  ===============  ===========
 
-Everything here is a function of the conversation; `bartack.models.local` does the generating.
+Everything here is a pure function of the conversation; `bartack.models.local` runs the generations.
 """
 
 import json
@@ -43,8 +43,8 @@ from bartack.session.tool_state import output_text
 __all__ = [
     "Route",
     "arguments_body",
-    "bounded",
-    "chosen",
+    "bounded_schema",
+    "chosen_tool",
     "latest_exchange",
     "next_step",
     "plain_history",
@@ -54,10 +54,10 @@ __all__ = [
 
 Json = dict[str, Any]
 
-_TALK_HANDICAP = -0.7  # of the logarithm of its probability: plain talk comes too easily to a small model
-_REQUEST_LIMIT = 2000  # characters of a request that the router is shown
-_EARLIER_LIMIT, _EARLIER_REQUESTS = 300, 3  # characters and number of the requests before it
-_STRING_LIMIT, _ARRAY_LIMIT = 2000, 50  # 2000 is also the most that a grammar repeats
+_TALK_HANDICAP = -0.7  # added to the logit of "talk"
+_REQUEST_LIMIT = 2000  # characters of a request in the router's prompt
+_EARLIER_LIMIT, _EARLIER_REQUESTS = 300, 3  # characters and number of earlier requests there
+_STRING_LIMIT, _ARRAY_LIMIT = 2000, 50  # 2000 is also the largest repetition in a grammar
 _PLAIN_REQUESTS = ("What can you do?", "Explain how rivers form.", "Write a poem.", "How do I sort a list in Java?")
 _REQUESTS: dict[str, tuple[tuple[str, Json], ...]] = {  # for the tools of `bartack.tools.file_tools`
     "read_file": (("show me app.py", {"path": "app.py"}), ("what does the README say?", {"path": "README"})),
@@ -70,32 +70,32 @@ _REQUESTS: dict[str, tuple[tuple[str, Json], ...]] = {  # for the tools of `bart
 
 
 class Route(NamedTuple):
-    """The router has to choose among these tools, or none of them where it may."""
+    """The router has to choose one of these tools, or none if `may_decline`."""
 
     tools: tuple[ToolSpec, ...]
     may_decline: bool
 
 
-# -- what comes next
+# -- the next step
 
 
 def next_step(
     messages: Sequence[Message], tools: Sequence[ToolSpec], choice: ToolChoice | None, *, rounds: int
 ) -> Route | ToolSpec | None:
-    """A choice to be made, a tool to be called, or None: the answer. Raises `ModelError` for a tool nobody offered.
+    """A choice between tools, a tool to call, or None for the answer. Raises `ModelError` for a tool not in `tools`.
 
-    Left to itself a model calls tools at most `rounds` times for one request of the user; then it has to answer.
+    Unless the caller chooses, tools are called at most `rounds` times for one request of the user.
     """
     ours = tuple(tool for tool in tools if tool.native is None)
     match choice:
         case SpecificTool(tool_name=name):
             named = next((tool for tool in ours if tool.name == name), None)
             if named is None:
-                raise ModelError(f"there is no tool {name!r} to choose", code=ErrorCode.INVALID_REQUEST)
+                raise ModelError(f"Unknown tool {name!r} in tool_choice.", code=ErrorCode.INVALID_REQUEST)
             return named
         case "required":
             if not ours:
-                raise ModelError("a tool is required, and there is none", code=ErrorCode.INVALID_REQUEST)
+                raise ModelError('tool_choice is "required", but there are no tools.', code=ErrorCode.INVALID_REQUEST)
             return ours[0] if len(ours) == 1 else Route(ours, may_decline=False)
         case "none":
             return None
@@ -104,7 +104,7 @@ def next_step(
 
 
 def _rounds_of(messages: Sequence[Message]) -> int:
-    """How often tools have been called since the user last spoke."""
+    """How often tools have been called since the last message of the user."""
     rounds = 0
     for message in reversed(messages):
         if message.role == "user":
@@ -113,11 +113,11 @@ def _rounds_of(messages: Sequence[Message]) -> int:
     return rounds
 
 
-# -- the two questions
+# -- the router and the arguments
 
 
 def router_body(messages: Sequence[Message], route: Route) -> Json:
-    """The request for the beginning of a call: the name of a tool, or the word for plain talk, and a bracket."""
+    """The request for the beginning of a call: the name of a tool or the word for plain talk, and a bracket."""
     talk = talk_word(route)
     otherwise = f" Say {talk} if it is only talk." if talk is not None else ""
     listed = "\n".join(_described(tool) for tool in route.tools)
@@ -131,14 +131,14 @@ def router_body(messages: Sequence[Message], route: Route) -> Json:
     turns.append(_turn("user", _last_request(messages)))
     words = [*(tool.name for tool in route.tools), *([talk] if talk is not None else [])]
     return {
-        **_question(turns, max_tokens=64),
+        **_request_body(turns, max_tokens=64),
         "grammar": f"root ::= {' | '.join(json.dumps(f'{word}(') for word in words)}",
         "logit_bias": [[talk, _TALK_HANDICAP]] if talk is not None else [],
     }
 
 
 def talk_word(route: Route) -> str | None:
-    """What the router says for plain talk; None where it must choose a tool."""
+    """The router's word for plain talk; None if it must choose a tool."""
     if not route.may_decline:
         return None
     word = "talk"
@@ -147,14 +147,14 @@ def talk_word(route: Route) -> str | None:
     return word
 
 
-def chosen(route: Route, said: str) -> ToolSpec | None:
-    """The tool that the router named; None for plain talk."""
+def chosen_tool(route: Route, said: str) -> ToolSpec | None:
+    """The tool that the router chose; None for plain talk."""
     return next((tool for tool in route.tools if f"{tool.name}(" == said), None)
 
 
 def arguments_body(messages: Sequence[Message], tool: ToolSpec, *, max_tokens: int, max_result_tokens: int) -> Json:
     """The request for a tool's arguments; `max_result_tokens` as in `plain_history`."""
-    schema = bounded(tool.parameter_schema)
+    schema = bounded_schema(tool.parameter_schema)
     names = ", ".join(schema.get("properties", {}))
     task = (
         f"You call the tool {_described(tool)}\nIts arguments are {names}. Write them as JSON, taken from the message."
@@ -165,11 +165,11 @@ def arguments_body(messages: Sequence[Message], tool: ToolSpec, *, max_tokens: i
     history = plain_history(messages, max_result_tokens=max_result_tokens)
     turns += [_turn(message.role, message.text) for message in history if message.role != "system"]
     form = {"type": "json_schema", "json_schema": {"name": "arguments", "schema": schema}}
-    return {**_question(turns, max_tokens=max_tokens), "response_format": form}
+    return {**_request_body(turns, max_tokens=max_tokens), "response_format": form}
 
 
 def _examples_of(tool: ToolSpec) -> list[tuple[str, Json]]:
-    """Requests for this tool, with the arguments that they name."""
+    """Requests for this tool and their arguments."""
     named = tool.name.replace("_", " ")
     unknown = dict.fromkeys((tool.parameter_schema or {}).get("properties", {}), "X")
     return _known_requests(tool) or [(f"{named} X", unknown), (tool.description or named, {})]
@@ -185,7 +185,7 @@ def _as_code(name: str, arguments: Json) -> str:
 
 
 def _earlier_choices(messages: Sequence[Message]) -> list[tuple[str, str | None]]:
-    """The requests before the last one and what was called for each, so that "and that one?" means something."""
+    """The requests before the last one, and the call made for each."""
     choices: list[tuple[str, str | None]] = []
     for message in messages:
         if message.role == "user" and message.text.strip():
@@ -196,8 +196,8 @@ def _earlier_choices(messages: Sequence[Message]) -> list[tuple[str, str | None]
     return choices[:-1][-_EARLIER_REQUESTS:]
 
 
-def _question(turns: list[Json], *, max_tokens: int) -> Json:
-    """A question with one right answer: nothing is left to chance."""
+def _request_body(turns: list[Json], *, max_tokens: int) -> Json:
+    """A request with deterministic sampling."""
     return {
         "messages": turns,
         "max_tokens": max_tokens,
@@ -224,9 +224,9 @@ def _last_request(messages: Sequence[Message]) -> str:
 # -- schemas
 
 
-def bounded(schema: Json) -> Json:
-    """The schema with an end to every text and list, so that a model cannot write on for ever; and without patterns
-    that have no anchors, which a grammar cannot enforce."""
+def bounded_schema(schema: Json) -> Json:
+    """The schema with a limit on every string and array, so that generation ends, and without unanchored patterns,
+    which a grammar cannot enforce."""
     if not schema:
         return {"type": "object", "properties": {}}
     result = {key: _bounded_under(key, value) for key, value in schema.items()}
@@ -245,26 +245,26 @@ def bounded(schema: Json) -> Json:
 def _bounded_under(key: str, value: Any) -> Any:
     match key, value:
         case "properties" | "$defs" | "definitions", dict():
-            return {name: _bounded_schema(one) for name, one in value.items()}
+            return {name: _bounded_item(one) for name, one in value.items()}
         case "items" | "additionalProperties", _:
-            return _bounded_schema(value)
+            return _bounded_item(value)
         case "anyOf" | "oneOf" | "allOf" | "prefixItems", list():
-            return [_bounded_schema(one) for one in value]
+            return [_bounded_item(one) for one in value]
         case _:
             return value
 
 
-def _bounded_schema(value: Any) -> Any:
-    return bounded(value) if isinstance(value, dict) and value else value
+def _bounded_item(value: Any) -> Any:
+    return bounded_schema(value) if isinstance(value, dict) and value else value
 
 
 # -- the conversation as plain text
 
 
 def latest_exchange(messages: Sequence[Message]) -> Sequence[Message]:
-    """Where a tool has just given its result, the instructions and what was said from the last request on; else all.
+    """After a tool result, the instructions and the messages from the last request on; otherwise all messages.
 
-    A small model that sees its earlier answers from results repeats one of them instead of reading the new result.
+    A small model that sees its earlier answers repeats one of them instead of reading the new result.
     """
     if not messages or messages[-1].role != "tool":
         return messages
@@ -273,49 +273,48 @@ def latest_exchange(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def plain_history(messages: Sequence[Message], *, max_result_tokens: int) -> tuple[Message, ...]:
-    """The conversation in text alone, as any chat template takes it: one system message, then user and assistant in
-    turn. What tools did is told by the user; thinking is left out.
+    """The conversation as text, for any chat template: one system message, then user and assistant in turn. Tool
+    results become messages of the user; thinking is left out.
 
-    `max_result_tokens` is how many tokens the results for the last request may take together. Results have a quarter of that when
-    the user has gone on to something else, and a quarter for every newer message of results; what is longer is cut, and
-    says so.
+    The results for the last request may take `max_result_tokens` together. Older results have a quarter of that, and a
+    quarter less for every newer message of results. What is longer is cut, with a note.
     """
     sound = repair(messages, format_named("openai-chat").rules).messages
     system = "\n\n".join(message.text for message in sound if message.role == "system")
     start = (Message("system", (Text(system),)),) if system.strip() else ()
-    return repair((*start, *_spoken(sound, max_result_tokens))).messages
+    return repair((*start, *_plain_messages(sound, max_result_tokens))).messages
 
 
-def _spoken(messages: Sequence[Message], max_result_tokens: int) -> Iterator[Message]:
+def _plain_messages(messages: Sequence[Message], max_result_tokens: int) -> Iterator[Message]:
     calls = {call.tool_call_id: call for message in messages for call in message.tool_calls}
     newer = sum(message.role == "tool" for message in messages)
     asked = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
     for at, message in enumerate(messages):
         match message.role:
             case "user":
-                yield Message("user", tuple(_written(message.parts)))
+                yield Message("user", tuple(_texts(message.parts)))
             case "assistant":
-                yield Message("assistant", tuple(part for part in _written(message.parts) if part.text.strip()))
+                yield Message("assistant", tuple(part for part in _texts(message.parts) if part.text.strip()))
             case "tool":
                 newer -= 1
                 share = max_result_tokens // 4 ** (newer + (at < asked)) // len(message.tool_results)
-                told = [_told(calls[result.tool_call_id], result, share) for result in message.tool_results]
-                wish = [_wish(message.tool_results)] if at == len(messages) - 1 else []
-                yield Message("user", (Text("\n\n".join(told + wish)),))
+                told = [_result_text(calls[result.tool_call_id], result, share) for result in message.tool_results]
+                prompt = [_answer_prompt(message.tool_results)] if at == len(messages) - 1 else []
+                yield Message("user", (Text("\n\n".join(told + prompt)),))
             case "system":
                 pass
 
 
-def _wish(results: Sequence[ToolResult]) -> str:
-    """What the model is asked for, at the end of the newest results."""
+def _answer_prompt(results: Sequence[ToolResult]) -> str:
+    """The instruction after the newest results."""
     if all(result.is_error for result in results):
         return "Tell me in one sentence that this was not done, and why."
-    # Word for word: others make it repeat the call, or leave out what it was asked for.
+    # The exact wording matters: others make the model repeat the call, or omit what was asked for.
     told = "Tell me in whole sentences what the result says, with the names and numbers in it."
     return f"{told} Do not tell me how to do it."
 
 
-def _written(parts: Iterable[Any]) -> Iterator[Text]:
+def _texts(parts: Iterable[Any]) -> Iterator[Text]:
     for part in parts:
         match part:
             case Text():
@@ -330,15 +329,15 @@ def _written(parts: Iterable[Any]) -> Iterator[Text]:
                 pass
 
 
-def _told(call: ToolCall, result: ToolResult, share: int) -> str:
+def _result_text(call: ToolCall, result: ToolResult, share: int) -> str:
     arguments = _cut(json.dumps(call.arguments, ensure_ascii=False), share)
     how = "failed and did nothing" if result.is_error else "gave this result"
-    # No whole sentence: a small model repeats it instead of saying what the result says.
+    # Not a full sentence: a small model would repeat it instead of reporting the result.
     return f"({call.tool_name} {arguments} {how}: {_cut(output_text(result), share)})"
 
 
 def _cut(text: str, tokens: int) -> str:
-    """As much from the start of the text as has about this many tokens."""
+    """The beginning of the text, about this many tokens."""
     for at, used in enumerate(accumulate(map(_weight, text))):
         if used > tokens:
             return f"{text[:at]} [cut here: {len(text) - at} characters more]"
@@ -346,8 +345,8 @@ def _cut(text: str, tokens: int) -> str:
 
 
 def _weight(char: str) -> float:
-    """The part of a token that a character takes, rather too much than too little: figures and signs are tokens of
-    their own, letters share one."""
+    """The fraction of a token that a character takes, rounded up: digits and signs are tokens of their own, letters
+    share one."""
     if not char.isascii():
         return 1.5
     return 0.3 if char.isalpha() or char == " " else 1.0

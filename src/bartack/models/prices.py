@@ -1,6 +1,6 @@
-"""What a model can hold and what it costs, from genai-prices (extra ``prices``). Unknown is None, never 0.
+"""Context windows and prices of models, from genai-prices (extra ``prices``). What is unknown is None, never 0.
 
-The package carries its data with it and is read once, when first asked: nothing here touches the network.
+The package contains its data and is loaded on first use; the network is not used.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class ModelInfo(_Known, frozen=True):
 
 
 def model_info(provider: str, model_id: str, *, prices: str | None = None) -> ModelInfo:
-    """What is known; `prices` is the provider's name in genai-prices, where it is there."""
+    """What is known about a model; `prices` is the provider's name in genai-prices, if it has one."""
     found = _calculated(prices, model_id, {"input_tokens": 0})
     if found is None:
         return ModelInfo(provider, model_id)
@@ -56,8 +56,10 @@ def model_info(provider: str, model_id: str, *, prices: str | None = None) -> Mo
 
 
 def cost_of(usage: Usage, model_id: str, *, prices: str | None) -> float | None:
-    """US dollars, or None where the package or the model is not there. Cache reads and writes have their own prices;
-    reasoning is part of the output and costs what output costs, unless the model has a price for it."""
+    """The cost in US dollars, or None if the package is not installed or the model unknown.
+
+    Cache reads and writes have their own prices. Reasoning is priced as output, unless the model has a price for it.
+    """
     counts = {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
@@ -70,7 +72,7 @@ def cost_of(usage: Usage, model_id: str, *, prices: str | None) -> float | None:
 
 
 async def cost_in_thread(usage: Usage, model_id: str, *, prices: str | None) -> float | None:
-    """`cost_of`, which reads the package in a thread the first time: that takes a third of a second."""
+    """`cost_of`, with the package loaded in a thread on first use, which takes about 300 ms."""
     if not _library.cache_info().currsize:
         await asyncio.to_thread(_library)
     return cost_of(usage, model_id, prices=prices)
@@ -91,11 +93,11 @@ def _calculated(provider: str | None, model_id: str, counts: dict[str, int]) -> 
         return None
     try:
         return library.calc_price(library.Usage(**counts), model_id, provider_id=provider)
-    except (LookupError, ValueError):  # no such model; counts that contradict each other
+    except (LookupError, ValueError):  # unknown model, or contradictory counts
         return None
 
 
 def _dollars(row: Any, name: str) -> float | None:
     price = getattr(row, name, None)
-    price = getattr(price, "base", price)  # a price with tiers has a lowest one
+    price = getattr(price, "base", price)  # the lowest tier
     return None if price is None else float(price)

@@ -1,24 +1,23 @@
-"""Recording what goes over the wire, and playing it back without a network.
+"""Records HTTP exchanges, and replays them without a network.
 
-    client = RecordingClient(HttpClient(), "answer.jsonl")        # any model with this client is recorded
+    client = RecordingClient(HttpClient(), "answer.jsonl")        # records every model that uses this client
     model = bartack.connect("anthropic:...", api_key="-", client=replay("answer.jsonl"))
 
-A recording is one file of JSON lines. `exchange` counts the requests; those that overlap in time mix their lines.
+A recording is a file of JSON lines. `exchange` numbers the requests; the lines of concurrent ones are interleaved.
 
     {"exchange": 0, "request": {"method": ..., "url": ..., "headers": {...}, "body": {...}}}
     {"exchange": 0, "status": 200, "headers": {...}}
-    {"exchange": 0, "ms": 412, "text": "event: ..."}        one line for each chunk, as the network cut it;
-    {"exchange": 0, "ms": 455, "base64": "..."}             base64 where it is not text
-    {"exchange": 0, "end": "complete"}                      or "abandoned", by a reader that had enough,
+    {"exchange": 0, "ms": 412, "text": "event: ..."}        one line for each chunk received;
+    {"exchange": 0, "ms": 455, "base64": "..."}             base64 if it is not UTF-8
+    {"exchange": 0, "end": "complete"}                      or "abandoned", if the reader stopped,
     {"exchange": 0, "end": "failed", "code": "connection_failed", "message": "..."}
 
-Of headers only those known to be harmless are written. Keys are taken out of address, body and chunks, the ones in use
-and whatever looks like one.
+Only harmless headers are recorded. Keys are masked in URL, body and chunks: those in use, and whatever looks like one.
 """
 
 import time
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,10 @@ __all__ = ["RecordingClient", "ReplayClient", "replay"]
 
 
 class RecordingClient:
-    """A client that writes down what another one sends and receives."""
+    """Records the exchanges of another client."""
 
     def __init__(self, client: ProviderClient, path: str | Path) -> None:
-        """Writes to a new file; raises `FileExistsError` rather than over an old recording."""
+        """Creates the file. Raises `FileExistsError` instead of overwriting a recording."""
         self._client = client
         self._path = Path(path)
         self._path.touch(mode=0o600, exist_ok=False)
@@ -43,76 +42,69 @@ class RecordingClient:
 
     @asynccontextmanager
     async def send(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
-        """As the other client, with a recording on the side."""
-        exchange, self._exchanges = self._exchanges, self._exchanges + 1
-        tape = _Tape(self._path, exchange, request.secrets)
-        tape.write(request=_described(request))
+        """The response of the other client, recorded as it is read."""
+        number, self._exchanges = self._exchanges, self._exchanges + 1
+        recorder = _Recorder(self._path, number, request.secrets)
+        recorder.request(request)
         try:
             async with self._client.send(request) as response:
-                tape.write(status=response.status, headers=safe_headers(response.headers))
-                yield HttpResponse(
-                    status=response.status, headers=response.headers, chunks=_taped(response.chunks, tape)
-                )
+                recorder.write(status=response.status, headers=safe_headers(response.headers))
+                chunks = recorder.recorded(response.chunks)
+                yield HttpResponse(status=response.status, headers=response.headers, chunks=chunks)
         except ModelError as error:
-            tape.end("failed", code=error.code, message=mask_secrets(error.message, request.secrets))
+            recorder.end("failed", code=error.code, message=mask_secrets(error.message, request.secrets))
             raise
         finally:
-            tape.end("abandoned")
+            recorder.end("abandoned")
 
     async def aclose(self) -> None:
         """Close the other client."""
         await self._client.aclose()
 
 
-class _Tape:
-    def __init__(self, path: Path, exchange: int, secrets: tuple[str, ...]) -> None:
+class _Recorder:
+    """Writes one exchange."""
+
+    def __init__(self, path: Path, number: int, secrets: tuple[str, ...]) -> None:
         self._path = path
-        self._exchange = exchange
+        self._number = number
         self._secrets = secrets
         self._began = time.monotonic()
         self._ended = False
 
     def write(self, **line: Any) -> None:
-        # A line for each chunk, opened and closed each time: a recording is whole up to the moment of a crash.
+        # The file is closed after every line, so that a crash loses nothing.
         with self._path.open("ab") as file:
-            file.write(msgspec.json.encode({"exchange": self._exchange, **line}) + b"\n")
+            file.write(msgspec.json.encode({"exchange": self._number, **line}) + b"\n")
 
-    def chunk(self, data: bytes) -> None:
-        ms = round((time.monotonic() - self._began) * 1000)
+    def request(self, request: HttpRequest) -> None:
+        body: Any = mask_secrets(request.body.decode("utf-8", "replace"), self._secrets)
         try:
-            self.write(ms=ms, text=mask_secrets(data.decode(), self._secrets))
-        except UnicodeDecodeError:
-            self.write(ms=ms, base64=b64encode(data).decode())
+            body = msgspec.json.decode(body)
+        except msgspec.DecodeError:
+            pass
+        url = mask_secrets(request.url, self._secrets)
+        headers = safe_headers(request.headers)
+        self.write(request={"method": request.method, "url": url, "headers": headers, "body": body})
 
-    def end(self, how: str, **more: Any) -> None:
-        """Said once: the first word on how it ended holds."""
+    async def recorded(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
+            ms = round((time.monotonic() - self._began) * 1000)
+            try:
+                self.write(ms=ms, text=mask_secrets(chunk.decode(), self._secrets))
+            except UnicodeDecodeError:
+                self.write(ms=ms, base64=b64encode(chunk).decode())
+            yield chunk
+        self.end("complete")
+
+    def end(self, end: str, **more: Any) -> None:
+        """Record the end of the exchange; only the first call counts."""
         if not self._ended:
             self._ended = True
-            self.write(end=how, **more)
+            self.write(end=end, **more)
 
 
-async def _taped(chunks: AsyncIterator[bytes], tape: _Tape) -> AsyncIterator[bytes]:
-    async for chunk in chunks:
-        tape.chunk(chunk)
-        yield chunk
-    tape.end("complete")
-
-
-def _described(request: HttpRequest) -> dict[str, Any]:
-    body = mask_secrets(request.body.decode("utf-8", "replace"), request.secrets)
-    try:
-        said = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        said = body
-    return {
-        "method": request.method,
-        "url": mask_secrets(request.url, request.secrets),
-        "headers": safe_headers(request.headers),
-        "body": said,
-    }
-
-
-class _Exchange(msgspec.Struct):
+class _RecordedExchange(msgspec.Struct):
     request: dict[str, Any] = {}
     status: int = 200
     headers: dict[str, str] = {}
@@ -121,68 +113,62 @@ class _Exchange(msgspec.Struct):
     code: ErrorCode = ErrorCode.CONNECTION_FAILED
     message: str = ""
 
+    def add(self, line: dict[str, Any]) -> None:
+        match line:
+            case {"text": text}:
+                self.chunks.append(text.encode())
+            case {"base64": data}:
+                self.chunks.append(b64decode(data, validate=True))
+            case {"end": end}:
+                self.end, self.message = end, line.get("message", "")
+                self.code = ErrorCode(line.get("code", ErrorCode.CONNECTION_FAILED))
+            case {"status": status}:
+                self.status, self.headers = status, line["headers"]
+            case _:
+                self.request = line["request"]
+
+    async def replayed(self) -> AsyncIterator[bytes]:
+        for chunk in self.chunks:
+            yield chunk
+        if self.end == "failed":
+            raise ModelError(self.message, code=self.code)
+
 
 class ReplayClient:
-    """A client that answers from a recording: the first request gets the first answer, and so on."""
+    """Answers requests from a recording, in its order."""
 
-    def __init__(self, exchanges: list[_Exchange]) -> None:
+    def __init__(self, exchanges: list[_RecordedExchange]) -> None:
         self._exchanges = exchanges
-        self._next = 0
-        self.requests: list[HttpRequest] = []  # what was asked this time
+        self.requests: list[HttpRequest] = []  # the requests received so far
 
     def send(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpResponse]:
-        """The next recorded answer; `ModelError` where there is none left."""
+        """The next recorded response. Raises `ModelError` at the end of the recording."""
         self.requests.append(request)
-        at, self._next = self._next, self._next + 1
-        return self._answer(at)
+        return self._response(len(self.requests) - 1)
 
     @asynccontextmanager
-    async def _answer(self, at: int) -> AsyncIterator[HttpResponse]:
-        if at >= len(self._exchanges):
-            raise ModelError(f"the recording holds {len(self._exchanges)} answers", code=ErrorCode.CONNECTION_FAILED)
-        exchange = self._exchanges[at]
+    async def _response(self, number: int) -> AsyncIterator[HttpResponse]:
+        if number >= len(self._exchanges):
+            raise ModelError(
+                f"The recording has {len(self._exchanges)} responses; this is request {number + 1}.",
+                code=ErrorCode.CONNECTION_FAILED,
+            )
+        exchange = self._exchanges[number]
         if exchange.end == "failed" and not exchange.chunks:
             raise ModelError(exchange.message, code=exchange.code)
-        yield HttpResponse(status=exchange.status, headers=exchange.headers, chunks=_played(exchange))
+        yield HttpResponse(status=exchange.status, headers=exchange.headers, chunks=exchange.replayed())
 
     async def aclose(self) -> None:
-        """Nothing to close."""
-
-
-async def _played(exchange: _Exchange) -> AsyncIterator[bytes]:
-    for chunk in exchange.chunks:
-        yield chunk
-    if exchange.end == "failed":
-        raise ModelError(exchange.message, code=exchange.code)
+        """Does nothing."""
 
 
 def replay(path: str | Path) -> ReplayClient:
-    """A client that plays this recording; raises `PartValidationError` for a file that is none."""
-    exchanges: dict[int, _Exchange] = {}
-    for number, line in _lines(Path(path)):
+    """A client that replays this recording. Raises `PartValidationError` if the file is not a recording."""
+    exchanges: dict[int, _RecordedExchange] = {}
+    for number, text in enumerate(line for line in Path(path).read_bytes().splitlines() if line.strip()):
         try:
-            said = msgspec.json.decode(line)
-            exchange = exchanges.setdefault(said["exchange"], _Exchange())
-            _add(exchange, said)
+            line = msgspec.json.decode(text)
+            exchanges.setdefault(line["exchange"], _RecordedExchange()).add(line)
         except (ValueError, KeyError, TypeError) as error:
-            raise PartValidationError(f"not a recording: {error}", path=f"$[{number}]") from None
+            raise PartValidationError(f"{path} is not a recording: {error}", path=f"$[{number}]") from None
     return ReplayClient([exchanges[number] for number in sorted(exchanges)])
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    with path.open("rb") as file:
-        yield from enumerate(line for line in file if line.strip())
-
-
-def _add(exchange: _Exchange, said: dict[str, Any]) -> None:
-    if "text" in said:
-        exchange.chunks.append(said["text"].encode())
-    elif "base64" in said:
-        exchange.chunks.append(b64decode(said["base64"], validate=True))
-    elif "end" in said:
-        exchange.end, exchange.message = said["end"], said.get("message", "")
-        exchange.code = ErrorCode(said.get("code", ErrorCode.CONNECTION_FAILED))
-    elif "status" in said:
-        exchange.status, exchange.headers = said["status"], said["headers"]
-    else:
-        exchange.request = said["request"]
