@@ -1,5 +1,5 @@
-# One word per wish. Each sets up .venv by itself, from locked and hashed dependencies;
-# only Python 3.11 or newer and make need to be there.
+# One command per task. Each sets up .venv by itself, from locked and hashed dependencies;
+# the only requirements are make and Python 3.11 or newer.
 
 PYTHON ?= python3
 LOCK_FLAGS ?=
@@ -7,54 +7,68 @@ LOCK_FLAGS ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 CODE := $(wildcard src tests bench scripts examples docs/extensions)
-BENCHES := $(filter-out bench/_%,$(wildcard bench/*.py))  # a leading underscore marks a helper
+BENCHES := $(filter-out bench/_%,$(wildcard bench/*.py))  # a leading underscore marks a module that others import
+
+# The unit tests of the pure half must cover it completely; coverage doubles their time, so nothing else is measured.
+# Together with the laws and the recordings they also run under every other Python.
+UNIT := $(wildcard $(addprefix tests/,nouns stream formats decode encode session views seeds))
+PURE := $(UNIT) $(wildcard tests/properties tests/recordings)
+CORES := $(shell getconf _NPROCESSORS_ONLN || echo 2)
+COVER := $(BIN)/python -m pytest -n $(CORES) $(UNIT) --cov
 
 define new_venv
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	echo "Bartack needs Python 3.11 or newer, which '$(PYTHON)' is not; name one with: make PYTHON=python3.11" >&2; exit 1; }; \
-$(PYTHON) -m venv --clear .venv
+	echo "Bartack needs Python 3.11 or newer; '$(PYTHON)' is older or does not run. Choose another: make PYTHON=python3.11" >&2; exit 1; }; \
+$(PYTHON) -m venv --clear .venv || { \
+	echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu, install the package python3-venv." >&2; exit 1; }
 endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test style types cover bench docs lock format clean
+.PHONY: help run test style types cover pythons bench docs lock format clean
 
 help:
 	@sed -n 's/^#: //p' Makefile
 
-#: make run      talk with a real local model, with no API key; without a terminal a scripted conversation with it
+#: make run          chat with a local model, no API key needed; without a terminal, run a scripted conversation
 run: .venv/ready
 	@if [ -t 0 ] && [ -t 1 ]; then \
 		$(BIN)/bartack models pull >/dev/null && { $(BIN)/bartack chat --model local || [ $$? -eq 130 ]; }; \
 	else $(BIN)/python examples/local_agent.py; fi
 
-#: make test     style, types, and every test with branch coverage
+#: make test         lint, type-check and run all tests, the pure ones under every Python found
 test: style types
-	$(BIN)/python -m pytest --cov
+	$(COVER)
+	$(BIN)/python scripts/other_pythons.py $(PURE)
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(UNIT:%=--ignore=%)
 
-#: make style    lint and formatting
+#: make style        check lint rules and formatting
 style: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-#: make types    mypy --strict over everything
+#: make types        type-check everything with mypy --strict
 types: .venv/ready
 	$(BIN)/mypy $(CODE)
 
-#: make cover    coverage line by line, in htmlcov/index.html
+#: make cover        branch coverage of the pure half, line by line, in htmlcov/index.html
 cover: .venv/ready
-	$(BIN)/python -m pytest --cov --cov-report=term --cov-report=html
+	$(COVER) --cov-report=term --cov-report=html
 
-#: make bench    every measurement in bench/
+#: make pythons      pure tests under every other Python on this machine, each with an environment in .venv-py
+pythons: .venv/ready
+	$(BIN)/python scripts/other_pythons.py $(PURE)
+
+#: make bench        run every benchmark in bench/
 bench: .venv/ready
 	@set -e; for file in $(BENCHES:bench/%.py=%); do echo "== bench/$$file.py"; $(BIN)/python -m bench.$$file; done
 
-#: make bench-peers  Bartack beside other libraries, each in an environment of its own in .venv-peers
+#: make bench-peers  compare with other libraries, each with an environment in .venv-peers
 .PHONY: bench-peers
 bench-peers: .venv/ready
 	@$(BIN)/python -m bench.peers
 
-#: make crash    kill writers at random moments: no acknowledged entry may be lost
+#: make crash        kill writers at random moments; no acknowledged entry may be lost
 .PHONY: crash
 crash: .venv/ready
 	$(BIN)/python scripts/crash.py --store sqlite --kills 200
@@ -62,40 +76,41 @@ crash: .venv/ready
 	$(BIN)/python scripts/crash_postgres.py --kills 50
 	$(BIN)/python scripts/crash_agent.py
 
-#: make docs     redraw what the docs take from the code, and build the site in site/
+#: make docs         regenerate the parts of the docs that come from the code, and build the site in site/
 docs: .venv/ready
 	$(BIN)/python scripts/draw_tables.py
 	$(BIN)/python scripts/draw_cli.py
 	$(BIN)/python scripts/draw_benchmark.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-#: make picture  photograph `bartack chat` with the local model (needs tmux)
+#: make picture      take the screenshot of `bartack chat` with the local model (needs tmux)
 .PHONY: picture
 picture: .venv/ready
 	$(BIN)/bartack models pull >/dev/null
 	$(BIN)/python scripts/draw_terminal.py
 
-#: make format   let ruff repair and format the code
+#: make format       fix lint findings and format the code
 format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-#: make lock     resolve the dependencies again (LOCK_FLAGS=--upgrade for newer ones)
+#: make lock         resolve the dependencies again (LOCK_FLAGS=--upgrade for newer versions)
+COMPILE = UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url
 lock:
 	@test -x $(BIN)/python || { $(new_venv); }
 	@$(PIP) install uv
-	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --extra all $(LOCK_FLAGS) \
-		--output-file requirements/dev.txt pyproject.toml requirements/dev.in
+	$(COMPILE) --extra all $(LOCK_FLAGS) --output-file requirements/dev.txt pyproject.toml requirements/dev.in
+	$(COMPILE) --constraint requirements/dev.txt --output-file requirements/test.txt requirements/test.in
 
-#: make clean    remove .venv and everything that was generated
+#: make clean        remove .venv and all generated files
 clean:
-	rm -rf .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist site
+	rm -rf .venv .venv-peers .venv-py .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist site
 	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
-# Built anew when the lock changes, so that nothing unlocked stays behind.
+# Rebuilt when the lock changes, so that nothing unlocked stays behind.
 .venv/locked: requirements/dev.txt
-	@echo "setting up .venv ..."
+	@echo "Setting up .venv ..."
 	@$(new_venv)
 	@$(PIP) install --require-hashes -r requirements/dev.txt
 	@touch $@

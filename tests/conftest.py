@@ -1,4 +1,4 @@
-"""What every test may use: hypothesis profiles, and the folder of the recorded provider streams."""
+"""Shared by all tests: Hypothesis profiles, the number of workers, and the folder of the recorded provider streams."""
 
 import os
 import signal
@@ -9,14 +9,21 @@ from hypothesis import settings
 
 from tests.recordings.plain import recordings_root
 
-# The same examples on every run: a red build is the change's fault. HYPOTHESIS_PROFILE=explore looks for new ones.
+# The same examples on every run, so that a red build is caused by the change. HYPOTHESIS_PROFILE=explore looks for new
+# ones; quick is for the runs under other Pythons.
 settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True, print_blob=True)
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=10)
 settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# The background jobs of a shell ignore Ctrl-C, and so would every program that a test starts.
+# Background jobs of a shell ignore SIGINT, and so would every program that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Two workers per core for `-n auto`: many tests wait for a terminal, another process or a server."""
+    return 2 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2 * (os.cpu_count() or 1)
 
 
 @pytest.fixture(scope="session")
@@ -24,5 +31,5 @@ def recordings() -> Path:
     """The folder of the recordings; without one the test is skipped."""
     root = recordings_root()
     if not root.is_dir():
-        pytest.skip(f"no recordings at {root}; BARTACK_RECORDINGS names their folder")
+        pytest.skip(f"no recordings at {root}; set BARTACK_RECORDINGS to their folder")
     return root

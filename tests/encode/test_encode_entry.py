@@ -33,7 +33,7 @@ configs = st.builds(
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_any_history_becomes_a_body_of_plain_json(format: str) -> None:
-    @settings(max_examples=100)
+    @settings(max_examples=2 * settings().max_examples)
     @given(histories, configs, st.sampled_from([format, "elsewhere"]))
     def holds(history: list[Message], config: ModelConfig, provider: str) -> None:
         config = msgspec.structs.replace(config, model_id=MODELS.get(format, config.model_id))

@@ -77,7 +77,7 @@ TARGETS = [
     Target("openai-responses", "gpt-4.1", tools=()),
     Target("openai-responses", "grok-4", provider="xai"),
 ]
-thorough = settings(max_examples=max(250, settings().max_examples))
+thorough = settings(max_examples=5 * settings().max_examples)
 
 
 def name_of(target: Target) -> str:

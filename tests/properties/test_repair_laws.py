@@ -25,7 +25,7 @@ any_rules = st.sampled_from([STRICTEST, *RULES.values()]) | st.builds(
     call_id_pattern=st.sampled_from([None, r"[a-z0-9]{9}", r"\w{1,40}"]),
 )
 Histories = list[Message]
-thorough = settings(max_examples=max(200, settings().max_examples))  # fewer miss the rarer faults
+thorough = settings(max_examples=4 * settings().max_examples)  # fewer miss the rarer faults
 
 
 @thorough
