@@ -69,7 +69,7 @@ async def test_a_denied_call_gets_a_result_and_the_run_goes_on() -> None:
 async def test_modified_arguments_are_what_runs_and_both_versions_are_kept() -> None:
     agent, store, _ = make([ASK, "Done."], approver=Says(Decision("modify_args", arguments={"amount": 1})))
     await agent.run("Go", session=SESSION)
-    assert (await results(store))["c1"].content == 'moved 1\n[a human changed the arguments to {"amount":1}]'
+    assert (await results(store))["c1"].content == 'moved 1\n[The user changed the arguments to {"amount":1}]'
     decided = next(fact for fact in await facts(store) if isinstance(fact, ApprovalDecided))
     assert (decided.original_arguments, decided.arguments) == ({"amount": 5}, {"amount": 1})
     started = next(fact for fact in await facts(store) if isinstance(fact, ToolStarted))

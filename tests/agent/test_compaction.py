@@ -1,5 +1,8 @@
 """A context that grows too large: one summary, one fact, and the run goes on (D-6.4, D-6.5, D-6.6)."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from bartack import (
@@ -11,10 +14,13 @@ from bartack import (
     Failed,
     Message,
     Meta,
+    PartValidationError,
+    StreamFailed,
     Usage,
     assistant,
 )
-from bartack.agent import Compacted
+from bartack.agent import Compacted, StatusChanged
+from bartack.models import ScriptedModel
 from tests.agent.kit import SESSION, check_session, collected, facts, kinds, make
 
 LONG = "It was a long day in a long year, and much was said and done. " * 12
@@ -149,7 +155,7 @@ async def test_compaction_on_demand_says_when_it_is_switched_off() -> None:
     await agent.run("Hi", session=SESSION)
     result = await agent.compact(SESSION)
     assert result.error is not None
-    assert "switched off" in (result.error.message or "")
+    assert "disabled" in (result.error.message or "")
 
 
 @pytest.mark.parametrize(
@@ -166,8 +172,50 @@ async def test_a_first_message_that_is_far_too_long_does_not_block_the_session(s
     result = await agent.run("x" * 100_000, session=SESSION)
     assert result.status is AgentStatus.FAILED
     assert result.error is not None
-    assert "there is room for 3000" in (result.error.message or "")
+    assert "limit 3,000" in (result.error.message or "")
     assert (await agent.run("Which day is it?", session=SESSION)).output == "Tuesday."
     assert (await agent.run("And now?", session=SESSION)).output == "Still Tuesday."
     assert all(sum(len(message.text) for message in call.messages) < 12_000 for call in model.calls)
     await check_session(store)
+
+
+class Unanswerable(ScriptedModel):
+    """A model that raises instead of returning a stream, for any request for a summary."""
+
+    def stream(self, messages: Sequence[Message], *given: Any, **more: Any) -> Any:
+        if messages[-1].text.endswith("Write the summary."):
+            raise PartValidationError("The request cannot be encoded.", code=ErrorCode.INVALID_CONFIG)
+        return super().stream(messages, *given, **more)
+
+
+async def test_a_summary_call_that_raises_fails_the_run_and_is_recorded() -> None:
+    agent, store, _ = make(Unanswerable([story(300), story(600)]), config=SMALL)
+    for prompt in ("One", "Two"):
+        await agent.run(prompt, session=SESSION)
+    result = await agent.compact(SESSION)
+    assert result.status is AgentStatus.FAILED
+    assert result.error is not None
+    assert result.error.error_code is ErrorCode.COMPACTION_FAILED
+    assert "cannot be encoded" in (result.error.message or "")
+    (failed,) = [fact for fact in await facts(store) if isinstance(fact, StreamFailed)]
+    assert failed.error.error_code is ErrorCode.INVALID_CONFIG
+    assert failed.model_call_index is None
+    await check_session(store)
+
+
+async def test_a_summary_call_that_raises_before_an_answer_does_not_stop_the_run() -> None:
+    config = AgentConfig(context=ContextConfig(max_tokens=1000, reserve_tokens=200, keep_recent_tokens=50))
+    agent, store, _ = make(Unanswerable([story(300), story(650), "Tuesday."]), config=config)
+    for prompt in ("One", "Two", "Three"):
+        result = await agent.run(prompt, session=SESSION)
+    assert result.output == "Tuesday."
+    assert "stream_failed" in await kinds(store)
+
+
+async def test_a_compaction_never_reports_a_running_model() -> None:
+    agent, _, _ = make([story(300), story(600), "They told stories."], config=SMALL)
+    for prompt in ("One", "Two"):
+        await agent.run(prompt, session=SESSION)
+    events = await collected(agent.compact_stream(SESSION))
+    statuses = [event.status for event in events if isinstance(event, StatusChanged)]
+    assert statuses == [AgentStatus.PREPARING, AgentStatus.COMPLETED]

@@ -19,7 +19,7 @@ OUTPUT = {
     ],
     "streaming_ui": ["[tool_running] (build: running)", "running 80 %", "The docs are built.", "[completed]"],
     "structured_output": ["City(name='Paris', country='France', people=2)", "Expected `int`, got `str`"],
-    "resume_after_crash": ["paying 7 - killed: True", "The tool returned: "],
+    "resume_after_crash": ["paying 7 - killed: True", "The tool returned: Interrupted"],
     "model_switch": [
         "small -> large (chosen)",
         "Hello from the fallback. ModelRef(provider='scripted', model='spare')",

@@ -6,14 +6,17 @@ import pytest
 from msgspec.structs import replace
 
 from bartack import AgentStatus, ErrorCode, Message, ToolCall, ToolResult, assistant, user
-from bartack.agent import Hooks, ModelRequest
+from bartack.agent import Hooks
 from bartack.models import ScriptedModel
+from bartack.nouns.requests import ModelRequest
 from tests.agent.kit import SESSION, Waiting, call, check_session, make, messages, results, within
 
 
 async def test_a_request_can_be_changed_before_it_is_made() -> None:
     async def add(request: ModelRequest) -> ModelRequest:
-        return replace(request, messages=(*request.messages, user("(hurry)")), params={"temperature": 0.5})
+        return replace(
+            request, messages=(*request.messages, user("(hurry)")), config=replace(request.config, temperature=0.5)
+        )
 
     agent, store, model = make(["x"], hooks=Hooks(before_model=add))
     await agent.run("Go", session=SESSION)

@@ -18,10 +18,11 @@ from bartack import (
     tool_message,
     user,
 )
+from bartack.agent import StatusChanged
 from bartack.nouns.messages import Meta
 from bartack.store import SessionStore, Tail, next_entries
 from bartack.tools import tool
-from tests.agent.kit import SESSION, check_session, facts, kinds, make, results
+from tests.agent.kit import SESSION, check_session, collected, facts, kinds, make, results
 
 RUNS: list[str] = []
 
@@ -100,9 +101,12 @@ async def test_a_run_goes_on_where_it_was_left(left: tuple[Fact, ...], ran: list
 async def test_an_answer_that_was_stored_is_not_asked_for_again() -> None:
     store = await left_behind(user("Go"), assistant("Done.", meta=META))
     agent, _, model = make(["never"], store=store)
-    result = await agent.resume(SESSION)
+    events = await collected(agent.resume_stream(SESSION))
+    result = events[-1].result
     assert (result.output, result.status, model.calls) == ("Done.", AgentStatus.COMPLETED, [])
     assert (await kinds(store))[-1] == "run_ended"
+    statuses = [event.status for event in events if isinstance(event, StatusChanged)]
+    assert statuses == [AgentStatus.PREPARING, AgentStatus.COMPLETED]  # no model ran
 
 
 async def test_resuming_what_has_ended_gives_its_result_and_writes_nothing() -> None:

@@ -309,7 +309,7 @@ def test_file_tools_read_freely_and_write_only_with_yes(shell: Shell, flags: lis
     else:
         assert not (shell.work / "new.txt").exists()
         assert "nobody is there to approve it; --yes approves" in written
-        denied = "the call was denied: nobody is there to approve it; --yes approves"
+        denied = "The call was denied: nobody is there to approve it; --yes approves"
         assert f'[write_file path="new.txt" text="blue" did not run: {denied}]\n' in done.stderr
 
 

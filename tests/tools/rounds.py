@@ -1,4 +1,4 @@
-"""Rounds of tool calls for tests: an executor with a record of every fact, and a clock that counts."""
+"""Rounds of tool calls for tests: an executor that keeps every fact, and a clock that counts."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,28 +6,31 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from bartack import ToolCall, ToolResult
+from bartack import Entry, ToolCall, ToolResult, assistant
 from bartack.environment import Environment
 from bartack.nouns.entries import Fact
 from bartack.nouns.messages import Message
 from bartack.nouns.tool_states import ToolState
-from bartack.tools import ToolDefinition, ToolExecutor, ToolRegistry, ToolRound
+from bartack.session.run_state import OpenCall, RunState
+from bartack.session.tool_state import ToolFold
+from bartack.tools import RoundOutcome, ToolDefinition, ToolExecutor, ToolRegistry, ToolSettings
+from tests.sample_session import chain
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def counting_environment() -> Environment:
-    """A second passes each time anyone looks."""
+    """A clock that advances by a second each time it is read."""
     seconds = count()
     return Environment(now=lambda: T0 + timedelta(seconds=next(seconds)), random=lambda: 0)
 
 
 class Log:
-    """Where facts go. It yields to the event loop like a store does, and can be told to fail."""
+    """Keeps facts. It yields to the event loop as a store does, and can be made to fail."""
 
     def __init__(self, fails: Callable[[Fact], bool] = lambda _: False) -> None:
         self.facts: list[Fact] = []
-        self.states: list[tuple[str, ToolState]] = []
+        self.calls: tuple[ToolCall, ...] = ()
         self._fails = fails
 
     async def record(self, fact: Fact) -> None:
@@ -36,17 +39,24 @@ class Log:
             raise OSError("disk full")
         self.facts.append(fact)
 
-    def on_change(self, tool_call_id: str, state: ToolState) -> None:
-        self.states.append((tool_call_id, state))
-
     @property
     def kinds(self) -> list[str]:
         return [fact.kind for fact in self.facts]
 
     @property
     def results(self) -> list[ToolResult]:
-        """As recorded, in the order of their recording."""
+        """In the order in which they were recorded."""
         return [result for fact in self.facts if isinstance(fact, Message) for result in fact.tool_results]
+
+    @property
+    def states(self) -> list[tuple[str, ToolState]]:
+        """Each state that a call was in after `pending`, in order, as the fold over the facts sees it."""
+        fold, seen = ToolFold(), list[tuple[str, ToolState]]()
+        for entry in chain(assistant(*self.calls), *self.facts):
+            before = dict(fold.states)
+            fold.push(entry)
+            seen += [(key, state) for key, state in fold.states.items() if key in before and state is not before[key]]
+        return seen
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [fact for fact in self.facts if isinstance(fact, kind)]
@@ -56,22 +66,44 @@ def call(name: str, tool_call_id: str = "c1", /, **arguments: Any) -> ToolCall:
     return ToolCall(tool_call_id, name, arguments)
 
 
+def open_calls(entries: list[Entry]) -> list[OpenCall]:
+    """The calls that have no result after these entries."""
+    state = RunState()
+    for entry in entries:
+        state.push(entry)
+    return list(state.open_calls.values())
+
+
 class Bench:
     """An executor with these tools, ready to run calls."""
 
-    def __init__(self, *tools: ToolDefinition, log: Log | None = None, **options: Any) -> None:
+    def __init__(self, *tools: ToolDefinition, log: Log | None = None, **settings: Any) -> None:
         self.log = log or Log()
-        options = {"environment": counting_environment(), "grace_ms": 50, "retry_delay_ms": 1, **options}
-        self.executor = ToolExecutor(ToolRegistry(tools), **options)
+        settings = {"environment": counting_environment(), **settings}
+        self.executor = ToolExecutor(ToolSettings(registry=ToolRegistry(tools), **settings))
 
-    async def run(self, *calls: ToolCall, **options: Any) -> ToolRound:
-        return await self.executor.run(
-            calls, record=self.log.record, run_id="r", session_id="s", on_change=self.log.on_change, **options
-        )
+    async def run(self, *calls: ToolCall) -> RoundOutcome:
+        return await self.resume([OpenCall(one) for one in calls])
+
+    async def resume(self, calls: list[OpenCall]) -> RoundOutcome:
+        self.log.calls = tuple(one.call for one in calls)
+        return await self.executor.run(calls, record=self.log.record, run_id="r", session_id="s")
+
+    async def stopped(self, *calls: ToolCall, when: asyncio.Event | None = None) -> dict[str, ToolResult]:
+        """The results of calls whose task is cancelled, at once or when the event is set."""
+        running = asyncio.create_task(self.run(*calls))
+        await (asyncio.sleep(0.01) if when is None else when.wait())
+        running.cancel()
+        try:
+            async with asyncio.timeout(5):
+                await running
+        except asyncio.CancelledError:
+            pass
+        return {result.tool_call_id: result for result in self.log.results}
 
     async def one(self, name: str, /, **arguments: Any) -> ToolResult:
         """The result of a single call."""
-        round = await self.run(call(name, **arguments))
-        [result] = round.results
+        outcome = await self.run(call(name, **arguments))
+        [result] = outcome.results
         assert [result] == self.log.results
         return result

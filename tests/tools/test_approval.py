@@ -13,7 +13,6 @@ from bartack.nouns import wire
 from bartack.nouns.entries import ApprovalDecided, ApprovalRequired, Entry, ToolStarted
 from bartack.tools import (
     ApprovalPolicy,
-    CallFold,
     Decision,
     ToolDefinition,
     always,
@@ -25,7 +24,7 @@ from bartack.tools import (
     tool,
 )
 from tests.sample_session import chain
-from tests.tools.rounds import T0, Bench, Log, call
+from tests.tools.rounds import T0, Bench, Log, call, open_calls
 
 ran: list[str] = []
 
@@ -130,7 +129,7 @@ async def test_a_denied_call_gets_a_result_and_does_not_run() -> None:
     bench = Bench(pay, look, approver=says("deny", reason="too much"))
     round = await bench.run(call("pay", "c1", amount=3), call("look", "c2"))
     assert round.results[0].error_code is ErrorCode.TOOL_DENIED
-    assert round.results[0].content == "the call was denied: too much"
+    assert round.results[0].content == "The call was denied: too much"
     assert ran == ["looked"]
 
 
@@ -142,14 +141,14 @@ async def test_changed_arguments_are_what_runs_and_both_versions_are_kept() -> N
     assert (decided.original_arguments, decided.arguments) == ({"amount": 1_000}, {"amount": 1})
     assert bench.log.of(ToolStarted)[0].arguments == {"amount": 1}
     assert result.metadata == {"approved_arguments": {"amount": 1}}
-    assert result.content == 'paid\n[a human changed the arguments to {"amount":1}]'
+    assert result.content == 'paid\n[The user changed the arguments to {"amount":1}]'
 
 
 @pytest.mark.parametrize(
     ("given", "content"),
     [
-        ({"paid": 1}, {"paid": 1, "note": '[a human changed the arguments to {"amount":1}]'}),
-        ((Text("paid"),), (Text("paid"), Text('[a human changed the arguments to {"amount":1}]'))),
+        ({"paid": 1}, {"paid": 1, "note": '[The user changed the arguments to {"amount":1}]'}),
+        ((Text("paid"),), (Text("paid"), Text('[The user changed the arguments to {"amount":1}]'))),
     ],
 )
 async def test_the_model_is_told_what_really_ran_whatever_the_tool_gives(given: Any, content: Any) -> None:
@@ -166,7 +165,7 @@ async def test_changed_arguments_that_the_tool_cannot_take_are_told() -> None:
     bench = Bench(pay, approver=says("modify_args", arguments={"amount": "lots"}))
     result = await bench.one("pay", amount=1_000)
     assert result.error_code is ErrorCode.TOOL_BAD_ARGUMENTS
-    assert "a human changed the arguments" in str(result.content)
+    assert "The user changed the arguments" in str(result.content)
     assert ran == []
 
 
@@ -226,36 +225,31 @@ async def test_a_question_that_nobody_answers_expires_and_gives_a_result() -> No
     bench = Bench(pay, approver=Human(forever), approval_timeout_ms=30, environment=Environment())
     result = await asyncio.wait_for(bench.one("pay", amount=1), 2)
     assert result.error_code is ErrorCode.TOOL_DENIED
-    assert "nobody decided in time" in str(result.content)
+    assert "no decision before the deadline" in str(result.content)
     assert bench.log.of(ApprovalDecided)[0].decision == "expire"
     assert bench.log.of(ApprovalRequired)[0].expires_at is not None
     assert ran == []
 
 
 async def test_an_abort_ends_the_wait_for_a_human() -> None:
-    abort = asyncio.Event()
     bench = Bench(pay, approver=Human(forever))
-    running = asyncio.create_task(bench.run(call("pay", amount=1), abort=abort))
-    await asyncio.sleep(0.01)
-    abort.set()
-    [result] = (await asyncio.wait_for(running, 2)).results
-    assert result.error_code is ErrorCode.TOOL_ABORTED
+    results = await bench.stopped(call("pay", amount=1))
+    assert results["c1"].error_code is ErrorCode.TOOL_ABORTED
     assert bench.log.kinds == ["approval_required", "message"]
 
 
 async def test_nobody_is_asked_after_an_abort() -> None:
-    abort = asyncio.Event()
+    reached = asyncio.Event()
 
     @tool(sequential=True)
-    async def abort_now() -> None:
-        abort.set()
-        await asyncio.sleep(0.01)
+    async def reach() -> None:
+        reached.set()
+        await asyncio.sleep(30)
 
     human = says("approve")
-    round = await Bench(abort_now, pay, approver=human).run(
-        call("abort_now", "c1"), call("pay", "c2", amount=1), abort=abort
-    )
-    assert round.results[1].error_code is ErrorCode.TOOL_ABORTED
+    bench = Bench(reach, pay, approver=human)
+    results = await bench.stopped(call("reach", "c1"), call("pay", "c2", amount=1), when=reached)
+    assert results["c2"].error_code is ErrorCode.TOOL_ABORTED
     assert human.asked == []
     assert ran == []
 
@@ -287,11 +281,8 @@ def stored(*facts: Any) -> list[Entry]:
 
 
 async def resumed(facts: list[Any], **options: Any) -> tuple[Bench, Any]:
-    fold = CallFold()
-    for entry in stored(*facts):
-        fold.push(entry)
     bench = Bench(pay, **options)
-    return bench, await bench.run(call("pay", amount=7), histories=fold.histories)
+    return bench, await bench.resume(open_calls(stored(*facts)))
 
 
 ASKED = ApprovalRequired("c1", "pay", {"amount": 7})

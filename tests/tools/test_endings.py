@@ -70,30 +70,30 @@ async def test_003_7_1_8_a_tool_that_runs_too_long_times_out(declared: bool) -> 
     bench = Bench(slow, timeout_ms=60_000 if declared else 20)
     result = await bench.one("slow")
     assert result.error_code is ErrorCode.TOOL_TIMEOUT
-    assert result.content == "timed out after 20 ms"
+    assert result.content == "Timed out after 20 ms."
     assert isinstance(bench.log.states[-1][1], Errored)
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["task", "thread"])
 async def test_a_tool_that_ignores_being_told_to_stop_times_out_too(place: int) -> None:
     deaf = Deaf()
-    bench = Bench(list(deaf.tools(timeout_ms=20))[place], grace_ms=20)
+    bench = Bench(list(deaf.tools(timeout_ms=20))[place])
     began = time.monotonic()
     result = await bench.one("deaf_task" if place == 0 else "deaf_thread")
     assert time.monotonic() - began < 1
     assert result.error_code is ErrorCode.TOOL_TIMEOUT
-    assert "left running" in str(result.content)
+    assert "still be running" in str(result.content)
     facts = list(bench.log.facts)
     deaf.free.set()
     for _ in range(100):
         await asyncio.sleep(0.005)
         if deaf.late:
             break
-    assert deaf.late == ["the call is over"]
+    assert deaf.late == ["The call has ended."]
     assert bench.log.facts == facts  # what it says afterwards is not recorded
 
 
-async def test_a_thread_is_told_by_its_context() -> None:
+async def test_a_thread_can_check_whether_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     noticed = threading.Event()
 
     @tool(timeout_ms=20)
@@ -102,9 +102,10 @@ async def test_a_thread_is_told_by_its_context() -> None:
             time.sleep(0.002)
         noticed.set()
 
-    result = await Bench(loop, grace_ms=2_000).one("loop")
+    monkeypatch.setattr("bartack.tools.tool_round.GRACE_MS", 2_000)
+    result = await Bench(loop).one("loop")
     assert result.error_code is ErrorCode.TOOL_TIMEOUT
-    assert "left running" not in str(result.content)
+    assert "still be running" not in str(result.content)
     assert noticed.is_set()
 
 
@@ -137,35 +138,32 @@ async def test_a_tool_that_cancels_itself_has_failed_and_the_run_goes_on() -> No
     assert [result.error_code for result in round.results] == [ErrorCode.TOOL_FAILED, None]
 
 
-async def test_an_abort_ends_what_runs_and_answers_every_call() -> None:
-    abort = asyncio.Event()
+async def test_stopping_ends_what_runs_and_answers_every_call() -> None:
+    reached = asyncio.Event()
 
     @tool
-    async def abort_now() -> str:
-        abort.set()
+    async def reach() -> str:
+        reached.set()
         await asyncio.sleep(30)
         return ""
 
-    bench = Bench(sleep, abort_now, add, max_parallel=2)
-    calls = [call("sleep", "c1"), call("abort_now", "c2"), call("add", "c3", a=1, b=1)]
-    round = await bench.run(*calls, abort=abort)
-    assert round.aborted
-    assert [result.error_code for result in round.results] == [ErrorCode.TOOL_ABORTED] * 3
+    bench = Bench(sleep, reach, add, max_parallel=2)
+    calls = [call("sleep", "c1"), call("reach", "c2"), call("add", "c3", a=1, b=1)]
+    results = await bench.stopped(*calls, when=reached)
+    assert [results[key].error_code for key in ("c1", "c2", "c3")] == [ErrorCode.TOOL_ABORTED] * 3
     assert [fact.tool_call_id for fact in bench.log.of(ToolStarted)] == ["c1", "c2"]
-    assert round.results[2].content == "aborted before it started"
+    assert results["c3"].content == "Aborted before the tool started."
 
 
-async def test_an_abort_before_the_start_runs_nothing() -> None:
-    abort = asyncio.Event()
-    abort.set()
+async def test_a_call_stopped_before_its_start_does_not_run() -> None:
+    at_once = asyncio.Event()
+    at_once.set()
     bench = Bench(add)
-    await asyncio.sleep(0)
-    round = await bench.run(call("add", a=1, b=1), abort=abort)
-    assert round.aborted
-    assert len(round.results) == 1
+    await bench.stopped(call("add", a=1, b=1), when=at_once)
+    assert bench.log.of(ToolStarted) == []
 
 
-async def test_a_tool_that_finishes_its_work_when_stopped_has_done_it() -> None:
+async def test_a_tool_that_finishes_its_work_when_stopped_has_completed() -> None:
     @tool
     async def careful() -> str:
         try:
@@ -174,39 +172,28 @@ async def test_a_tool_that_finishes_its_work_when_stopped_has_done_it() -> None:
             return "the transfer went through"
         return ""
 
-    abort = asyncio.Event()
-    bench = Bench(careful)
-    running = asyncio.create_task(bench.run(call("careful"), abort=abort))
-    await asyncio.sleep(0.01)
-    abort.set()
-    assert (await running).results[0].content == "the transfer went through"
+    results = await Bench(careful).stopped(call("careful"))
+    assert results["c1"].content == "the transfer went through"
 
 
-async def test_an_abort_during_the_pause_before_a_retry_ends_it() -> None:
+async def test_stopping_ends_the_delay_before_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bartack.tools.tool_round.RETRY_DELAY_MS", 60_000)
+
     @tool(retries=1)
     async def fail() -> None:
         raise OSError("busy")
 
-    abort = asyncio.Event()
-    bench = Bench(fail, retry_delay_ms=60_000)
-    running = asyncio.create_task(bench.run(call("fail"), abort=abort))
-    await asyncio.sleep(0.01)
-    abort.set()
-    [result] = (await asyncio.wait_for(running, 2)).results
-    assert result.error_code is ErrorCode.TOOL_ABORTED
+    results = await Bench(fail).stopped(call("fail"))
+    assert results["c1"].error_code is ErrorCode.TOOL_ABORTED
 
 
-async def test_a_hook_that_hangs_does_not_hold_up_an_abort() -> None:
+async def test_a_hook_that_hangs_does_not_delay_stopping() -> None:
     async def hang(*_: Any) -> Any:
         await asyncio.sleep(30)
 
-    for bench in (Bench(add, before=hang), Bench(add, after=hang)):
-        abort = asyncio.Event()
-        running = asyncio.create_task(bench.run(call("add", a=1, b=1), abort=abort))
-        await asyncio.sleep(0.01)
-        abort.set()
-        [result] = (await asyncio.wait_for(running, 2)).results
-        assert result.is_error
+    for bench in (Bench(add, before_tool=hang), Bench(add, after_tool=hang)):
+        results = await bench.stopped(call("add", a=1, b=1))
+        assert results["c1"].is_error
 
 
 # -- cancellation at every await
@@ -323,7 +310,7 @@ async def test_a_store_that_hangs_does_not_hold_a_cancelled_run_for_ever(monkeyp
         async def record(self, fact: Any) -> None:
             await asyncio.sleep(30)
 
-    bench = Bench(add, log=Hanging(), grace_ms=10)
+    bench = Bench(add, log=Hanging())
     running = asyncio.create_task(bench.run(call("add", a=1, b=1)))
     await asyncio.sleep(0.01)
     running.cancel()

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
-from bartack import ErrorCode, ToolCall, ToolError, ToolResult
+from bartack import ErrorCode, ToolCall, ToolError, ToolResult, assistant, tool_message
+from bartack.environment import Environment
 from bartack.nouns.entries import ToolProgress, ToolStarted
 from bartack.nouns.messages import Message
 from bartack.nouns.tool_states import Completed, Errored, Running
-from bartack.tools import CallHistory, ToolContext, ToolDefinition, ToolOutput, tool
-from tests.tools.rounds import Bench, Log, call
+from bartack.session.run_state import OpenCall
+from bartack.tools import ToolContext, ToolDefinition, ToolOutput, tool
+from tests.sample_session import chain
+from tests.tools.rounds import Bench, Log, call, open_calls
 
 seen = contextvars.ContextVar("seen", default="nothing")
 
@@ -204,7 +207,7 @@ async def test_nothing_to_do_is_an_empty_round() -> None:
 # -- write-ahead
 
 
-async def test_the_start_is_recorded_before_the_tool_runs_and_the_result_before_it_is_seen() -> None:
+async def test_a_start_is_recorded_before_the_tool_runs() -> None:
     order: list[str] = []
 
     @tool
@@ -219,18 +222,13 @@ async def test_the_start_is_recorded_before_the_tool_runs_and_the_result_before_
             await super().record(fact)
             order.append(f"recorded {fact.kind}")
 
-        def on_change(self, tool_call_id: str, state: Any) -> None:
-            order.append(f"seen {state.status}")
-
     await Bench(act, log=Slow()).one("act")
     assert order == [
         "recording tool_started",
         "recorded tool_started",
-        "seen running",
         "ran",
         "recording message",
         "recorded message",
-        "seen completed",
     ]
 
 
@@ -359,8 +357,8 @@ async def test_progress_that_is_not_json_is_the_tools_fault_and_not_the_stores()
 
     bench = Bench(odd, waits_for_itself)
     round = await bench.run(call("odd", "c1"), call("waits_for_itself", "c2"))
-    assert "not JSON" in str(round.results[0].content)
-    assert "awaits ctx.progress" in str(round.results[1].content)
+    assert "must be JSON" in str(round.results[0].content)
+    assert "await ctx.progress" in str(round.results[1].content)
 
 
 # -- retries
@@ -408,30 +406,45 @@ async def test_what_a_tool_tells_on_purpose_is_tried_again_only_if_it_says_so(re
 # -- what earlier runs left
 
 
-async def test_d_5_9_a_call_with_a_stored_result_is_not_run_again() -> None:
+async def test_d_5_9_a_call_with_a_stored_result_is_not_executed_again() -> None:
     bench = Bench(add)
-    round = await bench.run(call("add", a=1, b=1), histories={"c1": CallHistory(starts=1, finished=True)})
-    assert round.results == ()
+    one = call("add", a=1, b=1)
+    started = ToolStarted("c1", "add", one.arguments)
+    outcome = await bench.resume(open_calls(chain(assistant(one), started, tool_message(ToolResult("c1", "2")))))
+    assert outcome.results == ()
     assert bench.log.facts == []
+    outcome = await bench.resume(open_calls(chain(assistant(one))))
+    assert [result.content for result in outcome.results] == ["2"]  # the control: without a result it is
 
 
 async def test_d_5_8_1_a_call_that_was_started_is_not_run_again_unless_idempotent() -> None:
     again = tool(name="again", idempotent=True)(lambda: "ran")
     bench = Bench(add, again)
-    histories = {"c1": CallHistory(starts=1), "c2": CallHistory(starts=2, idempotent=True)}
-    round = await bench.run(call("add", "c1", a=1, b=1), call("again", "c2"), histories=histories)
-    assert [result.error_code for result in round.results] == [ErrorCode.TOOL_INTERRUPTED, None]
+    calls = call("add", "c1", a=1, b=1), call("again", "c2")
+    starts = (
+        ToolStarted("c1", "add", {"a": 1, "b": 1}),
+        ToolStarted("c2", "again", {}, idempotent=True),
+        ToolStarted("c2", "again", {}, idempotent=True, attempt=2),
+    )
+    outcome = await bench.resume(open_calls(chain(assistant(*calls), *starts)))
+    assert [result.error_code for result in outcome.results] == [ErrorCode.TOOL_INTERRUPTED, None]
     assert [(fact.tool_call_id, fact.attempt) for fact in bench.log.of(ToolStarted)] == [("c2", 3)]
 
 
-async def test_a_refused_call_gets_its_error_and_its_siblings_run() -> None:
+async def test_a_refused_call_gets_an_error_and_its_siblings_run() -> None:
+    """D-3.3.3, D-3.6"""
     bench = Bench(add)
-    refused = {"c1": (ErrorCode.TOOL_NOT_RUN, "the answer was cut off")}
-    round = await bench.run(call("add", "c1", a=1, b=1), call("add", "c2", a=1, b=1), refused=refused)
-    assert [(result.content, result.error_code) for result in round.results] == [
-        ("the answer was cut off", ErrorCode.TOOL_NOT_RUN),
-        ("2", None),
+    calls = [call("add", f"c{number}", a=1, b=1) for number in range(3)]
+    outcome = await bench.resume(
+        [OpenCall(calls[0], truncated=True), OpenCall(calls[1], bad_args="unexpected end"), OpenCall(calls[2])]
+    )
+    assert [result.error_code for result in outcome.results] == [
+        ErrorCode.TOOL_NOT_RUN,
+        ErrorCode.TOOL_BAD_ARGUMENTS,
+        None,
     ]
+    assert "unexpected end" in str(outcome.results[1].content)
+    assert [fact.tool_call_id for fact in bench.log.of(ToolStarted)] == ["c2"]
 
 
 async def test_d_3_10_1_a_call_that_the_provider_executed_is_left_alone() -> None:
@@ -456,12 +469,12 @@ async def test_a_hook_before_may_change_arguments_answer_itself_or_let_pass() ->
             case _:
                 return None
 
-    bench = Bench(add, before=before)
+    bench = Bench(add, before_tool=before)
     round = await bench.run(*(call("add", f"c{n}", a=1, b=1) for n in range(1, 5)))
     assert [result.content for result in round.results] == [
         "20",
         "from a cache",
-        "the hook before the tool failed: RuntimeError: hook broke",
+        "The before_tool hook failed: RuntimeError: hook broke",
         "2",
     ]
     assert [result.tool_call_id for result in round.results] == ["c1", "c2", "c3", "c4"]
@@ -469,16 +482,19 @@ async def test_a_hook_before_may_change_arguments_answer_itself_or_let_pass() ->
 
 
 async def test_a_hook_after_may_change_the_result_and_nothing_is_shown_if_it_fails() -> None:
-    async def after(one: ToolCall, result: ToolResult) -> ToolResult:
+    async def after(one: ToolCall, result: ToolResult) -> ToolResult | None:
         if one.tool_call_id == "c2":
             raise RuntimeError("hook broke")
+        if one.tool_call_id == "c3":
+            return None
         return ToolResult("whatever", f"<{result.content}>")
 
-    bench = Bench(add, after=after)
-    round = await bench.run(call("add", "c1", a=1, b=1), call("add", "c2", a=1, b=1))
+    bench = Bench(add, after_tool=after)
+    round = await bench.run(*(call("add", f"c{n}", a=1, b=1) for n in range(1, 4)))
     assert [result.content for result in round.results] == [
         "<2>",
-        "the hook after the tool failed: RuntimeError: hook broke",
+        "The after_tool hook failed: RuntimeError: hook broke",
+        "2",
     ]
     assert round.results[1].error_code is ErrorCode.TOOL_FAILED
 
@@ -494,12 +510,14 @@ async def test_an_output_may_carry_a_title_metadata_and_be_an_error() -> None:
     assert isinstance(bench.log.states[-1][1], Errored)
 
 
-async def test_a_fault_of_whoever_watches_is_raised_and_does_not_hang_the_others() -> None:
-    def broken(tool_call_id: str, state: Any) -> None:
-        raise LookupError("no such widget")
+async def test_an_unexpected_exception_is_raised_and_does_not_hang_the_other_calls() -> None:
+    def broken() -> Any:
+        raise LookupError("no clock")
 
-    bench = Bench(add)
-    with pytest.raises(LookupError, match="widget"):
-        await bench.executor.run(
-            [call("add", a=1, b=1)], record=bench.log.record, run_id="r", session_id="s", on_change=broken
-        )
+    @tool
+    async def sleep() -> None:
+        await asyncio.sleep(30)
+
+    bench = Bench(add, sleep, environment=Environment(now=broken))
+    with pytest.raises(LookupError, match="no clock"):
+        await asyncio.wait_for(bench.run(call("add", "c1", a=1, b=1), call("sleep", "c2")), 5)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from bartack import FileRef, Image, Part, Text, ToolResult
 from bartack.nouns import wire
+from bartack.session.context.spoken import WHOLE_OUTPUT
 from bartack.tools import ToolContext, ToolDefinition, ToolOutput
-from bartack.tools.output import WHOLE_OUTPUT, limited, output_of
+from bartack.tools.output import limited, output_of
 from tests.tools.rounds import Bench
 
 PNG = b"\x89PNG\r\n\x1a\n rest"
@@ -122,7 +123,7 @@ def test_long_text_is_cut_in_the_middle_and_kept_whole() -> None:
     assert isinstance(shown, Text)
     assert shown.text.startswith("line 0\n")
     assert shown.text.endswith("line 999\n")
-    assert f"{len(text) - 300} of {len(text)} characters left out" in shown.text
+    assert f"{len(text) - 300:,} of {len(text):,} characters omitted" in shown.text
     [kept] = whole(content)
     assert kept == FileRef(
         "c1.txt", data=text.encode(), mime_type="text/plain", size=len(text), metadata={WHOLE_OUTPUT: True}

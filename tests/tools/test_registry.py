@@ -35,7 +35,7 @@ def test_tools_are_found_by_name_and_plain_functions_become_tools() -> None:
 
 def test_a_name_is_taken_once() -> None:
     registry = ToolRegistry([a])
-    with pytest.raises(BartackError, match="'a' already") as caught:
+    with pytest.raises(BartackError, match="Duplicate tool name 'a'") as caught:
         registry.add(tool(name="a")(plain))
     assert caught.value.code is ErrorCode.INVALID_CONFIG
     assert registry.get("a") is a

@@ -1,6 +1,7 @@
-"""The agent: `Agent` runs a model with tools on sessions that are kept, and `Run` is one of its runs while it works."""
+"""The agent: `Agent` runs a model with tools on stored sessions, and `Run` is one of its runs while it works."""
 
 from bartack.agent.agent import Agent
+from bartack.agent.approvals import LiveApprover
 from bartack.agent.events import (
     ApprovalRequested,
     Compacted,
@@ -16,10 +17,8 @@ from bartack.agent.events import (
     StatusChanged,
     ToolChanged,
 )
-from bartack.agent.hooks import Hooks, ModelRequest
-from bartack.agent.live import LiveApprover
-from bartack.agent.retry import RetryPolicy
 from bartack.agent.run import Run
+from bartack.agent.settings import Hooks, RetryPolicy
 
 __all__ = [
     "Agent",
@@ -30,7 +29,6 @@ __all__ = [
     "Event",
     "Hooks",
     "LiveApprover",
-    "ModelRequest",
     "ModelSwitched",
     "RetryPolicy",
     "Retrying",

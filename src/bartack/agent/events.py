@@ -1,7 +1,7 @@
-"""What a run tells those who watch it: frozen values, in the order in which things became true.
+"""The events of a run, in the order in which things happened.
 
-An event about a fact comes after the fact is durable. Deltas are the exception: they are a model's words while it
-speaks, and nobody may act on them before the message they make has been appended.
+An event about a fact is published after the fact is durable. Deltas are the exception: they show an answer while it
+arrives, and are not to be acted upon before the message they make up has been appended.
 """
 
 from typing import Any, Literal
@@ -39,37 +39,38 @@ class RunResult(Struct, frozen=True, kw_only=True):
     status: AgentStatus
     session_id: str
     run_id: str
-    message: Message | None = None  # the last answer, also of a run that did not complete
-    messages: tuple[Message, ...] = ()  # what this run added, the prompt included
-    usage: Usage | None = None  # of every model call, failed ones included
-    cost_usd: float | None = None  # None: nobody knows
-    reason: str | None = None  # why it ended as it did, in a word
+    message: Message | None = None  # the last answer, even if the run did not complete
+    messages: tuple[Message, ...] = ()  # added by this run, including the prompt
+    usage: Usage | None = None  # of all model calls, including failed ones
+    cost_usd: float | None = None  # None: unknown
+    reason: str | None = None  # why it ended, as a keyword; None for an ordinary answer
     error: Failed | None = None
-    undelivered: tuple[Message, ...] = ()  # what was said to the run and came too late
-    approvals: tuple[ApprovalRequired, ...] = ()  # what a paused run waits for
-    value: Any = None  # the output of a run that completed
+    undelivered: tuple[Message, ...] = ()  # steered or queued too late
+    approvals: tuple[ApprovalRequired, ...] = ()  # the decisions that a paused run needs
+    value: Any = None  # the output of a completed run
 
     @property
     def output(self) -> Any:
         """The answer: text, or a value of the agent's output type; `AgentError` if the run did not complete."""
-        if self.status is not AgentStatus.COMPLETED:
-            code = ErrorCode.ABORTED if self.error is None else self.error.error_code
-            why = (self.error.message if self.error is not None else self.reason) or "no reason given"
-            if self.status is AgentStatus.AWAITING_HUMAN:
-                why = "approve or deny its calls, and then resume it"
-            raise AgentError(f"the run has no output: it is {self.status} ({why})", code=code)
-        return self.value
+        if self.status is AgentStatus.COMPLETED:
+            return self.value
+        text = f"The run has no output (status {self.status}): "
+        if self.status is AgentStatus.AWAITING_HUMAN:
+            text += "approve or deny its pending calls, then resume it."
+        else:
+            text += (self.error.message if self.error is not None else self.reason) or "no reason given"
+        raise AgentError(text, code=ErrorCode.ABORTED if self.error is None else self.error.error_code)
 
 
 class StatusChanged(Struct, frozen=True):
-    """The run is in another state."""
+    """The status of the run changed."""
 
     status: AgentStatus
     previous: AgentStatus
 
 
 class DeltaReceived(Struct, frozen=True):
-    """The model said something."""
+    """A piece of an answer arrived."""
 
     delta: MessageDelta
 
@@ -81,7 +82,7 @@ class Snapshot(Struct, frozen=True):
 
 
 class ToolChanged(Struct, frozen=True):
-    """A tool call is in another state."""
+    """The state of a tool call changed."""
 
     tool_call_id: str
     tool_name: str
@@ -89,28 +90,28 @@ class ToolChanged(Struct, frozen=True):
 
 
 class ApprovalRequested(Struct, frozen=True):
-    """A human is asked whether a call may run."""
+    """A tool call needs approval."""
 
     request: ApprovalRequired
 
 
 class EntryAppended(Struct, frozen=True):
-    """A fact is durable."""
+    """A fact was stored."""
 
     entry: Entry
 
 
 class Retrying(Struct, frozen=True, kw_only=True):
-    """A model call failed and is made again, after a pause."""
+    """A model call failed and will be retried after a delay."""
 
     error: Failed
     model_call_index: int
-    attempt: int  # of the attempt to come
+    attempt: int  # number of the next attempt
     delay_ms: int
 
 
 class ModelSwitched(Struct, frozen=True, kw_only=True):
-    """Another model answers from here on; `report` says what it is not told of the history."""
+    """The run uses another model from now on; `report` lists what of the history it does not receive."""
 
     model: ModelRef
     previous: ModelRef | None
@@ -119,7 +120,7 @@ class ModelSwitched(Struct, frozen=True, kw_only=True):
 
 
 class Compacted(Struct, frozen=True):
-    """Older turns are told to the model as a summary from here on."""
+    """Older turns are replaced by a summary from now on."""
 
     entry: Entry
     tokens_before: int | None
@@ -127,7 +128,7 @@ class Compacted(Struct, frozen=True):
 
 
 class RunPaused(Struct, frozen=True):
-    """The run waits for humans and holds nothing: it goes on with `Agent.resume` after they decided."""
+    """The run stopped until its calls are approved or denied; continue it with `Agent.resume`."""
 
     approvals: tuple[ApprovalRequired, ...]
 

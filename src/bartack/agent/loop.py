@@ -1,277 +1,228 @@
-"""`Loop`: the run itself: ask the model, run what it asks for, until it has answered.
+"""`Loop`: the run itself: ask the model, execute the tool calls of its answer, repeat until it has answered.
 
-What comes next is read from the facts at every turn (`Progress`), never from where the code happens to be: a run that
-is resumed in another process goes on in the same words. Every change of status goes through the table AGENT.
+The next step is read from the facts every time (`RunState`), never from where the code happens to be, so a run that is
+resumed in another process continues in the same way. Every change of status is an edge of the table AGENT.
 
-A run ends in one of five ways. It completes; it fails; it is aborted, by its owner or by the cancellation of its task;
-it pauses because a human must decide and nobody is there; or the store fails, and then it stops where it stands. In the
-first three every call has its result and a `run_ended` is durable before the caller hears of it.
+A run ends in one of five ways. It completes, it fails, or it is aborted, by its owner or because its task is cancelled:
+then every call has a result and `run_ended` is durable before the caller gets the result. It pauses because a call
+needs approval and there is no approver. Or the store fails, and then it stops where it is.
 """
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from bartack.agent.answering import Answering
+from bartack.agent.compaction import compact
 from bartack.agent.events import RunFinished, RunPaused, RunResult
-from bartack.agent.inbox import Inbox
-from bartack.agent.progress import OpenCall
-from bartack.agent.recovery import stopped_results
-from bartack.agent.rounds import executor_for, run_round
-from bartack.agent.shielding import begun, carried_out
-from bartack.agent.summary import compact
-from bartack.agent.view import SessionView
-from bartack.agent.work import RunFailed, Work
+from bartack.agent.model_turn import ModelTurn
+from bartack.agent.run_context import RunContext, RunFailed, RunOutcome
+from bartack.agent.run_log import complete, start
+from bartack.agent.session_view import SessionViews
+from bartack.agent.tool_calls import execute_calls, stopped_results
 from bartack.nouns.deltas import Failed
-from bartack.nouns.entries import ApprovalRequired, Fact, RunEnded
+from bartack.nouns.entries import RunEnded
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError, StoreError
 from bartack.nouns.messages import Message, user
 from bartack.nouns.parts import Text
-from bartack.nouns.tables import AgentStatus
+from bartack.session.run_state import OpenCall
+from bartack.tools import ToolExecutor
 
-__all__ = ["Ending", "Loop", "result_of"]
+__all__ = ["Loop"]
 
 _OUTPUT_RETRIES = 2
-_ENDED: dict[str, Literal["completed", "failed", "aborted"]] = {
+_STATUSES: dict[str, Literal["completed", "failed", "aborted"]] = {
     "complete": "completed",
     "fail": "failed",
     "abort": "aborted",
 }
 
 
-class Ending(NamedTuple):
-    """How a run ends: an event of the table AGENT, or ``pause``."""
-
-    event: Literal["complete", "fail", "abort", "pause"]
-    reason: str | None = None
-    error: Failed | None = None
-    value: Any = None
-
-
 class Loop:
-    """One run, from its first model call to its end."""
+    """One run, from its first step to its end."""
 
-    def __init__(
-        self,
-        work: Work,
-        answering: Answering,
-        inbox: Inbox,
-        *,
-        keep: Callable[[SessionView], None],
-        compacts: bool = False,
-    ) -> None:
-        """`keep` takes the session's view when the run is over and it is known to be right. With `compacts` the run
-        makes the context smaller and does nothing else."""
-        self._work = work
-        self._keep = keep
-        self._compacts = compacts
-        self._answering = answering
-        self._inbox = inbox
-        self._executor = executor_for(work)
+    def __init__(self, context: RunContext, views: SessionViews, *, compact: bool = False) -> None:
+        """`views` keeps the session's view after the run. With `compact` the run only compacts the session."""
+        self.context = context
+        self._views = views
+        self._compact = compact
+        self._turn = ModelTurn(context)
+        self._executor = ToolExecutor(context.settings.tools)
         self._output_retries = _OUTPUT_RETRIES
         self._task: asyncio.Task[Any] | None = None
-        self._stop: Ending | None = None
+        self._stop: RunOutcome | None = None
         self._has_cancelled = False
         self._is_ending = False
 
-    def stop(self, ending: Ending) -> None:
-        """End the run as soon as it can be interrupted; a run that is ending anyway is left alone."""
+    def stop(self, outcome: RunOutcome) -> None:
+        """End the run as soon as it can be interrupted, unless it is ending already."""
         if self._stop is None and not self._is_ending:
-            self._stop = ending
+            self._stop = outcome
             if self._task is not None:
                 self._has_cancelled = self._task.cancel()
 
     def snapshot(self) -> Message | None:
-        """The answer so far, while the model speaks."""
-        return self._answering.snapshot()
+        """The answer so far, while one is arriving."""
+        return self._turn.snapshot()
 
     async def drive(self) -> RunResult:
-        """Work until the end. Raises `StoreError`, what a user's code raised, and `CancelledError`; a model's failure
-        is no exception but part of the result."""
+        """Run to the end. A failure of the model is part of the result.
+
+        Raises `StoreError`, `CancelledError`, and whatever user code raised.
+        """
         task = self._task = asyncio.current_task()
         assert task is not None
         cancelled_before = task.cancelling()
         timer = self._start_timer()
         error: BaseException | None = None
-        self._enter()
+        self.context.move("prepare")
         try:
-            ending = self._stop or await (self._compaction() if self._compacts else self._turns())
+            outcome = self._stop or await (self._compact_session() if self._compact else self._steps())
         except asyncio.CancelledError as cancelled:
-            ending = self._stop or Ending("abort", "cancelled")
+            outcome = self._stop or RunOutcome("abort", "cancelled")
             error = cancelled
         except RunFailed as failure:
-            ending = Ending("fail", failure.reason, failure.failed)
+            outcome = failure.outcome
         except StoreError as failure:
-            ending, error = Ending("fail", "store", Failed(failure.code, failure.message)), failure
-        except Exception as failure:  # noqa: BLE001 - a user's code may raise anything; it is raised again below
-            ending, error = Ending("fail", "error", _failed_by(failure)), failure
+            outcome, error = RunOutcome("fail", "store", _failed(failure)), failure
+        except Exception as failure:  # noqa: BLE001 - user code may raise anything; it is raised again below
+            outcome, error = RunOutcome("fail", "error", _failed(failure)), failure
         finally:
             self._is_ending = True
             if timer is not None:
                 timer.cancel()
-        result = await self._finished(ending)
-        if self._has_cancelled:  # the cancellation was our own way of interrupting the run
+        result = await self._conclude(outcome)
+        if self._has_cancelled:  # by `stop`, to interrupt the run
             task.uncancel()
             error = None if isinstance(error, asyncio.CancelledError) else error
-        failed_write = self._work.ledger.failure
         if task.cancelling() > cancelled_before:
             raise asyncio.CancelledError
-        if error is not None or failed_write is not None:
-            raise error or failed_write  # type: ignore[misc]
+        error = error or self.context.log.failure
+        if error is not None:
+            raise error
         return result
 
     def _start_timer(self) -> asyncio.TimerHandle | None:
-        limit_ms = self._work.setup.config.loop.timeout_ms
+        limit_ms = self.context.settings.config.loop.timeout_ms
         if limit_ms is None:
             return None
-        failed = Failed(ErrorCode.LIMIT_EXCEEDED, f"the run took longer than {limit_ms} ms")
-        ending = Ending("fail", "timeout", failed)
-        return asyncio.get_running_loop().call_later(limit_ms / 1000, self.stop, ending)
+        failed = Failed(ErrorCode.LIMIT_EXCEEDED, f"The run timed out after {limit_ms} ms.")
+        outcome = RunOutcome("fail", "timeout", failed)
+        return asyncio.get_running_loop().call_later(limit_ms / 1000, self.stop, outcome)
 
-    async def _compaction(self) -> Ending:
-        if not await compact(self._work, overflow=True):
-            raise RunFailed(ErrorCode.COMPACTION_FAILED, "compaction is switched off")
-        self._work.move("call_model")  # the model was asked, for the summary
-        return Ending("complete", "compacted")
+    async def _compact_session(self) -> RunOutcome:
+        if not await compact(self.context, overflow=True):
+            raise RunFailed(ErrorCode.COMPACTION_FAILED, "Compaction is disabled.")
+        return RunOutcome("complete", "compacted")
 
-    # -- the turns
+    # -- the steps
 
-    async def _turns(self) -> Ending:
-        work = self._work
+    async def _steps(self) -> RunOutcome:
+        context = self.context
         while True:
-            if work.progress.open_calls:
-                done = await run_round(work, self._executor)
-                if done.aborted:
-                    return Ending("abort", "human")
-                if done.waiting:
-                    return Ending("pause")
+            if context.state.open_calls:
+                round = await execute_calls(context, self._executor)
+                if round.aborted:
+                    return RunOutcome("abort", "human")
+                if round.waiting:
+                    return RunOutcome("pause")
                 continue
-            heard = self._inbox.take_steering()
-            if heard:
-                await work.ledger.append(*heard)
-            answer = work.progress.answer
+            steering = context.inbox.take_steering()
+            if steering:
+                await context.log.append(*steering)
+            answer = context.state.answer
             if answer is not None:
-                ending = await self._settled(answer)
-                if ending is not None:
-                    return ending
+                outcome = await self._outcome_of(answer)
+                if outcome is not None:
+                    return outcome
                 continue
             self._check_limits()
-            if self._inbox.model is not None:
-                model, self._inbox.model = self._inbox.model, None
-                await self._answering.switch(model, "chosen")
-            await self._answering.ask()
+            model = context.inbox.take_model()
+            if model is not None:
+                await context.switch_model(model, "chosen")
+            await self._turn.take()
 
-    def _enter(self) -> None:
-        """A run begins by preparing. One that was resumed after its last answer stands where that answer left it."""
-        self._work.move("prepare")
-        if self._work.progress.answer is not None and not self._compacts:
-            self._work.move("call_model")
-
-    async def _settled(self, answer: Message) -> Ending | None:
-        """How the run ends with this answer; None if it goes on."""
+    async def _outcome_of(self, answer: Message) -> RunOutcome | None:
+        """How the run ends with this answer; None if it continues."""
         reason = answer.meta.finish_reason if answer.meta is not None else None
         value: Any = answer.text
-        if self._work.setup.output is not None:
+        if self.context.settings.output is not None:
             try:
-                value = self._work.setup.output.read(answer.text)
+                value = self.context.settings.output.read(answer.text)
             except PartValidationError as error:
-                await self._ask_again(error, reason)
+                await self._request_correction(error, reason)
                 return None
-        more = self._inbox.take_queued()
-        if more:
-            await self._work.ledger.append(*more)
+        queued = self.context.inbox.take_queued()
+        if queued:
+            await self.context.log.append(*queued)
             return None
-        return Ending("complete", None if reason == "stop" else reason, value=value)
+        return RunOutcome("complete", None if reason == "stop" else reason, value=value)
 
-    async def _ask_again(self, error: PartValidationError, reason: str | None) -> None:
+    async def _request_correction(self, error: PartValidationError, reason: str | None) -> None:
         if reason in ("refusal", "content_filter"):
             code = ErrorCode.REFUSED if reason == "refusal" else ErrorCode.CONTENT_FILTER
-            raise RunFailed(code, "the model refused to answer", reason=reason)
+            raise RunFailed(code, "The model refused to answer.", reason=reason)
         if not self._output_retries:
-            raise RunFailed(ErrorCode.INVALID_OUTPUT, f"the answer is not of the output type: {error.message}")
+            raise RunFailed(ErrorCode.INVALID_OUTPUT, f"The answer does not match the output type: {error.message}")
         self._output_retries -= 1
-        say = f"That answer is not what was asked for: {error.message}\nAnswer again with JSON that fits the schema."
-        await self._work.ledger.append(user(Text(say, synthetic=True)))
+        text = f"Your answer does not match the required schema: {error.message}\nAnswer again with JSON that matches."
+        await self.context.log.append(user(Text(text, synthetic=True)))
 
     def _check_limits(self) -> None:
-        limits, progress = self._work.setup.config.loop, self._work.progress
-        tokens = 0 if progress.usage is None else progress.usage.total_tokens
+        limits, state = self.context.settings.config.loop, self.context.state
+        tokens = 0 if state.totals.usage is None else state.totals.usage.total_tokens
         for limit, used, name in (
-            (limits.max_iterations, progress.iterations, "max_iterations"),
+            (limits.max_iterations, state.iterations, "max_iterations"),
             (limits.max_total_tokens, tokens, "max_total_tokens"),
-            (limits.max_cost_usd, progress.cost_usd or 0.0, "max_cost_usd"),
+            (limits.max_cost_usd, state.totals.cost_usd or 0.0, "max_cost_usd"),
         ):
             if limit is not None and used >= limit:
-                raise RunFailed(ErrorCode.LIMIT_EXCEEDED, f"{name} is {limit}, and {used} are used", reason=name)
+                text = f"Limit reached: {name} is {limit}, used {used}."
+                raise RunFailed(ErrorCode.LIMIT_EXCEEDED, text, reason=name)
 
     # -- the end
 
-    async def _finished(self, ending: Ending) -> RunResult:
-        """The run's last facts, durable; then its result. Cancelling does not stop this, only a store that hangs."""
-        work = self._work
+    async def _conclude(self, outcome: RunOutcome) -> RunResult:
+        """Make the last facts durable, then give the result. Only a store that hangs can interrupt this."""
+        context, log = self.context, self.context.log
         try:
-            await carried_out(begun(self._end(ending)))
-        except StoreError as error:  # the caller gets it from the ledger
-            work.ledger.failure = work.ledger.failure or error
+            await complete(start(self._append_end(outcome)))
+        except StoreError as error:  # raised by `drive`
+            log.failure = log.failure or error
         finally:
             with suppress(StoreError):
-                await carried_out(begun(work.ledger.close()))
-        if ending.event == "pause":
-            work.tell(RunPaused(work.progress.waiting))
-        elif work.ledger.failure is not None:
-            work.move("fail")
+                await complete(start(log.close()))
+        if outcome.event == "pause":
+            context.channel.put(RunPaused(context.state.questions))
         else:
-            work.move(ending.event)
-        if work.ledger.failure is None:
-            self._keep(work.view)
-        result = result_of(work, ending, self._inbox.undelivered)
-        work.tell(RunFinished(result))
+            context.move(outcome.event if log.failure is None else "fail")
+        if log.failure is None:
+            self._views.put(log.store, context.session)
+        result = context.result(outcome)
+        context.channel.put(RunFinished(result))
         return result
 
-    async def _end(self, ending: Ending) -> None:
-        work = self._work
-        if ending.event == "pause" or work.ledger.failure is not None:
+    async def _append_end(self, outcome: RunOutcome) -> None:
+        state, log = self.context.state, self.context.log
+        if outcome.event == "pause" or log.failure is not None:
             return
-        facts = self._answering.partial()
-        calls = [*work.progress.open_calls.values()]
+        facts = self._turn.take_partial()
+        totals = state.totals
+        open_calls = [*state.open_calls.values()]
         for fact in facts:
+            totals = totals.plus(fact)
             if isinstance(fact, Message):
-                calls += [OpenCall(call=call) for call in fact.tool_calls if call.executed_by == "client"]
-        facts += [Message("tool", (result,)) for result in stopped_results(calls)]
-        await work.ledger.append(*facts, self._run_ended(ending, facts))
-
-    def _run_ended(self, ending: Ending, last: list[Fact]) -> RunEnded:
-        progress = self._work.progress
-        # what was stopped just now has been paid for too, and its fact is not in the fold yet
-        spent = progress.spent_with(last)
-        return RunEnded(
-            _ENDED[ending.event], reason=ending.reason, error=ending.error, usage=spent.usage, cost_usd=spent.cost_usd
+                open_calls += [OpenCall(call) for call in fact.tool_calls if call.executed_by == "client"]
+        ended = RunEnded(
+            _STATUSES[outcome.event],
+            reason=outcome.reason,
+            error=outcome.error,
+            usage=totals.usage,
+            cost_usd=totals.cost_usd,
         )
+        await log.append(*facts, *stopped_results(open_calls), ended)
 
 
-def result_of(work: Work, ending: Ending, undelivered: tuple[Message, ...]) -> RunResult:
-    """What the caller gets."""
-    progress = work.progress
-    answers = [message for message in progress.messages if message.role == "assistant"]
-    paused: tuple[ApprovalRequired, ...] = progress.waiting if ending.event == "pause" else ()
-    return RunResult(
-        status=AgentStatus.AWAITING_HUMAN if ending.event == "pause" else work.status,
-        session_id=work.view.session_id,
-        run_id=work.run_id,
-        message=answers[-1] if answers else None,
-        messages=tuple(progress.messages),
-        usage=progress.usage,
-        cost_usd=progress.cost_usd,
-        reason=ending.reason,
-        error=ending.error,
-        undelivered=undelivered,
-        approvals=paused,
-        value=ending.value,
-    )
-
-
-def _failed_by(error: Exception) -> Failed:
+def _failed(error: Exception) -> Failed:
     if isinstance(error, BartackError):
         return Failed(error.code, error.message)
     return Failed(ErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")

@@ -1,7 +1,7 @@
-"""Structured output: a type -> the JSON Schema a model is given, and its text -> a value of the type.
+"""Structured output: a type -> a JSON Schema for the model; the model's text -> a value of the type.
 
-A provider's schema has an object at its root. A type whose JSON is none (a list, a number, a union) is put into one,
-under the key ``value``, and taken out again.
+Providers require an object at the root of a schema. Any other type (a list, a number, a union) is wrapped in an object
+with the key ``value``.
 """
 
 from typing import Any
@@ -15,17 +15,17 @@ __all__ = ["OutputType"]
 
 
 class OutputType:
-    """How values of one type are asked for and read."""
+    """The output type of an agent."""
 
     def __init__(self, type: Any) -> None:
-        """Raises `PartValidationError` with the code ``invalid_config`` for a type that has no JSON Schema."""
+        """Raises `PartValidationError` with the code ``invalid_config`` if the type has no JSON Schema."""
         self.type = type
         self._is_pydantic = hasattr(type, "model_validate_json") and hasattr(type, "model_json_schema")
         try:
             schema = type.model_json_schema() if self._is_pydantic else _schema(type)
         except (TypeError, RuntimeError) as error:
             raise PartValidationError(
-                f"{type!r} cannot be an output type: {error}", path="$.output_type", code=ErrorCode.INVALID_CONFIG
+                f"Unsupported output type {type!r}: {error}", path="$.output_type", code=ErrorCode.INVALID_CONFIG
             ) from error
         self._is_wrapped = schema.get("type") != "object"
         if self._is_wrapped:
@@ -41,12 +41,12 @@ class OutputType:
 
     @property
     def instructions(self) -> str:
-        """What to tell a model that takes no schema."""
+        """Instructions for a model that does not support output schemas."""
         schema = msgspec.json.encode(self.schema, order="deterministic").decode()
-        return f"Answer with one JSON object and nothing else. It matches this JSON Schema:\n{schema}"
+        return f"Answer with a single JSON object and nothing else. It must match this JSON Schema:\n{schema}"
 
     def read(self, text: str) -> Any:
-        """The value that a model's text says; `PartValidationError` says what is wrong with it."""
+        """The value in a model's text; `PartValidationError` if it does not match the type."""
         body = _unfenced(text)
         try:
             if self._is_pydantic:
@@ -57,14 +57,14 @@ class OutputType:
             if not isinstance(outer, dict) or "value" not in outer:
                 raise PartValidationError('expected an object with the key "value"')
             return msgspec.convert(outer["value"], self.type)
-        except ValueError as error:  # msgspec's and pydantic's own are among them
-            raise PartValidationError(str(error), rule=None) from error
+        except ValueError as error:  # including those of msgspec and pydantic
+            raise PartValidationError(str(error)) from error
 
 
 def _schema(type: Any) -> dict[str, Any]:
     (schema,), components = msgspec.json.schema_components([type], ref_template="#/$defs/{name}")
     name = schema.get("$ref", "").removeprefix("#/$defs/")
-    if name in components:  # a root that is a reference is refused by some providers
+    if name in components:  # some providers refuse a reference at the root (not verified)
         root = components[name]
         others = {key: value for key, value in components.items() if key != name or _refers(components, name)}
         return {**root, **({"$defs": others} if others else {})}
@@ -76,7 +76,7 @@ def _refers(components: dict[str, Any], name: str) -> bool:
 
 
 def _unfenced(text: str) -> str:
-    """The text inside a Markdown fence, which models like to put around JSON."""
+    """The text without the Markdown fence that models often put around JSON."""
     body = text.strip()
     if body.startswith("```") and body.endswith("```"):
         _, _, body = body.partition("\n")

@@ -1,10 +1,10 @@
-"""A stored session -> the model and the tools that were in it, for tests: what happened once happens again.
+"""A stored session -> a model and tools that replay it, for tests.
 
-    entries = await store.load("the-one-that-went-wrong")
+    entries = await store.load("failed-session")
     agent = Agent(replayed_model(entries), tools=replayed_tools(entries))
 
-The model gives the recorded answers in their order, failed attempts and summaries included. The tools give the recorded
-results and touch nothing.
+The model gives the recorded answers in order, including failed attempts and summaries. The tools return the recorded
+results and do nothing else.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from typing import Any
 
 from bartack.environment import Environment
 from bartack.models.scripted import ScriptedModel, ScriptedResponse
-from bartack.nouns.deltas import Delta, Start
+from bartack.nouns.deltas import Start
 from bartack.nouns.entries import CompactionSummary, Entry, StreamFailed
 from bartack.nouns.errors import ToolError
 from bartack.nouns.messages import Message, Meta, assistant
@@ -23,7 +23,7 @@ __all__ = ["replayed_model", "replayed_tools"]
 
 
 def replayed_model(entries: Iterable[Entry], *, environment: Environment | None = None) -> ScriptedModel:
-    """A model that says what the session's models said."""
+    """A model that gives the session's answers."""
     return ScriptedModel(list(_answers(entries)), environment=environment)
 
 
@@ -33,8 +33,8 @@ def _answers(entries: Iterable[Entry]) -> Iterator[ScriptedResponse]:
             case Message(role="assistant") as message:
                 yield message
             case StreamFailed() as failed:
-                told: list[Delta] = [Start("replayed", failed.response_id or entry.id, provider="scripted")]
-                yield told + ([] if failed.usage is None else [failed.usage]) + [failed.error]
+                start = Start("replayed", failed.response_id or entry.id, provider="scripted")
+                yield [start, failed.error] if failed.usage is None else [start, failed.usage, failed.error]
             case CompactionSummary() as compaction if compaction.model is not None:
                 yield assistant(compaction.summary, meta=Meta(usage=compaction.usage))
             case _:
@@ -42,7 +42,7 @@ def _answers(entries: Iterable[Entry]) -> Iterator[ScriptedResponse]:
 
 
 def replayed_tools(entries: Iterable[Entry]) -> tuple[ToolDefinition, ...]:
-    """A tool for each name that was called, which gives each call the result it had."""
+    """A tool for each name in the session, which returns the recorded result of each call."""
     results: dict[str, ToolResult] = {}
     names: set[str] = set()
     for entry in entries:
@@ -53,7 +53,7 @@ def replayed_tools(entries: Iterable[Entry]) -> tuple[ToolDefinition, ...]:
     async def execute(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         result = results.get(context.tool_call_id)
         if result is None:
-            raise ToolError(f"the session has no result of call {context.tool_call_id!r}")
+            raise ToolError(f"The session has no result for call {context.tool_call_id!r}.")
         return ToolOutput(result.content, title=result.title, metadata=result.metadata, is_error=result.is_error)
 
     return tuple(

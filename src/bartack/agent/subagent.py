@@ -1,6 +1,6 @@
 """An agent as a tool of another agent.
 
-It works in a session of its own, in its own store; the parent's session keeps its answer and where it was found. When
+It works in a session and a store of its own; the parent's session keeps its answer, and where to find that session. If
 the parent's run is stopped, the tool's task is cancelled and the inner run is aborted with it.
 """
 
@@ -18,20 +18,22 @@ __all__ = ["agent_tool"]
 
 _SCHEMA = {
     "type": "object",
-    "properties": {"prompt": {"type": "string", "description": "What it is to do, with everything it needs to know."}},
+    "properties": {
+        "prompt": {"type": "string", "description": "The task, with all the information needed to do it."},
+    },
     "required": ["prompt"],
     "additionalProperties": False,
 }
 
 
 def agent_tool(agent: "Agent", name: str, description: str, *, timeout_ms: int | None) -> ToolDefinition:
-    """The tool."""
+    """A tool that runs the agent with a prompt and returns its answer."""
 
     async def execute(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         result = await agent.run(arguments["prompt"])
         if result.status is not AgentStatus.COMPLETED:
             why = result.reason if result.error is None else result.error.message or result.error.error_code
-            raise ToolError(f"{name} did not finish: it is {result.status} ({why})")
+            raise ToolError(f"{name} did not complete (status {result.status}): {why}")
         metadata: dict[str, Any] = {"sessionId": result.session_id, "runId": result.run_id}
         if result.usage is not None:
             metadata["usage"] = dump(result.usage)

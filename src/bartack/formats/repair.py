@@ -37,7 +37,7 @@ __all__ = [
     "repair",
 ]
 
-INTERRUPTED = "interrupted: the outcome of this call is unknown"
+INTERRUPTED = "Interrupted: the outcome of this call is unknown."
 OPENING = "Begin."  # a first turn that fits a greeting by the assistant as well as instructions alone
 CLOSING = "Continue."
 BRIDGE = "Understood."

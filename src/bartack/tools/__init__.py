@@ -1,7 +1,7 @@
-"""Tools: what an agent may do, how it is done, and who must be asked first.
+"""Tools: what an agent can do, how it is executed, and which calls need approval.
 
-`@tool` makes a tool of a typed function, `ToolRegistry` holds them, `ToolExecutor` runs the calls of an answer and
-leaves a result for each. `LocalRuntime` with `file_tools` gives an agent a directory to work in.
+`@tool` turns a typed function into a tool, `ToolRegistry` holds tools, `ToolExecutor` executes the calls of an answer
+and leaves a result for each. `LocalRuntime` with `file_tools` gives an agent a directory to work in.
 """
 
 from bartack.tools.approval import (
@@ -15,22 +15,21 @@ from bartack.tools.approval import (
     decided_fact,
     never,
 )
-from bartack.tools.call_history import CallFold, CallHistory
 from bartack.tools.definition import Tool, ToolDefinition, tool
-from bartack.tools.executor import ToolExecutor, ToolRound
+from bartack.tools.executor import RoundOutcome, ToolExecutor
 from bartack.tools.local_runtime import LocalRuntime
 from bartack.tools.output import ToolOutput, error_result
 from bartack.tools.registry import ToolRegistry
 from bartack.tools.runtime import Runtime, file_tools
 from bartack.tools.tool_context import ToolContext
+from bartack.tools.tool_round import ToolSettings
 
 __all__ = [
     "ApprovalPolicy",
     "Approver",
-    "CallFold",
-    "CallHistory",
     "Decision",
     "LocalRuntime",
+    "RoundOutcome",
     "Runtime",
     "Tool",
     "ToolContext",
@@ -38,7 +37,7 @@ __all__ = [
     "ToolExecutor",
     "ToolOutput",
     "ToolRegistry",
-    "ToolRound",
+    "ToolSettings",
     "always",
     "arguments_digest",
     "by_definition",

@@ -1,8 +1,8 @@
-"""Who must be asked before a tool runs, and what the answer is worth.
+"""Approval: which calls need one, and which decision counts for which call.
 
-A policy says whether a call needs a human; an `Approver` is the way to one; the answer is a `Decision`. Question and
-answer are stored as facts with the exact arguments. An answer counts for those arguments only: whoever approved
-``rm build`` has not approved ``rm -r /``, and an answer to other arguments than the call's is no answer.
+A policy decides whether a call needs approval, an `Approver` obtains a `Decision`. Question and decision are stored as
+facts with the exact arguments, and a decision counts for those arguments only: approving ``rm build`` does not approve
+``rm -r /``.
 """
 
 import hashlib
@@ -22,37 +22,37 @@ __all__ = [
     "Approver",
     "Decision",
     "always",
+    "approval_reason",
     "arguments_digest",
     "by_definition",
     "by_tool",
     "counts_for",
     "decided_fact",
     "never",
-    "required_reason",
 ]
 
-ApprovalPolicy = Callable[[ToolCall, ToolDefinition], bool | str]  # a text is the reason that the human is told
+ApprovalPolicy = Callable[[ToolCall, ToolDefinition], bool | str]  # a text is a reason, shown with the question
 Verdict = Literal["approve", "deny", "modify_args", "pause", "resume", "abort", "expire"]
 
 
-class _Grounds(msgspec.Struct, frozen=True, kw_only=True):
-    arguments: dict[str, Any] | None = None  # of modify_args: what may run instead
+class _DecisionDetails(msgspec.Struct, frozen=True, kw_only=True):
+    arguments: dict[str, Any] | None = None  # for modify_args: the arguments to run with
     reason: str | None = None
     decided_by: str | None = None
-    arguments_digest: str | None = None  # of the arguments that the human was shown
+    arguments_digest: str | None = None  # of the arguments that were shown
 
 
-class Decision(_Grounds, frozen=True):
-    """A human's word on one call."""
+class Decision(_DecisionDetails, frozen=True):
+    """The decision about one call."""
 
     decision: Verdict
 
 
 class Approver(Protocol):
-    """The way to a human."""
+    """Obtains decisions, usually from a person."""
 
     async def decide(self, request: ApprovalRequired) -> Decision:
-        """The human's word. It may be asked for several calls at once, and is cancelled when the time is up."""
+        """The decision. May be called for several calls at once; is cancelled when the approval expires."""
         ...
 
 
@@ -60,17 +60,17 @@ class Approver(Protocol):
 
 
 def never(call: ToolCall, definition: ToolDefinition) -> bool:
-    """Nobody is asked, whatever a tool declares."""
+    """No call needs approval, whatever its tool declares."""
     return False
 
 
 def always(call: ToolCall, definition: ToolDefinition) -> bool:
-    """Every call is asked for."""
+    """Every call needs approval."""
     return True
 
 
 def by_definition(call: ToolCall, definition: ToolDefinition) -> bool | str:
-    """What the tool declares: yes, no, or a function of the arguments."""
+    """As the tool declares with `requires_approval`."""
     declared = definition.requires_approval
     return declared(call.arguments) if callable(declared) else declared
 
@@ -78,7 +78,7 @@ def by_definition(call: ToolCall, definition: ToolDefinition) -> bool | str:
 def by_tool(
     rules: Mapping[str, Literal["never", "always"]], otherwise: ApprovalPolicy = by_definition
 ) -> ApprovalPolicy:
-    """A rule for each tool that is named, and another policy for the rest."""
+    """A rule for each tool named, and another policy for the rest."""
 
     def policy(call: ToolCall, definition: ToolDefinition) -> bool | str:
         match rules.get(definition.name):
@@ -92,11 +92,11 @@ def by_tool(
     return policy
 
 
-def required_reason(policy: ApprovalPolicy, call: ToolCall, definition: ToolDefinition) -> str | None:
-    """Why a human must be asked ("" for no reason given), or None. A policy that fails asks: it must not let pass."""
+def approval_reason(policy: ApprovalPolicy, call: ToolCall, definition: ToolDefinition) -> str | None:
+    """Why the call needs approval (may be empty), or None. A policy that raises requires approval."""
     try:
         answer = policy(call, definition)
-    except Exception as error:  # noqa: BLE001 - a policy is anyone's code
+    except Exception as error:  # noqa: BLE001 - a policy is user code
         return f"the approval policy failed: {type(error).__name__}: {error}"
     if isinstance(answer, str):
         return answer
@@ -107,32 +107,32 @@ def required_reason(policy: ApprovalPolicy, call: ToolCall, definition: ToolDefi
 
 
 def arguments_digest(arguments: dict[str, Any]) -> str:
-    """The SHA-256 of the arguments as JSON with sorted keys; `ToolError` for what is not JSON."""
+    """The SHA-256 of the arguments as JSON with sorted keys; `ToolError` if they are not JSON."""
     try:
         text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ToolError(f"arguments are not JSON: {error}", code=ErrorCode.TOOL_BAD_ARGUMENTS) from None
+        raise ToolError(f"The arguments are not JSON: {error}", code=ErrorCode.TOOL_BAD_ARGUMENTS) from None
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def decided_fact(request: ApprovalRequired, decision: Decision) -> ApprovalDecided:
-    """The decision as a fact with both versions of the arguments.
+    """The decision as a fact, with the arguments before and after.
 
-    `ToolError` where it does not answer this request: it was made for other arguments, ``modify_args`` gives none, or
-    ``approve`` comes with other ones.
+    Raises `ToolError` if the decision does not fit the request: it was made for other arguments, ``modify_args`` comes
+    without arguments, or ``approve`` with different ones.
     """
     shown = arguments_digest(request.arguments)
     if decision.arguments_digest is not None and decision.arguments_digest != shown:
-        raise ToolError("the decision was made for other arguments", code=ErrorCode.TOOL_DENIED)
+        raise ToolError("The decision was made for other arguments.", code=ErrorCode.TOOL_DENIED)
     arguments = None
     if decision.decision == "modify_args":
         if decision.arguments is None:
-            raise ToolError("modify_args gives the arguments that may run", code=ErrorCode.TOOL_BAD_ARGUMENTS)
+            raise ToolError("modify_args needs arguments.", code=ErrorCode.TOOL_BAD_ARGUMENTS)
         arguments_digest(decision.arguments)
         arguments = decision.arguments
     elif decision.decision == "approve":
         if decision.arguments is not None and arguments_digest(decision.arguments) != shown:
-            raise ToolError("approve changes no arguments; modify_args does", code=ErrorCode.TOOL_BAD_ARGUMENTS)
+            raise ToolError("approve cannot change arguments; use modify_args.", code=ErrorCode.TOOL_BAD_ARGUMENTS)
         arguments = request.arguments
     return ApprovalDecided(
         request.tool_call_id,
@@ -145,7 +145,7 @@ def decided_fact(request: ApprovalRequired, decision: Decision) -> ApprovalDecid
 
 
 def counts_for(fact: ApprovalRequired | ApprovalDecided, arguments: dict[str, Any]) -> bool:
-    """Whether the question or the answer is about exactly these arguments."""
+    """Whether the question or decision is about exactly these arguments."""
     asked = fact.arguments if isinstance(fact, ApprovalRequired) else fact.original_arguments
     if asked is None or arguments_digest(asked) != arguments_digest(arguments):
         return False

@@ -1,9 +1,8 @@
-"""One attempt at running a tool: it ends by itself, by its time limit, or because the round is stopped.
+"""One attempt at running a tool: it ends by itself, at its time limit, or when the round is stopped.
 
-An async tool is a task and is cancelled. A plain function runs in a thread of its own, which nobody can end: it is told
-by ``ctx.cancelled``. Either gets a grace period, then it is left alone and the attempt is over anyway, so no tool can
-hold up a run. The thread is a daemon and not one of a pool: an abandoned one must neither keep the process alive nor
-take a place that another tool needs.
+An async tool is a task, which is cancelled. A regular function runs in a thread, which cannot be ended from outside; it
+can check ``ctx.cancelled``. Either gets a grace period and is then abandoned, so no tool can hold up a run. The thread
+is a daemon outside any pool: when abandoned, it must not keep the process alive or take up a worker.
 """
 
 import asyncio
@@ -18,19 +17,19 @@ from bartack.nouns.errors import ErrorCode, ToolError
 from bartack.tools.definition import ToolDefinition
 from bartack.tools.tool_context import ToolContext
 
-__all__ = ["Ending", "attempt"]
+__all__ = ["AttemptOutcome", "attempt"]
 
 
-class Ending(Struct, frozen=True, kw_only=True):
-    """How an attempt ended. `left_running` says that the tool did not stop when told to."""
+class AttemptOutcome(Struct, frozen=True, kw_only=True):
+    """How an attempt ended."""
 
     how: Literal["returned", "raised", "timed_out", "stopped"]
     value: Any = None
     error: BaseException | None = None
-    left_running: bool = False
+    left_running: bool = False  # the tool did not stop in time and was abandoned
 
 
-_left: set["asyncio.Future[Any]"] = set()  # the event loop holds tasks weakly; these still run
+_abandoned: set["asyncio.Future[Any]"] = set()  # still running; the event loop itself holds tasks weakly
 
 
 async def attempt(
@@ -41,9 +40,9 @@ async def attempt(
     timeout_ms: int,
     grace_ms: int,
     stop: asyncio.Event,
-) -> Ending:
+) -> AttemptOutcome:
     """Run the tool once."""
-    work = _started(definition, values, context)
+    work = _start(definition, values, context)
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({work, stopping}, timeout=timeout_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
@@ -54,37 +53,39 @@ async def attempt(
         stopping.cancel()
         context.end()
     if work.done():
-        return _ending(work)
+        return _outcome(work)
     if isinstance(work, asyncio.Task):
         work.cancel()
     await asyncio.wait({work}, timeout=grace_ms / 1000)
     if not work.done():
-        _left.add(work)
+        _abandoned.add(work)
         work.add_done_callback(_forget)
-        return Ending(how="stopped" if stop.is_set() else "timed_out", left_running=True)
-    ending = _ending(work)
+        return AttemptOutcome(how="stopped" if stop.is_set() else "timed_out", left_running=True)
+    outcome = _outcome(work)
     if not stop.is_set():
-        return Ending(how="timed_out")
-    # A tool that finished its work on being stopped has done it: saying that it was aborted would be untrue.
-    return ending if ending.how == "returned" else Ending(how="stopped")
+        return AttemptOutcome(how="timed_out")
+    # A tool that completed its work when stopped has done it; reporting an abort would be wrong.
+    return outcome if outcome.how == "returned" else AttemptOutcome(how="stopped")
 
 
-def _ending(work: "asyncio.Future[Any]") -> Ending:
+def _outcome(work: "asyncio.Future[Any]") -> AttemptOutcome:
     if work.cancelled():
-        return Ending(how="raised", error=ToolError("the tool cancelled itself"))
+        return AttemptOutcome(how="raised", error=ToolError("The tool cancelled itself."))
     error = work.exception()
-    return Ending(how="returned", value=work.result()) if error is None else Ending(how="raised", error=error)
+    if error is not None:
+        return AttemptOutcome(how="raised", error=error)
+    return AttemptOutcome(how="returned", value=work.result())
 
 
 def _forget(work: "asyncio.Future[Any]") -> None:
-    _left.discard(work)
+    _abandoned.discard(work)
     if not work.cancelled():
-        work.exception()  # looked at, so that asyncio does not report it as lost
+        work.exception()  # retrieved so that asyncio does not log it
 
 
-def _started(definition: ToolDefinition, values: dict[str, Any], context: ToolContext) -> "asyncio.Future[Any]":
+def _start(definition: ToolDefinition, values: dict[str, Any], context: ToolContext) -> "asyncio.Future[Any]":
     if definition.is_async:
-        return asyncio.create_task(_guarded(definition, values, context))
+        return asyncio.create_task(_run_async(definition, values, context))
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
     state = contextvars.copy_context()
@@ -96,35 +97,35 @@ def _started(definition: ToolDefinition, values: dict[str, Any], context: ToolCo
     def run() -> None:
         value, error = None, None
         try:
-            value = state.run(_plainly, definition, values, context)
-        except BaseException as raised:  # noqa: BLE001 - a thread has nobody above it; the attempt's ending carries it
-            error = _carried(raised)
+            value = state.run(_run_sync, definition, values, context)
+        except BaseException as raised:  # noqa: BLE001 - reported as the outcome of the attempt
+            error = _portable(raised)
         try:
             loop.call_soon_threadsafe(settle, value, error)
         except RuntimeError:
-            pass  # the loop is closed: nobody waits any more
+            pass  # the event loop has been closed
 
     threading.Thread(target=run, name=f"bartack-tool-{definition.name}", daemon=True).start()
     return future
 
 
-async def _guarded(definition: ToolDefinition, values: dict[str, Any], context: ToolContext) -> Any:
+async def _run_async(definition: ToolDefinition, values: dict[str, Any], context: ToolContext) -> Any:
     try:
         return await definition.execute(values, context)
     except (SystemExit, StopIteration, StopAsyncIteration) as raised:
-        raise _carried(raised) from raised
+        raise _portable(raised) from raised
 
 
-def _plainly(definition: ToolDefinition, values: dict[str, Any], context: ToolContext) -> Any:
+def _run_sync(definition: ToolDefinition, values: dict[str, Any], context: ToolContext) -> Any:
     value = definition.execute(values, context)
     if inspect.iscoroutine(value):
         value.close()
-        raise ToolError(f"tool {definition.name!r} is a plain function that gave a coroutine; it must be async")
+        raise ToolError(f"Tool {definition.name!r} is a regular function but returned a coroutine; use async def.")
     return value
 
 
-def _carried(raised: BaseException) -> BaseException:
-    """What a future can carry: an exit or the end of an iteration would do things of their own on the way."""
+def _portable(raised: BaseException) -> BaseException:
+    """An exception that a future can carry: SystemExit and StopIteration would have effects of their own."""
     if isinstance(raised, Exception) and not isinstance(raised, StopIteration | StopAsyncIteration):
         return raised
     return ToolError(f"{type(raised).__name__}: {raised}", code=ErrorCode.TOOL_FAILED, cause=raised)

@@ -1,14 +1,14 @@
-"""`ToolDefinition`: a tool as the executor runs it, and `@tool`, which makes one of a typed function.
+"""`ToolDefinition`: a tool as the executor runs it; and `@tool`, which creates one from a typed function.
 
     @tool(timeout_ms=5_000)
     async def weather(city: str, days: int = 1) -> str:
         \"\"\"Weather forecast for a city.
 
         Args:
-            city: Where.
+            city: Name of the city.
         \"\"\"
 
-The decorated name is still a function: ``await weather("Paris")`` calls it as it was written.
+The decorated function can still be called: ``await weather("Paris")``.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from bartack.tools.tool_context import ToolContext
 
 __all__ = ["MAX_OUTPUT_CHARS", "Tool", "ToolDefinition", "tool"]
 
-MAX_OUTPUT_CHARS = 30_000  # about 8,000 tokens: a page a model can still use; not measured
+MAX_OUTPUT_CHARS = 30_000  # about 8,000 tokens; not measured
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,41 +36,41 @@ NeedsApproval = bool | Callable[[dict[str, Any]], bool | str]
 
 @dataclass(frozen=True, kw_only=True)
 class ToolDefinition:
-    """A tool: what the model is told, how it runs and under which conditions (004)."""
+    """A tool: what the model sees, how it is executed and under which conditions (004)."""
 
     name: str
     description: str
     parameter_schema: dict[str, Any]
-    execute: Execute  # async, or plain: then it runs in a thread; gets what `read` made of the arguments
-    read: Callable[[dict[str, Any]], dict[str, Any]] | None = None  # None: the schema itself is the check
-    timeout_ms: int | None = None  # of one attempt; None: the executor's own
+    execute: Execute  # a regular function runs in a thread; receives the arguments as returned by `read`
+    read: Callable[[dict[str, Any]], dict[str, Any]] | None = None  # None: arguments are checked against the schema
+    timeout_ms: int | None = None  # per attempt; None: the executor's default
     requires_approval: NeedsApproval = False
     requires_runtime: bool = False
     requires_agent: bool = False
-    idempotent: bool = False  # running it again does no harm
-    retries: int = 0  # how often it is tried again after a failure
-    sequential: bool = False  # never at the same time as another tool
+    idempotent: bool = False  # safe to run again
+    retries: int = 0  # after the first failed attempt
+    sequential: bool = False  # never runs at the same time as another tool
     strict: bool | None = None
     max_output_chars: int = MAX_OUTPUT_CHARS
 
     def __post_init__(self) -> None:
-        _require(bool(self.name), "a tool has a name")
-        _require(self.timeout_ms is None or self.timeout_ms > 0, f"timeout_ms of {self.name!r} is positive")
-        _require(self.retries >= 0, f"retries of {self.name!r} is not negative")
-        _require(self.max_output_chars > 0, f"max_output_chars of {self.name!r} is positive")
+        _require(bool(self.name), "A tool needs a name.")
+        _require(self.timeout_ms is None or self.timeout_ms > 0, f"Tool {self.name!r}: timeout_ms must be positive.")
+        _require(self.retries >= 0, f"Tool {self.name!r}: retries must not be negative.")
+        _require(self.max_output_chars > 0, f"Tool {self.name!r}: max_output_chars must be positive.")
 
     @property
     def spec(self) -> ToolSpec:
-        """The tool as a model sees it; it says nothing about agent or runtime."""
+        """The tool as a model sees it."""
         return ToolSpec(self.name, self.parameter_schema, description=self.description or None, strict=self.strict)
 
     @property
     def is_async(self) -> bool:
-        """Whether it runs in the event loop; else in a thread."""
+        """Whether it runs in the event loop rather than in a thread."""
         return iscoroutinefunction(self.execute) or iscoroutinefunction(getattr(self.execute, "__call__", None))  # noqa: B004 - an object may be async
 
     def read_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """What `execute` gets; `ToolError` with code ``tool_bad_arguments`` says what is wrong and where."""
+        """The values for `execute`; `ToolError` with code ``tool_bad_arguments`` if the arguments are invalid."""
         if self.read is not None:
             return self.read(arguments)
         check_arguments(arguments, self.parameter_schema)
@@ -79,7 +79,7 @@ class ToolDefinition:
 
 @dataclass(frozen=True, kw_only=True)
 class Tool(ToolDefinition, Generic[P, R]):
-    """A tool that was made of a function, and is one."""
+    """A tool created from a function, which it can be called as."""
 
     function: Callable[P, R] = field(compare=False)
 
@@ -105,14 +105,14 @@ def tool(
     max_output_chars: int = MAX_OUTPUT_CHARS,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
-    """The function as a tool, bare (``@tool``) or with options; `TypeError` where a model could not call it."""
-    return partial(_made, options) if function is None else _made(options, function)
+    """Turn a function into a tool, as ``@tool`` or with options; `TypeError` if a model could not call it."""
+    return partial(_create, options) if function is None else _create(options, function)
 
 
-def _made(options: dict[str, Any], function: Callable[P, R]) -> Tool[P, R]:
+def _create(options: dict[str, Any], function: Callable[P, R]) -> Tool[P, R]:
     name = options.get("name") or getattr(function, "__name__", type(function).__name__)
     if isgeneratorfunction(function) or isasyncgenfunction(function):
-        raise TypeError(f"tool {name!r}: a tool returns one value; it says how far it is with ctx.progress()")
+        raise TypeError(f"tool {name!r} must not be a generator; report progress with ctx.progress()")
     signature = Signature(function)
     return Tool(
         **{
@@ -137,6 +137,6 @@ def _execute(function: Callable[..., Any], context_names: tuple[str, ...]) -> Ex
     return call_async if iscoroutinefunction(function) else call
 
 
-def _require(condition: bool, claim: str) -> None:
+def _require(condition: bool, message: str) -> None:
     if not condition:
-        raise BartackError(claim, code=ErrorCode.INVALID_CONFIG)
+        raise BartackError(message, code=ErrorCode.INVALID_CONFIG)

@@ -16,10 +16,9 @@ from typing import IO
 from bartack.nouns.errors import ToolError
 from bartack.nouns.parts import Image
 from bartack.tools import search_process
-from bartack.tools.output import ToolOutput, image_type
+from bartack.tools.output import ToolOutput, image_type, valid_text
 from bartack.tools.runtime import EditFile, ListFiles, ReadFile, SearchFiles, WriteFile
 from bartack.tools.sandbox import DirectoryEntry, SandboxedDirectory, file_version
-from bartack.tools.storable import storable_text
 
 __all__ = ["FileOperations"]
 
@@ -71,7 +70,7 @@ class FileOperations:
 
     def write(self, operation: WriteFile) -> ToolOutput:
         """Write a file. Raises `ToolError` if it has changed since it was last read."""
-        path, data = operation.path, storable_text(operation.text).encode()
+        path, data = operation.path, valid_text(operation.text).encode()
         names = self._root.parts(path)
         with self._write_lock:
             existing = self._existing(path)
@@ -115,7 +114,7 @@ class FileOperations:
                     " Include more context, or set everywhere."
                 )
             line = text.count("\n", 0, text.index(old)) + 1
-            self._root.replace(path, storable_text(text.replace(old, new)).encode(), before=info)
+            self._root.replace(path, valid_text(text.replace(old, new)).encode(), before=info)
             self._remember(path)
         occurrences = "1 occurrence" if count == 1 else f"{count} occurrences, the first"
         return ToolOutput(f"Replaced {occurrences} at line {line} of {path}.", title=path)
@@ -134,7 +133,7 @@ class FileOperations:
                 lines.append(f"[first {operation.limit} entries; there are more]")
                 break
             lines.append(_described(entry))
-        return ToolOutput(storable_text("\n".join(lines)) or "(empty)", title=operation.path)
+        return ToolOutput(valid_text("\n".join(lines)) or "(empty)", title=operation.path)
 
     def search(self, operation: SearchFiles, stop: threading.Event) -> ToolOutput:
         """Matches as ``path:line: text``. Raises `ToolError` for an invalid pattern, or after the time limit."""

@@ -1,8 +1,9 @@
-"""What a tool returned as the content of its result, cut to what a model should read.
+"""The value that a tool returned -> the content of its result, cut to a size that suits a model.
 
-Text stays text; objects (also structs, dataclasses and pydantic models) become JSON objects; parts stay parts; bytes
-become an image or a file; nothing becomes an empty text; every other value is written as JSON. A value that JSON cannot
-say is written as Python would print it: the tool has run, and a result that is hard to write must not undo that.
+Text stays text; objects (including structs, dataclasses and pydantic models) become JSON objects; parts stay parts;
+bytes become an image or a file; None becomes empty text; every other value becomes JSON text. The ledger refuses lone
+surrogates, numbers that are not finite and very deep nesting. A tool that has done its work must not lose its result
+over that, so such values are stored in the nearest valid form, or as Python prints them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,16 +12,15 @@ from typing import Any
 
 import msgspec
 
-from bartack.nouns.errors import ErrorCode
-from bartack.nouns.parts import ContentPart, FileRef, Image, Span, Text, ToolContent, ToolResult
-from bartack.tools.storable import printed, storable_object, storable_text, value_text
+from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.nouns.json_values import json_text, plain
+from bartack.nouns.parts import ContentPart, FileRef, Image, Text, ToolContent, ToolResult
+from bartack.session.context.spoken import WHOLE_OUTPUT
 
-__all__ = ["WHOLE_OUTPUT", "ToolOutput", "error_result", "image_type", "limited", "output_of"]
-
-WHOLE_OUTPUT = "whole_output"  # in the metadata of a file that keeps what was cut from the text; not for models
+__all__ = ["ToolOutput", "error_result", "image_type", "limited", "output_of", "valid_object", "valid_text"]
 
 _IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
-_HEAD_SHARE = 2 / 3  # of a cut text; errors and totals stand at the end, so that is kept too
+_HEAD_SHARE = 2 / 3  # of a cut text; the rest is its end, where errors and totals are
 
 
 class _OutputDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,36 +30,45 @@ class _OutputDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolOutput(_OutputDetails, frozen=True):
-    """What a tool returns when it has more to say than content."""
+    """A tool's return value with a title, metadata, or marked as an error."""
 
     content: Any
 
 
 def output_of(value: Any) -> ToolOutput:
-    """The value as an output whose content is `ToolContent` that can be stored."""
+    """The value as an output with content that can be stored."""
     if not isinstance(value, ToolOutput):
         return ToolOutput(_content(value))
-    metadata = None if value.metadata is None else storable_object(value.metadata)
-    title = None if value.title is None else storable_text(value.title)
+    metadata = None if value.metadata is None else valid_object(value.metadata)
+    title = None if value.title is None else valid_text(value.title)
     return ToolOutput(_content(value.content), title=title, metadata=metadata, is_error=value.is_error)
 
 
 def error_result(
-    tool_call_id: str,
-    code: ErrorCode,
-    message: str,
-    *,
-    time: Span | None = None,
-    metadata: dict[str, Any] | None = None,
+    tool_call_id: str, code: ErrorCode, message: str, *, metadata: dict[str, Any] | None = None
 ) -> ToolResult:
-    """The result of a call that has no better one; the model reads the message."""
-    return ToolResult(
-        tool_call_id, storable_text(message), is_error=True, error_code=code, time=time, metadata=metadata
-    )
+    """An error result; `message` is for the model."""
+    return ToolResult(tool_call_id, valid_text(message), is_error=True, error_code=code, metadata=metadata)
+
+
+def valid_text(text: str) -> str:
+    """The text with lone surrogates replaced."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def valid_object(value: dict[str, Any]) -> dict[str, Any] | None:
+    """A copy of the object as plain JSON; None if it cannot be stored."""
+    try:
+        copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(plain(value)))
+    except (PartValidationError, ValueError, RecursionError):
+        return None
+    return copied
 
 
 def image_type(data: bytes) -> str | None:
-    """The MIME type of a picture, by its first bytes."""
+    """The MIME type of an image, from its first bytes; None for other data."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((name for magic, name in _IMAGES if data.startswith(magic)), None)
@@ -70,40 +79,61 @@ def _content(value: Any) -> ToolContent:
         case None:
             return ""
         case str():
-            return storable_text(value)
+            return valid_text(value)
         case bytes() | bytearray() | memoryview() | Text() | Image() | FileRef():
             return (_part(value),)
         case list() | tuple() if value and any(isinstance(one, ContentPart) for one in value):
             return tuple(_part(one) for one in value)
         case PurePath():
-            return storable_text(str(value))
-    plain = _plain(value)
-    if isinstance(plain, dict) and (stored := storable_object(plain)) is not None:
+            return valid_text(str(value))
+    built_in = _built_in(value)
+    if isinstance(built_in, dict) and (stored := valid_object(built_in)) is not None:
         return stored
-    return storable_text(plain) if isinstance(plain, str) else value_text(plain)
+    return valid_text(built_in) if isinstance(built_in, str) else _value_text(built_in)
 
 
-def _plain(value: Any) -> Any:
+def _built_in(value: Any) -> Any:
     try:
-        return msgspec.to_builtins(value, enc_hook=_foreign, str_keys=True)
+        return msgspec.to_builtins(value, enc_hook=_from_foreign, str_keys=True)
     except (TypeError, ValueError, RecursionError, msgspec.ValidationError):
         return value
 
 
-def _foreign(value: Any) -> Any:
+def _from_foreign(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Sequence):
         return list(value)
-    return printed(value)
+    return _display(value)
+
+
+def _value_text(value: Any) -> str:
+    try:
+        return valid_text(json_text(value, default=_built_in_or_text))
+    except (TypeError, ValueError, RecursionError):  # odd keys, cycles, very deep nesting
+        return _display(value)
+
+
+def _built_in_or_text(value: Any) -> Any:
+    try:
+        return msgspec.to_builtins(value)
+    except (TypeError, ValueError):
+        return _display(value)
+
+
+def _display(value: Any) -> str:
+    try:
+        return valid_text(str(value))
+    except Exception:  # noqa: BLE001 - str() runs the value's own code
+        return f"<{type(value).__name__}>"
 
 
 def _part(value: Any) -> ContentPart:
     match value:
         case Text():
-            return msgspec.structs.replace(value, text=storable_text(value.text))
+            return msgspec.structs.replace(value, text=valid_text(value.text))
         case Image() | FileRef():
             return value
         case bytes() | bytearray() | memoryview():
@@ -113,18 +143,18 @@ def _part(value: Any) -> ContentPart:
                 return Image(mime_type, data=data)
             return FileRef("output.bin", data=data, mime_type="application/octet-stream", size=len(data))
     content = _content(value)
-    return Text(content if isinstance(content, str) else value_text(content))
+    return Text(content if isinstance(content, str) else _value_text(content))
 
 
 def limited(content: ToolContent, max_chars: int, tool_call_id: str) -> ToolContent:
-    """The content with at most so many characters of text; what was longer is kept whole in a file beside it."""
+    """The content with at most `max_chars` of text; text that was cut is kept whole in a file part."""
     match content:
         case str():
             if len(content) <= max_chars:
                 return content
             return (Text(_cut(content, max_chars)), _kept(content, f"{tool_call_id}.txt", "text/plain"))
         case dict():
-            text = value_text(content)
+            text = _value_text(content)
             if len(text) <= max_chars:
                 return content
             return (Text(_cut(text, max_chars)), _kept(text, f"{tool_call_id}.json", "application/json"))
@@ -147,7 +177,7 @@ def _limited_parts(parts: tuple[ContentPart, ...], max_chars: int, tool_call_id:
 def _cut(text: str, max_chars: int) -> str:
     head = int(max_chars * _HEAD_SHARE)
     tail = max_chars - head
-    note = f"\n[... {len(text) - max_chars} of {len(text)} characters left out ...]\n"
+    note = f"\n[... {len(text) - max_chars:,} of {len(text):,} characters omitted ...]\n"
     return text[:head] + note + (text[-tail:] if tail else "")
 
 

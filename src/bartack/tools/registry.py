@@ -11,7 +11,7 @@ __all__ = ["ToolRegistry"]
 
 
 class ToolRegistry:
-    """Tools in the order they were added; a name is taken once."""
+    """Tools with unique names, in the order they were added."""
 
     def __init__(self, tools: Iterable[ToolDefinition | Callable[..., Any]] = ()) -> None:
         self._tools: dict[str, ToolDefinition] = {}
@@ -19,20 +19,20 @@ class ToolRegistry:
             self.add(one)
 
     def add(self, added: ToolDefinition | Callable[..., Any]) -> ToolDefinition:
-        """Take a tool, or a typed function as one; `BartackError` where its name is taken."""
+        """Add a tool, or a typed function as one; `BartackError` if the name is taken."""
         definition = added if isinstance(added, ToolDefinition) else tool(added)
         if definition.name in self._tools:
-            raise BartackError(f"there is a tool {definition.name!r} already", code=ErrorCode.INVALID_CONFIG)
+            raise BartackError(f"Duplicate tool name {definition.name!r}.", code=ErrorCode.INVALID_CONFIG)
         self._tools[definition.name] = definition
         return definition
 
     def get(self, name: str) -> ToolDefinition | None:
-        """The tool of this name."""
+        """The tool with this name, or None."""
         return self._tools.get(name)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name, in the order of adding."""
+        """The tool names, in the order they were added."""
         return tuple(self._tools)
 
     def __contains__(self, name: object) -> bool:
@@ -45,13 +45,13 @@ class ToolRegistry:
         return len(self._tools)
 
     def build_model_tool_specs(self, order: Sequence[str] | None = None) -> tuple[ToolSpec, ...]:
-        """What a model is told: the tools named in `order` first, then the others by name.
+        """The specs for a model request: the tools named in `order` first, then the others by name.
 
-        The same tools give the same bytes however they were added, so prompt caches hit.
+        The same tools give the same bytes in whatever order they were added, so prompt caches hit.
         """
         first = dict.fromkeys(order or ())
         unknown = [name for name in first if name not in self._tools]
         if unknown:
-            raise BartackError(f"no tool is called {', '.join(map(repr, unknown))}", code=ErrorCode.INVALID_CONFIG)
+            raise BartackError(f"Unknown tools: {', '.join(map(repr, unknown))}.", code=ErrorCode.INVALID_CONFIG)
         names = [*first, *sorted(self._tools.keys() - first.keys())]
         return tuple(self._tools[name].spec for name in names)

@@ -1,7 +1,7 @@
-"""Arguments against a JSON Schema: for tools whose schema was written by hand or came over a wire.
+"""Checks arguments against a JSON Schema, for tools whose schema was written by hand or received from elsewhere.
 
-The keywords that say what tools need are understood; any other is left to the tool. The first fault is reported with
-its path, in the words of the schema, so that a model can mend its call.
+The keywords that tools commonly use are supported; others are ignored. The first error is reported with its path, so
+that a model can correct its call.
 """
 
 import re
@@ -28,7 +28,7 @@ _IS: dict[str, Callable[[Any], bool]] = {
 
 
 def check_arguments(arguments: dict[str, Any], schema: Mapping[str, Any]) -> None:
-    """Nothing, or `ToolError` with code ``tool_bad_arguments`` that says what is wrong and where."""
+    """Raise `ToolError` with code ``tool_bad_arguments`` if the arguments do not match."""
     fault = _Check(schema).fault(arguments, schema, "$", _MAX_DEPTH)
     if fault is not None:
         raise ToolError(fault, code=ErrorCode.TOOL_BAD_ARGUMENTS)
@@ -41,7 +41,7 @@ class _Check:
     def fault(self, value: Any, schema: Any, path: str, depth: int) -> str | None:
         """What is wrong with the value, or None."""
         if schema is False:
-            return f"nothing is allowed here - at `{path}`"
+            return f"no value is allowed - at `{path}`"
         if not isinstance(schema, Mapping):
             return None
         if depth == 0:
@@ -106,10 +106,10 @@ class _Check:
 
 
 def _type_fault(value: Any, schema: Mapping[str, Any], path: str) -> str | None:
-    wanted = schema.get("type")
-    if wanted is None:
+    expected = schema.get("type")
+    if expected is None:
         return None
-    names = [wanted] if isinstance(wanted, str) else list(wanted)
+    names = [expected] if isinstance(expected, str) else list(expected)
     if any(name not in _IS or _IS[name](value) for name in names):
         return None
     return f"expected {' or '.join(names)}, got {_name_of(value)} - at `{path}`"
@@ -132,7 +132,7 @@ def _value_fault(value: Any, schema: Mapping[str, Any], path: str) -> str | None
             else (schema.get("minItems"), schema.get("maxItems"))
         )
         if (least is not None and size < least) or (most is not None and size > most):
-            return f"length {size} is not between {least or 0} and {'any' if most is None else most} - at `{path}`"
+            return f"length {size} is out of range ({least or 0} to {'any' if most is None else most}) - at `{path}`"
     if isinstance(value, str) and "pattern" in schema and re.search(schema["pattern"], value) is None:
         return f"does not match the pattern {schema['pattern']!r} - at `{path}`"
     return _range_fault(value, schema, path) if _IS["number"](value) else None
@@ -149,5 +149,5 @@ _RANGES: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 def _range_fault(value: Any, schema: Mapping[str, Any], path: str) -> str | None:
     for keyword, (words, holds) in _RANGES.items():
         if keyword in schema and not holds(value, schema[keyword]):
-            return f"{value} is not {words} {schema[keyword]} - at `{path}`"
+            return f"{value} must be {words} {schema[keyword]} - at `{path}`"
     return None

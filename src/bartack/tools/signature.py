@@ -1,10 +1,9 @@
-"""A function's signature as a JSON Schema, and a model's arguments as its parameters.
+"""A typed function with a docstring -> the JSON Schema of its parameters, its description, and `read`.
 
-In: a typed function with a docstring. Out: the schema of its parameters, the description, and `read`, which turns a
-JSON object into keyword arguments or says what is wrong with it. msgspec does both from one struct made of the
-signature, so the schema that a model sees and the check that its call must pass cannot differ.
+`read` turns a JSON object into keyword arguments, or reports what is wrong with it. msgspec derives schema and check
+from one struct built from the signature, so what a model sees and what its call must pass cannot differ.
 
-Values are read leniently: models write ``"3"`` for 3, and refusing what has only one meaning costs a round trip.
+Values are read leniently: models write ``"3"`` for 3, and refusing it would cost a round trip.
 """
 
 import copy
@@ -27,7 +26,7 @@ _SPHINX_FIELD = re.compile(r"\s*:param\s+(?:[^:\s]+\s+)?(?P<name>\w+)\s*:\s*(?P<
 
 
 class Signature:
-    """What a model needs to know to call a function, and the function's view of such a call."""
+    """How a model may call a function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._name = getattr(function, "__name__", type(function).__name__)
@@ -48,11 +47,11 @@ class Signature:
         try:
             hints = get_type_hints(function, include_extras=True)
         except NameError as error:
-            raise TypeError(f"tool {self._name!r}: a type hint names what cannot be found: {error}") from None
+            raise TypeError(f"tool {self._name!r}: a type hint cannot be resolved: {error}") from None
         parameters = dict(inspect.signature(function).parameters)
         for name, parameter in parameters.items():
             if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY}:
-                raise TypeError(f"tool {self._name!r}: a model gives named values; {parameter} cannot be one")
+                raise TypeError(f"tool {self._name!r}: parameter {parameter} cannot be passed by name")
             if name not in hints:
                 raise TypeError(f"tool {self._name!r}: parameter {name!r} has no type hint")
         return parameters, hints
@@ -68,7 +67,7 @@ class Signature:
         try:
             schema = msgspec.json.schema(self._struct, schema_hook=lambda hint: _foreign_schema(hint, definitions))
         except TypeError as error:
-            raise TypeError(f"tool {self._name!r}: no JSON Schema for its parameters: {error}") from None
+            raise TypeError(f"tool {self._name!r}: a parameter type has no JSON Schema: {error}") from None
         definitions = {**schema.get("$defs", {}), **definitions}
         root = definitions.pop(_ROOT)
         del root["title"]
@@ -81,9 +80,9 @@ class Signature:
         return {**root, "$defs": definitions} if definitions else root
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The keyword arguments; `ToolError` with code ``tool_bad_arguments`` says what is wrong and where.
+        """The keyword arguments; `ToolError` with code ``tool_bad_arguments`` if they are invalid.
 
-        What is not given is left out, so that the function's own defaults hold.
+        Missing arguments are left out, so that the function's own defaults apply.
         """
         try:
             values = msgspec.convert(arguments, self._struct, strict=False, dec_hook=_foreign_value)
@@ -97,11 +96,11 @@ class Signature:
 def _put_default(shape: dict[str, Any], default: Any) -> None:
     try:
         shape["default"] = copy.deepcopy(msgspec.to_builtins(default))
-    except (TypeError, ValueError):  # not JSON: the parameter is optional, and its default is the function's secret
+    except (TypeError, ValueError):  # not JSON: the schema shows the parameter as optional, without a default
         pass
 
 
-# -- types that msgspec does not know: pydantic's models, recognised by what they can do, so nothing is imported
+# -- pydantic models, recognised by their methods, so that nothing is imported
 
 
 def _foreign_schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +109,7 @@ def _foreign_schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     schema: dict[str, Any] = hint.model_json_schema(ref_template="#/$defs/{model}")
     for name, shape in schema.pop("$defs", {}).items():
         if definitions.setdefault(name, shape) != shape:
-            raise TypeError(f"two different models are called {name!r}")
+            raise TypeError(f"two different models are named {name!r}")
     return schema
 
 
@@ -136,7 +135,7 @@ def _annotated_text(hint: Any) -> str | None:
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """The first paragraph, and what ``Args:`` or ``:param`` lines say about each parameter."""
+    """The first paragraph, and the parameter descriptions from ``Args:`` or ``:param`` lines."""
     lines = text.splitlines()
     first: list[str] = []
     for line in lines:

@@ -1,6 +1,6 @@
-"""`ToolContext`: what a running tool is told about its call, and how it says how far it is.
+"""`ToolContext`: what a running tool can see of its call, and how it reports progress.
 
-The executor makes one for each attempt. It works without one too, so a tool can be called in a test:
+The executor creates one for each attempt. A tool can be called in a test with an empty one:
 ``await weather("Paris", ToolContext())``.
 """
 
@@ -11,15 +11,16 @@ from typing import Any
 
 from bartack.nouns.entries import ToolProgress
 from bartack.nouns.errors import ErrorCode, ToolError
-from bartack.tools.storable import storable_object, storable_text
+from bartack.tools.output import valid_object, valid_text
 
 __all__ = ["ToolContext"]
 
+_ENDED = "The call has ended."
 RecordProgress = Callable[[ToolProgress], Awaitable[None]]
 
 
 class ToolContext:
-    """One attempt at one call, seen from inside the tool."""
+    """One attempt at one call, as its tool sees it."""
 
     def __init__(
         self,
@@ -43,52 +44,52 @@ class ToolContext:
         self._runtime = runtime
         self._record = record
         self._loop = loop
-        self._over = threading.Event()  # a thread looks at it too
+        self._ended = threading.Event()  # read from threads too
 
     @property
     def agent(self) -> Any:
-        """The agent that made the call; only for a tool with ``requires_agent``."""
-        return self._declared(self._agent, "requires_agent")
+        """The agent that made the call. Requires ``requires_agent=True``."""
+        return self._declared(self._agent, "agent")
 
     @property
     def runtime(self) -> Any:
-        """The runtime of the agent; only for a tool with ``requires_runtime``."""
-        return self._declared(self._runtime, "requires_runtime")
+        """The agent's runtime. Requires ``requires_runtime=True``."""
+        return self._declared(self._runtime, "runtime")
 
-    def _declared(self, value: Any, flag: str) -> Any:
+    def _declared(self, value: Any, name: str) -> Any:
         if value is None:
-            raise ToolError(f"tool {self.tool_name!r} gets no such thing: it does not declare {flag}")
+            raise ToolError(f"Tool {self.tool_name!r} must be declared with requires_{name}=True to use ctx.{name}.")
         return value
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for this attempt any more. A long loop in a thread looks here."""
-        return self._over.is_set()
+        """Whether the attempt was stopped or timed out. A long-running thread should check this."""
+        return self._ended.is_set()
 
     def end(self) -> None:
-        """Nobody waits any more: from here on nothing that the tool says is recorded."""
-        self._over.set()
+        """Mark the attempt as ended; progress is no longer recorded."""
+        self._ended.set()
 
     async def progress(self, text: str, *, title: str | None = None, **metadata: Any) -> None:
-        """Say how far the tool is; it is stored when this returns. `ToolError` once the call is over."""
+        """Report progress, which is stored when this returns. `ToolError` once the call has ended."""
         if self.cancelled:
-            raise ToolError("the call is over", code=ErrorCode.TOOL_ABORTED)
-        if storable_object(metadata) is None:
-            raise ToolError("the metadata of progress is not JSON")
+            raise ToolError(_ENDED, code=ErrorCode.TOOL_ABORTED)
+        if valid_object(metadata) is None:
+            raise ToolError("Progress metadata must be JSON.")
         if self._record is not None:
-            title = None if title is None else storable_text(title)
+            title = None if title is None else valid_text(title)
             await self._record(
-                ToolProgress(self.tool_call_id, storable_text(text), title=title, metadata=metadata or None)
+                ToolProgress(self.tool_call_id, valid_text(text), title=title, metadata=metadata or None)
             )
 
     def report(self, text: str, *, title: str | None = None, **metadata: Any) -> None:
-        """`progress` for a tool that runs in a thread."""
+        """`progress` for a tool that is a regular function."""
         if self.cancelled:
-            raise ToolError("the call is over", code=ErrorCode.TOOL_ABORTED)
+            raise ToolError(_ENDED, code=ErrorCode.TOOL_ABORTED)
         if self._loop is None:
             return
         if _in_loop():
-            raise ToolError("an async tool awaits ctx.progress(); ctx.report() would wait for itself")
+            raise ToolError("An async tool must use `await ctx.progress()`; ctx.report() would deadlock.")
         asyncio.run_coroutine_threadsafe(self.progress(text, title=title, **metadata), self._loop).result()
 
 

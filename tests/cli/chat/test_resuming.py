@@ -188,7 +188,7 @@ def test_what_a_killed_chat_was_doing_goes_on(tmp_path: Path) -> None:
         again[0].wait_for_prompt()
         assert answer.said() == ["do it"]
         again[1].wait_for("It was cut.")
-        assert "interrupted" in tool.messages()[-1]["content"]
+        assert "Interrupted" in tool.messages()[-1]["content"]
         again[2].wait_for("[q] stop:")
         again[2].say("y")
         again[2].wait_for("Written.")

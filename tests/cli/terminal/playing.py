@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from rich.console import Console
 
 from bartack import Agent, Failed, Text, Thinking, ToolCall, assistant, tool
+from bartack.agent import LiveApprover
 from bartack.agent.events import ApprovalRequested
-from bartack.agent.live import LiveApprover
 from bartack.cli.terminal.screen import Screen, new_screen, show_request
 from bartack.models import ScriptedModel
 from bartack.models.scripted import ScriptedResponse

@@ -1,0 +1,196 @@
+"""`ModelCall`: one request to a model, and its answer assembled as it arrives.
+
+Every call of a run goes through here, for an answer and for a summary alike. However a call goes wrong, the failure is
+a value: `ModelCall.failure` is the fact that keeps what had arrived and what it cost.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol, runtime_checkable
+
+from msgspec.structs import replace
+
+from bartack.agent.events import DeltaReceived, ModelSwitched
+from bartack.agent.run_context import RunContext
+from bartack.formats.losses import LossReport
+from bartack.models.guard import GuardedStream, guarded
+from bartack.models.provider import PreparedCall
+from bartack.nouns.config import ModelConfig, ToolSpec
+from bartack.nouns.deltas import Failed, MessageDelta
+from bartack.nouns.entries import Fact, StreamFailed
+from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.nouns.messages import Message, Meta
+from bartack.nouns.parts import ToolCall
+from bartack.nouns.requests import ModelRequest, RequestMetadata
+from bartack.stream.assembler import MessageAssembler
+
+__all__ = ["ModelCall"]
+
+
+@runtime_checkable
+class _PreparingModel(Protocol):
+    """A model that reports before a call what its provider will not receive."""
+
+    def prepare(
+        self,
+        messages: Sequence[Message],
+        tool_specs: Sequence[ToolSpec] | None = None,
+        system_prompt: str | None = None,
+        *,
+        request_metadata: RequestMetadata | None = None,
+        **params: Any,
+    ) -> PreparedCall: ...
+
+    def send(self, call: PreparedCall) -> GuardedStream: ...
+
+
+class ModelCall:
+    """One attempt at one call."""
+
+    def __init__(self, context: RunContext, request: ModelRequest, *, publish: bool) -> None:
+        """With `publish` the deltas, and a change of model that is due, become events."""
+        self._context = context
+        self._request = request
+        self._publish = publish
+        self._environment = context.settings.environment
+        self._assembler = MessageAssembler(context.run_id, guarded=True)
+        self._began = self._environment.now()
+
+    def snapshot(self) -> Message:
+        """The answer so far."""
+        return self._assembler.snapshot()
+
+    async def receive(self) -> Failed | None:
+        """Read the answer to its end; the error if it failed."""
+        try:
+            stream = self._stream()
+        except BartackError as error:  # the request cannot be encoded, and nothing was sent
+            return Failed(error.code, str(error))
+        channel, consume = self._context.channel, self._assembler.consume
+        async with aclosing(stream):
+            async for delta in stream:
+                consume(delta)
+                if self._publish and channel.is_open:
+                    await channel.put_delta(DeltaReceived(delta))
+        return self._assembler.get_error()
+
+    def _stream(self) -> GuardedStream:
+        context, model, request = self._context, self._context.model, self._request
+        arguments = (request.messages, request.tools)
+        params = {"request_metadata": request.metadata, **_changed_settings(request.config, model.get_config())}
+        report, stream = LossReport(), None
+        if self._publish and context.switch is not None:
+            if isinstance(model, _PreparingModel):
+                call = model.prepare(*arguments, **params)
+                report, stream = call.report, model.send(call)
+            self._publish_switch(report)
+        source: AsyncIterator[MessageDelta] = stream or model.stream(*arguments, **params)
+        if not isinstance(source, GuardedStream):
+            source = _without_repeats(source)
+        return guarded(source, context.run_id, environment=self._environment)
+
+    def _publish_switch(self, report: LossReport) -> None:
+        context, switch = self._context, self._context.switch
+        assert switch is not None
+        assert context.state.model is not None  # the switch was recorded as a fact
+        context.channel.put(
+            ModelSwitched(model=context.state.model, previous=switch.previous, report=report, reason=switch.reason)
+        )
+        context.switch = None
+
+    # -- facts
+
+    def answer(self) -> Message:
+        """The complete answer."""
+        return self._numbered(self._assembler.build_final_message())
+
+    def failure(self, failed: Failed) -> StreamFailed:
+        """The failed call, with what had arrived and what it cost."""
+        meta = self._assembler.snapshot().meta
+        known = None if meta is None or not meta.model or not meta.model.model else meta.model
+        return StreamFailed(
+            failed,
+            parts=self._assembler.parts,
+            usage=self._assembler.usage,
+            model=known or self._context.state.model,
+            response_id=None if meta is None else meta.response_id,
+            duration_ms=round((self._environment.now() - self._began).total_seconds() * 1000),
+            model_call_index=self._request.metadata.model_call_index,
+            attempt=self._request.metadata.attempt,
+        )
+
+    def partial(self) -> list[Fact]:
+        """What a call leaves that was stopped half-way: its text and complete tool calls, marked as aborted; or a
+        failure if there are none; or nothing if no delta had arrived."""
+        if self._assembler.last_seq < 0:
+            return []
+        snapshot = self._assembler.snapshot()
+        meta = snapshot.meta or Meta()
+        incomplete = meta.open_calls or ()
+        parts = tuple(
+            part for part in snapshot.parts if not (isinstance(part, ToolCall) and part.tool_call_id in incomplete)
+        )
+        if not parts:
+            return [self.failure(Failed(ErrorCode.ABORTED, "Stopped before the model produced any output."))]
+        return [self._numbered(replace(snapshot, parts=parts, meta=replace(meta, aborted=True, open_calls=None)))]
+
+    def _numbered(self, message: Message) -> Message:
+        """The message with the numbers of its call, and with tool call ids that are unique in the session."""
+        numbers = self._request.metadata
+        meta = replace(
+            message.meta or Meta(),
+            model_call_index=numbers.model_call_index,
+            attempt=numbers.attempt,
+            agent=self._context.settings.name,
+        )
+        return self._with_unique_ids(replace(message, meta=meta))
+
+    def _with_unique_ids(self, message: Message) -> Message:
+        """Models reuse ids, even of turns they no longer see. A call has one result, so it gets an id of its own; the
+        model's is kept in its metadata (D-3.8)."""
+        taken = {call.tool_call_id for call in message.tool_calls} & self._context.state.call_ids
+        if not taken:
+            return message
+        new_ids = {old: self._environment.new_id() for old in sorted(taken)}
+        parts = tuple(
+            _with_id(part, new_ids[part.tool_call_id])
+            if isinstance(part, ToolCall) and part.tool_call_id in new_ids
+            else part
+            for part in message.parts
+        )
+        meta = message.meta or Meta()
+        bad_args = {new_ids.get(call_id, call_id): why for call_id, why in (meta.bad_args or {}).items()}
+        return replace(message, parts=parts, meta=replace(meta, bad_args=bad_args or None))
+
+
+def _with_id(call: ToolCall, new_id: str) -> ToolCall:
+    result = None if call.result is None else replace(call.result, tool_call_id=new_id)
+    metadata = {**(call.metadata or {}), "providerToolCallId": call.tool_call_id}
+    return replace(call, tool_call_id=new_id, result=result, metadata=metadata)
+
+
+def _changed_settings(config: ModelConfig, own: ModelConfig) -> dict[str, Any]:
+    """The settings of a request that differ from the model's own, as `Model.stream` takes them."""
+    if config is own:
+        return {}
+    values = ((name, getattr(config, name)) for name in config.__struct_fields__)
+    return {name: value for name, value in values if value != getattr(own, name)}
+
+
+async def _without_repeats(stream: AsyncIterator[MessageDelta]) -> AsyncIterator[MessageDelta]:
+    """The deltas of one attempt, each `seq` once: a model may repeat some after reconnecting (001 §1, D-7.10.1).
+
+    Any other fault of the stream is left to the guard.
+    """
+    seen: set[int] = set()
+    try:
+        async for delta in stream:
+            if type(delta) is MessageDelta and type(delta.seq) is int:
+                if delta.seq in seen:
+                    continue
+                seen.add(delta.seq)
+            yield delta
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()

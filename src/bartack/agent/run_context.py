@@ -1,0 +1,170 @@
+"""`RunContext`: everything that one run works with, and its status."""
+
+from collections import deque
+from typing import Any, Literal, NamedTuple
+
+from bartack.agent.channel import EventChannel
+from bartack.agent.events import RunResult, StatusChanged
+from bartack.agent.run_log import RunLog
+from bartack.agent.session_view import SessionView
+from bartack.agent.settings import AgentSettings
+from bartack.models.model import Model
+from bartack.models.prices import ModelInfo
+from bartack.nouns.deltas import Failed
+from bartack.nouns.entries import ModelChange
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message, ModelRef
+from bartack.nouns.tables import AGENT, AgentStatus, advance
+from bartack.session.context import ContextInput
+from bartack.session.run_state import RunState
+
+__all__ = ["Inbox", "ModelSwitch", "RunContext", "RunFailed", "RunOutcome", "model_ref", "run_result"]
+
+
+class RunOutcome(NamedTuple):
+    """How a run ends: an event of the table AGENT, or ``pause``."""
+
+    event: Literal["complete", "fail", "abort", "pause"]
+    reason: str | None = None
+    error: Failed | None = None
+    value: Any = None
+
+
+class RunFailed(Exception):
+    """Ends the run as failed, with this error in its result."""
+
+    def __init__(self, code: ErrorCode, message: str, *, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.outcome = RunOutcome("fail", reason or str(code), Failed(code, message))
+
+
+class ModelSwitch(NamedTuple):
+    """A change of model that has not been published yet."""
+
+    previous: ModelRef | None
+    reason: Literal["chosen", "fallback"]
+
+
+class Inbox:
+    """Messages and a model for a run while it works. They take effect between its steps."""
+
+    def __init__(self) -> None:
+        self.steering: deque[Message] = deque()  # delivered before the next model call
+        self.queued: deque[Message] = deque()  # delivered one by one when the run would end
+        self.model: Model | None = None
+
+    def take_steering(self) -> list[Message]:
+        """The messages for the next model call."""
+        taken = list(self.steering)
+        self.steering.clear()
+        return taken
+
+    def take_queued(self) -> list[Message]:
+        """The next queued message, if there is one."""
+        return [self.queued.popleft()] if self.queued else []
+
+    def take_model(self) -> Model | None:
+        """The model to switch to, if there is one."""
+        model, self.model = self.model, None
+        return model
+
+
+class RunContext:
+    """The parts of one run, and its status."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        log: RunLog,
+        *,
+        channel: EventChannel,
+        inbox: Inbox,
+        model: Model,
+        info: ModelInfo,
+        hints: tuple[str, ...],
+    ) -> None:
+        self.settings = settings
+        self.log = log
+        self.session = log.session
+        self.run_id = log.run_id
+        self.channel = channel
+        self.inbox = inbox
+        self.model = model
+        self.info = info
+        self.tool_specs = settings.tools.registry.build_model_tool_specs()
+        self.status = AgentStatus.IDLE
+        self.switch: ModelSwitch | None = None
+        self._hints = hints
+
+    @property
+    def state(self) -> RunState:
+        """What the session's entries amount to."""
+        return self.session.state
+
+    @property
+    def context_input(self) -> ContextInput:
+        """The input for the next context."""
+        return ContextInput(
+            self.session.context,
+            system_prompt=self._system_prompt,
+            hints=self._hints,
+            tools=self.tool_specs,
+            context_window=self.info.context_window,
+        )
+
+    @property
+    def _system_prompt(self) -> str | None:
+        output, instructions = self.settings.output, self.settings.instructions
+        if output is None or self.model.supports("output_schema"):
+            return instructions
+        return output.instructions if instructions is None else f"{instructions}\n\n{output.instructions}"
+
+    def move(self, event: str) -> None:
+        """Change the status by the table AGENT; `InvalidStateTransition` if it has no such edge."""
+        previous, self.status = self.status, advance(AGENT, self.status, event)
+        if self.status is not previous:
+            self.channel.put(StatusChanged(self.status, previous))
+
+    async def switch_model(self, model: Model, reason: Literal["chosen", "fallback"]) -> None:
+        """Use another model from the next call on."""
+        info = await self.settings.info_for(model)
+        previous = self.state.model
+        await self.log.append(ModelChange(model_ref(info), previous))
+        self.model, self.info, self.switch = model, info, ModelSwitch(previous, reason)
+
+    def result(self, outcome: RunOutcome) -> RunResult:
+        """The result of the run."""
+        status = AgentStatus.AWAITING_HUMAN if outcome.event == "pause" else self.status
+        undelivered = (*self.inbox.steering, *self.inbox.queued)
+        return run_result(self.session, self.run_id, status, outcome, undelivered)
+
+
+def model_ref(info: ModelInfo) -> ModelRef:
+    """The model by its names."""
+    return ModelRef(info.provider, info.model_id)
+
+
+def run_result(
+    view: SessionView,
+    run_id: str,
+    status: AgentStatus,
+    outcome: RunOutcome,
+    undelivered: tuple[Message, ...] = (),
+) -> RunResult:
+    """The result of a run, from the facts of its session and its outcome."""
+    state = view.state
+    answers = [message for message in state.messages if message.role == "assistant"]
+    return RunResult(
+        status=status,
+        session_id=view.session_id,
+        run_id=run_id,
+        message=answers[-1] if answers else None,
+        messages=tuple(state.messages),
+        usage=state.totals.usage,
+        cost_usd=state.totals.cost_usd,
+        reason=outcome.reason,
+        error=outcome.error,
+        undelivered=undelivered,
+        approvals=state.questions if outcome.event == "pause" else (),
+        value=outcome.value,
+    )

@@ -1,0 +1,123 @@
+"""`SessionView`: one branch of a session in memory: its tail, and the folds over its entries.
+
+A view is loaded once and then grows with the session. An agent keeps the views of the sessions it used last, so the
+next run on one of them reads only what was appended in the meantime, however long the session is.
+"""
+
+from collections import OrderedDict
+
+from bartack.agent.events import ToolChanged
+from bartack.nouns.entries import Entry, ToolProgress, ToolStarted
+from bartack.nouns.errors import Conflict, NotFound
+from bartack.nouns.messages import Message
+from bartack.nouns.tool_states import Completed, Errored
+from bartack.session.context import ContextFold
+from bartack.session.run_state import RunState
+from bartack.session.tool_state import ToolFold
+from bartack.store.session_store import SessionStore, Tail
+
+__all__ = ["SessionView", "SessionViews", "ensure_session"]
+
+_KEPT = 16  # sessions
+
+
+class SessionView:
+    """A branch, as far as it has been read."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self.tail = Tail("", 0)
+        self.head = ""  # the last entry of this branch
+        self.parent_id: str | None = None  # of the next entry, if it does not follow the tail
+        self.state = RunState()
+        self.context = ContextFold()
+        self._tools = ToolFold()
+        self._tool_names: dict[str, str] = {}  # of the calls that have not ended
+
+    def push(self, entry: Entry) -> list[ToolChanged]:
+        """Add the next entry of the branch, which is the session's last as well; returns what it changed for tools."""
+        changes = self._fold(entry)
+        self.tail, self.parent_id = Tail(entry.id, entry.seq), None
+        return changes
+
+    def _fold(self, entry: Entry) -> list[ToolChanged]:
+        self.state.push(entry)
+        self.context.push(entry)
+        self.head = entry.id
+        fact, states, names = entry.fact, self._tools.states, self._tool_names
+        if isinstance(fact, Message):
+            names.update((call.tool_call_id, call.tool_name) for call in fact.tool_calls)
+        call_ids = _call_ids(entry)
+        before = [states.get(call_id) for call_id in call_ids]
+        self._tools.push(entry)
+        changes = [
+            ToolChanged(call_id, names.get(call_id, ""), state)
+            for call_id, old in zip(call_ids, before, strict=True)
+            if (state := states.get(call_id)) is not None and state is not old
+        ]
+        for change in changes:  # ended calls are forgotten: a session may have any number of them
+            if isinstance(change.state, Completed | Errored):
+                del states[change.tool_call_id]
+                names.pop(change.tool_call_id, None)
+        return changes
+
+    async def current(self, store: SessionStore) -> "SessionView":
+        """This view with the entries appended since, or a new one if they are not a continuation of this branch."""
+        for entry in await store.entries(self.session_id, after_seq=self.tail.seq):
+            if entry.parent_id != self.head:
+                return await SessionView.load(store, self.session_id)
+            self.push(entry)
+        return self
+
+    @classmethod
+    async def load(cls, store: SessionStore, session_id: str, head: str | None = None) -> "SessionView":
+        """The branch that ends in `head` (default: the session's last entry); `NotFound` if there is none."""
+        view = cls(session_id)
+        tail = await store.tail_of(session_id)
+        for entry in await store.load(session_id, head=head or tail.entry_id):
+            view._fold(entry)
+        if view.head != tail.entry_id or len(await store.heads(session_id)) > 1:
+            view.state.add_other_branches(await store.entries(session_id))
+        view.tail = tail
+        view.parent_id = None if view.head == tail.entry_id else view.head
+        return view
+
+
+def _call_ids(entry: Entry) -> list[str]:
+    match entry.fact:
+        case Message() as message:
+            calls = [call.tool_call_id for call in message.tool_calls]
+            return calls + [result.tool_call_id for result in message.tool_results]
+        case ToolStarted() | ToolProgress() as fact:
+            return [fact.tool_call_id]
+        case _:
+            return []
+
+
+class SessionViews:
+    """The views of the sessions that an agent used last."""
+
+    def __init__(self) -> None:
+        self._views: OrderedDict[tuple[int, str], SessionView] = OrderedDict()
+
+    async def take(self, store: SessionStore, session_id: str) -> SessionView:
+        """The session as it is now, for the caller to change; `NotFound` if there is none."""
+        view = self._views.pop((id(store), session_id), None)
+        return await (SessionView.load(store, session_id) if view is None else view.current(store))
+
+    def put(self, store: SessionStore, view: SessionView) -> None:
+        """Keep a view that agrees with the store."""
+        self._views[id(store), view.session_id] = view
+        while len(self._views) > _KEPT:
+            self._views.popitem(last=False)
+
+
+async def ensure_session(store: SessionStore, session_id: str) -> None:
+    """Create the session if it does not exist."""
+    try:
+        await store.tail_of(session_id)
+    except NotFound:
+        try:
+            await store.create_session(session_id)
+        except Conflict:  # created by another process in the meantime
+            pass

@@ -1,0 +1,135 @@
+"""What an agent is configured with: `AgentSettings`, and the `Hooks` and `RetryPolicy` in it.
+
+The settings are put together once, when an agent is created, and passed along whole.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from bartack.agent.output import OutputType
+from bartack.environment import Environment
+from bartack.models.model import Model
+from bartack.models.prices import ModelInfo
+from bartack.models.provider import ProviderModel
+from bartack.nouns.config import AgentConfig
+from bartack.nouns.deltas import Failed
+from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.nouns.messages import Message
+from bartack.nouns.requests import ModelRequest
+from bartack.session.context import ContextManager
+from bartack.store.address import StoreAddress
+from bartack.tools import LocalRuntime, Runtime, ToolDefinition, ToolRegistry, ToolSettings
+from bartack.tools.tool_round import AfterTool, BeforeTool
+
+__all__ = ["AgentSettings", "Hooks", "RetryPolicy", "Summarise", "enabled_tools", "local_runtime", "model_settings"]
+
+Summarise = Callable[[tuple[Message, ...]], Awaitable[str]]  # the messages to summarise -> the summary
+
+
+class Hooks(Struct, frozen=True, kw_only=True):
+    """User code that runs before and after model calls and tools.
+
+    Each hook is a coroutine function. It may return a changed value; None changes nothing. An exception from a model
+    hook ends the run as failed and is raised to the caller; one from a tool hook becomes the call's error result.
+    """
+
+    before_model: Callable[[ModelRequest], Awaitable[ModelRequest | None]] | None = None
+    after_model: Callable[[Message], Awaitable[Message | None]] | None = None  # before the answer is stored
+    before_tool: BeforeTool | None = None  # may also return a result, and then the tool is not run
+    after_tool: AfterTool | None = None
+
+
+class RetryPolicy(Struct, frozen=True, kw_only=True):
+    """When a failed model call is retried, and after how long.
+
+    The delay grows exponentially, less a random share so that many clients do not retry in step. A delay requested by
+    the provider is used instead, unless it is too long.
+    """
+
+    max_retries: int = 2  # after the first attempt, for each model
+    base_ms: int = 500
+    max_ms: int = 30_000
+    jitter: float = 0.5  # the largest share of a delay that is taken off at random
+    max_retry_after_ms: int = 120_000  # a call whose provider requests a longer delay is not retried
+    codes: frozenset[ErrorCode] | None = None  # which errors to retry; None: those marked as retryable
+
+    def delay_ms(self, failed: Failed, attempt: int, chance: Callable[[], float]) -> int | None:
+        """The delay after failed attempt number `attempt` (from 1); None if there is to be no further one.
+
+        `chance` returns random numbers from 0 to 1.
+        """
+        may_retry = failed.retryable if self.codes is None else failed.error_code in self.codes
+        if not may_retry or attempt > self.max_retries:
+            return None
+        if failed.retry_after_ms is not None:
+            return failed.retry_after_ms if failed.retry_after_ms <= self.max_retry_after_ms else None
+        delay = min(self.max_ms, self.base_ms * (1 << min(attempt - 1, 30)))
+        return round(delay * (1 - self.jitter * chance()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentSettings:
+    """The settings that every run of an agent shares."""
+
+    model: Model
+    fallback_models: tuple[Model, ...]
+    instructions: str | None
+    config: AgentConfig
+    context: ContextManager
+    tools: ToolSettings
+    hooks: Hooks
+    retry: RetryPolicy
+    environment: Environment
+    output: OutputType | None
+    summarise: Summarise | None
+    name: str | None
+    lease_s: float
+    max_repeats: int | None
+    _infos: dict[int, tuple[Model, ModelInfo]] = field(default_factory=dict)
+
+    async def info_for(self, model: Model) -> ModelInfo:
+        """The model's info, cached: a provider's model reads a price table, which is slow the first time."""
+        known = self._infos.get(id(model))
+        if known is None:
+            is_slow = isinstance(model, ProviderModel)
+            info = await asyncio.to_thread(model.model_info) if is_slow else model.model_info()
+            known = self._infos[id(model)] = (model, info)
+        return known[1]
+
+
+def model_settings(config: AgentConfig, model: str | Model | None) -> tuple[str | Model, dict[str, Any]]:
+    """The model, by default the configured one, and the settings to connect it with; `PartValidationError` if there is
+    none. A `Model` has its own settings."""
+    if config.model is None:
+        if model is None:
+            raise PartValidationError("An agent needs a model.", path="$.model", code=ErrorCode.INVALID_CONFIG)
+        return model, {}
+    given = {name: getattr(config.model, name) for name in config.model.__struct_fields__}
+    model_id, extra = given.pop("model_id"), given.pop("extra") or {}
+    settings = {name: value for name, value in given.items() if value is not None}
+    return (model_id if model is None else model), {**settings, **extra}
+
+
+def local_runtime(config: AgentConfig, store: object) -> Runtime | None:
+    """The runtime in the configuration, without access to the files of the session store."""
+    if config.runtime.root is None:
+        return None
+    if config.runtime.kind != "local":
+        raise PartValidationError(
+            f"Unknown runtime kind {config.runtime.kind!r}; pass a runtime with runtime=...",
+            path="$.runtime.kind",
+            code=ErrorCode.INVALID_CONFIG,
+        )
+    path = StoreAddress.parse(store).path if isinstance(store, str | Path) else None
+    return LocalRuntime(Path(config.runtime.root), forbidden=() if path is None else (path,))
+
+
+def enabled_tools(tools: Iterable[ToolDefinition | Callable[..., Any]], config: AgentConfig) -> ToolRegistry:
+    """The tools that the configuration does not disable; `BartackError` for duplicate names."""
+    enabled = config.tools.enabled or {}
+    return ToolRegistry(tool for tool in ToolRegistry(tools) if enabled.get(tool.name, True))

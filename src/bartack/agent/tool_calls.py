@@ -1,0 +1,105 @@
+"""The open calls of a run -> their results: executed, refused, or closed when the run ends without them."""
+
+from collections.abc import Iterable
+
+from bartack.agent.approvals import LiveApprover
+from bartack.agent.events import ApprovalRequested
+from bartack.agent.run_context import RunContext, RunFailed
+from bartack.formats.repair import INTERRUPTED
+from bartack.nouns.entries import ApprovalRequired, Fact, RunEnded
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message, tool_message
+from bartack.session.run_state import REPEATED, OpenCall, RunState
+from bartack.tools import RoundOutcome, ToolExecutor, error_result
+
+__all__ = ["closing_facts", "execute_calls", "stopped_results"]
+
+_REPEATED = (
+    "Not executed: this call was made {} times in a row with the same result. Try something else, or answer the user."
+)
+_NOT_RUN = "Not executed: the run ended before this call was started."
+_STOPPED = "Aborted: the run ended while the tool was running; part of its work may have been done."
+
+
+async def execute_calls(context: RunContext, executor: ToolExecutor) -> RoundOutcome:
+    """Give every open call a result, except those that need an approval.
+
+    Raises `RunFailed` if there were too many rounds, or if the model keeps repeating its calls.
+    """
+    limit = context.settings.config.loop.max_tool_rounds
+    if limit is not None and context.state.tool_rounds > limit:
+        raise RunFailed(ErrorCode.LIMIT_EXCEEDED, f"More than {limit} rounds of tool calls.", reason="max_tool_rounds")
+    _update_status(context)
+    await _refuse_repeats(context)
+
+    async def record(fact: Fact) -> None:
+        await context.log.append(fact)
+        _update_status(context)
+        if isinstance(fact, ApprovalRequired):
+            _publish_question(context, fact)
+
+    for question in context.state.questions:  # asked before a crash or a pause: this reader has not seen it
+        if question.expires_at is None or question.expires_at > context.settings.environment.now():
+            _publish_question(context, question)
+    return await executor.run(
+        list(context.state.open_calls.values()),
+        record=record,
+        run_id=context.run_id,
+        session_id=context.session.session_id,
+    )
+
+
+def _update_status(context: RunContext) -> None:
+    context.move("ask_human" if context.state.questions else "run_tools")
+
+
+def _publish_question(context: RunContext, question: ApprovalRequired) -> None:
+    approver = context.settings.tools.approver
+    if isinstance(approver, LiveApprover):
+        approver.expect(question.tool_call_id)
+    context.channel.put(ApprovalRequested(question))
+
+
+async def _refuse_repeats(context: RunContext) -> None:
+    """Refuse calls that were made `max_repeats` times in a row with the same result; the next time, fail the run."""
+    state, limit = context.state, context.settings.max_repeats
+    count = state.repeats
+    if limit is None or count < limit:
+        return
+    if count > limit:
+        names = ", ".join(sorted({one.call.tool_name for one in state.open_calls.values()}))
+        text = f"The model keeps repeating the same call ({names}) without progress."
+        raise RunFailed(ErrorCode.LIMIT_EXCEEDED, text, reason="repeated_call")
+    refused = [
+        error_result(call_id, ErrorCode.TOOL_NOT_RUN, _REPEATED.format(count), metadata={REPEATED: True})
+        for call_id, one in state.open_calls.items()
+        if one.started is None and not one.truncated and one.bad_args is None
+    ]
+    if refused:
+        await context.log.append(*map(tool_message, refused))
+
+
+def closing_facts(state: RunState) -> list[Fact]:
+    """The facts that end a run which will not be resumed (D-5.8)."""
+    facts: list[Fact] = [
+        tool_message(
+            error_result(call_id, ErrorCode.TOOL_NOT_RUN, _NOT_RUN)
+            if one.started is None
+            else error_result(call_id, ErrorCode.TOOL_INTERRUPTED, INTERRUPTED)
+        )
+        for call_id, one in state.open_calls.items()
+    ]
+    if state.run_id is not None:
+        usage, cost_usd = state.totals
+        facts.append(RunEnded("aborted", reason="interrupted", usage=usage, cost_usd=cost_usd))
+    return facts
+
+
+def stopped_results(calls: Iterable[OpenCall]) -> list[Message]:
+    """The results of calls that are still open when their run ends."""
+    return [
+        tool_message(
+            error_result(one.call.tool_call_id, ErrorCode.TOOL_ABORTED, _NOT_RUN if one.started is None else _STOPPED)
+        )
+        for one in calls
+    ]

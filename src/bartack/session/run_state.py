@@ -1,0 +1,254 @@
+"""`RunState`: what the entries of a branch amount to for a run: the open run, calls without a result, the totals.
+
+The loop reads it before every step, and so does recovery after a crash. A run that is resumed in another process
+therefore continues exactly where the first one stopped: both see the facts and nothing else. An entry takes constant
+time, however long the session is.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bartack.nouns.deltas import Usage
+from bartack.nouns.entries import (
+    ApprovalDecided,
+    ApprovalRequired,
+    CompactionSummary,
+    Entry,
+    Fact,
+    ModelChange,
+    RunEnded,
+    RunStarted,
+    RuntimeInit,
+    StreamFailed,
+    ToolStarted,
+)
+from bartack.nouns.messages import Message, ModelRef
+from bartack.nouns.parts import ToolCall, ToolResult
+
+__all__ = ["REPEATED", "OpenCall", "RunState", "Totals"]
+
+REPEATED = "bartack.repeated"  # metadata key of the result of a call that was not executed because it repeats others
+
+
+class _CallRecord(Struct, frozen=True, kw_only=True):
+    bad_args: str | None = None  # why its arguments are not JSON
+    truncated: bool = False  # its message was cut off, by its length limit or by an abort
+    started: ToolStarted | None = None  # the last start
+    question: ApprovalRequired | None = None  # the last question
+    decision: ApprovalDecided | None = None  # the answer to that question
+
+
+class OpenCall(_CallRecord, frozen=True):
+    """A tool call without a result, and what the session records about it."""
+
+    call: ToolCall
+
+    @property
+    def verdict(self) -> ApprovalDecided | None:
+        """The decision, unless it leaves the question open."""
+        decision = self.decision
+        return None if decision is None or decision.decision in ("pause", "resume") else decision
+
+    @property
+    def awaits_decision(self) -> bool:
+        """Whether the call needs an approval that has not been given or refused."""
+        return self.question is not None and self.verdict is None
+
+
+class Totals(NamedTuple):
+    """Tokens and dollars used by a run; None where nothing was reported."""
+
+    usage: Usage | None = None
+    cost_usd: float | None = None
+
+    def plus(self, fact: Fact) -> "Totals":
+        """The totals including a fact: an answer, a failed attempt or a summary."""
+        usage, cost = None, None
+        if isinstance(fact, Message):
+            if fact.role == "assistant" and fact.meta is not None:
+                usage, cost = fact.meta.usage, fact.meta.cost_usd
+        elif isinstance(fact, StreamFailed | CompactionSummary):
+            usage = fact.usage
+        if usage is not None and usage.cost is not None:
+            cost = usage.cost
+        return Totals(
+            self.usage if usage is None else usage if self.usage is None else self.usage + usage,
+            self.cost_usd if cost is None else (self.cost_usd or 0.0) + cost,
+        )
+
+
+class RunState:
+    """The state of one branch."""
+
+    def __init__(self) -> None:
+        self.run_id: str | None = None  # of the run that has started and not ended
+        self.last_run_id: str | None = None
+        self.start_id: str | None = None  # entry id of the last `run_started`
+        self.previous_start_id: str | None = None  # and of the one before it
+        self.ended: RunEnded | None = None  # how the last run ended
+        self.model: ModelRef | None = None  # the current model
+        self.runtime: RuntimeInit | None = None
+        self.open_calls: dict[str, OpenCall] = {}
+        self.call_ids: set[str] = set()  # every id in use
+        self.last_message: Message | None = None  # from user or assistant
+        self._repeats = _RepeatCounter()
+        self._begin_run()
+
+    def _begin_run(self) -> None:
+        self.messages: list[Message] = []  # of this run
+        self.call_index = 0  # of the next model call
+        self.failed_attempts = 0  # at that call
+        self.iterations = 0
+        self.tool_rounds = 0
+        self.totals = Totals()
+
+    @property
+    def answer(self) -> Message | None:
+        """The final answer of the run: the last message, if it is the model's and leaves nothing to do."""
+        last = self.last_message
+        if last is None or last.role != "assistant" or self.open_calls:
+            return None
+        is_paused = last.meta is not None and last.meta.finish_reason == "pause"
+        has_calls = any(call.executed_by == "client" for call in last.tool_calls)
+        return None if is_paused or has_calls else last
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is nothing to resume: no open run, no open calls, no prompt without an answer."""
+        is_unanswered = self.last_message is not None and self.last_message.role == "user"
+        return self.run_id is None and not self.open_calls and not is_unanswered
+
+    @property
+    def questions(self) -> tuple[ApprovalRequired, ...]:
+        """The approvals that are still to be decided."""
+        return tuple(one.question for one in self.open_calls.values() if one.question and one.awaits_decision)
+
+    @property
+    def repeats(self) -> int:
+        """How many times in a row the open calls have been made before, with the same results each time."""
+        return self._repeats.count
+
+    def push(self, entry: Entry) -> None:
+        """Add the next entry of the branch."""
+        fact = entry.fact
+        match fact:
+            case RunStarted():
+                if entry.run_id != self.run_id:
+                    self._begin_run()
+                self.run_id = self.last_run_id = entry.run_id
+                self.previous_start_id, self.start_id, self.ended = self.start_id, entry.id, None
+                self.model = fact.model or self.model
+            case Message():
+                self._add_message(fact)
+            case ToolStarted():
+                self._update_call(fact.tool_call_id, started=fact)
+            case ApprovalRequired():  # a new question: an earlier decision does not answer it
+                self._update_call(fact.tool_call_id, question=fact, decision=None)
+            case ApprovalDecided():
+                self._update_call(fact.tool_call_id, decision=fact)
+            case StreamFailed():
+                self.failed_attempts += fact.model_call_index is not None  # a summary has no index
+                self.totals = self.totals.plus(fact)
+            case CompactionSummary():
+                self.totals = self.totals.plus(fact)
+            case ModelChange():
+                self.model = fact.model
+            case RuntimeInit():
+                self.runtime = fact
+            case RunEnded():
+                self.run_id, self.ended = None, fact
+            case _:
+                pass
+
+    def add_other_branches(self, entries: Iterable[Entry]) -> None:
+        """Take from the entries of all branches, in order, what holds for the whole session.
+
+        That is which run started last, which call ids are in use, and which calls have a result: a call that has one on
+        another branch is not executed again on this one.
+        """
+        self.start_id = self.previous_start_id = None
+        for entry in entries:
+            if isinstance(entry.fact, RunStarted):
+                self.previous_start_id, self.start_id = self.start_id, entry.id
+            elif isinstance(entry.fact, Message):
+                self.call_ids.update(call.tool_call_id for call in entry.fact.tool_calls)
+                for result in entry.fact.tool_results:
+                    self.open_calls.pop(result.tool_call_id, None)
+
+    def _update_call(self, call_id: str, **changes: ToolStarted | ApprovalRequired | ApprovalDecided | None) -> None:
+        known = self.open_calls.get(call_id)
+        if known is not None:
+            self.open_calls[call_id] = replace(known, **changes)
+
+    def _add_message(self, message: Message) -> None:
+        if self.run_id is not None:
+            self.messages.append(message)
+        if message.role == "user":
+            self.last_message = message
+            self._repeats.reset()  # a user may ask for the same thing again
+        elif message.role == "assistant":
+            self.last_message = message
+            self._add_answer(message)
+        for result in message.tool_results:
+            if self.open_calls.pop(result.tool_call_id, None) is not None:
+                self._repeats.add(result, is_last=not self.open_calls)
+
+    def _add_answer(self, message: Message) -> None:
+        meta = message.meta
+        self.failed_attempts = 0
+        self.iterations += 1
+        self.call_index = max(self.call_index, (-1 if meta is None else meta.model_call_index or 0) + 1)
+        self.totals = self.totals.plus(message)
+        self.call_ids.update(call.tool_call_id for call in message.tool_calls)
+        calls = [call for call in message.tool_calls if call.executed_by == "client"]
+        self._repeats.begin(calls)
+        self.tool_rounds += bool(calls)
+        bad_args = (meta.bad_args if meta is not None else None) or {}
+        truncated = meta is not None and (meta.finish_reason == "length" or meta.aborted)
+        for call in calls:
+            known = OpenCall(call, bad_args=bad_args.get(call.tool_call_id), truncated=truncated)
+            self.open_calls[call.tool_call_id] = known
+
+
+class _RepeatCounter:
+    """How many rounds in a row made the same calls and got the same results."""
+
+    def __init__(self) -> None:
+        self._calls: bytes | None = None  # of the current round
+        self._results: list[bytes] = []
+        self.reset()
+
+    def reset(self) -> None:
+        self._count = 0
+        self._last: tuple[bytes | None, tuple[bytes, ...]] | None = None  # the calls and results of the last round
+
+    @property
+    def count(self) -> int:
+        return self._count if self._last is not None and self._last[0] == self._calls else 0
+
+    def begin(self, calls: list[ToolCall]) -> None:
+        self._calls = b"\n".join(sorted(_digest([call.tool_name, call.arguments]) for call in calls)) if calls else None
+        self._results = []
+        if not calls:
+            self.reset()
+
+    def add(self, result: ToolResult, *, is_last: bool) -> None:
+        if result.metadata is not None and REPEATED in result.metadata:
+            self._count += is_last
+            return
+        content = result.content
+        readable = [repr(part) for part in content] if isinstance(content, tuple) else content
+        self._results.append(_digest([result.is_error, readable]))
+        if is_last:
+            seen = (self._calls, tuple(sorted(self._results)))  # sorted: parallel tools finish in any order
+            self._count = self._count + 1 if seen == self._last else 1
+            self._last = seen
+
+
+def _digest(value: object) -> bytes:
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).digest()

@@ -1,0 +1,361 @@
+"""`ToolRun`: one tool call, from validation and approval to its result.
+
+Each step is recorded before the next one relies on it, and each change of status is an edge of the table TOOL. Whatever
+keeps a call from running is a `ToolError` inside and an error result outside. A call that has its result takes no
+further step.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from bartack.formats.repair import INTERRUPTED
+from bartack.nouns.entries import ApprovalDecided, ApprovalRequired, ToolProgress, ToolStarted
+from bartack.nouns.errors import ErrorCode, ToolError
+from bartack.nouns.json_values import json_text
+from bartack.nouns.messages import tool_message
+from bartack.nouns.parts import Span, Text, ToolCall, ToolResult
+from bartack.nouns.tables import TOOL, ToolStatus, advance
+from bartack.session.run_state import OpenCall
+from bartack.tools import tool_round
+from bartack.tools.approval import Decision, approval_reason, arguments_digest, counts_for, decided_fact
+from bartack.tools.attempt import AttemptOutcome, attempt
+from bartack.tools.definition import ToolDefinition
+from bartack.tools.output import error_result, limited, output_of, valid_text
+from bartack.tools.tool_context import ToolContext
+from bartack.tools.tool_round import ToolRound
+
+__all__ = ["ToolRun"]
+
+T = TypeVar("T")
+_MAX_ERROR_CHARS = 4_000  # some exceptions carry a whole page
+_EVENTS = {ErrorCode.TOOL_TIMEOUT: "time_out", ErrorCode.TOOL_ABORTED: "abort", ErrorCode.TOOL_INTERRUPTED: "abort"}
+
+_TRUNCATED = (
+    "Not executed: the response containing this call was cut off before it was complete. "
+    "Call the tool again, in smaller steps if necessary."
+)
+_BAD_JSON = "Not executed: the arguments are not a valid JSON object: {}"
+_NOT_STARTED = "Aborted before the tool started."
+_EXPIRED = "no decision before the deadline"
+
+
+class ToolRun:
+    """One tool call and how far it has got. `result` is set once."""
+
+    def __init__(self, round: ToolRound, open_call: OpenCall) -> None:
+        self.call = open_call.call
+        self.definition: ToolDefinition | None = round.settings.registry.get(self.call.tool_name)
+        self.result: ToolResult | None = None
+        self._round = round
+        self._settings = round.settings
+        self._past = open_call
+        self._status = ToolStatus.PENDING
+        self._started_at: datetime | None = None
+        self._question: ApprovalRequired | None = None
+        self._values: dict[str, Any] = {}
+        self._is_modified = False
+
+    # -- before it runs
+
+    async def prepare(self) -> None:
+        """Validate the call, and record a question if it needs approval."""
+        try:
+            self._check()
+            if await self._passes_hook():
+                self._read_arguments()
+                await self._ask()
+        except ToolError as refusal:
+            await self._fail(refusal.code, refusal.message)
+
+    def _check(self) -> None:
+        past, definition, name = self._past, self.definition, self.call.tool_name
+        if self._round.stop.is_set():
+            raise ToolError(_NOT_STARTED, code=ErrorCode.TOOL_ABORTED)
+        if past.truncated:
+            raise ToolError(_TRUNCATED, code=ErrorCode.TOOL_NOT_RUN)
+        if past.bad_args is not None:
+            raise ToolError(_BAD_JSON.format(past.bad_args), code=ErrorCode.TOOL_BAD_ARGUMENTS)
+        if past.started is not None and not (past.started.idempotent and definition and definition.idempotent):
+            self._start()
+            raise ToolError(INTERRUPTED, code=ErrorCode.TOOL_INTERRUPTED)
+        if definition is None:
+            known = ", ".join(sorted(self._settings.registry.names)) or "none"
+            raise ToolError(f"Unknown tool {name!r}. Available tools: {known}.", code=ErrorCode.TOOL_NOT_FOUND)
+        if definition.requires_runtime and self._settings.runtime is None:
+            raise ToolError(f"Tool {name!r} requires a runtime; none is configured.", code=ErrorCode.TOOL_NOT_RUN)
+        if definition.requires_agent and self._settings.agent is None:
+            raise ToolError(f"Tool {name!r} requires an agent; none is configured.", code=ErrorCode.TOOL_NOT_RUN)
+
+    async def _passes_hook(self) -> bool:
+        """Whether the call is left to run; the hook may also give its result."""
+        if self._settings.before_tool is None:
+            return True
+        answer = await self._run_hook("before_tool", self._settings.before_tool(self.call))
+        match answer:
+            case ToolCall():
+                self.call = replace(self.call, arguments=answer.arguments)
+            case ToolResult():
+                self._start()
+                await self._finish(answer)
+                return False
+            case None:
+                pass
+        return True
+
+    def _read_arguments(self) -> None:
+        assert self.definition is not None
+        try:
+            arguments_digest(self.call.arguments)
+            self._values = self.definition.read_arguments(self.call.arguments)
+        except Exception as error:  # noqa: BLE001 - a definition may have its own reader
+            text = f"Invalid arguments for tool {self.call.tool_name!r}: {_describe(error)}"
+            if self._is_modified:
+                text = f"The user changed the arguments. {text}"
+            raise ToolError(text, code=ErrorCode.TOOL_BAD_ARGUMENTS) from None
+
+    async def _ask(self) -> None:
+        """Record a question if the call needs approval and the session does not hold the question already."""
+        assert self.definition is not None
+        asked = self._past.question
+        if asked is not None and counts_for(asked, self.call.arguments):
+            self._question = asked
+            return
+        reason = approval_reason(self._settings.approval, self.call, self.definition)
+        if reason is None:
+            return
+        limit = self._settings.approval_timeout_ms
+        self._question = ApprovalRequired(
+            self.call.tool_call_id,
+            self.call.tool_name,
+            self.call.arguments,
+            reason=valid_text(reason) or None,
+            expires_at=None if limit is None else self._now() + timedelta(milliseconds=limit),
+        )
+        await self._round.record(self._question)
+
+    # -- approval
+
+    async def _is_approved(self) -> bool:
+        """Whether the call may run; False if it still waits. `ToolError` if it may not."""
+        question, verdict = self._question, self._past.verdict
+        if question is None:
+            return True
+        if verdict is None or not counts_for(verdict, self.call.arguments):
+            decision = await self._decision(question)
+            if decision is None:
+                return False
+            verdict = await self._record_decision(question, decision)
+        return self._apply(verdict)
+
+    async def _decision(self, question: ApprovalRequired) -> Decision | None:
+        """The approver's decision; None if there is no approver to ask."""
+        left = None if question.expires_at is None else (question.expires_at - self._now()).total_seconds()
+        if left is not None and left <= 0:
+            return Decision("expire", reason=_EXPIRED)
+        if self._settings.approver is None:
+            return None
+        task = await self._round.run_unless_stopped(self._settings.approver.decide(question), seconds=left)
+        if task is None and self._round.stop.is_set():
+            raise ToolError("Aborted while waiting for approval.", code=ErrorCode.TOOL_ABORTED)
+        if task is None:
+            return Decision("expire", reason=_EXPIRED)
+        if task.cancelled():
+            return Decision("deny", reason="the approver was cancelled")
+        error = task.exception()
+        return task.result() if error is None else Decision("deny", reason=f"the approver failed: {_describe(error)}")
+
+    async def _record_decision(self, question: ApprovalRequired, decision: Decision) -> ApprovalDecided:
+        try:
+            fact = decided_fact(question, decision)
+        except ToolError as error:
+            fact = decided_fact(question, Decision("deny", reason=error.message, decided_by=decision.decided_by))
+        await self._round.record(fact)
+        return fact
+
+    def _apply(self, decided: ApprovalDecided) -> bool:
+        because = f": {decided.reason}" if decided.reason else "."
+        match decided.decision:
+            case "approve":
+                return True
+            case "modify_args":
+                self.call = replace(self.call, arguments=decided.arguments or {})
+                self._is_modified = True
+                self._read_arguments()
+                return True
+            case "deny":
+                raise ToolError(f"The call was denied{because}", code=ErrorCode.TOOL_DENIED)
+            case "expire":
+                raise ToolError(f"The call was not approved{because}", code=ErrorCode.TOOL_DENIED)
+            case "abort":
+                self._round.aborted = True
+                self._round.stop.set()
+                raise ToolError(f"The run was aborted{because}", code=ErrorCode.TOOL_ABORTED)
+            case "pause" | "resume":
+                return False
+
+    # -- running
+
+    async def run(self, slots: asyncio.Semaphore) -> None:
+        """Continue from `prepare` to the result, or leave the call waiting for approval."""
+        if self.result is not None:
+            return
+        try:
+            if await self._is_approved():
+                async with slots:
+                    await self._execute()
+        except ToolError as refusal:
+            await self._fail(refusal.code, refusal.message)
+
+    async def _execute(self) -> None:
+        assert self.definition is not None
+        first = 1 if self._past.started is None else self._past.started.attempt + 1
+        last = first + self.definition.retries
+        for number in range(first, last + 1):
+            if self._round.stop.is_set():
+                raise ToolError(_NOT_STARTED, code=ErrorCode.TOOL_ABORTED)
+            outcome = await self._attempt(number)
+            if number == last or not _is_retryable(outcome, self.definition):
+                return await self._conclude(outcome)
+            await self._round.pause(tool_round.RETRY_DELAY_MS / 1000 * 2 ** (number - first))
+        return None
+
+    async def _attempt(self, number: int) -> AttemptOutcome:
+        assert self.definition is not None
+        call, definition, settings = self.call, self.definition, self._settings
+        started = ToolStarted(
+            call.tool_call_id, call.tool_name, call.arguments, idempotent=definition.idempotent, attempt=number
+        )
+        await self._round.record(started)
+        self._start()
+        context = ToolContext(
+            tool_call_id=call.tool_call_id,
+            tool_name=call.tool_name,
+            run_id=self._round.run_id,
+            session_id=self._round.session_id,
+            attempt=number,
+            agent=settings.agent if definition.requires_agent else None,
+            runtime=settings.runtime if definition.requires_runtime else None,
+            record=self._record_progress,
+            loop=asyncio.get_running_loop(),
+        )
+        return await attempt(
+            definition,
+            self._values,
+            context,
+            timeout_ms=definition.timeout_ms or settings.timeout_ms,
+            grace_ms=tool_round.GRACE_MS,
+            stop=self._round.stop,
+        )
+
+    def _start(self) -> None:
+        self._status = advance(TOOL, self._status, "start")
+        self._started_at = self._started_at or self._now()
+
+    async def _record_progress(self, fact: ToolProgress) -> None:
+        advance(TOOL, self._status, "progress")
+        await self._round.record(fact)
+
+    async def _conclude(self, outcome: AttemptOutcome) -> None:
+        assert self.definition is not None
+        left = " The tool did not stop when cancelled and may still be running." if outcome.left_running else ""
+        match outcome.how:
+            case "returned":
+                output = output_of(outcome.value)
+                result = ToolResult(
+                    self.call.tool_call_id,
+                    limited(output.content, self.definition.max_output_chars, self.call.tool_call_id),
+                    is_error=output.is_error,
+                    error_code=ErrorCode.TOOL_FAILED if output.is_error else None,
+                    title=output.title,
+                    metadata=output.metadata,
+                )
+                await self._finish(result)
+            case "raised":
+                assert outcome.error is not None
+                code = outcome.error.code if isinstance(outcome.error, ToolError) else ErrorCode.TOOL_FAILED
+                await self._fail(code, _describe(outcome.error))
+            case "timed_out":
+                limit = self.definition.timeout_ms or self._settings.timeout_ms
+                await self._fail(ErrorCode.TOOL_TIMEOUT, f"Timed out after {limit} ms.{left}")
+            case "stopped":
+                await self._fail(ErrorCode.TOOL_ABORTED, f"Aborted while running.{left}")
+
+    # -- the result
+
+    async def _fail(self, code: ErrorCode, message: str) -> None:
+        await self._finish(error_result(self.call.tool_call_id, code, message))
+
+    async def _finish(self, result: ToolResult) -> None:
+        """Record the result, which ends the call."""
+        if self._started_at is not None:
+            result = await self._after_hook(result)
+        now = self._now()
+        if self._is_modified:
+            result = _with_changed_arguments(result, self.call.arguments)
+        result = replace(result, tool_call_id=self.call.tool_call_id, time=Span(self._started_at or now, now))
+        event = "fail" if self._started_at is not None else "reject"
+        event = _EVENTS.get(result.error_code, event) if result.is_error else "complete"  # type: ignore[arg-type]
+        status = advance(TOOL, self._status, event)
+        await self._round.record(tool_message(result))
+        self.result, self._status = result, status
+
+    async def _after_hook(self, result: ToolResult) -> ToolResult:
+        if self._settings.after_tool is None:
+            return result
+        work = self._settings.after_tool(self.call, result)
+        try:
+            return await self._run_hook("after_tool", work, patient=True) or result
+        except ToolError as error:  # the hook may exist to hide something: without it the result is not shown
+            return error_result(self.call.tool_call_id, ErrorCode.TOOL_FAILED, error.message)
+
+    async def _run_hook(self, name: str, work: Coroutine[Any, Any, T], *, patient: bool = False) -> T:
+        """What the hook returns; `ToolError` if it fails or does not finish."""
+        seconds = self._settings.timeout_ms / 1000
+        task = await self._round.run_unless_stopped(work, seconds=seconds, patient=patient)
+        if task is None and self._round.stop.is_set() and not patient:
+            raise ToolError(_NOT_STARTED, code=ErrorCode.TOOL_ABORTED)
+        if task is None:
+            raise ToolError(f"The {name} hook timed out.", code=ErrorCode.TOOL_NOT_RUN)
+        if task.cancelled():
+            raise ToolError(f"The {name} hook was cancelled.", code=ErrorCode.TOOL_NOT_RUN)
+        error = task.exception()
+        if error is not None:
+            raise ToolError(f"The {name} hook failed: {_describe(error)}", code=ErrorCode.TOOL_NOT_RUN)
+        return task.result()
+
+    def _now(self) -> datetime:
+        return self._settings.environment.now()
+
+
+def _with_changed_arguments(result: ToolResult, arguments: dict[str, Any]) -> ToolResult:
+    """The result with a note of the arguments that the tool really ran with."""
+    note = f"[The user changed the arguments to {json_text(arguments)}]"
+    content = result.content
+    if isinstance(content, str):
+        content = f"{content}\n{note}"
+    elif isinstance(content, tuple):
+        content = (*content, Text(note))
+    else:
+        content = {**content, "note": note}
+    return replace(result, content=content, metadata={**(result.metadata or {}), "approved_arguments": arguments})
+
+
+def _is_retryable(outcome: AttemptOutcome, definition: ToolDefinition) -> bool:
+    """An exception may be transient; a `ToolError` is meant for the model, unless it is marked retryable. After a
+    time-out the outcome is unknown, so only an idempotent tool that has really stopped is run again."""
+    match outcome.how:
+        case "raised":
+            return not isinstance(outcome.error, ToolError) or outcome.error.retryable
+        case "timed_out":
+            return definition.idempotent and not outcome.left_running
+        case _:
+            return False
+
+
+def _describe(error: BaseException) -> str:
+    text = error.message if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
+    return valid_text(text if len(text) <= _MAX_ERROR_CHARS else f"{text[:_MAX_ERROR_CHARS]} [...]")

@@ -1,0 +1,243 @@
+"""`RunState`: what the entries of a branch amount to for a run."""
+
+from typing import Any, Literal
+
+import pytest
+from msgspec.structs import replace
+
+from bartack import (
+    ApprovalDecided,
+    ApprovalRequired,
+    CompactionSummary,
+    Entry,
+    ErrorCode,
+    Failed,
+    Meta,
+    ModelChange,
+    ModelRef,
+    RunEnded,
+    RunStarted,
+    RuntimeInit,
+    StreamFailed,
+    ToolCall,
+    ToolProgress,
+    ToolResult,
+    ToolStarted,
+    Usage,
+    assistant,
+    system,
+    tool_message,
+    user,
+)
+from bartack.nouns.entries import Fact
+from bartack.session.run_state import REPEATED, RunState, Totals
+from tests.sample_session import chain
+
+CALL = ToolCall("c1", "weather", {"city": "Paris"})
+QUESTION = ApprovalRequired("c1", "weather", {"city": "Paris"})
+
+
+def folded(*facts: Fact) -> RunState:
+    return pushed(chain(*facts))
+
+
+def pushed(entries: list[Entry]) -> RunState:
+    state = RunState()
+    for entry in entries:
+        state.push(entry)
+    return state
+
+
+# -- calls
+
+
+def test_a_call_is_open_until_it_has_a_result() -> None:
+    state = folded(assistant(CALL))
+    assert list(state.open_calls) == ["c1"]
+    assert folded(assistant(CALL), tool_message(ToolResult("c1", "rain"))).open_calls == {}
+    assert folded(tool_message(ToolResult("unknown", "rain"))).open_calls == {}
+
+
+def test_a_call_executed_by_the_provider_is_never_open() -> None:
+    state = folded(assistant(ToolCall("p1", "search", {}, executed_by="provider")))
+    assert state.open_calls == {}
+    assert state.call_ids == {"p1"}
+
+
+def test_an_open_call_holds_what_was_recorded_about_it() -> None:
+    started = ToolStarted("c1", "weather", {"city": "Paris"}, attempt=2)
+    decided = ApprovalDecided("c1", "approve")
+    state = folded(assistant(CALL), QUESTION, decided, started, ToolProgress("c1", "half"), ToolStarted("x", "y", {}))
+    known = state.open_calls["c1"]
+    assert (known.question, known.decision, known.started) == (QUESTION, decided, started)
+    assert (known.truncated, known.bad_args) == (False, None)
+
+
+@pytest.mark.parametrize("meta", [Meta(finish_reason="length"), Meta(aborted=True)])
+def test_the_calls_of_an_incomplete_answer_are_truncated(meta: Meta) -> None:
+    assert folded(assistant(CALL, meta=meta)).open_calls["c1"].truncated
+
+
+def test_a_call_with_bad_arguments_names_the_reason() -> None:
+    state = folded(assistant(CALL, meta=Meta(bad_args={"c1": "unexpected end"})))
+    assert state.open_calls["c1"].bad_args == "unexpected end"
+
+
+@pytest.mark.parametrize(
+    ("decision", "is_open"),
+    [("approve", False), ("deny", False), ("expire", False), ("abort", False), ("pause", True), ("resume", True)],
+)
+def test_a_decision_settles_a_question_unless_it_postpones_it(
+    decision: Literal["approve", "deny", "expire", "abort", "pause", "resume"], is_open: bool
+) -> None:
+    assert folded(assistant(CALL), QUESTION).questions == (QUESTION,)
+    state = folded(assistant(CALL), QUESTION, ApprovalDecided("c1", decision))
+    assert state.questions == ((QUESTION,) if is_open else ())
+    assert (state.open_calls["c1"].verdict is None) is is_open
+
+
+def test_a_new_question_is_not_settled_by_an_earlier_decision() -> None:
+    state = folded(assistant(CALL), QUESTION, ApprovalDecided("c1", "approve"), QUESTION)
+    assert state.questions == (QUESTION,)
+
+
+# -- the run
+
+
+def test_a_run_is_open_from_its_start_to_its_end() -> None:
+    start = RunStarted(model=ModelRef("a", "m"))
+    state = folded(start, user("Hi"))
+    assert (state.run_id, state.last_run_id, state.start_id, state.ended) == ("r", "r", "e0", None)
+    assert [message.text for message in state.messages] == ["Hi"]
+    ended = RunEnded("completed")
+    state = folded(user("before"), start, user("Hi"), assistant("Hello"), ended)
+    assert (state.run_id, state.last_run_id, state.ended) == (None, "r", ended)
+    assert [message.text for message in state.messages] == ["Hi", "Hello"]
+
+
+def test_a_resumed_run_keeps_its_numbers_and_a_new_one_begins_at_zero() -> None:
+    answer = assistant("One", meta=Meta(model_call_index=0, usage=Usage(3, 1)))
+    entries = chain(RunStarted(), user("Hi"), answer, RunStarted())
+    state = pushed(entries)
+    assert (state.iterations, state.call_index, state.totals.usage) == (1, 1, Usage(3, 1))
+    assert (state.start_id, state.previous_start_id) == ("e3", "e0")
+    state = pushed([*entries[:3], replace(entries[3], run_id="r2")])
+    assert (state.iterations, state.call_index, state.totals, state.messages) == (0, 0, Totals(), [])
+
+
+def test_failed_attempts_are_counted_until_there_is_an_answer() -> None:
+    failed = StreamFailed(Failed(ErrorCode.OVERLOADED), model_call_index=0, attempt=1)
+    summary = StreamFailed(Failed(ErrorCode.OVERLOADED))
+    assert folded(RunStarted(), failed, failed, summary).failed_attempts == 2
+    assert folded(RunStarted(), failed, assistant("Hello")).failed_attempts == 0
+
+
+def test_the_last_model_and_runtime_hold() -> None:
+    small, large = ModelRef("a", "small"), ModelRef("a", "large")
+    assert folded(RunStarted(model=small), RunStarted()).model == small
+    assert folded(RunStarted(model=small), ModelChange(large, small)).model == large
+    runtime = RuntimeInit("local", {"root": "x"})
+    assert folded(runtime).runtime == runtime
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_answered"),
+    [
+        ((), False),
+        ((user("Hi"),), False),
+        ((user("Hi"), assistant("Hello")), True),
+        ((user("Hi"), assistant("Hello"), system("Be brief.")), True),
+        ((user("Hi"), assistant("Hel", meta=Meta(finish_reason="pause"))), False),
+        ((user("Hi"), assistant(CALL)), False),
+        ((user("Hi"), assistant(CALL), tool_message(ToolResult("c1", "rain"))), False),
+        ((assistant(ToolCall("p1", "search", {}, executed_by="provider"), "Found."),), True),
+    ],
+)
+def test_the_answer_is_the_last_message_if_nothing_is_left_to_do(facts: tuple[Fact, ...], is_answered: bool) -> None:
+    assert (folded(*facts).answer is not None) is is_answered
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_finished"),
+    [
+        ((), True),
+        ((RunStarted(),), False),
+        ((user("Hi"),), False),
+        ((assistant(CALL),), False),
+        ((RunStarted(), user("Hi"), assistant("Hello"), RunEnded("completed")), True),
+    ],
+)
+def test_a_session_is_finished_if_there_is_nothing_to_resume(facts: tuple[Fact, ...], is_finished: bool) -> None:
+    assert folded(*facts).is_finished is is_finished
+
+
+# -- totals
+
+
+def test_totals_add_answers_failures_and_summaries() -> None:
+    state = folded(
+        RunStarted(),
+        assistant("One", meta=Meta(usage=Usage(10, 1, cost=0.5))),
+        StreamFailed(Failed(ErrorCode.OVERLOADED), usage=Usage(20, 2)),
+        CompactionSummary("Short.", "e1", usage=Usage(30, 3, cost=0.25)),
+        assistant("Two", meta=Meta(usage=Usage(40, 4), cost_usd=1.0)),
+        assistant("Three"),
+        user("Hi"),
+    )
+    assert state.totals.usage == Usage(100, 10, cost=0.75)
+    assert state.totals.cost_usd == 1.75
+    assert state.totals.plus(RunEnded("completed")) == state.totals
+
+
+# -- repeats
+
+
+def round_of(number: int, result: Any = "rain", **metadata: bool) -> tuple[Fact, Fact]:
+    call = ToolCall(f"c{number}", "weather", {"city": "Paris"})
+    return assistant(call), tool_message(ToolResult(call.tool_call_id, result, metadata=metadata or None))
+
+
+NEXT = assistant(ToolCall("next", "weather", {"city": "Paris"}))
+
+
+def test_rounds_with_the_same_calls_and_results_are_counted() -> None:
+    assert folded(NEXT).repeats == 0
+    assert folded(*round_of(1), NEXT).repeats == 1
+    assert folded(*round_of(1), *round_of(2), NEXT).repeats == 2
+    assert folded(*round_of(1), *round_of(2), *round_of(3, **{REPEATED: True}), NEXT).repeats == 3
+
+
+def test_another_result_another_call_another_prompt_or_an_answer_end_the_count() -> None:
+    assert folded(*round_of(1), *round_of(2, "sun"), NEXT).repeats == 1
+    assert folded(*round_of(1), assistant(ToolCall("next", "weather", {"city": "Rome"}))).repeats == 0
+    assert folded(*round_of(1), user("Again"), NEXT).repeats == 0
+    assert folded(*round_of(1), assistant("Rain."), NEXT).repeats == 0
+
+
+def test_the_results_of_parallel_calls_may_come_in_any_order() -> None:
+    def pair(number: int) -> list[ToolCall]:
+        return [ToolCall(f"{name}{number}", name, {}) for name in ("a", "b")]
+
+    facts = (
+        assistant(*pair(1)),
+        tool_message(ToolResult("a1", "left")),
+        tool_message(ToolResult("b1", (assistant("right").parts[0],))),  # type: ignore[arg-type]
+        assistant(*pair(2)),
+        tool_message(ToolResult("b2", (assistant("right").parts[0],))),  # type: ignore[arg-type]
+        tool_message(ToolResult("a2", "left")),
+    )
+    assert folded(*facts, assistant(*pair(3))).repeats == 2
+
+
+# -- branches
+
+
+def test_other_branches_add_their_call_ids_and_results() -> None:
+    entries = chain(RunStarted(), assistant(CALL), tool_message(ToolResult("c1", "rain")), RunStarted())
+    state = pushed(entries[:2])
+    assert list(state.open_calls) == ["c1"]
+    other = chain(RunStarted(), assistant(CALL), tool_message(ToolResult("c1", "rain")), RunStarted(), NEXT, QUESTION)
+    state.add_other_branches(other)
+    assert state.open_calls == {}
+    assert state.call_ids == {"c1", "next"}
+    assert (state.start_id, state.previous_start_id) == ("e3", "e0")
