@@ -89,7 +89,7 @@ def test_the_code_of_a_page_runs_without_a_key(page: Path, tmp_path: Path) -> No
 
 async def test_the_code_of_the_readme_runs_with_a_provider(tmp_path: Path) -> None:
     """It asks a provider; here that is a server on this machine, which says that all is well."""
-    whole_text = next(one for one in scenarios("anthropic-messages") if one.name == "a whole text")
+    whole_text = next(one for one in scenarios("anthropic-messages") if one.name == "complete text")
     async with fault_server(whole_text) as server:
         provider = {"ANTHROPIC_API_KEY": "not-a-real-key", "ANTHROPIC_BASE_URL": server.base_url, "NO_PROXY": "*"}
         process = await asyncio.create_subprocess_exec(

@@ -23,7 +23,7 @@ from bartack.nouns.messages import assistant, user
 from bartack.nouns.parts import ToolCall
 from bartack.store import SessionStore, next_entries, open_store
 from bartack.store.address import ADDRESS_FORMS
-from bartack.testing.dialects import DIALECTS
+from bartack.testing.event_writers import EVENT_WRITERS
 from bartack.testing.faults import Scenario, Stall, scenarios
 from bartack.testing.server import fault_server
 
@@ -284,7 +284,7 @@ async def test_no_part_of_a_key_is_ever_shown(tmp_path: Path) -> None:
 
 
 def a_good_answer() -> Scenario:
-    words = DIALECTS["anthropic-messages"]
+    words = EVENT_WRITERS["anthropic-messages"]
     steps = (words.start() + words.text("Hi\x1b[31m there!") + words.finish("stop"),)
     return Scenario(name="good", format="anthropic-messages", steps=steps, outcome=scenarios()[0].outcome)
 

@@ -31,7 +31,7 @@ from bartack.nouns.errors import ErrorCode, ModelError
 from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.store import open_store
-from bartack.testing import Answer, check_stream
+from bartack.testing import StreamResult, check_stream
 from scripts.record_local import served
 
 pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (bartack[local])")
@@ -113,7 +113,7 @@ def default() -> Iterator[LocalModel]:
     asyncio.run(model.aclose())
 
 
-def message_of(answer: Answer) -> Message:
+def message_of(answer: StreamResult) -> Message:
     assert answer.message is not None, answer.error
     assert answer.message.meta is not None
     return answer.message

@@ -15,10 +15,10 @@ from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 from bartack.nouns.messages import assistant, tool_message, user
 from bartack.nouns.parts import Text, ToolCall, ToolResult
 from bartack.testing import Outcome, Scenario, Stall, check_stream, fault_server
-from bartack.testing.dialects import DIALECTS
+from bartack.testing.event_writers import EVENT_WRITERS
 from tests.models.doubles import KEY, BytesClient, counting_environment, read
 
-SAY = DIALECTS["anthropic-messages"]
+SAY = EVENT_WRITERS["anthropic-messages"]
 WHOLE = (SAY.start(), SAY.text("Hi"), SAY.finish("stop"))
 
 
@@ -228,7 +228,7 @@ async def test_a_connection_lost_in_the_answer_is_truncation() -> None:
 
 
 async def test_a_connection_lost_after_the_providers_last_word_loses_nothing() -> None:
-    say = DIALECTS["openai-chat"]
+    say = EVENT_WRITERS["openai-chat"]
     finish = say.finish("stop").removesuffix(b"data: [DONE]\n\n")
     lost = ModelError("reset", code=ErrorCode.CONNECTION_FAILED)
     client = BytesClient([say.start(), say.text("Hi"), finish, lost])
@@ -265,7 +265,7 @@ async def test_an_endless_refusal_is_not_read_to_its_end() -> None:
 
 
 async def test_a_wait_named_in_the_stream_is_told() -> None:
-    say = DIALECTS["openai-chat"]
+    say = EVENT_WRITERS["openai-chat"]
     error = {"error": {"code": "rate_limit_exceeded", "message": "Please try again in 1.5s."}}
     client = BytesClient([say.start(), b"data: " + json.dumps(error).encode() + b"\n\n"])
     deltas = await read(connect("openai-chat:m", api_key=KEY, client=client).stream([user("Hello")]))

@@ -11,10 +11,10 @@ from bartack.nouns.deltas import Done, Failed
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 from bartack.nouns.messages import user
 from bartack.testing import fault_server, scenarios
-from bartack.testing.dialects import DIALECTS
+from bartack.testing.event_writers import EVENT_WRITERS
 from tests.models.doubles import KEY, BytesClient, read
 
-SAY = DIALECTS["anthropic-messages"]
+SAY = EVENT_WRITERS["anthropic-messages"]
 WHOLE = (SAY.start(), SAY.text("Grüße"), SAY.finish("stop"))
 
 

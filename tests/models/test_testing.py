@@ -39,14 +39,14 @@ def stamp(*deltas: Delta, run_id: str = "checked-run", now: datetime = NOW) -> l
 @pytest.mark.parametrize(
     ("deltas", "message"),
     [
-        (stamp(TextDelta("early")), "000-5.1"),
-        (stamp(Start("m", "r"), Done("stop"), TextDelta("late")), "D-3.1"),
-        (stamp(Start("m", "r")), "001-4.1.13"),
-        (stamp(Start("m", "r"), run_id="another"), "001-4.2.2"),
+        (stamp(TextDelta("early")), "before start"),
+        (stamp(Start("m", "r"), Done("stop"), TextDelta("late")), "after the stream"),
+        (stamp(Start("m", "r")), "without done or error"),
+        (stamp(Start("m", "r"), run_id="another"), "another"),
         (stamp(Start("m", "r"), now=NOW.replace(tzinfo=None)), "zone"),
         (
             [*stamp(Start("m", "r")), MessageDelta("checked-run", 1, Done("stop"), NOW - timedelta(seconds=1))],
-            "backwards",
+            "timestamp decreased",
         ),
     ],
 )
@@ -96,15 +96,15 @@ def scripted(answer: Any) -> Callable[[str], Model]:
 @pytest.mark.parametrize(
     ("name", "answer", "message"),
     [
-        ("clean end in text", "The transfer is ", "passed for an answer"),
-        ("clean end in text", Failed(ErrorCode.TIMEOUT), "stream_truncated"),
-        ("clean end in text", Failed(ErrorCode.STREAM_TRUNCATED, retryable=False), "retryable"),
-        ("429 with Retry-After", Failed(ErrorCode.RATE_LIMITED, retryable=True), "retry after"),
-        ("a whole text", Failed(ErrorCode.TIMEOUT), "failed with"),
-        ("a whole text", "Something else", "said"),
-        ("a whole call", "no call", "finished with"),
-        ("two calls with one id", [Start("m", "r"), Done("tool_calls")], "would run"),
-        ("arguments that are not JSON", [Start("m", "r"), Done("tool_calls")], "bad arguments"),
+        ("text cut off by a close", "The transfer is ", "got a complete message"),
+        ("text cut off by a close", Failed(ErrorCode.TIMEOUT), "stream_truncated"),
+        ("text cut off by a close", Failed(ErrorCode.STREAM_TRUNCATED, retryable=False), "retryable=False"),
+        ("429 with Retry-After", Failed(ErrorCode.RATE_LIMITED, retryable=True), "retry_after_ms=None"),
+        ("complete text", Failed(ErrorCode.TIMEOUT), "expected a message"),
+        ("complete text", "Something else", "expected the text"),
+        ("complete call", "no call", "finish_reason=stop"),
+        ("two calls with the same id", [Start("m", "r"), Done("tool_calls")], "expected the calls"),
+        ("arguments that are not JSON", [Start("m", "r"), Done("tool_calls")], "expected 1 bad_args"),
     ],
 )
 async def test_a_wrong_reading_of_a_fault_fails_the_check(name: str, answer: Any, message: str) -> None:
@@ -113,8 +113,8 @@ async def test_a_wrong_reading_of_a_fault_fails_the_check(name: str, answer: Any
 
 
 async def test_a_model_that_never_asks_fails_the_check() -> None:
-    with pytest.raises(AssertionError, match="never asked"):
-        await check_fault(MATRIX["a whole text"], lambda _: ScriptedModel(["All is well."]))
+    with pytest.raises(AssertionError, match="sent no request"):
+        await check_fault(MATRIX["complete text"], lambda _: ScriptedModel(["All is well."]))
 
 
 def test_the_scenarios_are_told_in_each_format() -> None:
@@ -125,6 +125,6 @@ def test_the_scenarios_are_told_in_each_format() -> None:
 
 
 async def test_a_scenario_of_ones_own_can_be_played() -> None:
-    mine = replace(MATRIX["a whole text"], name="mine", outcome=Outcome(end="done", finish_reason="stop"))
+    mine = replace(MATRIX["complete text"], name="mine", outcome=Outcome(end="done", finish_reason="stop"))
     assert isinstance(mine, Scenario)
     await check_fault(mine, lambda base_url: connect("openai-chat:m", api_key=KEY, base_url=base_url))

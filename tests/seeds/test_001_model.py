@@ -32,11 +32,11 @@ from bartack.formats.history_rules import check_history
 from bartack.formats.repair import repair
 from bartack.models import VENDORS, Model, ProviderModel, RequestMetadata, Vendor, vendor_named
 from bartack.nouns import wire
-from bartack.testing.dialects import DIALECTS
+from bartack.testing.event_writers import EVENT_WRITERS
 from tests.formats.every_rule import RULES
 from tests.models.doubles import KEY, BytesClient, counting_environment, read
 
-SAY = DIALECTS["anthropic-messages"]
+SAY = EVENT_WRITERS["anthropic-messages"]
 THOUGHT = b"""event: content_block_delta
 data: {"type": "content_block_delta", "index": 9, "delta": {"type": "thinking_delta", "thinking": "Hm"}}
 

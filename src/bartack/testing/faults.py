@@ -1,37 +1,37 @@
-"""The ways in which a provider's stream goes wrong, as data: bytes per format, and what a correct model makes of them.
+"""The ways in which a provider's stream fails, as data: the bytes in each format, and the correct outcome.
 
-The law behind all rows: nothing that was cut off passes for an answer, and no call is handed over that must not run. A
-call may run if its stream ended in `done`, not with the reason `length`, and its arguments parsed.
+The rule behind all of them: what was cut off is never taken for an answer, and no call is handed over that must not
+run. A call may run if its stream ended in `done`, its finish reason is not `length`, and its arguments could be parsed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from bartack.nouns.errors import ErrorCode
-from bartack.testing.dialects import DIALECTS, Dialect
+from bartack.testing.event_writers import EVENT_WRITERS, EventWriter
 
 __all__ = ["FAULT_FORMATS", "Outcome", "Reset", "Scenario", "Stall", "scenarios"]
 
-FAULT_FORMATS = tuple(DIALECTS)
+FAULT_FORMATS = tuple(EVENT_WRITERS)
 
 
 class Stall(Struct, frozen=True):
-    """The server says nothing for so long, with the connection open."""
+    """The server pauses, with the connection open."""
 
     seconds: float
 
 
 class Reset(Struct, frozen=True):
-    """The connection is torn down."""
+    """The server resets the connection."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What may come out. `runnable` are the arguments of the calls that may run, in order."""
+    """The correct outcome. `runnable` has the arguments of the calls that may run, in order."""
 
     end: Literal["done", "error"]
-    codes: frozenset[ErrorCode] = frozenset()  # of an error: one of these
+    codes: frozenset[ErrorCode] = frozenset()  # any of these, for an error
     finish_reason: str | None = None
     text: str | None = None
     runnable: tuple[dict[str, Any], ...] = ()
@@ -41,7 +41,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
-    """One answer of a server."""
+    """One response of a server."""
 
     name: str
     format: str
@@ -54,124 +54,73 @@ class Scenario(Struct, frozen=True, kw_only=True):
         return f"{self.format}: {self.name}"
 
 
-class _Story(Struct, frozen=True, kw_only=True):
-    tell: Callable[[Dialect], tuple[bytes | Stall | Reset, ...]]
-    outcome: Outcome
-    status: int = 200
-    headers: Mapping[str, str] = {}
+def scenarios(format: str | None = None) -> tuple[Scenario, ...]:
+    """The scenarios in one format, or in all of `FAULT_FORMATS`."""
+    writers = [writer for writer in EVENT_WRITERS.values() if format in (None, writer.format)]
+    return tuple(scenario for writer in writers for scenario in _scenarios(writer))
+
+
+def _error(*codes: ErrorCode, retry_after_ms: int | None = None) -> Outcome:
+    return Outcome(end="error", codes=frozenset(codes), retryable=True, retry_after_ms=retry_after_ms)
 
 
 _ARGS = '{"city":"Paris"}'
-_PARIS = {"city": "Paris"}
-_ROME = {"city": "Rome"}
-_TRUNCATED = Outcome(end="error", codes=frozenset({ErrorCode.STREAM_TRUNCATED}), retryable=True)
+_PARIS, _ROME = {"city": "Paris"}, {"city": "Rome"}
+_TRUNCATED = _error(ErrorCode.STREAM_TRUNCATED)
+_LENGTH = Outcome(end="done", finish_reason="length")
+_ALL_WELL = Outcome(end="done", finish_reason="stop", text="All is well.")
+_JSON = {"Content-Type": "application/json"}
 
 
-def _half_text(d: Dialect) -> bytes:
-    return d.start() + d.text("The transfer is ")
+def _scenarios(writer: EventWriter) -> tuple[Scenario, ...]:
+    def scenario(name: str, outcome: Outcome, *steps: bytes | Stall | Reset, **more: Any) -> Scenario:
+        return Scenario(name=name, format=writer.format, steps=steps, outcome=outcome, **more)
 
-
-_STORIES: dict[str, _Story] = {
-    "a whole text": _Story(  # a control: a kit that lets nothing through would prove nothing
-        tell=lambda d: (d.start(), d.text("All is well."), d.finish("stop")),
-        outcome=Outcome(end="done", finish_reason="stop", text="All is well."),
-    ),
-    "a whole call": _Story(
-        tell=lambda d: (d.start(), d.call(0, "call_1", "look", _ARGS), d.finish("tool_calls")),
-        outcome=Outcome(end="done", finish_reason="tool_calls", runnable=(_PARIS,)),
-    ),
-    "clean end in text": _Story(tell=lambda d: (_half_text(d),), outcome=_TRUNCATED),
-    "reset in text": _Story(tell=lambda d: (_half_text(d), Reset()), outcome=_TRUNCATED),
-    "end inside arguments": _Story(
-        tell=lambda d: (d.start(), d.open_call(0, "call_1", "look"), d.args(0, "call_1", '{"city":"Pa')),
-        outcome=_TRUNCATED,
-    ),
-    "end after arguments": _Story(
-        tell=lambda d: (d.start(), d.call(0, "call_1", "look", _ARGS)),
-        outcome=_TRUNCATED,
-    ),
-    "length inside arguments": _Story(
-        tell=lambda d: (
-            d.start(),
-            d.open_call(0, "call_1", "look"),
-            d.args(0, "call_1", '{"city":"Pa'),
-            d.finish("length"),
+    start, finish = writer.start(), writer.finish
+    half_text = start + writer.text("The transfer is ")
+    text = start + writer.text("All is well.")
+    call = start + writer.call(0, "call_1", "look", _ARGS)
+    half_call = start + writer.open_call(0, "call_1", "look") + writer.args(0, "call_1", '{"city":"Pa')
+    bad_call = start + writer.call(0, "call_1", "look", '{"city":Paris}')
+    same_id = writer.call(1, "call_1", "see", '{"city":"Rome"}')
+    same_index = writer.call(0, "call_2", "see", '{"city":"Rome"}')
+    one_call = Outcome(end="done", finish_reason="tool_calls", runnable=(_PARIS,))
+    two_calls = Outcome(end="done", finish_reason="tool_calls", runnable=(_PARIS, _ROME))
+    return (
+        # Two controls: a check that nothing passes proves nothing.
+        scenario("complete text", _ALL_WELL, text, finish("stop")),
+        scenario("complete call", one_call, call, finish("tool_calls")),
+        scenario("text cut off by a close", _TRUNCATED, half_text),
+        scenario("text cut off by a reset", _TRUNCATED, half_text, Reset()),
+        scenario("cut off inside arguments", _TRUNCATED, half_call),
+        scenario("cut off after arguments", _TRUNCATED, call),
+        scenario("length limit inside arguments", _LENGTH, half_call, finish("length")),
+        scenario("length limit after arguments", _LENGTH, call, finish("length")),
+        scenario("error event", _error(ErrorCode.OVERLOADED), half_text, writer.overloaded()),
+        scenario("two calls with the same id", two_calls, call, same_id, finish("tool_calls")),
+        scenario("two calls with the same index", two_calls, call, same_index, finish("tool_calls")),
+        scenario(
+            "arguments that are not JSON",
+            Outcome(end="done", finish_reason="tool_calls", bad_args=1),
+            bad_call,
+            finish("tool_calls"),
         ),
-        outcome=Outcome(end="done", finish_reason="length"),
-    ),
-    "length after arguments": _Story(
-        tell=lambda d: (d.start(), d.call(0, "call_1", "look", _ARGS), d.finish("length")),
-        outcome=Outcome(end="done", finish_reason="length"),
-    ),
-    "error in the stream": _Story(
-        tell=lambda d: (_half_text(d), d.overloaded()),
-        outcome=Outcome(end="error", codes=frozenset({ErrorCode.OVERLOADED}), retryable=True),
-    ),
-    "two calls with one id": _Story(
-        tell=lambda d: (
-            d.start(),
-            d.call(0, "call_1", "look", _ARGS),
-            d.call(1, "call_1", "see", '{"city":"Rome"}'),
-            d.finish("tool_calls"),
+        scenario("nothing after the start", _TRUNCATED, start),
+        scenario("empty body", _TRUNCATED),
+        scenario("garbage after the end", _ALL_WELL, text, finish("stop"), b"<html>\x00\xff garbage\n\n"),
+        scenario(
+            "garbage instead of events",
+            _error(ErrorCode.STREAM_MALFORMED, ErrorCode.STREAM_TRUNCATED),
+            half_text,
+            b"data: {\x00\xff not json\n\n",
         ),
-        outcome=Outcome(end="done", finish_reason="tool_calls", runnable=(_PARIS, _ROME)),
-    ),
-    "two calls with one index": _Story(
-        tell=lambda d: (
-            d.start(),
-            d.call(0, "call_1", "look", _ARGS),
-            d.call(0, "call_2", "see", '{"city":"Rome"}'),
-            d.finish("tool_calls"),
+        scenario(
+            "429 with Retry-After",
+            _error(ErrorCode.RATE_LIMITED, retry_after_ms=7000),
+            writer.error_body(429),
+            status=429,
+            headers={**_JSON, "Retry-After": "7"},
         ),
-        outcome=Outcome(end="done", finish_reason="tool_calls", runnable=(_PARIS, _ROME)),
-    ),
-    "arguments that are not JSON": _Story(
-        tell=lambda d: (d.start(), d.call(0, "call_1", "look", '{"city":Paris}'), d.finish("tool_calls")),
-        outcome=Outcome(end="done", finish_reason="tool_calls", bad_args=1),
-    ),
-    "nothing after the start": _Story(tell=lambda d: (d.start(),), outcome=_TRUNCATED),
-    "nothing at all": _Story(tell=lambda d: (), outcome=_TRUNCATED),
-    "garbage after the end": _Story(
-        tell=lambda d: (d.start(), d.text("All is well."), d.finish("stop"), b"<html>\x00\xff garbage\n\n"),
-        outcome=Outcome(end="done", finish_reason="stop", text="All is well."),
-    ),
-    "garbage instead of events": _Story(
-        tell=lambda d: (_half_text(d), b"data: {\x00\xff not json\n\n"),
-        outcome=Outcome(
-            end="error", codes=frozenset({ErrorCode.STREAM_MALFORMED, ErrorCode.STREAM_TRUNCATED}), retryable=True
-        ),
-    ),
-    "429 with Retry-After": _Story(
-        tell=lambda d: (d.refusal(429),),
-        status=429,
-        headers={"Content-Type": "application/json", "Retry-After": "7"},
-        outcome=Outcome(end="error", codes=frozenset({ErrorCode.RATE_LIMITED}), retryable=True, retry_after_ms=7000),
-    ),
-    "500": _Story(
-        tell=lambda d: (d.refusal(500),),
-        status=500,
-        headers={"Content-Type": "application/json"},
-        outcome=Outcome(end="error", codes=frozenset({ErrorCode.SERVER_ERROR}), retryable=True),
-    ),
-    "silence in text": _Story(
-        tell=lambda d: (_half_text(d), Stall(10), d.finish("stop")),
-        outcome=Outcome(end="error", codes=frozenset({ErrorCode.TIMEOUT}), retryable=True),
-    ),
-}
-
-
-def scenarios(format: str | None = None) -> tuple[Scenario, ...]:
-    """The scenarios of one format, or of all that are told here."""
-    return tuple(
-        Scenario(
-            name=name,
-            format=dialect.format,
-            status=story.status,
-            headers=story.headers,
-            steps=story.tell(dialect),
-            outcome=story.outcome,
-        )
-        for dialect in DIALECTS.values()
-        if format in (None, dialect.format)
-        for name, story in _STORIES.items()
+        scenario("500", _error(ErrorCode.SERVER_ERROR), writer.error_body(500), status=500, headers=_JSON),
+        scenario("silence", _error(ErrorCode.TIMEOUT), half_text, Stall(10), finish("stop")),
     )

@@ -1,6 +1,6 @@
-"""A small HTTP server on the loopback address that sends exactly what a scenario says, and breaks off as it says.
+"""A small HTTP server on the loopback address that sends exactly the bytes of a scenario, and fails as it does.
 
-Written on asyncio's streams, because web servers take care not to do what is wanted here.
+It uses asyncio streams, because web servers prevent the faults that are needed here.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _PHRASES = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 429: "Too Many R
 
 
 class ReceivedRequest(Struct, frozen=True):
-    """What the server was asked. Header names are in small letters."""
+    """A request that the server received. Header names are in lower case."""
 
     target: str
     headers: Mapping[str, str]
@@ -27,7 +27,7 @@ class ReceivedRequest(Struct, frozen=True):
 
 
 class FaultServer:
-    """Answers every request with the scenario."""
+    """Plays the scenario for every request."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -36,12 +36,12 @@ class FaultServer:
         self.base_url = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, kept open as long as the scenario leaves it whole."""
+        """Serve one connection until the scenario or the client closes it."""
         self.connections += 1
         try:
             while await self._exchange(reader, writer):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError):  # the client had enough
+        except (ConnectionError, asyncio.IncompleteReadError):  # the client disconnected
             pass
         finally:
             writer.close()
@@ -69,7 +69,7 @@ class FaultServer:
                 case Stall(seconds=seconds):
                     await asyncio.sleep(seconds)
                 case Reset():
-                    await asyncio.sleep(0.05)  # what was written before has to arrive before
+                    await asyncio.sleep(0.05)  # let the data arrive first
                     _reset(writer)
                     return False
         writer.write(b"0\r\n\r\n")
@@ -78,7 +78,7 @@ class FaultServer:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Close with RST: a linger of zero seconds throws away what was not sent."""
+    """Close with RST: a linger time of zero discards unsent data."""
     sock = writer.get_extra_info("socket")
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
@@ -86,20 +86,20 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 
 @asynccontextmanager
 async def fault_server(scenario: Scenario) -> AsyncIterator[FaultServer]:
-    """The server at `base_url`, as long as the context lasts."""
-    answering = FaultServer(scenario)
+    """A server that runs inside the context."""
+    fault = FaultServer(scenario)
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(answering.serve(reader, writer))
+        task = asyncio.get_running_loop().create_task(fault.serve(reader, writer))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]
-    answering.base_url = f"http://{host}:{port}"
+    fault.base_url = f"http://{host}:{port}"
     try:
-        yield answering
+        yield fault
     finally:
         server.close()
         for task in list(tasks):

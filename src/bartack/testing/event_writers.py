@@ -1,16 +1,16 @@
-"""The smallest words of three wire formats, as bytes: enough to tell every story of `bartack.testing.faults` in each."""
+"""Minimal response bytes in three wire formats: enough to write every scenario of `bartack.testing.faults`."""
 
 import json
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
-__all__ = ["DIALECTS", "Dialect"]
+__all__ = ["EVENT_WRITERS", "EventWriter"]
 
 Finish = Literal["stop", "length", "tool_calls"]
 
 
-class Dialect(ABC):
-    """One format. Calls are told apart by `index`; each method gives the bytes of what it names."""
+class EventWriter(ABC):
+    """Writes the events of one format; calls are identified by `index`."""
 
     format: ClassVar[str]
 
@@ -31,25 +31,24 @@ class Dialect(ABC):
 
     @abstractmethod
     def finish(self, reason: Finish) -> bytes:
-        """The reason and the terminal signal."""
+        """The finish reason and the terminal signal."""
 
     @abstractmethod
     def overloaded(self) -> bytes:
-        """An error inside the stream."""
+        """An error event in the stream."""
 
     @abstractmethod
-    def refusal(self, status: int) -> bytes:
-        """The body of an answer with this status."""
+    def error_body(self, status: int) -> bytes:
+        """The body of a response with this status."""
 
-    def call(self, index: int, call_id: str, name: str, args: str, *, close: bool = True) -> bytes:
-        """A whole call, its arguments in two pieces."""
+    def call(self, index: int, call_id: str, name: str, args: str) -> bytes:
+        """A complete call, with its arguments in two pieces."""
         half = len(args) // 2
         pieces = [self.args(index, call_id, args[:half]), self.args(index, call_id, args[half:])]
-        end = self.close_call(index, call_id, name, args) if close else b""
-        return b"".join([self.open_call(index, call_id, name), *pieces, end])
+        return b"".join([self.open_call(index, call_id, name), *pieces, self.close_call(index, call_id, name, args)])
 
 
-class _Chat(Dialect):
+class _Chat(EventWriter):
     format = "openai-chat"
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
@@ -79,17 +78,24 @@ class _Chat(Dialect):
     def overloaded(self) -> bytes:
         return _data({"error": {"message": "too busy", "type": "server_error", "code": "overloaded"}})
 
-    def refusal(self, status: int) -> bytes:
+    def error_body(self, status: int) -> bytes:
         kind = {429: "rate_limit_exceeded", 500: "server_error"}[status]
         return _json({"error": {"message": "not now", "type": kind, "code": kind}})
 
 
-class _Messages(Dialect):
+class _Messages(EventWriter):
     format = "anthropic-messages"
 
     def start(self) -> bytes:
-        facts = {"content": [], "usage": {"input_tokens": 3, "output_tokens": 1}}
-        message = {"id": "answer-1", "type": "message", "role": "assistant", "model": "m", **facts}
+        usage = {"input_tokens": 3, "output_tokens": 1}
+        message = {
+            "id": "answer-1",
+            "type": "message",
+            "role": "assistant",
+            "content": [],
+            "model": "m",
+            "usage": usage,
+        }
         return _event({"type": "message_start", "message": message})
 
     def text(self, piece: str) -> bytes:
@@ -111,8 +117,8 @@ class _Messages(Dialect):
         return _event({"type": "content_block_stop", "index": index})
 
     def finish(self, reason: Finish) -> bytes:
-        word = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}[reason]
-        delta = {"stop_reason": word, "stop_sequence": None}
+        stop_reason = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}[reason]
+        delta = {"stop_reason": stop_reason, "stop_sequence": None}
         closed = _event({"type": "content_block_stop", "index": 9}) if reason == "stop" else b""
         return (
             closed
@@ -123,12 +129,12 @@ class _Messages(Dialect):
     def overloaded(self) -> bytes:
         return _event({"type": "error", "error": {"type": "overloaded_error", "message": "too busy"}})
 
-    def refusal(self, status: int) -> bytes:
+    def error_body(self, status: int) -> bytes:
         kind = {429: "rate_limit_error", 500: "api_error"}[status]
         return _json({"type": "error", "error": {"type": kind, "message": "not now"}})
 
 
-class _Responses(Dialect):
+class _Responses(EventWriter):
     format = "openai-responses"
 
     def start(self) -> bytes:
@@ -175,8 +181,8 @@ class _Responses(Dialect):
         error = {"type": "error", "code": "overloaded", "message": "too busy", "param": None}
         return _event({"type": "error", "error": error})
 
-    def refusal(self, status: int) -> bytes:
-        return _Chat().refusal(status)
+    def error_body(self, status: int) -> bytes:
+        return _Chat().error_body(status)
 
 
 def _json(value: dict[str, Any]) -> bytes:
@@ -191,4 +197,4 @@ def _event(value: dict[str, Any]) -> bytes:
     return b"event: " + str(value["type"]).encode() + b"\n" + _data(value)
 
 
-DIALECTS: dict[str, Dialect] = {one.format: one for one in (_Messages(), _Chat(), _Responses())}
+EVENT_WRITERS: dict[str, EventWriter] = {one.format: one for one in (_Messages(), _Chat(), _Responses())}
