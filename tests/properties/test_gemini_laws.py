@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from bartack.formats.decoder import Decoder
 from bartack.formats.gemini_generate.decode import GeminiGenerate
-from bartack.formats.gemini_generate.encode import encode, read_request
+from bartack.formats.gemini_generate.encode import encode
+from bartack.formats.gemini_generate.read import read_request
 from bartack.formats.gemini_interactions.decode import GeminiInteractions
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig

@@ -1,9 +1,7 @@
-"""What bodies of several formats are made of: JSON as text, extra settings, tools as functions, keys of messages that
-we have no word for; and for readers values that are checked where they stand.
-"""
+"""Values that the bodies and events of several formats have in common, written, read and checked."""
 
 from base64 import b64decode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bartack.formats.losses import Losses
@@ -15,12 +13,14 @@ from bartack.nouns.parts import ToolCall
 __all__ = [
     "NO_OUTPUT",
     "bytes_at",
+    "count_leading_system",
     "function_tools",
     "is_sendable_call",
     "list_at",
     "number_at",
     "object_at",
     "text_at",
+    "text_of",
     "texts_at",
     "used_tools",
     "with_extra",
@@ -35,6 +35,11 @@ def with_extra(body: dict[str, Any], extra: Mapping[str, Any] | None) -> dict[st
         ours = body.get(key)
         body[key] = {**ours, **value} if isinstance(ours, dict) and isinstance(value, dict) else value
     return body
+
+
+def count_leading_system(messages: Sequence[Message]) -> int:
+    """The number of system messages before the first other message."""
+    return next((index for index, message in enumerate(messages) if message.role != "system"), len(messages))
 
 
 # -- tools and calls of formats that have only functions
@@ -73,6 +78,12 @@ def used_tools(message: Message) -> str:
     An empty answer would be refused, and omitting it would put two turns of one role next to each other.
     """
     return f"[used {', '.join(call.tool_name for call in message.tool_calls)}]"
+
+
+def text_of(value: Mapping[str, Any], key: str) -> str:
+    """The string under a key of a provider's object; "" for anything else."""
+    found = value.get(key)
+    return found if isinstance(found, str) else ""
 
 
 # -- values that are checked where they stand

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from bartack.formats.gemini_generate.encode import encode, read_request
+from bartack.formats.gemini_generate.encode import encode
+from bartack.formats.gemini_generate.read import read_request
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError

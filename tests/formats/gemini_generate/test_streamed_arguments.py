@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bartack.formats.gemini_generate.arguments import OutOfOrder, StreamedArguments, path_steps
+from bartack.formats.gemini_generate.streamed_arguments import OutOfOrder, StreamedArguments, path_steps
 
 Json = dict[str, Any]
 

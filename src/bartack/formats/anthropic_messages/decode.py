@@ -42,9 +42,9 @@ from bartack.formats.anthropic_messages.events import (
     Kind,
     MessageBody,
     readable_result,
-    text_of,
     usage_of,
 )
+from bartack.formats.body_values import text_of
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame
 from bartack.nouns.deltas import FinishReason

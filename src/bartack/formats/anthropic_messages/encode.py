@@ -17,7 +17,7 @@ from typing import Any
 
 from bartack.formats.anthropic_messages.blocks import THINKING_BLOCKS, BlockWriter
 from bartack.formats.anthropic_messages.capabilities import Claude, Turn, claude, sampling, sendable_thinking
-from bartack.formats.body_values import with_extra
+from bartack.formats.body_values import count_leading_system, with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.repair import CLOSING
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
@@ -38,7 +38,7 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     extra = config.extra or {}
     body: Json = {} if "anthropic_version" in extra else {"model": config.model_id}
     body["max_tokens"] = config.max_tokens or model.default_max_tokens
-    leading = _count_leading(request.messages)
+    leading = count_leading_system(request.messages)
     writer = BlockWriter(request.messages, losses)
     system = [block for index in range(leading) for block in writer.blocks(index)]
     if system:
@@ -52,10 +52,6 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     if config.cache_config is not None and not _has_breakpoint(body) and "cache_control" not in extra:
         _add_breakpoints(body)
     return with_extra(body, extra)
-
-
-def _count_leading(messages: tuple[Message, ...]) -> int:
-    return next((index for index, message in enumerate(messages) if message.role != "system"), len(messages))
 
 
 def _turns(

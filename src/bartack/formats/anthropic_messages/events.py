@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from bartack.formats.body_values import text_of
 from bartack.nouns.deltas import Usage
 from bartack.nouns.parts import Text, ToolContent
 
@@ -27,7 +28,6 @@ __all__ = [
     "Kind",
     "MessageBody",
     "readable_result",
-    "text_of",
     "usage_of",
 ]
 
@@ -97,12 +97,6 @@ class Event(msgspec.Struct, gc=False):
 
 class Kind(msgspec.Struct, gc=False):
     type: str | None = None
-
-
-def text_of(block: dict[str, Any], key: str) -> str:
-    """The string under a key; "" for anything else."""
-    value = block.get(key)
-    return value if isinstance(value, str) else ""
 
 
 def usage_of(counts: Counts) -> Usage:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from bartack.formats.anthropic_messages.blocks import INVALID_JSON, UNNAMED_DOCUMENT
 from bartack.formats.anthropic_messages.capabilities import claude, thinking_fields
-from bartack.formats.anthropic_messages.events import BLOCK, RESULT, RESULT_OF, readable_result, text_of
-from bartack.formats.body_values import list_at, object_at, text_at
+from bartack.formats.anthropic_messages.events import BLOCK, RESULT, RESULT_OF, readable_result
+from bartack.formats.body_values import list_at, object_at, text_at, text_of
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message

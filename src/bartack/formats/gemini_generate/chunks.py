@@ -1,14 +1,67 @@
-"""The chunks of Gemini's streamGenerateContent as they stand on the wire, typed.
+"""The chunks of Gemini's streamGenerateContent as typed structs, and the parts of their meaning that need only one.
 
-Every field may be missing or null. Enums are words on the Gemini API and may be numbers on Vertex AI. A function
-call's arguments stay the text they came as; what goes back to Gemini as it came is kept as plain JSON.
+Every field may be missing or null. Enums are words on the Gemini API and may be numbers on Vertex AI (not recorded).
+The arguments of a function call are kept as text; what is sent back to Gemini unchanged is kept as plain JSON.
 """
 
 from typing import Any
 
 import msgspec
 
-__all__ = ["Call", "Candidate", "Chunk", "Content", "Counts", "Feedback", "Part"]
+from bartack.formats.body_values import text_of
+from bartack.nouns.deltas import FinishReason, Usage
+from bartack.nouns.parts import ToolContent
+
+__all__ = [
+    "CALL_RESULTS",
+    "FINISH",
+    "GEMINI_ID",
+    "PART",
+    "RESULT_PART",
+    "SIGNATURE",
+    "THOUGHT",
+    "UNSPECIFIED",
+    "Call",
+    "Candidate",
+    "Chunk",
+    "Counts",
+    "Part",
+    "is_failure",
+    "readable_result",
+    "usage_of",
+]
+
+# Keys of the continuation data that the decoder and the reader write and the encoder reads. Other fields of a part
+# (mediaResolution, groundingMetadata, ...) keep Google's names.
+SIGNATURE = "thoughtSignature"
+THOUGHT = "thought"  # marks thoughts as Gemini's own, which it accepts back
+GEMINI_ID = "id"  # of a call that Gemini identifies by an id
+PART = "part"  # a call that Google executed, whole, or generated media without their data
+RESULT_PART = "resultPart"  # the result of such a call, whole
+
+CALL_RESULTS = {"executableCode": "codeExecutionResult", "toolCall": "toolResponse"}  # of calls that Google executes
+
+# ai.google.dev/api/generate-content#FinishReason. Only these numbers mean the same on the Gemini API and on Vertex AI.
+FINISH: dict[str | int, FinishReason] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "SAFETY": "content_filter",
+    "RECITATION": "content_filter",
+    "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
+    "SPII": "content_filter",
+    "MODEL_ARMOR": "content_filter",
+    "IMAGE_SAFETY": "content_filter",
+    "IMAGE_PROHIBITED_CONTENT": "content_filter",
+    "IMAGE_RECITATION": "content_filter",
+    1: "stop",
+    2: "length",
+    3: "content_filter",
+    4: "content_filter",
+}
+UNSPECIFIED = frozenset(
+    (None, 0, "", "FINISH_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED")
+)
 
 
 class Call(msgspec.Struct, gc=False, rename="camel"):
@@ -32,12 +85,12 @@ class Part(msgspec.Struct, gc=False, rename="camel"):
     file_data: dict[str, Any] | None = None
 
 
-class Content(msgspec.Struct, gc=False, rename="camel"):
+class _Content(msgspec.Struct, gc=False, rename="camel"):
     parts: list[Part] | None = None
 
 
 class Candidate(msgspec.Struct, gc=False, rename="camel"):
-    content: Content | None = None
+    content: _Content | None = None
     finish_reason: str | int | None = None
     index: int | None = None
     grounding_metadata: dict[str, Any] | None = None
@@ -53,7 +106,7 @@ class Counts(msgspec.Struct, gc=False, rename="camel"):
     cached_content_token_count: int | None = None
 
 
-class Feedback(msgspec.Struct, gc=False, rename="camel"):
+class _Feedback(msgspec.Struct, gc=False, rename="camel"):
     block_reason: str | int | None = None
 
 
@@ -62,5 +115,27 @@ class Chunk(msgspec.Struct, gc=False, rename="camel"):
     usage_metadata: Counts | None = None
     model_version: str | None = None
     response_id: str | None = None
-    prompt_feedback: Feedback | None = None
+    prompt_feedback: _Feedback | None = None
     error: Any = None
+
+
+def usage_of(counts: Counts) -> Usage:
+    """The usage in our terms: Google counts thoughts and the prompts of its own tools separately."""
+    thoughts = counts.thoughts_token_count
+    return Usage(
+        max(0, (counts.prompt_token_count or 0) + (counts.tool_use_prompt_token_count or 0)),
+        max(0, (counts.candidates_token_count or 0) + (thoughts or 0)),
+        cache_read_tokens=counts.cached_content_token_count,
+        reasoning_tokens=thoughts,
+    )
+
+
+def readable_result(value: dict[str, Any]) -> ToolContent:
+    """The content of a `codeExecutionResult` or `toolResponse`."""
+    response = value.get("response")
+    return response if isinstance(response, dict) else text_of(value, "output")
+
+
+def is_failure(kind: str, value: dict[str, Any]) -> bool:
+    """Whether the result of a call that Google executed is an error."""
+    return kind == "codeExecutionResult" and value.get("outcome") not in ("OUTCOME_OK", 1)

@@ -1,16 +1,26 @@
-"""Bodies of Gemini's generateContent -> requests.
+"""The body of Gemini's generateContent to a `ModelRequest`.
 
-Google reads its JSON leniently, and so does this: names may be written ``snake_case``, a list of one may be the one.
-What has no place in our words goes along: unknown settings in `extra`, unknown fields of a part in its continuation.
+Like Google, it reads JSON leniently: names may be ``snake_case``, and a list of one may be the item itself. Unknown
+settings are kept in `extra`, unknown fields of a part in its continuation data.
 """
 
 from typing import Any
 
 from msgspec.structs import replace
 
-from bartack.formats.body_values import object_at, text_at
-from bartack.formats.gemini_generate.encode_values import CallIds, bytes_at, items_at
-from bartack.formats.gemini_generate.read_settings import read_choice, read_settings, read_tools
+from bartack.formats.body_values import bytes_at, object_at, text_at
+from bartack.formats.gemini import URL_SAFE, media_tool
+from bartack.formats.gemini_generate.chunks import (
+    CALL_RESULTS,
+    GEMINI_ID,
+    PART,
+    RESULT_PART,
+    SIGNATURE,
+    THOUGHT,
+    is_failure,
+    readable_result,
+)
+from bartack.formats.gemini_generate.settings import items_at, read_choice, read_settings, read_tools
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Role
@@ -20,7 +30,9 @@ from bartack.nouns.wire import camel
 
 __all__ = ["read_request"]
 
-# Below these names the keys are a user's or a schema's own, not Google's.
+Json = dict[str, Any]
+
+# The keys below these names are a user's or a schema's own, not Google's.
 _FREE = frozenset(
     (
         "args",
@@ -34,14 +46,13 @@ _FREE = frozenset(
     )
 )
 _MEDIA = ("inlineData", "fileData")
-_SERVER_CALLS = {"executableCode": "codeExecutionResult", "toolCall": "toolResponse"}
-_KINDS = ("text", "functionCall", "functionResponse", *_SERVER_CALLS, *_SERVER_CALLS.values(), *_MEDIA)
+_KINDS = ("text", "functionCall", "functionResponse", *CALL_RESULTS, *CALL_RESULTS.values(), *_MEDIA)
 
 
-def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> ModelRequest:
-    """The request that this body makes; raises `PartValidationError` where it is none.
+def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
+    """The request that this body makes; `model_id` is needed because the body does not name the model.
 
-    The body does not name its model; the URL does.
+    Raises `PartValidationError` if it is not a body of this format.
     """
     body = _camel_keys(object_at(body, "$"))
     model_id = model_id or str(body.pop("model", "")).removeprefix("models/")
@@ -65,74 +76,85 @@ def _camel_keys(value: Any) -> Any:
 
 
 class _History:
-    """The messages, as the contents come."""
+    """The messages read so far."""
 
     def __init__(self, provider: str, model_id: str) -> None:
         self.messages: list[Message] = []
         self._provider = provider
         self._model_id = model_id
-        self._ids = CallIds()
-        self._due: list[tuple[str, str, str | None]] = []  # calls without a response: our id, name, Gemini's id
+        self._used_ids: set[str] = set()
+        self._made_ids = 0
+        self._unanswered: list[tuple[str, str, str | None]] = []  # calls: our id, name, Gemini's id
 
     def read_system(self, instruction: Any) -> None:
         path = "$.systemInstruction"
         parts = [] if instruction is None else items_at(object_at(instruction, path).get("parts", []), f"{path}.parts")
         texts = [
-            text_at(object_at(part, f"{path}.parts[{place}]").get("text"), f"{path}.parts[{place}].text")
-            for place, part in enumerate(parts)
+            text_at(object_at(part, f"{path}.parts[{index}]").get("text"), f"{path}.parts[{index}].text")
+            for index, part in enumerate(parts)
         ]
-        self._say("system", [Text(text) for text in texts])
+        self._add("system", [Text(text) for text in texts])
 
     def read_content(self, path: str, value: Any) -> None:
         content = object_at(value, path)
         role = content.get("role", "user")
         parts = [
-            (f"{path}.parts[{place}]", object_at(part, f"{path}.parts[{place}]"))
-            for place, part in enumerate(items_at(content.get("parts", []), f"{path}.parts"))
+            (f"{path}.parts[{index}]", object_at(part, f"{path}.parts[{index}]"))
+            for index, part in enumerate(items_at(content.get("parts", []), f"{path}.parts"))
         ]
         if role == "model":
             self._read_model(parts)
         elif role in ("user", "function", "tool"):
             self._read_user(parts)
         else:
-            raise PartValidationError(f"{role!r} is not a role", path=f"{path}.role")
+            raise PartValidationError(f"unknown role {role!r}; expected user or model", path=f"{path}.role")
 
-    def _say(self, role: Role, parts: list[Any]) -> None:
+    def _add(self, role: Role, parts: list[Any]) -> None:
         if parts:
             self.messages.append(Message(role, tuple(parts)))
             parts.clear()
 
-    def _continuation(self, data: dict[str, Any]) -> Continuation | None:
+    def _continuation(self, data: Json) -> Continuation | None:
         return Continuation(self._provider, self._model_id, data) if data else None
 
-    # -- the user's side
+    def _new_id(self, given: Any = None) -> str:
+        """The given id, or a new one if there is none or it is already used."""
+        call_id = given if isinstance(given, str) else ""
+        while not call_id or call_id in self._used_ids:
+            self._made_ids += 1
+            call_id = f"call-{self._made_ids}"
+        self._used_ids.add(call_id)
+        return call_id
 
-    def _read_user(self, parts: list[tuple[str, dict[str, Any]]]) -> None:
-        """Responses become tool messages, what stands between them user messages."""
-        said: list[Text | Image | FileRef] = []
-        answered: list[ToolResult] = []
+    # -- user contents
+
+    def _read_user(self, parts: list[tuple[str, Json]]) -> None:
+        """Function responses become tool messages, the parts between them user messages."""
+        content: list[Text | Image | FileRef] = []
+        results: list[ToolResult] = []
         for path, part in parts:
-            kind, value, beside = _open_part(path, part)
+            kind, value, fields = _open_part(path, part)
             if kind == "functionResponse":
-                self._say("user", said)
-                answered.append(self._read_response(f"{path}.{kind}", value))
+                self._add("user", content)
+                results.append(self._read_response(f"{path}.{kind}", value))
                 continue
-            self._say("tool", answered)
+            self._add("tool", results)
             if kind == "text":
-                said.append(Text(value, continuation=self._continuation(beside)))
+                content.append(Text(value, continuation=self._continuation(fields)))
             elif kind in _MEDIA:
-                said.append(self._read_media(f"{path}.{kind}", kind, value, beside))
+                content.append(self._read_media(f"{path}.{kind}", kind, value, fields))
             else:
-                raise PartValidationError(f"a user does not say {kind}", path=path)
-        self._say("user", said)
-        self._say("tool", answered)
+                raise PartValidationError(f"{kind} is not allowed in a user content", path=path)
+        self._add("user", content)
+        self._add("tool", results)
 
-    def _read_media(self, path: str, kind: str, value: dict[str, Any], beside: dict[str, Any]) -> Image | FileRef:
+    def _read_media(self, path: str, kind: str, value: Json, fields: Json) -> Image | FileRef:
         more = {key: item for key, item in value.items() if key not in ("mimeType", "data", "fileUri")}
-        continuation = self._continuation({**({kind: more} if more else {}), **beside})
+        continuation = self._continuation({**({kind: more} if more else {}), **fields})
         mime_type = value.get("mimeType")
         if kind == "inlineData":
-            content: dict[str, Any] = {"data": bytes_at(value.get("data"), f"{path}.data")}
+            text = text_at(value.get("data"), f"{path}.data").translate(URL_SAFE)
+            content: Json = {"data": bytes_at(text, f"{path}.data")}
         else:
             content = {"url": text_at(value.get("fileUri"), f"{path}.fileUri")}
         if isinstance(mime_type, str) and mime_type.startswith("image/"):
@@ -140,16 +162,16 @@ class _History:
         name = str(value.get("displayName") or content.get("url", "file"))
         return FileRef(name, mime_type=mime_type, **content, continuation=continuation)
 
-    def _read_response(self, path: str, value: dict[str, Any]) -> ToolResult:
+    def _read_response(self, path: str, value: Json) -> ToolResult:
         name, given_id = str(value.get("name", "")), value.get("id")
         data = {key: item for key, item in value.items() if key not in ("id", "name", "response", "parts")}
-        due = [call for call in self._due if (call[1] == name if given_id is None else call[2] == given_id)]
-        if due:
-            self._due.remove(due[0])
-            call_id = due[0][0]
+        matching = [call for call in self._unanswered if (call[1] == name if given_id is None else call[2] == given_id)]
+        if matching:
+            self._unanswered.remove(matching[0])
+            call_id = matching[0][0]
         else:
-            call_id = self._ids.new(given_id)
-            data = {"name": name, **({} if given_id is None else {"id": given_id}), **data}
+            call_id = self._new_id(given_id)
+            data = {"name": name, **({} if given_id is None else {GEMINI_ID: given_id}), **data}
         content, is_error = _response_content(object_at(value.get("response", {}), f"{path}.response"))
         media = self._read_inside(f"{path}.parts", value.get("parts", []))
         if media and content == {}:
@@ -157,108 +179,103 @@ class _History:
         elif media and isinstance(content, str):
             content = (Text(content), *media)
         elif media:
-            data["parts"] = value["parts"]  # an object and media have no common place
+            data["parts"] = value["parts"]  # a result cannot hold both an object and media
         return ToolResult(call_id, content, is_error=is_error, continuation=self._continuation(data))
 
     def _read_inside(self, path: str, parts: Any) -> list[Image | FileRef]:
         media = []
-        for place, part in enumerate(items_at(parts, path)):
-            kind, value, beside = _open_part(f"{path}[{place}]", object_at(part, f"{path}[{place}]"))
+        for index, part in enumerate(items_at(parts, path)):
+            where = f"{path}[{index}]"
+            kind, value, fields = _open_part(where, object_at(part, where))
             if kind not in _MEDIA:
-                raise PartValidationError(f"a function response does not hold {kind}", path=f"{path}[{place}]")
-            media.append(self._read_media(f"{path}[{place}].{kind}", kind, value, beside))
+                raise PartValidationError(f"{kind} is not allowed in a function response", path=where)
+            media.append(self._read_media(f"{where}.{kind}", kind, value, fields))
         return media
 
-    # -- the model's side
+    # -- model contents
 
-    def _read_model(self, parts: list[tuple[str, dict[str, Any]]]) -> None:
-        said: list[Part] = []
+    def _read_model(self, parts: list[tuple[str, Json]]) -> None:
+        answer: list[Part] = []
         for path, part in parts:
-            kind, value, beside = _open_part(path, part)
+            kind, value, fields = _open_part(path, part)
             if kind == "text":
-                make = Thinking if beside.get("thought") is True else Text
-                said.append(make(value, continuation=self._continuation(beside)))
+                make = Thinking if fields.get(THOUGHT) is True else Text
+                answer.append(make(value, continuation=self._continuation(fields)))
             elif kind == "functionCall":
-                said.append(self._read_call(f"{path}.{kind}", value, beside))
+                answer.append(self._read_call(f"{path}.{kind}", value, fields))
             elif kind in _MEDIA:
-                said.append(self._read_generated(f"{path}.{kind}", kind, value, beside))
-            elif kind in _SERVER_CALLS:
-                said.append(self._read_server_call(f"{path}.{kind}", kind, value, part))
-            elif kind in _SERVER_CALLS.values():
-                self._read_server_result(kind, value, part, said)
+                answer.append(self._read_generated(f"{path}.{kind}", kind, value, fields))
+            elif kind in CALL_RESULTS:
+                answer.append(self._read_provider_call(f"{path}.{kind}", kind, value, part))
+            elif kind in CALL_RESULTS.values():
+                self._read_provider_result(kind, value, part, answer)
             else:
-                raise PartValidationError(f"a model does not say {kind}", path=path)
-        self._say("assistant", said)
+                raise PartValidationError(f"{kind} is not allowed in a model content", path=path)
+        self._add("assistant", answer)
 
-    def _read_call(self, path: str, value: dict[str, Any], beside: dict[str, Any]) -> ToolCall:
+    def _read_call(self, path: str, value: Json, fields: Json) -> ToolCall:
         name, given_id = text_at(value.get("name"), f"{path}.name"), value.get("id")
-        call_id = self._ids.new(given_id)
-        self._due.append((call_id, name, given_id))
+        call_id = self._new_id(given_id)
+        self._unanswered.append((call_id, name, given_id))
         arguments = object_at(value.get("args") or {}, f"{path}.args")
-        data = beside if given_id is None else {"id": given_id, **beside}
+        data = fields if given_id is None else {GEMINI_ID: given_id, **fields}
         return ToolCall(call_id, name, arguments, continuation=self._continuation(data))
 
-    def _read_generated(self, path: str, kind: str, value: dict[str, Any], beside: dict[str, Any]) -> ToolCall:
-        call_id = self._ids.new()
-        name = f"{str(value.get('mimeType') or 'file').partition('/')[0]}_output"
-        kept = {kind: {key: item for key, item in value.items() if key != "data"}, **beside}
+    def _read_generated(self, path: str, kind: str, value: Json, fields: Json) -> ToolCall:
+        call_id = self._new_id()
+        kept = {kind: {key: item for key, item in value.items() if key != "data"}, **fields}
         return ToolCall(
             call_id,
-            name,
+            media_tool(str(value.get("mimeType") or "")),
             {},
             executed_by="provider",
             result=ToolResult(call_id, (self._read_media(path, kind, value, {}),)),
-            continuation=self._continuation({"part": kept}),
+            continuation=self._continuation({PART: kept}),
         )
 
-    def _read_server_call(self, path: str, kind: str, value: dict[str, Any], part: dict[str, Any]) -> ToolCall:
+    def _read_provider_call(self, path: str, kind: str, value: Json, part: Json) -> ToolCall:
         if kind == "executableCode":
             name, arguments = "code_execution", {key: item for key, item in value.items() if key != "id"}
         else:
             name = str(value.get("toolType", ""))
             arguments = object_at(value.get("args") or {}, f"{path}.args")
-        data = self._continuation({"part": part})
-        return ToolCall(self._ids.new(value.get("id")), name, arguments, executed_by="provider", continuation=data)
+        data = self._continuation({PART: part})
+        return ToolCall(self._new_id(value.get("id")), name, arguments, executed_by="provider", continuation=data)
 
-    def _read_server_result(self, kind: str, value: dict[str, Any], part: dict[str, Any], said: list[Part]) -> None:
-        """Put the result into its call; one without a call is kept as a call of its own."""
-        waiting = (one for one in said if isinstance(one, ToolCall) and _awaits(one, kind, value.get("id")))
+    def _read_provider_result(self, kind: str, value: Json, part: Json, answer: list[Part]) -> None:
+        """Add the result to its call, or keep it as a call of its own if there is none."""
+        waiting = (one for one in answer if isinstance(one, ToolCall) and _awaits(one, kind, value.get("id")))
         call = next(waiting, None)
         if call is None:
             name = str(value.get("toolType") or "code_execution")
-            call = ToolCall(self._ids.new(value.get("id")), name, {}, executed_by="provider")
-            said.append(call)
+            call = ToolCall(self._new_id(value.get("id")), name, {}, executed_by="provider")
+            answer.append(call)
         data = {} if call.continuation is None else call.continuation.data
-        response = value.get("response")
-        content = response if isinstance(response, dict) else str(value.get("output", ""))
-        is_error = kind == "codeExecutionResult" and value.get("outcome") not in ("OUTCOME_OK", 1)
-        said[said.index(call)] = replace(
-            call,
-            result=ToolResult(call.tool_call_id, content, is_error=is_error),
-            continuation=self._continuation({**data, "resultPart": part}),
-        )
+        result = ToolResult(call.tool_call_id, readable_result(value), is_error=is_failure(kind, value))
+        continuation = self._continuation({**data, RESULT_PART: part})
+        answer[answer.index(call)] = replace(call, result=result, continuation=continuation)
 
 
-def _open_part(path: str, part: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:
-    """What a part holds: its kind, the value of that kind, and what stands beside it."""
+def _open_part(path: str, part: Json) -> tuple[str, Any, Json]:
+    """The kind of a part, the value under that key, and the part's other fields."""
     kinds = [kind for kind in _KINDS if kind in part]
-    if not kinds and "thoughtSignature" in part:
+    if not kinds and SIGNATURE in part:
         return "text", "", part
     if len(kinds) != 1:
-        raise PartValidationError(f"a part holds one thing, not {kinds or sorted(part)}", path=path)
+        raise PartValidationError(f"expected a part with one kind of content, got {kinds or sorted(part)}", path=path)
     [kind] = kinds
     value = text_at(part[kind], f"{path}.text") if kind == "text" else object_at(part[kind], f"{path}.{kind}")
     return kind, value, {key: item for key, item in part.items() if key != kind}
 
 
 def _awaits(call: ToolCall, kind: str, call_id: Any) -> bool:
-    sent = {} if call.continuation is None or call.result is not None else call.continuation.data.get("part", {})
-    opened = next((name for name, answer in _SERVER_CALLS.items() if name in sent and answer == kind), None)
-    return opened is not None and call_id in (None, sent[opened].get("id"))
+    part = {} if call.continuation is None or call.result is not None else call.continuation.data.get(PART, {})
+    call_kind = next((name for name, result in CALL_RESULTS.items() if name in part and result == kind), None)
+    return call_kind is not None and call_id in (None, part[call_kind].get("id"))
 
 
-def _response_content(response: dict[str, Any]) -> tuple[ToolContent, bool]:
-    """The words `output` and `error` alone say what the object would say; anything else is the object."""
+def _response_content(response: Json) -> tuple[ToolContent, bool]:
+    """The value of `output` or `error` if that is all there is, else the object."""
     if len(response) == 1:
         [(key, value)] = response.items()
         if key == "output" and isinstance(value, str):

@@ -1,18 +1,18 @@
-"""Gemini's Interactions API -> deltas: an answer is a list of steps, each `step.start`, `step.delta`s and `step.stop`.
+"""Gemini's Interactions API to deltas.
 
-The event's name stands in the data, as `event_type`. `interaction.completed` is the terminal signal; its status says
-how it ended.
+An answer is a list of steps, each of them a `step.start`, `step.delta` events and a `step.stop`. The name of an event
+is in its data, as `event_type`. `interaction.completed` is the terminal signal; its status is the finish reason.
 
 How steps become parts:
-- `thought` is thinking, and its `signature` has to go back with it. Each step is a part of its own.
+- `thought` is thinking, and its `signature` has to be sent back with it. Each step is a part of its own.
 - `model_output` is text, with `annotations` as continuation data. Generated media are a call executed by the provider
-  whose result is the picture.
-- `function_call` is a call of the client.
-- every other `..._call` is Google's own and stays open until the `..._result` with its `call_id` has come. Both steps
-  are kept whole, since both have to go back.
+  whose result is the image or file.
+- `function_call` is a call for the client.
+- Every other `..._call` is executed by Google and stays open until the `..._result` with its `call_id` arrives. Both
+  steps are kept whole, since both have to be sent back (recordings/gemini-interactions/ai--google-search--0-7f6a23).
 
-Google writes one step after the other. Should steps overlap, what begins inside a text or thought waits for its end, so
-that no part is torn.
+Recorded streams never interleave steps. If steps do overlap, what begins inside a text or thought waits for its end, so
+that no part is split.
 """
 
 from collections.abc import Callable
@@ -20,9 +20,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from bartack.formats.body_values import text_of
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame
-from bartack.formats.gemini_generate.decode_values import media, media_tool, refuse, text_of
+from bartack.formats.gemini import generated_media, media_tool, refuse
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.json_values import json_text
@@ -72,15 +73,15 @@ class Event(msgspec.Struct, gc=False):
 
 
 class _Step:
-    """A step that has begun, with all that its deltas added to it."""
+    """A step that has begun, with everything its deltas added to it."""
 
     __slots__ = ("annotations", "has_arguments", "is_new", "key", "kind", "value")
 
     def __init__(self, value: dict[str, Any], key: int) -> None:
         self.kind = text_of(value, "type")
-        self.key = key  # of the call it is; indexes may be used again
+        self.key = key  # of its call; indexes may be reused
         self.value = value
-        self.is_new = True  # no part of it was written yet
+        self.is_new = True  # no part of it has been emitted yet
         self.has_arguments = False
         self.annotations: list[Any] = []
 
@@ -90,7 +91,7 @@ class _Step:
 
 
 class GeminiInteractions(Decoder):
-    """Reads `step.delta` and its kin."""
+    """Decodes `step.delta` and related events."""
 
     format: ClassVar[str] = "gemini-interactions"
     events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(Event)
@@ -98,25 +99,25 @@ class GeminiInteractions(Decoder):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._steps: dict[int, _Step] = {}  # those that have not stopped, by index
-        self._writing: int | None = None  # index of the text or thought that is being written
-        self._is_speaking = False  # it is text, and some of it has been told
+        self._current: int | None = None  # index of the text or thought that is open
+        self._has_text = False  # it is text, and some of it has been emitted
         self._waiting: list[tuple[Event, Frame]] = []
         self._keys = 0
-        self._running: dict[str, int] = {}  # the id of Google's own call -> its key
+        self._running: dict[str, int] = {}  # id of a provider call without a result -> its key
 
     def read(self, event: Event, frame: Frame) -> None:
         delta = event.delta
-        if delta is not None and self._is_speaking and (event.index or 0) == self._writing and event.metadata is None:
+        if delta is not None and self._has_text and (event.index or 0) == self._current and event.metadata is None:
             text = delta.get("text")
-            if type(text) is str and text and delta.get("type") == "text":  # more of the text that is being written
+            if type(text) is str and text and delta.get("type") == "text":  # the fast path
                 self.out.text(text)
                 return
-        step = _EVENTS.get(event.event_type or frame.event)
-        if step is not None:
-            step(self, event, frame)
+        read = _EVENTS.get(event.event_type or frame.event)
+        if read is not None:
+            read(self, event, frame)
         elif event.error is not None:
             refuse(self.out, event.error)
-        if event.metadata is not None and not self.out.ended:
+        if event.metadata is not None:
             self._read_counts(event.metadata.usage or event.metadata.total_usage)
 
     def read_unparsed(self, frame: Frame) -> bool:
@@ -134,8 +135,6 @@ class GeminiInteractions(Decoder):
     def _read_completed(self, event: Event, frame: Frame) -> None:
         interaction = event.interaction or Interaction()
         self._stop_all()
-        if self.out.ended:
-            return
         metadata = event.metadata or Metadata()
         self._read_counts(interaction.usage or metadata.usage or metadata.total_usage)
         status = interaction.status or ""
@@ -166,7 +165,7 @@ class GeminiInteractions(Decoder):
     def _read_start(self, event: Event, frame: Frame) -> None:
         if event.step is None or not self._pending.can_keep(event.step):
             return
-        if self._writing is not None:
+        if self._current is not None:
             self._wait(event, frame)
         else:
             self._open(event.index or 0, _Step(event.step, self._new_key()))
@@ -174,7 +173,7 @@ class GeminiInteractions(Decoder):
     def _open(self, index: int, step: _Step) -> None:
         self._steps[index] = step
         if step.is_written:
-            self._writing = index
+            self._current = index
             self._read_whole(step)
         elif step.kind == "function_call":
             self._open_function(step)
@@ -190,23 +189,23 @@ class GeminiInteractions(Decoder):
             return
         if step is None:
             implied = _IMPLIED.get(text_of(delta, "type"))
-            if self._writing is not None:
+            if self._current is not None:
                 self._wait(event, frame)
-            elif implied is not None:  # nobody opened this step
+            elif implied is not None:  # without a step.start
                 self._open(index, _Step({"type": implied}, self._new_key()))
                 self._read_delta(event, frame)
         elif step.kind == "model_output" and delta.get("type") == "text":
-            self._write_text(step, text_of(delta, "text"))
+            self._emit_text(step, text_of(delta, "text"))
         elif step.is_written:
             self._read_written(step, delta, frame)
         elif step.kind == "function_call":
             self._read_arguments(step, delta)
         else:
-            self._gather(step, delta, frame)
+            self._merge(step, delta, frame)
 
     def _read_stop(self, event: Event, frame: Frame) -> None:
         index = event.index or 0
-        if self._writing not in (None, index):
+        if self._current not in (None, index):
             self._wait(event, frame)
         elif index in self._steps:
             self._stop(index)
@@ -221,18 +220,17 @@ class GeminiInteractions(Decoder):
             self._open_provider_call(step)
         elif step.kind.endswith("_result"):
             self._close_provider_call(step)
-        elif index == self._writing:
-            self._writing = None
-            self._is_speaking = False
+        elif index == self._current:
+            self._current = None
+            self._has_text = False
             waiting, self._waiting = self._waiting, []
             for event, frame in waiting:
-                if not self.out.ended:
-                    _EVENTS[event.event_type or frame.event](self, event, frame)
+                _EVENTS[event.event_type or frame.event](self, event, frame)
 
     def _stop_all(self) -> None:
-        """End what was never stopped."""
-        while self._steps and not self.out.ended:
-            self._stop(next(iter(self._steps)) if self._writing is None else self._writing)
+        """End the steps that have no `step.stop`."""
+        while self._steps:
+            self._stop(next(iter(self._steps)) if self._current is None else self._current)
 
     def _wait(self, event: Event, frame: Frame) -> None:
         self._waiting.append((event, frame))
@@ -240,33 +238,32 @@ class GeminiInteractions(Decoder):
 
     # -- text and thoughts
 
-    def _write_text(self, step: _Step, text: str) -> None:
+    def _emit_text(self, step: _Step, text: str) -> None:
         if text:
             self.out.text(text, new_part=step.is_new)
             step.is_new = False
-            self._is_speaking = True
+            self._has_text = True
 
-    def _write_thought(self, step: _Step, text: str, data: dict[str, Any]) -> None:
+    def _emit_thought(self, step: _Step, text: str, data: dict[str, Any]) -> None:
         if not text and not data:
             return
         if step.is_new:
-            data = {"type": "thought", **data}  # says that these are Gemini's own thoughts, which it takes back
+            data = {"type": "thought", **data}  # marks thoughts as Gemini's own, which it accepts back
         self.out.thinking(text, new_part=step.is_new, continuation=data or None)
         step.is_new = False
 
     def _read_whole(self, step: _Step) -> None:
-        """What a text or thought holds from the start."""
+        """Read what a text or thought has from the start."""
         value = step.value
         if step.kind == "thought":
             for item in _dicts(value.get("summary")):
-                self._write_thought(step, text_of(item, "text"), {})
+                self._emit_thought(step, text_of(item, "text"), {})
             self._read_signature(step, value)
             return
         for item in _dicts(value.get("content")):
-            if not self.out.ended:
-                if item.get("type") == "text":
-                    self._write_text(step, text_of(item, "text"))
-                self._read_output(step, item)
+            if item.get("type") == "text":
+                self._emit_text(step, text_of(item, "text"))
+            self._read_output(step, item)
         if value.get("error"):
             refuse(self.out, value["error"])
 
@@ -274,7 +271,7 @@ class GeminiInteractions(Decoder):
         kind = delta.get("type")
         if kind == "thought_summary":
             content = delta.get("content")
-            self._write_thought(step, text_of(content, "text") if isinstance(content, dict) else "", {})
+            self._emit_thought(step, text_of(content, "text") if isinstance(content, dict) else "", {})
         elif kind == "thought_signature":
             self._read_signature(step, delta)
         else:
@@ -283,9 +280,11 @@ class GeminiInteractions(Decoder):
             self._pending.hold(len(frame.data))
 
     def _read_signature(self, step: _Step, value: dict[str, Any]) -> None:
-        signature = text_of(value, "signature")  # often empty; the last one that is not holds
+        signature = text_of(
+            value, "signature"
+        )  # often empty (ai--google-search--0-7f6a23); the last one that is not holds
         if signature:
-            self._write_thought(step, "", {"signature": signature})
+            self._emit_thought(step, "", {"signature": signature})
 
     def _read_output(self, step: _Step, item: dict[str, Any]) -> None:
         kind = text_of(item, "type")
@@ -298,16 +297,18 @@ class GeminiInteractions(Decoder):
             self._read_media(step, kind, item)
 
     def _read_media(self, step: _Step, kind: str, item: dict[str, Any]) -> None:
-        content = media(text_of(item, "mime_type") or f"{kind}/*", text_of(item, "data"), text_of(item, "uri"))
+        content = generated_media(
+            text_of(item, "mime_type") or f"{kind}/*", text_of(item, "data"), text_of(item, "uri")
+        )
         kept = {key: value for key, value in item.items() if key != "data"}
         if content is None:
-            self.out.fail(ErrorCode.STREAM_MALFORMED, f"{kind} content cannot be read")
+            self.out.fail(ErrorCode.STREAM_MALFORMED, f"invalid {kind} content")
         elif self._pending.can_keep(kept):
             key = self._new_key()
             self.out.open_call(key, media_tool(kind), executed_by="provider", continuation={CONTENT: kept})
             self.out.close_call(key, result=(content,))
-            step.is_new = True  # what is written next stands behind the picture
-            self._is_speaking = False
+            step.is_new = True  # text after the image is another part
+            self._has_text = False
 
     # -- calls
 
@@ -325,8 +326,8 @@ class GeminiInteractions(Decoder):
         elif piece and self._pending.can_keep(piece):
             step.value["arguments"] = piece
 
-    def _gather(self, step: _Step, delta: dict[str, Any], frame: Frame) -> None:
-        """Complete a step that is needed whole; what a delta leaves empty stays as it was."""
+    def _merge(self, step: _Step, delta: dict[str, Any], frame: Frame) -> None:
+        """Merge a delta into a step that is needed whole; an empty value does not replace another."""
         if self._pending.can_keep(delta):
             step.value = {**step.value, **{key: item for key, item in delta.items() if item or key not in step.value}}
             step.value["type"] = step.kind
@@ -348,7 +349,7 @@ class GeminiInteractions(Decoder):
         key = self._running.pop(call_id, None)
         if key is None:
             if step.kind == "function_result":
-                return  # of a function that an agent ran itself; its call is not ours to answer
+                return  # of a function that a Google agent ran itself (not recorded)
             key = step.key
             name = text_of(value, "name") or step.kind.removesuffix("_result")
             self.out.open_call(key, name, provider_id=call_id or None, executed_by="provider")
@@ -361,7 +362,7 @@ class GeminiInteractions(Decoder):
 
 
 def _result_content(result: Any) -> ToolContent:
-    """A result as text, as an object, or as text and pictures."""
+    """A result as text, as an object, or as text and images."""
     if isinstance(result, str | dict):
         return result
     parts = [_content_part(item) for item in _dicts(result)]
@@ -374,7 +375,7 @@ def _content_part(item: dict[str, Any]) -> Text | Image | FileRef | None:
     if item.get("type") == "text" and isinstance(item.get("text"), str):
         return Text(item["text"])
     if item.get("type") == "image":
-        return media(text_of(item, "mime_type") or "image/*", text_of(item, "data"), text_of(item, "uri"))
+        return generated_media(text_of(item, "mime_type") or "image/*", text_of(item, "data"), text_of(item, "uri"))
     return None
 
 

@@ -1,17 +1,16 @@
-"""Requests -> bodies of Gemini's Interactions API; `read_request` reads them back.
+"""A `ModelRequest` to the body of Gemini's Interactions API.
 
-The whole history is sent as a list of steps, which needs nothing stored at Google: `extra` may say ``store: false``, or
-name a `previous_interaction_id`. Thoughts go back with their signatures, Google's own calls with their results, as the
-steps they came as.
+The whole history is sent as a list of steps, so that nothing has to be stored at Google: `extra` may hold
+``store: false``, or a `previous_interaction_id`. Thoughts are sent back with their signatures, and calls that Google
+executed with their results, as the steps they came as.
 """
 
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import with_extra
+from bartack.formats.body_values import count_leading_system, with_extra
 from bartack.formats.emitter import CALL_ID
-from bartack.formats.gemini_generate.encode_values import is_taken, own_data
-from bartack.formats.gemini_generate.thinking import thinking_level
+from bartack.formats.gemini import is_accepted, thinking_level
 from bartack.formats.gemini_interactions.decode import CONTENT, RESULT_STEP, STEP
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, named
@@ -22,20 +21,20 @@ from bartack.nouns.requests import ModelRequest
 
 __all__ = ["encode"]
 
+Json = dict[str, Any]
+
 _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
-_BESIDE = ("annotations", "resolution", "channels", "sample_rate", "processing")
+_CONTENT_FIELDS = ("annotations", "resolution", "channels", "sample_rate", "processing")
 
 
-def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
-    """The body for this request."""
+def encode(request: ModelRequest, losses: Losses) -> Json:
+    """The request body; what Gemini cannot receive is added to `losses`."""
     config = request.config
-    leading = 0
-    while leading < len(request.messages) and request.messages[leading].role == "system":
-        leading += 1
+    leading = count_leading_system(request.messages)
     steps = _Steps(losses)
     for index, message in enumerate(request.messages[leading:], start=leading):
         steps.add(f"messages[{index}]", message)
-    body: dict[str, Any] = {} if "agent" in (config.extra or {}) else {"model": config.model_id}
+    body: Json = {} if "agent" in (config.extra or {}) else {"model": config.model_id}
     body |= {"input": steps.finish(), "stream": True}
     system = [text for message in request.messages[:leading] for text in _texts(message.parts)]
     if system:
@@ -56,15 +55,15 @@ def _texts(parts: tuple[Part, ...]) -> list[str]:
 
 
 class _Steps:
-    """The steps, as the messages come."""
+    """The steps written so far."""
 
     def __init__(self, losses: Losses) -> None:
-        self.found: list[dict[str, Any]] = []
+        self.found: list[Json] = []
         self._losses = losses
         self._calls: dict[str, tuple[str, str]] = {}  # our id of a call -> Gemini's id, its name
-        self._moved: list[dict[str, Any]] = []  # media that follow the results
+        self._moved: list[Json] = []  # media that follow the results
 
-    def finish(self) -> list[dict[str, Any]]:
+    def finish(self) -> list[Json]:
         if self._moved:
             self.found.append({"type": "user_input", "content": self._moved})
             self._moved = []
@@ -74,15 +73,15 @@ class _Steps:
         if message.role != "tool":
             self.finish()
         if message.role == "system":
-            self._losses.add(where, "its role", "Gemini has one system instruction; sent as the user's text")
-        inputs: list[dict[str, Any]] = []
+            self._losses.add(where, "system role", "Gemini accepts it only at the start; sent as user text")
+        inputs: list[Json] = []
         for place, part in enumerate(message.parts):
             here = f"{where}.parts[{place}]"
             match part:
                 case Text() | Image() | FileRef():
                     content = self._content(here, part)
                     if message.role == "assistant":
-                        self._write(content)
+                        self._add_output(content)
                     else:
                         inputs += content
                 case Thinking():
@@ -98,25 +97,25 @@ class _Steps:
         if inputs:
             self.found.append({"type": "user_input", "content": inputs})
 
-    def _content(self, where: str, part: ContentPart) -> list[dict[str, Any]]:
+    def _content(self, where: str, part: ContentPart) -> list[Json]:
         if isinstance(part, Text) and part.ignored:
             return []
         data = self._losses.continuation(where, part.continuation)
         if isinstance(part, Text):
-            wire: dict[str, Any] = {"type": "text", "text": part.text}
+            fields: Json = {"type": "text", "text": part.text}
             if not part.text:
                 return []
-        elif is_taken(part) or (part.data and media_type(part).endswith("/*")):  # `type` says what it is
-            wire = _media(part)
+        elif is_accepted(part) or (part.data and media_type(part).endswith("/*")):  # `type` is enough
+            fields = _media(part)
         else:
-            text = named(part, where, "Gemini reads no files of this type, or from this place", self._losses)
+            text = named(part, where, "Gemini does not read this type, or this location", self._losses)
             return [{"type": "text", "text": text}]
-        return [{**wire, **{key: data[key] for key in _BESIDE if key in data}}]
+        return [{**fields, **{key: data[key] for key in _CONTENT_FIELDS if key in data}}]
 
-    # -- what the model said
+    # -- steps of the model
 
-    def _write(self, content: list[dict[str, Any]]) -> None:
-        """Text and pictures one after the other are one step."""
+    def _add_output(self, content: list[Json]) -> None:
+        """Consecutive text and images are one step."""
         if not content:
             return
         if self.found and self.found[-1]["type"] == "model_output":
@@ -130,7 +129,7 @@ class _Steps:
         data = self._losses.thinking(where, part)
         if data is None:
             return
-        step: dict[str, Any] = {"type": "thought"}
+        step: Json = {"type": "thought"}
         if part.text:
             step["summary"] = [{"type": "text", "text": part.text}]
         self.found.append({**step, **data})
@@ -140,26 +139,25 @@ class _Steps:
         call_id = data.pop(CALL_ID, call.tool_call_id)
         self._calls[call.tool_call_id] = (call_id, call.tool_name)
         if call.raw_args_text is not None:
-            self._losses.add(where, "arguments that do not parse", "Gemini takes an object; an empty one is sent")
+            self._losses.add(where, "invalid arguments", "arguments must be a JSON object; an empty one is sent")
         step = {"type": "function_call", "id": call_id, "name": call.tool_name, "arguments": call.arguments}
         self.found.append({**step, **data})
 
     def _add_provider_call(self, where: str, call: ToolCall) -> None:
-        data = own_data(call, self._losses.provider)
+        data = self._losses.own_data(call)
         media = _media_of(call.result) if CONTENT in data else []
         steps = [data[key] for key in (STEP, RESULT_STEP) if key in data]
         if not steps and not media:
-            why = "only the provider that executed it takes it back"
-            self._losses.add(where, f"the call of {call.tool_name} and its result", why)
+            self._losses.add(where, f"call of {call.tool_name}", "another provider executed it")
         self.found += steps
-        self._write([{**data[CONTENT], **_media(one)} for one in media])
+        self._add_output([{**data[CONTENT], **_media(one)} for one in media])
 
-    # -- what tools answered
+    # -- tool results
 
     def _add_result(self, where: str, result: ToolResult) -> None:
         data = self._losses.continuation(where, result.continuation)
         call_id, name = self._calls.get(result.tool_call_id, (result.tool_call_id, ""))
-        step: dict[str, Any] = {"type": "function_result", "call_id": call_id}
+        step: Json = {"type": "function_result", "call_id": call_id}
         if name:
             step["name"] = name
         if isinstance(result.content, tuple):
@@ -184,32 +182,32 @@ def _media_of(result: ToolResult | None) -> list[Image | FileRef]:
     return [part for part in content if isinstance(part, Image | FileRef)]
 
 
-def _media(part: Image | FileRef) -> dict[str, Any]:
+def _media(part: Image | FileRef) -> Json:
     mime_type = media_type(part)
     kind = mime_type.partition("/")[0]
-    wire: dict[str, Any] = {"type": kind if kind in ("image", "audio", "video") else "document"}
+    fields: Json = {"type": kind if kind in ("image", "audio", "video") else "document"}
     if mime_type and not mime_type.endswith("/*"):
-        wire["mime_type"] = mime_type
-    return {**wire, **({"uri": part.url} if part.data is None else {"data": b64encode(part.data).decode()})}
+        fields["mime_type"] = mime_type
+    return {**fields, **({"uri": part.url} if part.data is None else {"data": b64encode(part.data).decode()})}
 
 
 # -- tools and settings
 
 
-def _tool(where: str, spec: ToolSpec, losses: Losses) -> list[dict[str, Any]]:
+def _tool(where: str, spec: ToolSpec, losses: Losses) -> list[Json]:
     if spec.native is not None:
         data = losses.continuation(where, spec.native)
         return [data] if data else []
-    wire: dict[str, Any] = {"type": "function", "name": spec.name}
+    fields: Json = {"type": "function", "name": spec.name}
     if spec.description is not None:
-        wire["description"] = spec.description
+        fields["description"] = spec.description
     if spec.parameter_schema:
-        wire["parameters"] = spec.parameter_schema
-    return [{**wire, **(spec.extra or {})}]
+        fields["parameters"] = spec.parameter_schema
+    return [{**fields, **(spec.extra or {})}]
 
 
-def _generation_config(config: ModelConfig, tools: tuple[ToolSpec, ...], losses: Losses) -> dict[str, Any]:
-    settings: dict[str, Any] = {
+def _generation_config(config: ModelConfig, tools: tuple[ToolSpec, ...], losses: Losses) -> Json:
+    settings: Json = {
         "temperature": config.temperature,
         "top_p": config.top_p,
         "max_output_tokens": config.max_tokens,
@@ -221,9 +219,11 @@ def _generation_config(config: ModelConfig, tools: tuple[ToolSpec, ...], losses:
         settings["thinking_level"] = thinking_level(config.thinking, config.model_id)
         settings["thinking_summaries"] = "auto"
         if config.thinking.budget_tokens is not None:
-            losses.add("config.thinking", "the budget", "this API knows levels; the nearest one is sent")
+            losses.add(
+                "config.thinking.budgetTokens", "thinking budget", "this API has levels; the nearest one is sent"
+            )
     if config.parallel_tool_calls is False and tools:
-        losses.add("config.parallelToolCalls", "one call at a time", "Gemini cannot be told so")
+        losses.add("config.parallelToolCalls", "one call at a time", "not supported by Gemini")
     return {key: value for key, value in settings.items() if value is not None}
 
 
@@ -232,5 +232,5 @@ def _tool_choice(config: ModelConfig, tools: tuple[ToolSpec, ...]) -> Any:
     if isinstance(choice, SpecificTool):
         return {"allowed_tools": {"mode": "any", "tools": [choice.tool_name]}}
     if choice in (None, "auto") and any(tool.strict for tool in tools):
-        return "validated"  # auto that keeps to the schemas, as any does anyway
+        return "validated"  # auto that adheres to the schemas, as any does anyway
     return None if choice is None else _CHOICES[choice]

@@ -1,8 +1,9 @@
-"""Function arguments that Vertex AI streams as JSON paths with values -> the JSON text they describe, piece by piece.
+"""Function arguments that Vertex AI streams as JSON paths with values, to the JSON text they describe, piece by piece.
 
-The model writes its arguments from left to right, so the paths come in the order of the document: ``$.a[0].b``,
-``$.a[0].c``, ``$.a[1].b``. All it takes to write JSON is to close what the new path has left and to open what it has
-entered. A path that goes back to something already closed cannot be written any more and is refused.
+The model generates its arguments from left to right, so the paths arrive in document order: ``$.a[0].b``,
+``$.a[0].c``, ``$.a[1].b``. To write JSON, each new path closes the containers it has left and opens those it enters. A
+path into a container that is already closed is refused. Recorded:
+gemini-generate/ai--google-vertex-stream-tool-call-arguments-nested.1--0-3518ea.
 """
 
 import re
@@ -23,42 +24,42 @@ class OutOfOrder(ValueError):
 
 
 def path_steps(path: str) -> tuple[str | int, ...]:
-    """``$.a[0]['b c']`` -> ``("a", 0, "b c")``: names and places of RFC 9535, without wildcards."""
+    """``$.a[0]['b c']`` -> ``("a", 0, "b c")``: the names and indexes of RFC 9535, without wildcards."""
     steps: list[str | int] = []
     position = 1
     while position < len(path):
         step = _STEP.match(path, position)
         if step is None:
             break
-        plain, place, single, double = step.groups()
-        if place is not None:
-            steps.append(int(place))
+        plain, index, single, double = step.groups()
+        if index is not None:
+            steps.append(int(index))
         else:
             steps.append(plain if plain is not None else _ESCAPED.sub(r"\1", single if double is None else double))
         position = step.end()
     if not path.startswith("$") or position != len(path) or not steps or isinstance(steps[0], int):
-        raise OutOfOrder(f"{path!r} names no argument")
+        raise OutOfOrder(f"invalid path {path!r}")
     return tuple(steps)
 
 
 class StreamedArguments:
-    """The arguments of one call while they come."""
+    """The arguments of one call, as they arrive."""
 
     def __init__(self) -> None:
-        self._path: tuple[str | int, ...] = ()  # of the value written last
-        self._levels: list[int | set[str]] = []  # what each open list (its length) or object (its keys) holds
+        self._path: tuple[str | int, ...] = ()  # of the last value
+        self._levels: list[int | set[str]] = []  # of each open list its length, of each open object its keys
         self._in_string = False
 
     def write(self, piece: dict[str, Any]) -> str:
-        """The text that one element of `partialArgs` adds; raises `OutOfOrder`."""
+        """The text that one element of `partialArgs` adds. Raises `OutOfOrder`."""
         given = piece.get("jsonPath")
         path = self._path if given is None and self._in_string else path_steps(str(given))
-        goes_on = piece.get("willContinue") is True
+        is_continued = piece.get("willContinue") is True
         continues = self._in_string and path == self._path
-        value = _value(piece, default="" if continues or goes_on else None)
+        value = _value(piece, default="" if continues or is_continued else None)
         if continues:
             if not isinstance(value, str):
-                raise OutOfOrder(f"{path} is text and goes on as {value!r}")
+                raise OutOfOrder(f"the string at {path} continues with {value!r}")
             text = ""
         else:
             text = "".join(self._go_to(path))
@@ -66,10 +67,10 @@ class StreamedArguments:
             return text + json_text(value)
         opening = "" if continues else '"'
         self._in_string = True
-        return text + opening + json_text(value)[1:-1] + ("" if goes_on else self._end_string())
+        return text + opening + json_text(value)[1:-1] + ("" if is_continued else self._end_string())
 
     def end(self) -> str:
-        """The text that closes everything."""
+        """The text that closes what is still open."""
         text = self._end_string() + "".join(self._closers(0))
         return text + "}" if self._path else text
 
@@ -79,10 +80,10 @@ class StreamedArguments:
         return closing
 
     def _go_to(self, path: tuple[str | int, ...]) -> Iterator[str]:
-        """Leave the last value and enter this one; what is yielded stands between the two."""
+        """The text between the last value and this one."""
         shared = _shared_length(self._path, path)
         if shared == len(path) or (self._path and shared == len(self._path)):
-            raise OutOfOrder(f"{path} was written before")
+            raise OutOfOrder(f"{path} is already written")
         yield self._end_string()
         yield from self._closers(shared)
         yield "," if self._path else "{"
@@ -104,17 +105,17 @@ class StreamedArguments:
         held = self._levels[depth]
         if isinstance(step, int):
             if held != step:
-                raise OutOfOrder(f"item {step} of a list does not come next")
+                raise OutOfOrder(f"list item {step} is not the next one")
             self._levels[depth] = step + 1
             return ""
         if isinstance(held, int) or step in held:
-            raise OutOfOrder(f"{step!r} was written before")
+            raise OutOfOrder(f"{step!r} is already written")
         held.add(step)
         return json_text(step) + ":"
 
 
 def _value(piece: dict[str, Any], default: str | None) -> Any:
-    if "nullValue" in piece:  # sent as null or as the word NULL_VALUE
+    if "nullValue" in piece:  # null, or the string NULL_VALUE
         return None
     return next((piece[name] for name in _VALUES if name in piece), default)
 
