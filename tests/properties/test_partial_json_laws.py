@@ -9,7 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from bartack.stream.partial_json import Fault, PartialJson
+from bartack.stream.partial_json import JsonFault, PartialJson
 
 characters = st.characters(codec=None, exclude_categories=()) | st.sampled_from('"\\/\b\n\N{GRINNING FACE}\ud83d\ude00')
 strings = st.text(characters, max_size=6)
@@ -58,7 +58,7 @@ def fed(*pieces: str) -> PartialJson:
     return parser
 
 
-def state(parser: PartialJson) -> tuple[str, bool, Fault | None]:
+def state(parser: PartialJson) -> tuple[str, bool, JsonFault | None]:
     """All that can be seen, by `repr` so that 1, 1.0 and True differ and infinities are told apart."""
     return repr(parser.value), parser.complete, parser.fault
 

@@ -81,6 +81,7 @@ def test_001_1_11_the_assembler_knows_deltas_only() -> None:
         "bartack.stream.contract",
         "bartack.nouns.deltas",
         "bartack.nouns.errors",
+        "bartack.nouns.json_values",
         "bartack.nouns.messages",
         "bartack.nouns.parts",
         "bartack.nouns.tables",

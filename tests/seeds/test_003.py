@@ -131,7 +131,7 @@ def test_a_whole_document_loads_into_facts_and_dumps_unchanged() -> None:
 
 def test_a_part_of_no_known_type_is_refused() -> None:
     """003-BR-03"""
-    with pytest.raises(PartValidationError, match="not a known type"):
+    with pytest.raises(PartValidationError, match="unknown type"):
         DOCUMENT.load(DocumentPart, {**PARTS[0], "type": "dream"})
 
 

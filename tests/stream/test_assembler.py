@@ -337,7 +337,7 @@ def test_after_an_error_the_final_message_is_the_streams_own_error(message: str)
         assembler.build_final_message()
     error = caught.value
     assert (error.code, error.retryable, error.status, error.retry_after_ms) == (failed.error_code, True, 429, 20)
-    assert error.message == (message or "the stream ended in rate_limited")
+    assert error.message == (message or "the stream failed with rate_limited")
 
 
 def test_what_had_arrived_before_an_error_is_kept_as_a_fact() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from bartack.stream.partial_json import MAX_DEPTH, Fault, PartialJson
+from bartack.stream.partial_json import MAX_DEPTH, JsonFault, PartialJson
 
 
 def fed(*pieces: str, **limits: int) -> PartialJson:
@@ -157,7 +157,7 @@ def test_a_container_is_complete_with_its_last_bracket() -> None:
     assert fed('{"a": 1', "}", "  \n").complete
     parser = fed('{"a": 1', "}", "  \n", "x")
     assert not parser.complete
-    assert parser.fault == Fault(11, "the end of the text")
+    assert parser.fault == JsonFault(11, "the end of the text")
     assert parser.value == {"a": 1}
 
 
@@ -170,25 +170,25 @@ def test_a_bare_number_is_complete_when_something_ends_it() -> None:
     parser.finish()
     assert parser.complete
     parser.feed("3")
-    assert parser.fault == Fault(2, "the end of the text")
+    assert parser.fault == JsonFault(2, "the end of the text")
     assert parser.value == 12
 
 
 @pytest.mark.parametrize(
     ("text", "fault", "shown"),
     [
-        ("", Fault(0, "a value"), UNSET),
-        ("[1", Fault(2, "',' or ']'"), [1]),
-        ("[1.", Fault(3, "a digit"), [1]),
-        ("[1,", Fault(3, "a value"), [1]),
-        ("-", Fault(1, "a digit"), UNSET),
-        ("tru", Fault(3, "the rest of true, false or null"), UNSET),
-        ('{"a', Fault(3, "the rest of the string"), {}),
-        ('"a\\', Fault(3, "the rest of the string"), "a"),
-        ('{"a": 1', Fault(7, "',' or '}'"), {"a": 1}),
+        ("", JsonFault(0, "a value"), UNSET),
+        ("[1", JsonFault(2, "',' or ']'"), [1]),
+        ("[1.", JsonFault(3, "a digit"), [1]),
+        ("[1,", JsonFault(3, "a value"), [1]),
+        ("-", JsonFault(1, "a digit"), UNSET),
+        ("tru", JsonFault(3, "the rest of true, false or null"), UNSET),
+        ('{"a', JsonFault(3, "the rest of the string"), {}),
+        ('"a\\', JsonFault(3, "the rest of the string"), "a"),
+        ('{"a": 1', JsonFault(7, "',' or '}'"), {"a": 1}),
     ],
 )
-def test_a_text_cut_short_is_at_fault_only_when_finished(text: str, fault: Fault, shown: object) -> None:
+def test_a_text_cut_short_is_at_fault_only_when_finished(text: str, fault: JsonFault, shown: object) -> None:
     assert not fed(text).failed
     parser = finished(text)
     assert parser.failed
@@ -200,34 +200,36 @@ def test_a_text_cut_short_is_at_fault_only_when_finished(text: str, fault: Fault
 @pytest.mark.parametrize(
     ("text", "fault", "shown"),
     [
-        ("x", Fault(0, "a value"), UNSET),
-        ("\ufeff[]", Fault(0, "a value"), UNSET),
-        ("[\u00a01]", Fault(1, "a value or ']'"), []),
-        ("[\x0b1]", Fault(1, "a value or ']'"), []),
-        ("[\u0661]", Fault(1, "a value or ']'"), []),
-        ("[1\u0661]", Fault(2, "',' or ']'"), [1]),
-        ("NaN", Fault(0, "a value"), UNSET),
-        ("[Infinity]", Fault(1, "a value or ']'"), []),
-        ("-Infinity", Fault(1, "a digit"), UNSET),
-        ("nul!", Fault(3, "the rest of true, false or null"), UNSET),
-        ("[1.x", Fault(3, "a digit"), [1]),
-        ("[1.5.2]", Fault(4, "',' or ']'"), [1.5]),
-        ("[1e5e", Fault(4, "',' or ']'"), [1e5]),
-        ("01", Fault(1, "the end of the text"), 0),
-        ("[1,]", Fault(3, "a value"), [1]),
-        ("[1}", Fault(2, "',' or ']'"), [1]),
-        ("{,", Fault(1, "a key in double quotes or '}'"), {}),
-        ('{"a" 1', Fault(5, "':'"), {}),
-        ('{"a": 1,}', Fault(8, "a key in double quotes"), {"a": 1}),
-        ('{"a": 1]', Fault(7, "',' or '}'"), {"a": 1}),
-        ('"a\nb"', Fault(2, "a character or escape allowed in a string"), "a"),
-        ('"a\\x"', Fault(3, "a character or escape allowed in a string"), "a"),
-        ('"a\\u00g0"', Fault(6, "a character or escape allowed in a string"), "a"),
-        ('"\\ud83d\\x', Fault(8, "a character or escape allowed in a string"), ""),
-        ('"\\ud83d\n', Fault(7, "a character or escape allowed in a string"), ""),
+        ("x", JsonFault(0, "a value"), UNSET),
+        ("\ufeff[]", JsonFault(0, "a value"), UNSET),
+        ("[\u00a01]", JsonFault(1, "a value or ']'"), []),
+        ("[\x0b1]", JsonFault(1, "a value or ']'"), []),
+        ("[\u0661]", JsonFault(1, "a value or ']'"), []),
+        ("[1\u0661]", JsonFault(2, "',' or ']'"), [1]),
+        ("NaN", JsonFault(0, "a value"), UNSET),
+        ("[Infinity]", JsonFault(1, "a value or ']'"), []),
+        ("-Infinity", JsonFault(1, "a digit"), UNSET),
+        ("nul!", JsonFault(3, "the rest of true, false or null"), UNSET),
+        ("[1.x", JsonFault(3, "a digit"), [1]),
+        ("[1.5.2]", JsonFault(4, "',' or ']'"), [1.5]),
+        ("[1e5e", JsonFault(4, "',' or ']'"), [1e5]),
+        ("01", JsonFault(1, "the end of the text"), 0),
+        ("[1,]", JsonFault(3, "a value"), [1]),
+        ("[1}", JsonFault(2, "',' or ']'"), [1]),
+        ("{,", JsonFault(1, "a key in double quotes or '}'"), {}),
+        ('{"a" 1', JsonFault(5, "':'"), {}),
+        ('{"a": 1,}', JsonFault(8, "a key in double quotes"), {"a": 1}),
+        ('{"a": 1]', JsonFault(7, "',' or '}'"), {"a": 1}),
+        ('"a\nb"', JsonFault(2, "a character or escape allowed in a string"), "a"),
+        ('"a\\x"', JsonFault(3, "a character or escape allowed in a string"), "a"),
+        ('"a\\u00g0"', JsonFault(6, "a character or escape allowed in a string"), "a"),
+        ('"\\ud83d\\x', JsonFault(8, "a character or escape allowed in a string"), ""),
+        ('"\\ud83d\n', JsonFault(7, "a character or escape allowed in a string"), ""),
     ],
 )
-def test_the_first_fault_is_found_where_it_stands_and_the_value_stays(text: str, fault: Fault, shown: object) -> None:
+def test_the_first_fault_is_found_where_it_stands_and_the_value_stays(
+    text: str, fault: JsonFault, shown: object
+) -> None:
     for parser in (fed(text), fed(*text)):
         assert parser.failed
         assert parser.fault == fault
@@ -242,19 +244,19 @@ def test_nesting_beyond_the_limit_is_at_fault() -> None:
     deepest = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert fed(deepest).value == json.loads(deepest)
     assert fed(deepest).complete
-    assert fed("[" * 100_000).fault == Fault(64, "at most 64 levels")
+    assert fed("[" * 100_000).fault == JsonFault(64, "at most 64 levels")
     parser = fed('{"a": [{', max_depth=2)
-    assert parser.fault == Fault(7, "at most 2 levels")
+    assert parser.fault == JsonFault(7, "at most 2 levels")
     assert parser.value == {"a": []}
 
 
 def test_text_beyond_the_limit_is_at_fault_and_what_fits_is_shown() -> None:
     for parser in (fed("[1, 2, 3]", max_chars=5), fed(*"[1, 2, 3]", max_chars=5)):
-        assert parser.fault == Fault(5, "at most 5 characters")
+        assert parser.fault == JsonFault(5, "at most 5 characters")
         assert parser.value == [1, 2]
     assert fed("[1, 2]", max_chars=6).complete
-    assert fed("[x, 2]", max_chars=2).fault == Fault(1, "a value or ']'")
-    assert fed('"' + "a" * (1 << 20)).fault == Fault(1 << 20, "at most 1048576 characters")
+    assert fed("[x, 2]", max_chars=2).fault == JsonFault(1, "a value or ']'")
+    assert fed('"' + "a" * (1 << 20)).fault == JsonFault(1 << 20, "at most 1048576 characters")
 
 
 @pytest.mark.parametrize("sign", ["", "-"])
@@ -263,7 +265,7 @@ def test_a_number_is_as_long_as_python_agrees_to_read(sign: str) -> None:
     assert finished(longest).complete
     assert finished(longest).value == json.loads(longest)
     for parser in (fed(longest + "7"), fed(longest, "7")):
-        assert parser.fault == Fault(len(longest), "a number of at most 4300 characters")
+        assert parser.fault == JsonFault(len(longest), "a number of at most 4300 characters")
         assert parser.value == int(longest)
 
 
@@ -271,7 +273,7 @@ def test_a_process_without_a_limit_for_integers_keeps_ours() -> None:
     before = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
     try:
-        assert fed("7" * 5000).fault == Fault(4300, "a number of at most 4300 characters")
+        assert fed("7" * 5000).fault == JsonFault(4300, "a number of at most 4300 characters")
     finally:
         sys.set_int_max_str_digits(before)
 

@@ -1,8 +1,8 @@
-"""JSON values, read and written one by one: what `bartack.nouns.wire` builds its dialects from.
+"""Readers and writers of single JSON values, from which `bartack.nouns.wire` composes its dialects.
 
-A converter takes one value and gives another, or raises `PartValidationError` with the path ``$``; whoever called it
-for a place inside something larger puts that place before the path (`inside`). So an error knows where it happened,
-and reading good data pays nothing for it.
+A converter maps one value to another, or raises `PartValidationError` with the path ``$``. A caller that converts a
+member of a container prepends the member's path (`inside`). An error ends up with its full path this way, at no cost
+for valid data.
 """
 
 import json
@@ -44,7 +44,7 @@ __all__ = [
     "write_time_text",
 ]
 
-MAX_DEPTH = 64  # of free-form JSON (tool arguments and the like): deeper is a bomb, not data
+MAX_DEPTH = 64  # of free-form JSON, such as tool arguments; legitimate data is never this deep
 
 Convert = Callable[[Any], Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -110,7 +110,7 @@ def checked(tp: Any) -> Convert:
     def read(value: Any) -> Any:
         try:
             return msgspec.convert(value, tp)
-        except ValueError as error:  # msgspec's errors and Unicode's alike
+        except ValueError as error:  # msgspec's errors and UnicodeError
             raise PartValidationError(str(error)) from None
 
     return read
@@ -150,9 +150,9 @@ def wrapped_reader(readers: Mapping[str, Convert]) -> Convert:
         reader = readers.get(data["kind"]) if type(data["kind"]) is str else None
         if reader is None:
             raise _unknown("kind", data["kind"], readers)
-        if len(data) > 2:  # there is no place to keep it, and dropping it would be a loss that nobody sees
+        if len(data) > 2:  # it could not be kept, and dropping it would be a silent loss
             other = next(key for key in data if key not in ("kind", "payload"))
-            raise PartValidationError(f"nothing but kind and payload stands here, not {other!r}", path=f"$.{other}")
+            raise PartValidationError(f"unexpected key {other!r} beside kind and payload", path=f"$.{other}")
         return inside(".payload", reader, data["payload"])
 
     return read
@@ -174,12 +174,12 @@ def tagged_reader(tag: str, readers: Mapping[str, Convert]) -> Convert:
 
 def _unknown(tag: str, value: Any, readers: Mapping[str, Convert]) -> PartValidationError:
     return PartValidationError(
-        f"{value!r} is not a known {tag} ({', '.join(readers)})", path=f"$.{tag}", code=ErrorCode.UNKNOWN_KIND
+        f"unknown {tag} {value!r} (known: {', '.join(readers)})", path=f"$.{tag}", code=ErrorCode.UNKNOWN_KIND
     )
 
 
 def misplaced(value: Any) -> PartValidationError:
-    return PartValidationError(f"a {type(value).__name__} may not stand here")
+    return PartValidationError(f"a value of type {type(value).__name__} is not allowed here")
 
 
 def json_type_reader(choices: list[tuple[tuple[type[Any], ...], Convert]]) -> Convert:
@@ -201,7 +201,7 @@ def read_time_text(value: Any) -> Any:
     try:
         time: datetime = msgspec.convert(value, datetime)
     except ValueError:
-        raise PartValidationError(f"{value!r} is not a time in RFC 3339") from None
+        raise PartValidationError(f"{value!r} is not an RFC 3339 time") from None
     return _utc(time)
 
 
@@ -211,7 +211,7 @@ def read_time_ms(value: Any) -> Any:
     try:
         return _EPOCH + value * _MILLISECOND
     except OverflowError:
-        raise PartValidationError(f"{value} ms is not a time") from None
+        raise PartValidationError(f"{value} ms is out of range for a time") from None
 
 
 # -- writers
@@ -259,28 +259,28 @@ def json_text(value: Any, *, default: Callable[[Any], Any] | None = None) -> str
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=default)
 
 
-# -- what any JSON must keep to
+# -- rules for all JSON
 
 
 def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """Free-form JSON, copied, with the rules that hold for all JSON checked."""
-    if type(value) is str:  # by far the most frequent
+    """A copy of free-form JSON; raises `PartValidationError` for what is not JSON or nested too deeply."""
+    if type(value) is str:  # by far the most common
         return value if value.isascii() else _storable(value)
     match value:
         case Enum():
             return value.value
         case str():
-            return _storable(str(value))  # of a subclass, which no encoder knows
+            return _storable(str(value))  # a subclass, which the encoder rejects
         case None | bool() | int():
             return value
         case float():
             return _finite(value)
         case dict() | list() | tuple():
             if depth == 0:
-                raise PartValidationError(f"nested deeper than {MAX_DEPTH}")
+                raise PartValidationError(f"nested more than {MAX_DEPTH} levels deep")
             return _plain_container(value, lambda item: plain(item, depth - 1))
         case _:
-            raise PartValidationError(f"a {type(value).__name__} is not JSON")
+            raise PartValidationError(f"a value of type {type(value).__name__} cannot be written as JSON")
 
 
 def _plain_container(value: Any, convert: Convert) -> Any:
@@ -291,7 +291,7 @@ def _plain_container(value: Any, convert: Convert) -> Any:
 
 def object_key(key: Any) -> str:
     if type(key) is not str:
-        raise PartValidationError(f"a key of an object is text, not {json_name(key)}")
+        raise PartValidationError(f"object keys must be text, got {json_name(key)}")
     return _storable(key)
 
 
@@ -300,7 +300,7 @@ def _storable(text: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise PartValidationError(f"half a surrogate pair (character {error.start}) is not text") from None
+            raise PartValidationError(f"unpaired surrogate at character {error.start}") from None
     return text
 
 
@@ -308,7 +308,7 @@ def _finite(number: float) -> float:
     try:
         finite = math.isfinite(number)
     except OverflowError:
-        raise PartValidationError("a whole number beyond every float") from None
+        raise PartValidationError("the number is too large for a float") from None
     if not finite:
         raise PartValidationError(f"{number} is not a JSON number")
     return number
@@ -324,7 +324,7 @@ def _utc(time: datetime) -> datetime:
     try:
         return time.astimezone(UTC)
     except OverflowError:
-        raise PartValidationError(f"{time.isoformat()} has no date in UTC") from None
+        raise PartValidationError(f"{time.isoformat()} is out of range in UTC") from None
 
 
 SCALARS: dict[Any, Convert] = {

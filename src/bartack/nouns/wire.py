@@ -1,19 +1,18 @@
 """Nouns to JSON and back, in any dialect; the ledger's dialect is the canonical JSON (000 §3-4).
 
-A `Dialect` is compiled from the nouns' own type annotations, so a noun and its JSON cannot drift apart. What
-differs between dialects is one naming rule and how a time is written. The rest holds for all of them:
+A `Dialect` is compiled from the type annotations of the nouns, so a noun and its JSON cannot diverge. Dialects differ in
+one naming rule and in how they write times. Everything else is the same for all of them:
 
-- A union of kinds is written ``{"kind": ..., "payload": {...}}``. Where a stamp surrounds it (`MessageDelta`,
-  `Entry`), kind and payload stand among the stamp's own keys. Classes with a ``type``, ``status`` or
-  ``role`` of their own carry it inside.
-- Keys that are not known are kept in `extra` and written back after the known ones. A kind that is not known is
-  refused: nobody could say what it means.
-- Fields that hold their default are left out, except those that a class lists as ``always_written``.
-- Text must be Unicode that can be stored (no lone surrogates), numbers must be finite, and nothing may be nested
-  deeper than `MAX_DEPTH`.
+- A union of kinds is written as ``{"kind": ..., "payload": {...}}``. In a stamped value (`MessageDelta`, `Entry`), these
+  two keys are merged with the keys of the stamp. A class with its own ``type``, ``status`` or ``role`` writes it as a
+  key of its object instead.
+- Unknown keys are kept in `extra` and written back after the known ones. An unknown kind is an error, because its
+  meaning is unknown.
+- Fields equal to their default are omitted, unless the class lists them in ``always_written``.
+- Text must not contain unpaired surrogates, numbers must be finite, and nothing may be nested deeper than `MAX_DEPTH`.
 
-Every refusal is a `PartValidationError` whose path names the place, built up while the error travels outwards, so
-that reading good data costs nothing for it.
+Invalid data raises `PartValidationError` with the path of the value. The path is built while the error propagates, so
+reading valid data does not pay for it.
 """
 
 from collections.abc import Callable
@@ -69,7 +68,7 @@ def camel(name: str) -> str:
 
 
 class Dialect:
-    """One way to write nouns as JSON."""
+    """A JSON format for nouns."""
 
     def __init__(self, *, rename: Callable[[str], str], time: Literal["text", "ms"] = "text") -> None:
         self.rename = rename
@@ -82,23 +81,23 @@ class Dialect:
     @overload
     def load(self, noun: Any, data: Any) -> Any: ...
     def load(self, noun: Any, data: Any) -> Any:
-        """The noun that `data` (JSON as Python values) stands for; raises `PartValidationError`."""
+        """Read a noun from JSON as Python values; raises `PartValidationError`."""
         return self.reader(noun)(data)
 
     def dump(self, value: Any) -> Any:
-        """`value` as JSON in Python values. A part or delta is written with its kind around it."""
+        """Return `value` as JSON in Python values; parts and deltas include their kind."""
         cls: Any = type(value)
         return self.writer(_outer_type(cls))(value)
 
     def reader(self, tp: Any) -> Convert:
-        """The function that reads a value of type `tp`."""
+        """The function that reads values of type `tp`."""
         found = self._readers.get(tp)
         if found is None:
             self._readers[tp] = found = self._make_reader(tp)
         return found
 
     def writer(self, tp: Any) -> Convert:
-        """The function that writes a value of type `tp`."""
+        """The function that writes values of type `tp`."""
         found = self._writers.get(tp)
         if found is None:
             self._writers[tp] = found = self._make_writer(tp)
@@ -215,7 +214,7 @@ class Dialect:
                 values[spliced] = read_spliced({key: data[key] for key in ("kind", "payload") if key in data})
             for name, key in required:
                 if name not in values:
-                    raise MissingRequiredField(f"{cls.__name__} needs {key}", path=f"$.{key}")
+                    raise MissingRequiredField(f"{cls.__name__} requires {key}", path=f"$.{key}")
             if extra:
                 values["extra"] = extra
             return cls(**values)
@@ -238,7 +237,7 @@ class Dialect:
         def write(value: Any) -> dict[str, Any]:
             out = dict(head)
             for item, default, field in zip(items_of(value), defaults, plan, strict=True):
-                if item is default:  # most fields of most nouns
+                if item is default:  # true of most fields
                     continue
                 is_spliced, key, writer, has_equals = field
                 if has_equals and item == default:
@@ -253,14 +252,14 @@ class Dialect:
             extra = getattr(value, "extra", None)
             if extra:
                 for key, item in extra.items():
-                    if key not in taken:  # a key that this dialect knows is not an extra one
+                    if key not in taken:  # a key that this dialect defines is not extra
                         out[object_key(key)] = inside(f".{key}", plain, item)
             return out
 
         return write
 
 
-# -- how a type looks in Python and in JSON
+# -- types in Python and in JSON
 
 
 @cache
@@ -283,7 +282,7 @@ def _spliced(cls: type[Struct]) -> str | None:
 def _items_getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) > 1:
         return attrgetter(*names)
-    return lambda value: tuple(getattr(value, name) for name in names)  # for one name, attrgetter gives no tuple
+    return lambda value: tuple(getattr(value, name) for name in names)  # attrgetter of one name returns no tuple
 
 
 def _default(cls: type[Struct], field: FieldInfo) -> Any:
@@ -334,10 +333,10 @@ _to_text = msgspec.json.Encoder().encode
 
 
 def encode(value: Any) -> bytes:
-    """`value` as canonical JSON text in UTF-8; raises `PartValidationError` for what is not JSON."""
+    """Return `value` as canonical JSON text in UTF-8; raises `PartValidationError` if it is not JSON."""
     try:
         return _to_text(LEDGER.dump(value))
-    except ValueError as error:  # a whole number with more digits than Python writes
+    except ValueError as error:  # an integer with more digits than Python converts
         raise PartValidationError(f"not JSON: {error}") from None
 
 
@@ -346,15 +345,15 @@ def decode(noun: type[T], text: bytes | str) -> T: ...
 @overload
 def decode(noun: Any, text: bytes | str) -> Any: ...
 def decode(noun: Any, text: bytes | str) -> Any:
-    """The noun that canonical JSON text stands for; raises `PartValidationError`, also for text that is not JSON."""
+    """Read a noun from canonical JSON text; raises `PartValidationError`."""
     return LEDGER.load(noun, parse(text))
 
 
 def parse(text: bytes | str) -> Any:
-    """JSON text as Python values; raises `PartValidationError` for text that is not JSON."""
+    """Parse JSON text; raises `PartValidationError`."""
     try:
         return msgspec.json.decode(text)
     except RecursionError:
-        raise PartValidationError(f"nested deeper than {MAX_DEPTH}") from None
-    except ValueError as error:  # msgspec's errors and Unicode's alike
+        raise PartValidationError(f"nested more than {MAX_DEPTH} levels deep") from None
+    except ValueError as error:  # msgspec's errors and UnicodeError
         raise PartValidationError(f"not JSON: {error}") from None

@@ -1,12 +1,12 @@
-"""`MessageAssembler`: the deltas of one stream -> one assistant message (000 §5, 001).
+"""`MessageAssembler`: assembles the deltas of one stream into one assistant message (000 §5, 001).
 
-In go stamped deltas, out come snapshots while the stream runs and the final message after its `done`. Pieces are kept
-in lists and joined when somebody looks, so a stream costs what its text costs, however finely it was cut. A tool
-call's arguments are parsed once, when the call ends; text that is no JSON object is data: it is kept as
-`raw_args_text` and `Meta.bad_args` says why, and nobody will execute it.
+Input: stamped deltas. Output: snapshots while the stream runs, and the final message after `done`. Text is kept in lists
+and joined on demand, so the cost of a stream depends on its length, not on the number of deltas. Tool call arguments
+are parsed once, when the call ends. Invalid arguments are data, not an exception: the text is kept in `raw_args_text`,
+`Meta.bad_args` has the reason, and the call is never executed.
 
-A part ends when a part of another kind begins or a delta carries ``new_part``. Arguments, the end of a call and usage
-begin no part: they may come between two pieces of one text without tearing it.
+A part ends when a part of another kind begins, or at a delta with ``new_part``. Arguments, the end of a call, and usage
+begin no part, so they may be interleaved with the pieces of a text.
 """
 
 import json
@@ -30,17 +30,18 @@ from bartack.nouns.deltas import (
     Usage,
 )
 from bartack.nouns.errors import ModelError, PartValidationError, StreamError
+from bartack.nouns.json_values import MAX_DEPTH, json_name
 from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.nouns.parts import Continuation, Part, Span, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.tables import ASSEMBLY, AssemblyStatus, advance
-from bartack.nouns.wire import MAX_DEPTH, load
+from bartack.nouns.wire import load
 from bartack.stream.contract import Contract, StreamLimits
 
 __all__ = ["MessageAssembler", "parse_arguments"]
 
 
 class MessageAssembler:
-    """Assembles one stream at a time. It holds no clock and makes no ids: `message_id` is an input."""
+    """Assembles one stream at a time."""
 
     def __init__(
         self,
@@ -50,10 +51,10 @@ class MessageAssembler:
         limits: StreamLimits | None = None,
         guarded: bool = False,
     ) -> None:
-        """`guarded` says that the deltas come from a guard, which has checked them: they are not checked twice."""
+        """With `guarded`, the deltas come from a guard that has checked them and are not checked again."""
         for name, value in (("run_id", run_id), ("message_id", message_id)):
             if value is not None and (type(value) is not str or not value):
-                raise PartValidationError(f"{name} is a text that is not empty", path=f"$.{name}", rule="001-2.2.3")
+                raise PartValidationError(f"{name} must be a non-empty text", path=f"$.{name}", rule="001-2.2.3")
         self.run_id = run_id
         self._message_id = message_id
         self._limits = limits
@@ -61,13 +62,13 @@ class MessageAssembler:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the stream and be idle again."""
+        """Discard the stream and return to `idle`."""
         self._contract = None if self._is_guarded else Contract(self.run_id, self._limits)
         self.status = AssemblyStatus.IDLE
         self._last: MessageDelta | None = None
-        self._builders: list[_Writing | _Call] = []
-        self._writing: _Writing | None = None
-        self.tool_calls_buffer: dict[str, _Call] = {}
+        self._builders: list[_TextBuilder | _CallBuilder] = []
+        self._text: _TextBuilder | None = None
+        self.tool_calls_buffer: dict[str, _CallBuilder] = {}
         self.usage: Usage | None = None
         self.error: Failed | None = None
         self._start: Start | None = None
@@ -82,18 +83,22 @@ class MessageAssembler:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts so far."""
+        """The parts received so far."""
         return tuple(builder.part(self._origin) for builder in self._builders)
 
     def consume(self, delta: MessageDelta) -> None:
-        """Take the next delta; `StreamError` if the contract forbids it, and then nothing has changed."""
+        """Apply the next delta.
+
+        Raises:
+            StreamError: The delta violates the contract. The assembler is unchanged.
+        """
         if self._contract is not None:
             self._contract.admit(delta)
         _STEPS[type(delta.delta)](self, delta.delta, delta)
         self._last = delta
 
     def snapshot(self) -> Message:
-        """The message so far, for people to look at. Calls still open have no arguments, only their text."""
+        """The message received so far, for display. Open calls have no arguments, only `raw_args_text`."""
         return Message(
             "assistant",
             self.parts,
@@ -104,43 +109,48 @@ class MessageAssembler:
         )
 
     def build_final_message(self) -> Message:
-        """The finished message; raises before `done`, and the stream's own error after `error`."""
+        """Return the finished message.
+
+        Raises:
+            StreamError: The stream has not ended.
+            ModelError: The stream ended in an error.
+        """
         if self.error is not None:
             raise ModelError(
-                self.error.message or f"the stream ended in {self.error.error_code}",
+                self.error.message or f"the stream failed with {self.error.error_code}",
                 code=self.error.error_code,
                 retryable=self.error.retryable,
                 status=self.error.status,
                 retry_after_ms=self.error.retry_after_ms,
             )
         if self.status is not AssemblyStatus.DONE:
-            raise StreamError(f"the stream is {self.status}: there is no final message before done", rule="001-4.2.4")
+            raise StreamError(f"no final message before done (status: {self.status})", rule="001-4.2.4")
         return self.snapshot()
 
     def get_error(self) -> Failed | None:
-        """The error the stream ended in, or None."""
+        """The error that ended the stream, or None."""
         return self.error
 
-    # -- one step for each delta, after it was admitted
+    # -- one step for each kind of delta
 
     def _on_start(self, delta: Start, stamped: MessageDelta) -> None:
         self._start, self._first = delta, stamped
         self.status = advance(ASSEMBLY, self.status, delta.kind)
 
     def _on_text(self, delta: TextDelta | ThinkingDelta, stamped: MessageDelta) -> None:
-        writing = self._writing
-        if writing is None or writing.kind is not delta.kind or delta.new_part:
-            writing = self._writing = _Writing(delta.kind, stamped.timestamp)
-            self._builders.append(writing)
-        writing.pieces.append(delta.text_delta)
-        writing.end = stamped.timestamp
+        text = self._text
+        if text is None or text.kind is not delta.kind or delta.new_part:
+            text = self._text = _TextBuilder(delta.kind, stamped.timestamp)
+            self._builders.append(text)
+        text.pieces.append(delta.text_delta)
+        text.end = stamped.timestamp
         if delta.continuation is not None:
-            writing.continuation.update(delta.continuation)
+            text.continuation.update(delta.continuation)
 
     def _on_call_start(self, delta: ToolCallStart, stamped: MessageDelta) -> None:
-        call = self.tool_calls_buffer[delta.tool_call_id] = _Call(delta)
+        call = self.tool_calls_buffer[delta.tool_call_id] = _CallBuilder(delta)
         self._builders.append(call)
-        self._writing = None
+        self._text = None
 
     def _on_call_args(self, delta: ToolCallArgs, stamped: MessageDelta) -> None:
         self.tool_calls_buffer[delta.tool_call_id].pieces.append(delta.args_text_delta)
@@ -159,7 +169,7 @@ class MessageAssembler:
         self.error, self._ended_at = delta, stamped.timestamp
         self.status = advance(ASSEMBLY, self.status, delta.kind)
 
-    # -- what the message says beside its parts
+    # -- metadata
 
     @property
     def _origin(self) -> ModelRef:
@@ -202,8 +212,8 @@ _STEPS: dict[type[Delta], Callable[[MessageAssembler, Any, MessageDelta], None]]
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class _Writing:
-    """A text or thinking part that grows."""
+class _TextBuilder:
+    """A text or thinking part under construction."""
 
     __slots__ = ("continuation", "end", "kind", "pieces", "start")
 
@@ -215,7 +225,7 @@ class _Writing:
         self.continuation: dict[str, Any] = {}
 
     def part(self, origin: ModelRef) -> Text | Thinking:
-        if len(self.pieces) > 1:  # joined once per look, so that the next look copies one text and not its pieces
+        if len(self.pieces) > 1:  # joined once, so that the next snapshot copies one text
             self.pieces = ["".join(self.pieces)]
         make = Text if self.kind == TextDelta.kind else Thinking
         return make(
@@ -225,8 +235,8 @@ class _Writing:
         )
 
 
-class _Call:
-    """A tool call whose argument text grows until it is closed and parsed."""
+class _CallBuilder:
+    """A tool call under construction; its arguments are parsed when it is closed."""
 
     __slots__ = ("arguments", "continuation", "end", "fault", "is_open", "pieces", "start")
 
@@ -276,13 +286,13 @@ def _continuation(origin: ModelRef, data: dict[str, Any]) -> Continuation | None
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """A tool call's arguments; `PartValidationError` for text that is not one JSON object. No text means none."""
+    """Parse a tool call's arguments; raises `PartValidationError` unless the text is a JSON object or empty."""
     if not text.strip():
         return {}
     try:
         value = msgspec.json.decode(text)
     except (ValueError, RecursionError):
-        return _checked_arguments(text)  # refused: the slower reader says why, and where
+        return _checked_arguments(text)  # the slower parser reports what is wrong, and where
     if type(value) is not dict or text.count("{") + text.count("[") > MAX_DEPTH:
         return _checked_arguments(text)
     return value
@@ -290,16 +300,16 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 def _checked_arguments(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_reject_constant)
     except RecursionError:
-        raise PartValidationError(f"nested deeper than {MAX_DEPTH}", rule="D-3.11.2") from None
+        raise PartValidationError(f"nested more than {MAX_DEPTH} levels deep", rule="D-3.11.2") from None
     except ValueError as error:
         raise PartValidationError(f"not JSON: {error}", rule="000-5.6") from None
     if type(value) is not dict:
-        raise PartValidationError(f"arguments are an object, not {type(value).__name__}", rule="000-3.3.1")
+        raise PartValidationError(f"arguments must be an object, got {json_name(value)}", rule="000-3.3.1")
     checked: dict[str, Any] = load(dict[str, Any], value)
     return checked
 
 
-def _refuse_constant(name: str) -> float:
+def _reject_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")

@@ -1,11 +1,11 @@
-"""`Contract`: the streaming contract as one object that admits deltas or refuses them (000 §5-6, 001 §5.2).
+"""`Contract`: the streaming contract, enforced delta by delta (000 §5-6, 001 §5.2).
 
-It follows one stream and raises `StreamError`, naming the broken rule, for the first delta that may not come; a
-refused delta changes nothing. The assembler puts one in front of itself, and so does the guard around every model,
-so that there is one place where the rules are kept.
+A `Contract` follows one stream. It raises `StreamError`, with the id of the violated rule, for the first delta that is
+not allowed; a rejected delta changes nothing. Both the assembler and the guard around models use it, so the rules are
+in one place.
 
-The tables say which kind may come when. What they cannot say is here: that `seq` rises, that a call is opened once and
-closed before the end, that text is text, and that nothing grows without limit.
+The tables ASSEMBLY and CALL define which kinds are allowed when. The rest is here: `seq` increases, a call is opened
+once and closed before the end, text is valid, and sizes are limited.
 """
 
 from collections.abc import Callable
@@ -38,14 +38,14 @@ _FINISH_REASONS = frozenset(get_args(FinishReason))
 
 
 class StreamLimits(Noun, frozen=True, kw_only=True):
-    """How much one stream may say: far above what providers allow, and far below what hurts."""
+    """Size limits of one stream: far above what providers send, far below what exhausts memory."""
 
-    max_chars: int = 8 * 1024 * 1024  # text, thinking and arguments together; every delta counts for one more
+    max_chars: int = 8 * 1024 * 1024  # text, thinking and arguments together; each delta counts as one more
     max_args_chars: int = 1024 * 1024  # of one tool call
 
 
 class Contract:
-    """One stream, from `idle` to its end."""
+    """Checks the deltas of one stream."""
 
     def __init__(self, run_id: str | None = None, limits: StreamLimits | None = None) -> None:
         limits = limits or StreamLimits()
@@ -54,28 +54,28 @@ class Contract:
         self.last_seq = -1
         self._checks = _ALLOWED[self.status]
         self._limits = limits
-        self._room = limits.max_chars  # characters that may still come; a delta takes one more than its text
+        self._room = limits.max_chars  # characters left; a delta uses one more than its text
         self._calls: dict[str, CallStatus] = {}
-        self._args_room: dict[str, int] = {}  # of each call that is open
+        self._args_room: dict[str, int] = {}  # of each open call
         self._provider_calls: set[str] = set()
-        # The stamps checked last. Most deltas carry the very same objects, which need no second look.
+        # The stamps checked last. Most deltas have the same objects, which need not be checked again.
         self._run_seen: str | None = None
         self._time_seen: datetime | None = None
 
     @property
     def ended(self) -> bool:
-        """Whether the stream has had its `done` or `error`."""
+        """Whether the stream has ended in `done` or `error`."""
         return self.status in (AssemblyStatus.DONE, AssemblyStatus.ERROR)
 
     def admit(self, stamped: MessageDelta) -> None:
-        """Let this delta in, or raise `StreamError` and change nothing."""
+        """Accept the next delta, or raise `StreamError` and change nothing."""
         if type(stamped) is not MessageDelta:
-            raise StreamError(f"a stream holds MessageDelta values, not {type(stamped).__name__}", rule="000-4.1")
+            raise StreamError(f"expected a MessageDelta, got {type(stamped).__name__}", rule="000-4.1")
         seq, delta = stamped.seq, stamped.delta
         if stamped.run_id is not self._run_seen or stamped.timestamp is not self._time_seen:
             self._check_stamps(stamped)
         if type(seq) is not int or seq <= self.last_seq:
-            raise StreamError(f"seq must rise: {seq!r} came after {self.last_seq}", rule="000-5.3")
+            raise StreamError(f"seq must increase: got {seq!r} after {self.last_seq}", rule="000-5.3")
         check = self._checks.get(type(delta))
         if check is None:
             raise self._out_of_place(delta)
@@ -86,15 +86,15 @@ class Contract:
         run_id, time = stamped.run_id, stamped.timestamp
         _require_text(run_id, "runId", "000-4.1")
         if not isinstance(time, datetime) or time.tzinfo is None:
-            raise StreamError(f"timestamp is a time with a zone, not {time!r}", rule="000-4.1")
+            raise StreamError(f"timestamp must be a time with a time zone, got {time!r}", rule="000-4.1")
         if self.run_id is not None and run_id != self.run_id:
-            raise StreamError(f"a delta of run {run_id!r} came to run {self.run_id!r}", rule="001-4.2.2")
+            raise StreamError(f"expected a delta of run {self.run_id!r}, got one of run {run_id!r}", rule="001-4.2.2")
         self._run_seen, self._time_seen = run_id, time
 
     def _too_large(self) -> StreamError:
         limits = self._limits
         return StreamError(
-            f"the stream is over {limits.max_chars} characters, or {limits.max_args_chars} in one call's arguments",
+            f"the stream exceeds {limits.max_chars:,} characters, or {limits.max_args_chars:,} in the arguments of one call",
             rule="D-3.11.2",
             code=ErrorCode.STREAM_TOO_LARGE,
         )
@@ -105,16 +105,16 @@ class Contract:
 
     def _out_of_place(self, delta: Delta) -> StreamError:
         if type(delta) not in _CHECKS:
-            return StreamError(f"{type(delta).__name__} is not one of the nine deltas", rule="000-4.2")
+            return StreamError(f"{type(delta).__name__} is not a kind of delta", rule="000-4.2")
         kind = delta.kind
         if self.status is AssemblyStatus.IDLE:
-            return StreamError(f"{kind} came before start", rule="000-5.1")
+            return StreamError(f"{kind} before start", rule="000-5.1")
         if self.status is AssemblyStatus.STARTED:
-            return StreamError("a second start: one stream makes one message", rule="001-8.3")
+            return StreamError("second start in one stream", rule="001-8.3")
         rule = "000-5.2" if kind in ("done", "error") else "D-3.1"
-        return StreamError(f"{kind} came after the stream had ended", rule=rule)
+        return StreamError(f"{kind} after the end of the stream", rule=rule)
 
-    # -- one check for each delta: it raises, or keeps the books
+    # -- one check for each kind of delta
 
     def _start(self, delta: Start) -> None:
         _require_payload(delta)
@@ -134,10 +134,10 @@ class Contract:
     def _call_start(self, delta: ToolCallStart) -> None:
         _require_payload(delta)
         if not delta.tool_call_id:
-            raise StreamError("a tool call needs an id", rule="000-6.1")
+            raise StreamError("tool call id must not be empty", rule="000-6.1")
         status = self._calls.get(delta.tool_call_id, CallStatus.ABSENT)
         if status is not CallStatus.ABSENT:
-            raise StreamError(f"call {delta.tool_call_id!r} was opened before", rule="D-3.8")
+            raise StreamError(f"duplicate tool call id {delta.tool_call_id!r}", rule="D-3.8")
         if self._room < 1:
             raise self._too_large()
         self._room -= 1
@@ -150,7 +150,7 @@ class Contract:
         text, call_id = delta.args_text_delta, delta.tool_call_id
         if type(text) is not str or not text.isascii():
             _require_text(text, "argsTextDelta", _PAYLOAD_RULES[delta.kind])
-        if type(call_id) is not str or call_id not in self._args_room:  # CALL: only an open call takes arguments
+        if type(call_id) is not str or call_id not in self._args_room:  # only an open call accepts arguments
             self._advance_call(delta, "000-5.5")
         size = len(text)
         room, args_room = self._room - size - 1, self._args_room[call_id] - size
@@ -162,7 +162,7 @@ class Contract:
         _require_payload(delta)
         status = self._advance_call(delta, "001-5.2.5")
         if delta.result is not None and delta.tool_call_id not in self._provider_calls:
-            raise StreamError(f"call {delta.tool_call_id!r} is the client's and comes with a result", rule="D-3.10")
+            raise StreamError(f"result for call {delta.tool_call_id!r}, which the client executes", rule="D-3.10")
         self._calls[delta.tool_call_id] = status
         del self._args_room[delta.tool_call_id]
 
@@ -173,7 +173,9 @@ class Contract:
         try:
             return advance(CALL, status, delta.kind)
         except InvalidStateTransition as error:
-            raise StreamError(f"{delta.kind} for call {delta.tool_call_id!r}, which is {status}", rule=rule) from error
+            raise StreamError(
+                f"{delta.kind} for call {delta.tool_call_id!r}, whose status is {status}", rule=rule
+            ) from error
 
     def _usage(self, delta: Usage) -> None:
         _require_payload(delta)
@@ -187,16 +189,16 @@ class Contract:
 
     def _done(self, delta: Done) -> None:
         if type(delta.finish_reason) is not str or delta.finish_reason not in _FINISH_REASONS:
-            raise StreamError(f"{delta.finish_reason!r} is not a finish reason", rule="D-3.4.5")
+            raise StreamError(f"unknown finish reason {delta.finish_reason!r}", rule="D-3.4.5")
         _require_payload(delta)
         still_open = [call_id for call_id, status in self._calls.items() if status is CallStatus.OPEN]
         if still_open:
-            raise StreamError(f"done came while calls are open: {', '.join(still_open)}", rule="001-5.2.5")
+            raise StreamError(f"done before the end of calls: {', '.join(still_open)}", rule="001-5.2.5")
         self._enter(delta)
 
     def _failed(self, delta: Failed) -> None:
         if not isinstance(delta.error_code, ErrorCode):
-            raise StreamError(f"{delta.error_code!r} is not an error code", rule="000-4.11")
+            raise StreamError(f"unknown error code {delta.error_code!r}", rule="000-4.11")
         _require_payload(delta)
         self._enter(delta)
 
@@ -225,7 +227,7 @@ def _allowed(status: AssemblyStatus) -> dict[type[Delta], Callable[[Contract, An
     return allowed
 
 
-# The table, asked once for every kind: reading it for every delta would cost as much as the checks themselves.
+# The table, evaluated once for every kind: reading it for every delta would cost as much as the checks.
 _ALLOWED = {status: _allowed(status) for status in AssemblyStatus}
 
 _PAYLOAD_RULES = {
@@ -242,7 +244,7 @@ _PAYLOAD_RULES = {
 
 
 def _require_payload(delta: Delta) -> None:
-    """What could not be stored may not come in: every field has its type, and free-form data is JSON."""
+    """Reject what could not be stored: a field of the wrong type, or free-form data that is not JSON."""
     try:
         load(Delta, dump(delta))
     except PartValidationError as error:
@@ -251,8 +253,8 @@ def _require_payload(delta: Delta) -> None:
 
 def _require_text(value: object, key: str, rule: str) -> None:
     if type(value) is not str:
-        raise StreamError(f"{key} is text, not {type(value).__name__}", rule=rule)
+        raise StreamError(f"{key} must be text, got {type(value).__name__}", rule=rule)
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise StreamError(f"{key} holds half a surrogate pair", rule=rule) from None
+        raise StreamError(f"{key} contains an unpaired surrogate", rule=rule) from None

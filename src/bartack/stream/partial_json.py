@@ -1,7 +1,7 @@
-"""Growing JSON text in, the best value so far out.
+"""Incremental JSON: text in pieces in, the best value so far out.
 
-For forms and screens that show a tool's arguments while the model is still writing them. Never for execution: the
-assembler parses the whole text once, at `tool_call_end`, and only that value may reach a tool.
+For user interfaces that show a tool's arguments while the model is writing them. Never for execution: the assembler
+parses the complete text once, at `tool_call_end`, and only that value may reach a tool.
 
     arguments = PartialJson()
     for piece in ('{"city": "Par', 'is", "days": 1', '0}'):
@@ -10,28 +10,30 @@ assembler parses the whole text once, at `tool_call_end`, and only that value ma
     arguments.finish()
     arguments.complete      # True
 
-What is shown. The value is the one the text would have if its unfinished end were dropped and everything open were
-closed. So a longer text never contradicts it; it only lengthens the one string, number or container at its end:
-  - a string shows all that is certain: half an escape is held back, and so is a high surrogate (`\\ud83d`) until what
-    follows it is known, since the two may be one character;
-  - a number shows its longest valid prefix: `-` nothing, `1.` and `1e+` 1;
-  - `true`, `false` and `null` appear when spelled out. One letter would settle them, but a screen gains nothing by it;
-  - a key appears together with the first that is known of its value;
-  - a repeated key is the one way an object takes back what it showed: as in `json.loads` the last one wins, from the
-    moment something is known of its value. Until then the earlier value stands.
-The value of a whole text is what `json.loads` gives, lone surrogates and `1e999` (infinity) included. `NaN`,
-`Infinity` and `-Infinity`, which `json.loads` accepts, are not JSON and are refused.
+**The value.** It is the value of the text with its unfinished end removed and everything open closed. More text never
+contradicts it; it only extends the last string, number or container:
 
-How. A pushdown machine. `_GRAMMAR` is its table: what is wanted next x the character found -> the next want, or the
-method that reads the token. Containers are put into their parent when they open and filled in place on an explicit
-stack, so nothing is rebuilt and depth costs no recursion. Each token has a regular expression for its longest viable
-prefix. Where that prefix ends before the text does, the text is at fault; where both end together the token may go on
-and is kept in `_tail`, to be read again in front of the next piece. That is at most 11 characters of an escape or one
-number, whose length is limited: total time is linear in the text. A string is kept as chunks, each decoded once.
+- A string shows everything that is certain. An incomplete escape is held back, and so is a high surrogate (`\\ud83d`)
+  until what follows is known, because the two may form one character.
+- A number shows its longest valid prefix: nothing for `-`, and 1 for `1.` and `1e+`.
+- `true`, `false` and `null` appear when they are complete. One letter would decide, but would gain little.
+- A key appears together with the first known part of its value.
+- A repeated key is the only way an object retracts a value. As in `json.loads`, the last one wins, from the moment that
+  part of its value is known. Until then the earlier value remains.
 
-A look costs the unfinished leaf and nothing else: the number, or the chunks of the string, which are joined and
-replaced by the joined one. Copying the containers on each look would make it quadratic again, so they are handed out
-live.
+The value of a complete text is that of `json.loads`, including lone surrogates and `1e999` (infinity). `NaN`, `Infinity`
+and `-Infinity`, which `json.loads` accepts, are not JSON and are rejected.
+
+**The parser** is a pushdown automaton. `_GRAMMAR` is its table: what is expected next x the character found -> what is
+expected after it, or the method that reads the token. A container is added to its parent when it opens and is filled in
+place, on an explicit stack, so nothing is rebuilt and depth needs no recursion. Each token has a regular expression for
+its longest viable prefix. If the prefix ends before the text does, the text is invalid. If both end together, the token
+may continue; it is kept in `_tail` and read again with the next piece. That is at most 11 characters of an escape, or
+one number, whose length is limited, so total time is linear in the text. A string is kept as chunks that are decoded
+once.
+
+Reading `value` costs only the unfinished leaf: the number, or the chunks of the string, which are joined and replaced
+by the result. Copying the containers each time would be quadratic, so they are returned live.
 """
 
 import json
@@ -43,25 +45,25 @@ from typing import Final, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
-__all__ = ["MAX_CHARS", "MAX_DEPTH", "Fault", "Json", "PartialJson"]
+__all__ = ["MAX_CHARS", "MAX_DEPTH", "Json", "JsonFault", "PartialJson"]
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 
-MAX_CHARS: Final = 1 << 20  # 1 MiB of ASCII: far above any form a person reads, far below what hurts a process.
-# Against bombs: some thousand `[` break whatever walks the value by recursion (json, copy, repr, a browser), and each
-# costs a list. Tool arguments seldom nest beyond ten.
+MAX_CHARS: Final = 1 << 20  # far above what a person reads, far below what exhausts memory
+# A few thousand `[` break everything that walks the value recursively (json, copy, repr, a browser). Tool arguments
+# rarely nest deeper than ten levels.
 MAX_DEPTH: Final = 64
 
 
-class Fault(Struct, frozen=True):
-    """Where the text stopped being JSON within the limits: the first character that cannot stand, and what could."""
+class JsonFault(Struct, frozen=True):
+    """The position of the first invalid character, and what was expected there."""
 
     position: int
     expected: str
 
 
-class _Want(Enum):
-    """What may come next; the value is the phrase for `Fault.expected`."""
+class _Expect(Enum):
+    """What is expected next; the value is the text of `JsonFault.expected`."""
 
     VALUE = "a value"
     ITEM_OR_END = "a value or ']'"
@@ -73,17 +75,17 @@ class _Want(Enum):
     NOTHING = "the end of the text"
 
 
-_KEYS = (_Want.KEY, _Want.KEY_OR_END)
+_KEYS = (_Expect.KEY, _Expect.KEY_OR_END)
 _LITERALS: Mapping[str, Json] = {"true": True, "false": False, "null": None}
 _LITERAL = re.compile("t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?")
 _WHITE = re.compile(r"[ \t\n\r]+")
-# Group 1 is the valid number, 2 its fraction, 3 its exponent; after it comes what only a digit can justify.
+# Group 1 is the valid number, 2 its fraction, 3 its exponent. What follows it is valid only before another digit.
 _NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?)(?(3)|(?:[eE][+-]?|(?(2)|\.))?)|-")
 _PLAIN = r'[^"\\\x00-\x1f]*'
 _HEX = "[0-9a-fA-F]"
 _HIGH = rf"\\u[dD][89abAB]{_HEX}{{2}}"
-# The count limits the trail that a megabyte of escapes leaves for backtracking. A possessive quantifier would leave none,
-# but `re` of the first 3.11 releases gets nested ones wrong.
+# The count limits the memory that `re` keeps for backtracking over many escapes. A possessive quantifier would need
+# none, but the first 3.11 releases mishandle nested ones.
 _CERTAIN = re.compile(
     rf"""{_PLAIN}
          (?:(?: \\["\\/bfnrt]
@@ -97,33 +99,33 @@ _HALF_ESCAPE = re.compile(rf"(?:{_HIGH}(?:\\(?:u{_HEX}{{0,3}})?)?|\\(?:u{_HEX}{{
 
 
 class PartialJson:
-    """A parser that is fed text in pieces, cut anywhere, and can be looked at between any two.
+    """An incremental parser; the pieces of text may be cut anywhere.
 
-    Bad text is data: nothing here raises on it. At the first fault, or past a limit, the parser stops reading,
-    `fault` says where and why, and the value stays as it was. Besides `max_chars` and `max_depth` a number may have
-    as many characters as Python agrees to turn into an int (4,300 unless the process says otherwise).
+    It never raises on invalid text. At the first invalid character, or beyond a limit, it stops reading, sets `fault`,
+    and keeps the value. In addition to `max_chars` and `max_depth`, the length of a number is limited to what Python
+    converts to an int (4,300 characters by default).
     """
 
     def __init__(self, *, max_chars: int = MAX_CHARS, max_depth: int = MAX_DEPTH) -> None:
-        self.fault: Fault | None = None
+        self.fault: JsonFault | None = None
         self._max_chars = max_chars
         self._max_depth = max_depth
         self._max_digits = sys.get_int_max_str_digits() or sys.int_info.default_max_str_digits
         self._length = 0  # characters fed
-        self._tail = ""  # the last of them: a token that may go on
-        self._base = 0  # where in the whole text the piece being read begins, tail included
-        self._want = _Want.VALUE
-        self._root: list[Json] = []  # holds the top value as if it were an item, so that every value has a parent
+        self._tail = ""  # the last of them: a token that may continue
+        self._base = 0  # position in the whole text of the piece being read, tail included
+        self._expected = _Expect.VALUE
+        self._root: list[Json] = []  # contains the top value, so that every value has a parent
         self._stack: list[list[Json] | dict[str, Json]] = [self._root]
-        self._key = ""  # where the next value goes, if the top of the stack is an object
-        self._shown = False  # a look has already put the unfinished item at the end of the array
-        self._chunks: list[str] | None = None  # the string being read, if inside one
+        self._key = ""  # of the next value, if the top of the stack is an object
+        self._shown = False  # the unfinished item is already at the end of the array
+        self._chunks: list[str] | None = None  # of the string being read, if any
 
     @property
     def value(self) -> Json | UnsetType:
-        """The best value so far; `UNSET` while nothing is known (`None` would be JSON's null).
+        """The value so far; `UNSET` if nothing is known (`None` is JSON's null).
 
-        Its containers are the live ones: later pieces and looks fill them. Copy what you keep, and change nothing.
+        Its containers are live and are filled by later calls. Copy what you keep, and do not modify it.
         """
         unfinished = self._unfinished()
         if unfinished is not UNSET:
@@ -132,30 +134,32 @@ class PartialJson:
 
     @property
     def complete(self) -> bool:
-        """A whole value has been read; only white space may follow. A bare number is whole once something ends it."""
-        return self._want is _Want.NOTHING and self.fault is None
+        """Whether a complete value has been read. A bare number is complete once something follows it, or at `finish`."""
+        return self._expected is _Expect.NOTHING and self.fault is None
 
     @property
     def failed(self) -> bool:
-        """The text cannot become JSON within the limits any more; `fault` says why."""
+        """Whether the text is invalid or exceeds a limit; see `fault`."""
         return self.fault is not None
 
     def feed(self, piece: str) -> None:
-        """Read on. After a fault the piece is ignored."""
+        """Read the next piece. After a fault, it is ignored."""
         if self.fault is not None:
             return
         room = self._max_chars - self._length
         self._read(piece[:room])
         self._length += len(piece)
         if len(piece) > room and self.fault is None:
-            self.fault = Fault(self._max_chars, f"at most {self._max_chars} characters")
+            self.fault = JsonFault(self._max_chars, f"at most {self._max_chars} characters")
 
     def finish(self) -> None:
-        """Say that no more text comes. Settles a bare number; afterwards the text is either `complete` or `failed`."""
+        """End the text; afterwards it is either `complete` or `failed`."""
         if self.fault is None and self._chunks is None:
-            self._read(" ")  # ends a number, shows half a token to be at fault, and is harmless elsewhere
-        if self.fault is None and self._want is not _Want.NOTHING:
-            self.fault = Fault(self._length, self._want.value if self._chunks is None else "the rest of the string")
+            self._read(" ")  # ends a number, makes an incomplete token a fault, and is harmless otherwise
+        if self.fault is None and self._expected is not _Expect.NOTHING:
+            self.fault = JsonFault(
+                self._length, self._expected.value if self._chunks is None else "the rest of the string"
+            )
 
     def _read(self, piece: str) -> None:
         self._base = self._length - len(self._tail)
@@ -163,39 +167,39 @@ class PartialJson:
         self._tail = ""
         at = 0 if self._chunks is None else self._read_string(text, 0)
         while at < len(text):
-            step = _GRAMMAR[self._want].get(text[at])
-            if isinstance(step, _Want):
-                self._want = step
+            step = _GRAMMAR[self._expected].get(text[at])
+            if isinstance(step, _Expect):
+                self._expected = step
                 at += 1
             elif step is not None:
                 at = step(self, text, at)
             elif white := _WHITE.match(text, at):
                 at = white.end()
             else:
-                at = self._hold(text, at, at, self._want.value)
+                at = self._hold(text, at, at, self._expected.value)
 
-    # Each reader takes a token that begins at `at` and gives back where to go on.
+    # Each reader reads the token that begins at `at` and returns where to continue.
 
     def _hold(self, text: str, at: int, end: int, expected: str) -> int:
-        """Keep a token that may go on after `end`, or find fault with the character there."""
+        """Keep a token that may continue after `end`, or report the character there as a fault."""
         self._tail = text[at:end]
         if end < len(text):
-            self.fault = Fault(self._base + end, expected)
+            self.fault = JsonFault(self._base + end, expected)
         return len(text)
 
     def _open(self, text: str, at: int) -> int:
-        if len(self._stack) > self._max_depth:  # the root's holder is on the stack too
+        if len(self._stack) > self._max_depth:  # the list around the top value is on the stack too
             return self._hold(text, at, at, f"at most {self._max_depth} levels")
         container: list[Json] | dict[str, Json] = [] if text[at] == "[" else {}
         self._put(container)
         self._shown = False
         self._stack.append(container)
-        self._want = _Want.ITEM_OR_END if text[at] == "[" else _Want.KEY_OR_END
+        self._expected = _Expect.ITEM_OR_END if text[at] == "[" else _Expect.KEY_OR_END
         return at + 1
 
     def _close(self, text: str, at: int) -> int:
         self._stack.pop()
-        self._want = self._want_after_value()
+        self._expected = self._expected_after_value()
         return at + 1
 
     def _open_string(self, text: str, at: int) -> int:
@@ -207,7 +211,7 @@ class PartialJson:
         while True:
             end = _end(_CERTAIN, text, at)
             chunk = text[at:end]
-            # json's own decoder, so that escapes mean what they mean to `json.loads`.
+            # json's own decoder, so that escapes are handled as in `json.loads`.
             self._chunks.append(json.loads(f'"{chunk}"') if "\\" in chunk else chunk)
             if end == len(text) or text[end] != "\\" or end == at:
                 break
@@ -216,37 +220,37 @@ class PartialJson:
             return self._hold(text, end, _end(_HALF_ESCAPE, text, end), "a character or escape allowed in a string")
         string = "".join(self._chunks)
         self._chunks = None
-        if self._want in _KEYS:
+        if self._expected in _KEYS:
             self._key = string
-            self._want = _Want.COLON
+            self._expected = _Expect.COLON
         else:
-            self._settle(string)
+            self._finish_value(string)
         return end + 1
 
     def _read_literal(self, text: str, at: int) -> int:
         end = _end(_LITERAL, text, at)
         if text[at:end] not in _LITERALS:
             return self._hold(text, at, end, "the rest of true, false or null")
-        self._settle(_LITERALS[text[at:end]])
+        self._finish_value(_LITERALS[text[at:end]])
         return end
 
     def _read_number(self, text: str, at: int) -> int:
         number = _NUMBER.match(text, at)
-        assert number is not None  # the grammar saw a digit or a minus
+        assert number is not None  # the grammar matched a digit or a minus sign
         limit = at + self._max_digits + (text[at] == "-")
         if number.end() > limit:
             return self._hold(text, at, limit, f"a number of at most {self._max_digits} characters")
         if number.end() == len(text) or number.end() != number.end(1):
             return self._hold(text, at, number.end(), "a digit")
-        self._settle(_number_from(number))
+        self._finish_value(_number_from(number))
         return number.end()
 
-    # Where values go.
+    # Placing values.
 
     def _unfinished(self) -> Json | UnsetType:
-        """What is certain of the string or number at the end of the text."""
+        """What is known of the string or number at the end of the text."""
         if self._chunks is not None:
-            if self._want in _KEYS:
+            if self._expected in _KEYS:
                 return UNSET
             self._chunks = ["".join(self._chunks)]
             return self._chunks[0]
@@ -263,19 +267,19 @@ class PartialJson:
             parent.append(value)
             self._shown = True
 
-    def _settle(self, value: Json) -> None:
+    def _finish_value(self, value: Json) -> None:
         self._put(value)
         self._shown = False
-        self._want = self._want_after_value()
+        self._expected = self._expected_after_value()
 
-    def _want_after_value(self) -> _Want:
+    def _expected_after_value(self) -> _Expect:
         if len(self._stack) == 1:
-            return _Want.NOTHING
-        return _Want.COMMA_IN_OBJECT if isinstance(self._stack[-1], dict) else _Want.COMMA_IN_ARRAY
+            return _Expect.NOTHING
+        return _Expect.COMMA_IN_OBJECT if isinstance(self._stack[-1], dict) else _Expect.COMMA_IN_ARRAY
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Where the token ends; for patterns that match whenever they are asked."""
+    """Where the token ends; the pattern always matches."""
     found = pattern.match(text, at)
     assert found is not None
     return found.end()
@@ -285,7 +289,7 @@ def _number_from(number: re.Match[str]) -> int | float:
     return float(number[1]) if number[2] or number[3] else int(number[1])
 
 
-_Step: TypeAlias = _Want | Callable[[PartialJson, str, int], int]
+_Step: TypeAlias = _Expect | Callable[[PartialJson, str, int], int]
 
 _VALUE: dict[str, _Step] = {
     '"': PartialJson._open_string,
@@ -294,13 +298,13 @@ _VALUE: dict[str, _Step] = {
     **dict.fromkeys("tfn", PartialJson._read_literal),
     **dict.fromkeys("-0123456789", PartialJson._read_number),
 }
-_GRAMMAR: Mapping[_Want, Mapping[str, _Step]] = {  # RFC 8259; white space may stand before any of these
-    _Want.VALUE: _VALUE,
-    _Want.ITEM_OR_END: {**_VALUE, "]": PartialJson._close},
-    _Want.COMMA_IN_ARRAY: {",": _Want.VALUE, "]": PartialJson._close},
-    _Want.KEY: {'"': PartialJson._open_string},
-    _Want.KEY_OR_END: {'"': PartialJson._open_string, "}": PartialJson._close},
-    _Want.COLON: {":": _Want.VALUE},
-    _Want.COMMA_IN_OBJECT: {",": _Want.KEY, "}": PartialJson._close},
-    _Want.NOTHING: {},
+_GRAMMAR: Mapping[_Expect, Mapping[str, _Step]] = {  # RFC 8259; white space may precede any of these
+    _Expect.VALUE: _VALUE,
+    _Expect.ITEM_OR_END: {**_VALUE, "]": PartialJson._close},
+    _Expect.COMMA_IN_ARRAY: {",": _Expect.VALUE, "]": PartialJson._close},
+    _Expect.KEY: {'"': PartialJson._open_string},
+    _Expect.KEY_OR_END: {'"': PartialJson._open_string, "}": PartialJson._close},
+    _Expect.COLON: {":": _Expect.VALUE},
+    _Expect.COMMA_IN_OBJECT: {",": _Expect.KEY, "}": PartialJson._close},
+    _Expect.NOTHING: {},
 }
