@@ -3,7 +3,7 @@
 import pytest
 
 from bartack import Text
-from bartack.formats.emitter import Emitter
+from bartack.formats.emitter import Emitter, amount, token_count
 from bartack.nouns.deltas import (
     Delta,
     Done,
@@ -264,3 +264,23 @@ def test_what_a_decoder_adds_after_the_end_is_dropped(end: str) -> None:
     assert isinstance(emitter.take()[-1], Done | Failed)
     emitter.more_text("c")
     assert emitter.take() == []
+
+
+# -- counts
+
+
+@pytest.mark.parametrize("value", [0, 1, 2**53 - 1, 12.0, 12.7])
+def test_a_plausible_number_of_tokens_is_kept(value: float) -> None:
+    assert token_count(value) == int(value)
+    assert amount(value) == value
+
+
+@pytest.mark.parametrize("value", [None, -1, 2**53, 1e300, float("nan"), float("inf"), True, "12", [1], {}])
+def test_no_number_of_tokens_is_negative_or_beyond_exact_arithmetic(value: object) -> None:
+    assert token_count(value) is None
+    assert amount(value) is None
+
+
+def test_the_first_plausible_count_is_the_one() -> None:
+    assert token_count(None, -3, 7, 9) == 7
+    assert token_count() is None

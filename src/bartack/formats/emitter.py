@@ -29,11 +29,24 @@ from bartack.nouns.deltas import (
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.parts import ToolContent
 
-__all__ = ["CALL_ID", "Emitter"]
+__all__ = ["CALL_ID", "Emitter", "amount", "token_count"]
 
 CALL_ID = "callId"  # in continuation data: the provider's own id of a call that was given a local one
 
 Key = str | int
+
+# The largest whole number that all JSON readers hold exactly (RFC 7493, section 2.2); databases take it, too.
+_MAX_AMOUNT = 2**53 - 1
+
+
+def amount(value: Any) -> float | None:
+    """The value if it is a number that can count something: not negative and not beyond exact arithmetic."""
+    return float(value) if type(value) in (int, float) and 0 <= value <= _MAX_AMOUNT else None
+
+
+def token_count(*values: Any) -> int | None:
+    """The first of these values that can be a number of tokens."""
+    return next((int(count) for count in map(amount, values) if count is not None), None)
 
 
 class Emitter:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from bartack.formats.body_values import text_of
+from bartack.formats.emitter import token_count
 from bartack.nouns.deltas import Usage
 from bartack.nouns.parts import Text, ToolContent
 
@@ -101,17 +102,14 @@ class Kind(msgspec.Struct, gc=False):
 
 def usage_of(counts: Counts) -> Usage:
     """The usage in our terms: Anthropic counts cache reads and writes apart from `input_tokens`."""
-    read, written, details = (
-        counts.cache_read_input_tokens,
-        counts.cache_creation_input_tokens,
-        counts.output_tokens_details,
-    )
+    read, written = token_count(counts.cache_read_input_tokens), token_count(counts.cache_creation_input_tokens)
+    details = counts.output_tokens_details
     return Usage(
-        max(0, (counts.input_tokens or 0) + (read or 0) + (written or 0)),
-        max(0, counts.output_tokens or 0),
+        (token_count(counts.input_tokens) or 0) + (read or 0) + (written or 0),
+        token_count(counts.output_tokens) or 0,
         cache_read_tokens=read,
         cache_write_tokens=written,
-        reasoning_tokens=None if details is None else details.thinking_tokens,
+        reasoning_tokens=None if details is None else token_count(details.thinking_tokens),
         extra=_separately_priced(counts),
     )
 

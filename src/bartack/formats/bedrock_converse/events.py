@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from bartack.formats.emitter import token_count
 from bartack.nouns.deltas import Usage
 from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import Text, ToolContent
@@ -117,19 +118,14 @@ class Event(_Struct):
 
 def usage_of(counts: Counts) -> Usage:
     """The usage in our terms: Bedrock counts cache reads and writes apart from `inputTokens`."""
-    read = _tokens(counts.cache_read_input_tokens, counts.cache_read_input_token_count)
-    written = _tokens(counts.cache_write_input_tokens, counts.cache_write_input_token_count)
+    read = token_count(counts.cache_read_input_tokens, counts.cache_read_input_token_count)
+    written = token_count(counts.cache_write_input_tokens, counts.cache_write_input_token_count)
     return Usage(
-        (_tokens(counts.input_tokens) or 0) + (read or 0) + (written or 0),
-        _tokens(counts.output_tokens) or 0,
+        (token_count(counts.input_tokens) or 0) + (read or 0) + (written or 0),
+        token_count(counts.output_tokens) or 0,
         cache_read_tokens=read,
         cache_write_tokens=written,
     )
-
-
-def _tokens(*given: float | None) -> int | None:
-    """The first valid count; None if there is none."""
-    return next((int(value) for value in given if value is not None and 0 <= value < 2**53), None)
 
 
 def joined_base64(pieces: list[str]) -> str:

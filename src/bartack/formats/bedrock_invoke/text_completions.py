@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from bartack.formats.decoder import Decoder
+from bartack.formats.emitter import token_count
 from bartack.formats.framing import Frame, FramingName
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.json_values import json_text
@@ -147,14 +148,10 @@ class TextCompletions(Decoder):
         self.out.close_call(self._calls)
 
     def _count(self, event: _Chunk) -> None:
-        self._input = _given(event.input_count, event.prompt_token_count, self._input)
-        self._output = _given(event.output_count, event.generation_token_count, self._output)
+        self._input = token_count(event.input_count, event.prompt_token_count, self._input)
+        self._output = token_count(event.output_count, event.generation_token_count, self._output)
         if event.metrics is not None:
-            self._input = _given(self._input, event.metrics.input_token_count)
-            self._output = _given(self._output, event.metrics.output_token_count)
+            self._input = token_count(self._input, event.metrics.input_token_count)
+            self._output = token_count(self._output, event.metrics.output_token_count)
         if self._input is not None:
             self.out.usage(Usage(self._input, self._output or 0))
-
-
-def _given(*counts: _Number) -> int | None:
-    return next((int(count) for count in counts if count is not None and 0 <= count < 2**53), None)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from bartack.formats.decoder import Decoder
+from bartack.formats.emitter import token_count
 from bartack.formats.framing import Frame
 from bartack.nouns.deltas import FinishReason, Usage
 
@@ -205,9 +206,9 @@ class CohereV2(Decoder):
             # recordings/cohere-v2/ai--cohere-empty-tool-call--0-9bac6b.
             self.out.usage(
                 Usage(
-                    _tokens(counts.input_tokens),
-                    _tokens(counts.output_tokens),
-                    cache_read_tokens=None if cached is None else _tokens(cached),
+                    token_count(counts.input_tokens) or 0,
+                    token_count(counts.output_tokens) or 0,
+                    cache_read_tokens=token_count(cached),
                 )
             )
         reason = delta.finish_reason
@@ -222,10 +223,6 @@ def _call_of(event: _Event) -> _ToolCall | None:
     message = event.delta.message if event.delta is not None else None
     call = message.tool_calls if message is not None else None
     return call if type(call) is _ToolCall else None
-
-
-def _tokens(value: float | None) -> int:
-    return int(value) if value is not None and 0 <= value < 2**53 else 0
 
 
 def _skip(decoder: CohereV2, event: _Event, frame: Frame) -> None:

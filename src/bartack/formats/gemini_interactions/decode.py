@@ -22,6 +22,7 @@ import msgspec
 
 from bartack.formats.body_values import text_of
 from bartack.formats.decoder import Decoder
+from bartack.formats.emitter import token_count
 from bartack.formats.framing import Frame
 from bartack.formats.gemini import generated_media, media_tool, refuse
 from bartack.nouns.deltas import FinishReason, Usage
@@ -150,12 +151,12 @@ class GeminiInteractions(Decoder):
     def _read_counts(self, counts: Counts | None) -> None:
         if counts is None or counts.total_input_tokens is None:
             return
-        thoughts = counts.total_thought_tokens
+        thoughts = token_count(counts.total_thought_tokens)
         self.out.usage(
             Usage(
-                max(0, counts.total_input_tokens + (counts.total_tool_use_tokens or 0)),
-                max(0, (counts.total_output_tokens or 0) + (thoughts or 0)),
-                cache_read_tokens=counts.total_cached_tokens,
+                (token_count(counts.total_input_tokens) or 0) + (token_count(counts.total_tool_use_tokens) or 0),
+                (token_count(counts.total_output_tokens) or 0) + (thoughts or 0),
+                cache_read_tokens=token_count(counts.total_cached_tokens),
                 reasoning_tokens=thoughts,
             )
         )

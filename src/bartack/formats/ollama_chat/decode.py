@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from bartack.formats.decoder import Decoder
+from bartack.formats.emitter import token_count
 from bartack.formats.framing import Frame, FramingName
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.json_values import json_text
@@ -101,7 +102,7 @@ class OllamaChat(Decoder):
     def _finish(self, line: _Line) -> None:
         if line.prompt_eval_count is not None or line.eval_count is not None:
             # Servers before July 2024 did not count a cached prompt (github.com/ollama/ollama/pull/5371).
-            self.out.usage(Usage(_tokens(line.prompt_eval_count), _tokens(line.eval_count)))
+            self.out.usage(Usage(token_count(line.prompt_eval_count) or 0, token_count(line.eval_count) or 0))
         reason = line.done_reason
         self.out.finish(
             _FINISH.get(reason, "other") if reason else "stop", reason
@@ -118,7 +119,3 @@ def _arguments_text(arguments: Any) -> str:
 def _error_message(error: Any) -> str:
     message = error.get("message") if isinstance(error, dict) else error
     return message if isinstance(message, str) else "the server reported an error"
-
-
-def _tokens(value: float | None) -> int:
-    return int(value) if value is not None and 0 <= value < 2**53 else 0

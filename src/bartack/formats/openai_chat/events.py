@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from bartack.formats.emitter import amount, token_count
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.json_values import json_text
 
@@ -136,23 +137,15 @@ def usage_in(raw: Any) -> Usage | None:
 
 
 def _count(holder: Any, *names: str) -> int | None:
-    found = (_number(holder.get(name)) for name in names) if isinstance(holder, dict) else ()
-    return next((int(number) for number in found if number is not None), None)
+    return token_count(*map(holder.get, names)) if isinstance(holder, dict) else None
 
 
 def _cost(raw: dict[str, Any]) -> float | None:
     """US dollars: OpenRouter says a number, Perplexity an object, xAI ten-billionths."""
-    cost, ticks = raw.get("cost"), _number(raw.get("cost_in_usd_ticks"))
+    cost, ticks = raw.get("cost"), amount(raw.get("cost_in_usd_ticks"))
     if cost is None and ticks is not None:
         return ticks / 1e10
-    cost = _number(cost.get("total_cost") if isinstance(cost, dict) else cost)
-    return None if cost is None else float(cost)
-
-
-def _number(value: Any) -> int | float | None:
-    """A number that may count something: neither negative nor beyond what a float holds exactly."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and 0 <= value <= 2**53 else None
+    return amount(cost.get("total_cost") if isinstance(cost, dict) else cost)
 
 
 # -- what went wrong

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from bartack.formats.decoder import Decoder
+from bartack.formats.emitter import amount, token_count
 from bartack.formats.framing import Frame
 from bartack.formats.openai_responses.events import ARGUMENTS, ENTRY_KINDS, TEXTS, Event, Key, Response
 from bartack.formats.openai_responses.items import FREE_TEXT, Item, ItemKind, kind_of, part_fields, text_of
@@ -380,13 +381,12 @@ def _usage(usage: Any) -> Usage | None:
         cache_read_tokens=_count(into, "cached_tokens"),
         cache_write_tokens=_count(into, "cache_write_tokens"),
         reasoning_tokens=_count(out, "reasoning_tokens"),
-        cost=float(cost) if isinstance(cost, int | float) else None,
+        cost=amount(cost),
     )
 
 
 def _count(holder: Any, name: str) -> int | None:
-    value = holder.get(name) if isinstance(holder, dict) else None
-    return value if isinstance(value, int) else None
+    return token_count(holder.get(name)) if isinstance(holder, dict) else None
 
 
 _D = OpenAIResponses
