@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from bartack.models.weights import is_here, known_models, place_of
+from bartack.models.weights import known_models
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "pictures" / "chat.svg"
@@ -53,7 +53,7 @@ class Chat:
             for name, value in os.environ.items()
             if not name.endswith(("_API_KEY", "_TOKEN")) and not name.startswith("BARTACK_")
         }
-        cache = place_of(next(iter(known_models().values()))).parent.parent
+        cache = next(iter(known_models().values())).path.parent.parent
         own = {"HOME": str(folder), "XDG_DATA_HOME": str(folder / "data"), "XDG_CONFIG_HOME": str(folder / "config")}
         environment = {**kept, **own, "BARTACK_CACHE": str(cache), "COLORTERM": "truecolor", "PS1": ""}
         self._tmux = ["tmux", "-L", f"bartack-picture-{os.getpid()}", "-f", os.devnull]
@@ -102,7 +102,7 @@ def is_ready(screen: str) -> bool:
 
 
 def main() -> None:
-    if not is_here(next(iter(known_models().values()))):
+    if not next(iter(known_models().values())).is_downloaded:
         sys.exit("the weights are not here; bartack models pull fetches them")
     with TemporaryDirectory() as folder:
         chat = Chat(Path(folder))

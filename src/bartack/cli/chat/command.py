@@ -32,7 +32,6 @@ from bartack.cli.terminal.safe_text import safe_line
 from bartack.models.by_name import DefaultModel
 from bartack.models.local import LocalModel
 from bartack.models.model import Model
-from bartack.models.weights import is_here
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError, StoreError
 from bartack.store import SessionStore, default_path, open_store
 from bartack.tools import ToolDefinition
@@ -134,7 +133,7 @@ def _greet(console: Console, choice: DefaultModel) -> None:
 def _fetch_weights(model: Model) -> None:
     """The weights of a local model, fetched if they are not here and the human wants them."""
     known = model.weights.known if isinstance(model, LocalModel) else None
-    if known is None or is_here(known):
+    if known is None or known.is_downloaded:
         return
     print(f"The local model is not on this machine yet. {described(known)}")
     if not typer.confirm("Fetch it now?", default=True):

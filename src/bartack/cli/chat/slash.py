@@ -19,7 +19,7 @@ from bartack.cli.chat.turns import Turn, branch_of, other_ends, turns_of
 from bartack.cli.terminal.safe_text import safe_line
 from bartack.cli.transcript import markdown_of
 from bartack.models.vendors import VENDORS
-from bartack.models.weights import is_here, known_models
+from bartack.models.weights import known_models
 from bartack.nouns.entries import Entry
 from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.store import SessionInfo
@@ -92,7 +92,7 @@ async def _quit(talk: Talk, words: str) -> None:
 async def _model(talk: Talk, words: str) -> None:
     if not words:
         talk.line(f"{safe_line(talk.model_name)} answers.")
-        here = [f"local:{name}" for name, row in known_models().items() if is_here(row)]
+        here = [f"local:{name}" for name, row in known_models().items() if row.is_downloaded]
         on_disk = f" Here on this machine: {', '.join(here)}." if here else ""
         talk.note(f"/model VENDOR:MODEL takes another.{on_disk} Vendors: {', '.join(VENDORS)}.")
         return
