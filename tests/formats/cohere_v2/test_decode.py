@@ -1,4 +1,4 @@
-"""Cohere's v2 chat stream, one rule and one quirk at a time."""
+"""Decoding Cohere's v2 chat stream, one rule at a time, with small hand-made streams."""
 
 import json
 from typing import Any
@@ -34,21 +34,21 @@ def read(*events: Any) -> list[Delta]:
     return decoded(CohereV2(), body(*events))
 
 
-def said(kind: str, index: int | None = None, **message: Any) -> dict[str, Any]:
+def event(kind: str, index: int | None = None, **message: Any) -> dict[str, Any]:
     place = {} if index is None else {"index": index}
     return {"type": kind, **place, "delta": {"message": message}}
 
 
 def text(piece: str, index: int = 0) -> dict[str, Any]:
-    return said("content-delta", index, content={"text": piece})
+    return event("content-delta", index, content={"text": piece})
 
 
 def thought(piece: str, index: int = 0) -> dict[str, Any]:
-    return said("content-delta", index, content={"thinking": piece})
+    return event("content-delta", index, content={"thinking": piece})
 
 
-def test_text_comes_in_pieces_and_ends_with_message_end() -> None:
-    begin = said("content-start", 0, content={"type": "text", "text": ""})
+def test_text_is_emitted_as_it_arrives_until_message_end() -> None:
+    begin = event("content-start", 0, content={"type": "text", "text": ""})
     assert read(START, begin, text("Hel"), text("lo"), {"type": "content-end", "index": 0}, END) == [
         Start("", "r1", provider="cohere-v2"),
         TextDelta("Hel"),
@@ -57,8 +57,8 @@ def test_text_comes_in_pieces_and_ends_with_message_end() -> None:
     ]
 
 
-def test_usage_is_what_the_model_saw_and_not_the_invoice() -> None:
-    """D-3.4.2: cached tokens are inside the input."""
+def test_usage_is_the_token_count_and_not_the_billed_units() -> None:
+    """D-3.4.2: cached tokens are part of the input."""
     usage = {
         "billed_units": {"input_tokens": 8, "output_tokens": 50},
         "tokens": {"input_tokens": 1394.0, "output_tokens": 54},
@@ -71,32 +71,32 @@ def test_usage_is_what_the_model_saw_and_not_the_invoice() -> None:
     assert not [one for one in read({**END, "delta": {"usage": {}}}) if isinstance(one, Usage)]
 
 
-def test_two_blocks_of_one_kind_are_two_parts() -> None:
+def test_blocks_of_one_kind_become_separate_parts() -> None:
     """D-3.2.1."""
     deltas = read(START, thought("a"), thought("b", 1), text("c", 2), text("d", 3), END)
     assert [part.text for part in assembler_of(deltas).parts if isinstance(part, Text | Thinking)] == list("abcd")
 
 
-def test_the_plan_for_tools_is_thinking_and_says_that_it_was_the_plan() -> None:
-    plan = [said("tool-plan-delta", tool_plan="I will "), said("tool-plan-delta", tool_plan="look.")]
-    assert read(START, thought("Hm."), *plan, said("tool-plan-delta"), END)[1:4] == [
+def test_the_tool_plan_is_thinking_marked_as_the_plan() -> None:
+    plan = [event("tool-plan-delta", tool_plan="I will "), event("tool-plan-delta", tool_plan="look.")]
+    assert read(START, thought("Hm."), *plan, event("tool-plan-delta"), END)[1:4] == [
         ThinkingDelta("Hm.", continuation={"type": "thinking"}),
         ThinkingDelta("I will ", new_part=True, continuation={"type": "tool_plan"}),
         ThinkingDelta("look."),
     ]
 
 
-def test_calls_come_in_pieces_and_may_have_no_arguments() -> None:
+def test_arguments_arrive_in_pieces_and_may_be_empty() -> None:
     opened = {"id": "now_1", "type": "function", "function": {"name": "now", "arguments": ""}}
     pieces = {"function": {"arguments": '{"zone"'}}, {"function": {"arguments": ":1}"}}
     deltas = read(
         START,
-        said("tool-call-start", 0, tool_calls=opened),
-        said("tool-call-delta", 0, tool_calls=pieces[0]),
-        said("tool-call-delta", 0, tool_calls=pieces[1]),
-        said("tool-call-delta", 0, tool_calls={}),
+        event("tool-call-start", 0, tool_calls=opened),
+        event("tool-call-delta", 0, tool_calls=pieces[0]),
+        event("tool-call-delta", 0, tool_calls=pieces[1]),
+        event("tool-call-delta", 0, tool_calls={}),
         {"type": "tool-call-end", "index": 0},
-        said("tool-call-start", 1, tool_calls={"id": "now_2"}),
+        event("tool-call-start", 1, tool_calls={"id": "now_2"}),
         {"type": "message-end", "delta": {"finish_reason": "TOOL_CALL"}},
     )
     assert deltas[1:] == [
@@ -110,19 +110,19 @@ def test_calls_come_in_pieces_and_may_have_no_arguments() -> None:
     ]
 
 
-def test_citations_stand_on_the_last_delta_before_something_else() -> None:
-    """D-3.9: they come between the pieces of the text or after it, and are kept whole."""
+def test_citations_are_attached_to_the_last_delta_of_their_part() -> None:
+    """D-3.9: they arrive between the pieces of the text or after it, and are kept whole."""
     first, second = {"start": 0, "end": 2, "sources": [{"id": "d1"}]}, {"start": 3, "end": 5, "type": "PLAN"}
     deltas = read(
         START,
         text("Hi "),
-        said("citation-start", 0, citations=first),
+        event("citation-start", 0, citations=first),
         text("there"),
         {"type": "citation-end", "index": 0},
-        said("tool-plan-delta", tool_plan="Look."),
-        said("citation-start", 1, citations=second),
-        said("citation-start", 2, citations=[]),
-        said("tool-call-start", 0, tool_calls={"id": "c", "function": {"name": "f"}}),
+        event("tool-plan-delta", tool_plan="Look."),
+        event("citation-start", 1, citations=second),
+        event("citation-start", 2, citations=[]),
+        event("tool-call-start", 0, tool_calls={"id": "c", "function": {"name": "f"}}),
         END,
     )
     assert deltas[1:6] == [
@@ -134,12 +134,12 @@ def test_citations_stand_on_the_last_delta_before_something_else() -> None:
     ]
 
 
-def test_a_citation_that_nests_too_deep_ends_the_stream() -> None:
+def test_a_citation_nested_too_deep_ends_the_stream() -> None:
     """D-3.11.2."""
     deep: Any = {}
     for _ in range(100):
         deep = {"x": deep}
-    end = read(START, said("citation-start", 0, citations=deep), END)[-1]
+    end = read(START, event("citation-start", 0, citations=deep), END)[-1]
     assert isinstance(end, Failed)
     assert end.error_code is ErrorCode.STREAM_TOO_LARGE
 
@@ -148,12 +148,12 @@ def test_a_citation_that_nests_too_deep_ends_the_stream() -> None:
     ("reason", "meant"),
     [("COMPLETE", "stop"), ("STOP_SEQUENCE", "stop"), ("MAX_TOKENS", "length"), ("NEW", "other"), (None, "other")],
 )
-def test_why_it_stopped(reason: str | None, meant: str) -> None:
+def test_finish_reasons_map_to_ours(reason: str | None, meant: str) -> None:
     end = read(START, {"type": "message-end", "delta": {"finish_reason": reason}})[-1]
     assert end == Done(meant, raw_finish_reason=reason)  # type: ignore[arg-type]
 
 
-def test_a_message_end_without_anything_is_still_the_end() -> None:
+def test_an_empty_message_end_ends_the_stream() -> None:
     assert read(START, {"type": "message-end"})[-1] == Done("other")
 
 
@@ -166,39 +166,39 @@ def test_a_failure_at_the_end_is_an_error() -> None:
     assert (end.error_code, end.message) == (ErrorCode.TIMEOUT, "the model stopped with TIMEOUT")
 
 
-def test_the_body_of_an_error_is_an_error() -> None:
+def test_an_error_body_is_an_error() -> None:
     end = read({"id": "x", "message": "invalid api token"})[-1]
     assert isinstance(end, Failed)
     assert end.message == "invalid api token"
 
 
-def test_events_that_say_nothing_change_nothing() -> None:
+def test_events_without_content_are_ignored() -> None:
     odd = [
         {"type": "debug", "prompt": "x"},
         {"type": "brand-new", "delta": 7},
         {"type": "content-delta"},
         {"type": "content-delta", "delta": {}},
-        said("content-delta", 0, content=[]),
+        event("content-delta", 0, content=[]),
         {"type": "tool-plan-delta"},
         {"type": "tool-call-start"},
-        said("tool-call-start", 0, tool_calls=[]),
+        event("tool-call-start", 0, tool_calls=[]),
         {"type": "tool-call-delta"},
         {"type": "citation-start"},
-        said("citation-start", 0),
+        event("citation-start", 0),
     ]
     assert read(START, *odd, text("Hi"), END)[1:] == [TextDelta("Hi"), Done("stop", raw_finish_reason="COMPLETE")]
 
 
-def test_the_event_name_counts_where_the_data_has_no_type() -> None:
+def test_the_sse_event_name_is_used_if_the_data_has_no_type() -> None:
     sent = b'event: message-end\ndata: {"delta": {"finish_reason": "COMPLETE"}}\n\n'
     assert decoded(CohereV2(), sent)[-1] == Done("stop", raw_finish_reason="COMPLETE")
 
 
-def test_done_in_brackets_is_no_end() -> None:
-    """D-3.5: only `message-end` is, and a cut stream keeps the citations that had come."""
+def test_done_without_message_end_is_truncated() -> None:
+    """D-3.5; a truncated stream keeps the citations that had arrived."""
     citation = {"start": 0, "end": 2}
     deltas = decoded(
-        CohereV2(), body(START, text("Hi"), said("citation-start", 0, citations=citation)) + b"data: [DONE]\n\n"
+        CohereV2(), body(START, text("Hi"), event("citation-start", 0, citations=citation)) + b"data: [DONE]\n\n"
     )
     assert TextDelta("", continuation={"citations": [citation]}) in deltas
     assert isinstance(deltas[-1], Failed)
@@ -206,7 +206,7 @@ def test_done_in_brackets_is_no_end() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"nonsense", b'{"type": "content-delta", "index": "x"}', b'{"type": 1}', b"\xff"])
-def test_an_event_that_is_none_is_an_error(garbage: bytes) -> None:
+def test_an_invalid_event_is_an_error(garbage: bytes) -> None:
     end = decoded(CohereV2(), b"data: " + garbage + b"\n\n")[-1]
     assert isinstance(end, Failed)
     assert end.error_code is ErrorCode.STREAM_MALFORMED

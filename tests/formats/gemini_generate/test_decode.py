@@ -1,4 +1,4 @@
-"""Gemini's streamGenerateContent, rule by rule, with small streams made up here."""
+"""Decoding Gemini's streamGenerateContent, one rule at a time, with small hand-made streams."""
 
 import base64
 import json
@@ -75,12 +75,12 @@ def test_a_stream_without_finish_reason_is_truncated() -> None:
     assert failure_of(chunk({"text": "half"})).error_code is ErrorCode.STREAM_TRUNCATED
 
 
-def test_text_after_a_finish_reason_still_counts() -> None:
+def test_text_after_a_finish_reason_is_kept() -> None:
     deltas = deltas_of(chunk({"text": "a"}, finishReason="STOP"), chunk({"text": "b"}, finishReason="STOP"))
     assert [delta.text_delta for delta in deltas if isinstance(delta, TextDelta)] == ["a", "b"]
 
 
-def test_garbage_after_the_finish_reason_and_the_word_done_are_passed_over() -> None:
+def test_done_and_garbage_after_the_finish_reason_are_ignored() -> None:
     body = b"".join(b"data: " + line + b"\n\n" for line in (b"[DONE]", json.dumps(STOP).encode(), b"garbage"))
     assert decoded(GeminiGenerate(), body)[-1] == Done("stop", raw_finish_reason="STOP")
 
@@ -91,12 +91,12 @@ def test_garbage_before_the_finish_reason_is_an_error() -> None:
     assert end.error_code is ErrorCode.STREAM_MALFORMED
 
 
-def test_nulls_and_unknown_fields_are_passed_over() -> None:
+def test_nulls_and_unknown_fields_are_ignored() -> None:
     odd: Json = {"candidates": [{"content": None, "finishReason": None, "new": 1}], "usageMetadata": None, "x": {}}
     assert deltas_of(odd, chunk({"novelty": {}}, {"text": None}), STOP)[1:] == [Done("stop", raw_finish_reason="STOP")]
 
 
-def test_of_several_candidates_the_first_is_read() -> None:
+def test_only_the_first_candidate_is_read() -> None:
     both: Json = {"candidates": [{"index": 1, "content": {"parts": [{"text": "no"}]}}, {"finishReason": "STOP"}]}
     assert not [delta for delta in deltas_of(both) if isinstance(delta, TextDelta)]
 
@@ -119,17 +119,17 @@ def test_of_several_candidates_the_first_is_read() -> None:
         (9, "other"),
     ],
 )
-def test_the_finish_reason_is_translated(word: str | int, reason: str) -> None:
+def test_finish_reasons_map_to_ours(word: str | int, reason: str) -> None:
     """D-3.4.5."""
     assert deltas_of({"candidates": [{"finishReason": word}]})[-1] == Done(reason, raw_finish_reason=str(word))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("word", [0, "FINISH_REASON_UNSPECIFIED"])
-def test_an_unspecified_reason_is_no_terminal_signal(word: str | int) -> None:
+def test_an_unspecified_reason_is_not_a_terminal_signal(word: str | int) -> None:
     assert failure_of({"candidates": [{"finishReason": word}]}).error_code is ErrorCode.STREAM_TRUNCATED
 
 
-def test_a_blocked_prompt_is_a_content_filter() -> None:
+def test_a_blocked_prompt_ends_with_content_filter() -> None:
     blocked: Json = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 7}}
     assert deltas_of({"promptFeedback": {}}, blocked)[1:] == [
         Usage(7, 0),
@@ -155,7 +155,7 @@ def test_an_error_may_be_an_element_of_the_array() -> None:
     assert end.error_code is ErrorCode.INVALID_REQUEST
 
 
-def test_an_error_says_when_to_come_back() -> None:
+def test_an_error_has_its_retry_delay() -> None:
     details = ["?", {"@type": "QuotaFailure"}, {"@type": "RetryInfo", "retryDelay": "34.5s"}]
     end = failure_of({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "wait", "details": details}})
     assert (end.error_code, end.retry_after_ms) == (ErrorCode.RATE_LIMITED, 34500)
@@ -165,11 +165,11 @@ def test_an_error_says_when_to_come_back() -> None:
     ("error", "message"),
     [("went wrong", "went wrong"), ({"status": "INTERNAL"}, "INTERNAL"), ({"code": 500}, "reason")],
 )
-def test_an_error_may_say_little(error: Any, message: str) -> None:
+def test_an_error_without_details_is_an_error(error: Any, message: str) -> None:
     assert message in failure_of({"error": error}).message
 
 
-def test_usage_is_told_before_an_error() -> None:
+def test_usage_is_emitted_before_an_error() -> None:
     """D-3.5.2: what was billed is kept."""
     counts = [{"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": count}} for count in (1, 2, 3)]
     deltas = deltas_of(*counts, {"error": "gone"})
@@ -198,27 +198,27 @@ def test_the_last_counts_hold_as_a_whole() -> None:
     assert [delta for delta in deltas_of(first, last) if isinstance(delta, Usage)][-1] == Usage(40, 3)
 
 
-def test_counts_without_a_prompt_are_no_usage() -> None:
-    """D-3.4.3: early chunks of Vertex AI only say what kind of traffic it is."""
+def test_counts_without_a_prompt_count_give_no_usage() -> None:
+    """D-3.4.3: early chunks of Vertex AI have only a traffic type."""
     assert not [d for d in deltas_of({**STOP, "usageMetadata": {"trafficType": "ON_DEMAND"}}) if isinstance(d, Usage)]
 
 
 # -- text, thoughts and signatures
 
 
-def test_thoughts_are_thinking_and_marked_as_ours_to_send_back() -> None:
+def test_thoughts_are_marked_as_geminis_own() -> None:
     message = message_of({"text": "hm", "thought": True}, {"text": "m", "thought": True}, {"text": "hi"})
     assert [type(part) for part in message.parts] == [Thinking, Text]
     assert (message.thinking, message.text) == ("hmm", "hi")
     assert data_of(message.parts[0]) == {"thought": True}
 
 
-def test_an_empty_thought_says_nothing() -> None:
+def test_an_empty_thought_is_ignored() -> None:
     assert message_of({"text": "", "thought": True}).parts == ()
 
 
-def test_a_part_with_a_signature_stays_alone() -> None:
-    """D-3.9: Gemini wants the signature back on the part it came with."""
+def test_a_part_with_a_signature_stays_separate() -> None:
+    """D-3.9: Gemini requires the signature back on the part it came with."""
     message = message_of({"text": "a"}, {"text": "b", "thoughtSignature": "s1"}, {"text": "c"}, {"text": "d"})
     assert [part.text for part in message.parts if isinstance(part, Text)] == ["a", "b", "cd"]
     assert data_of(message.parts[1]) == {"thoughtSignature": "s1"}
@@ -231,12 +231,12 @@ def test_an_empty_part_may_carry_the_signature() -> None:
     assert data_of(message.parts[1]) == {"thoughtSignature": "s1"}
 
 
-def test_a_signature_may_come_without_any_text() -> None:
+def test_a_signature_without_text_is_kept() -> None:
     [part] = message_of({"thoughtSignature": "s1"}).parts
     assert (part.kind, data_of(part)) == ("text", {"thoughtSignature": "s1"})
 
 
-def test_two_signed_thoughts_are_two_parts() -> None:
+def test_signed_thoughts_are_separate_parts() -> None:
     one, two = message_of(
         {"text": "a", "thought": True, "thoughtSignature": "s1"},
         {"text": "b", "thought": True, "thoughtSignature": "s2"},
@@ -262,7 +262,7 @@ def test_citations_belong_to_the_last_text() -> None:
     assert data_of(part) == {"citationMetadata": {"citationSources": []}}
 
 
-def test_metadata_nested_too_deep_to_store_ends_the_stream() -> None:
+def test_metadata_nested_too_deep_ends_the_stream() -> None:
     """D-3.11.2."""
     deep: Any = "x"
     for _ in range(80):
@@ -286,7 +286,7 @@ def test_a_function_call_with_id_keeps_it() -> None:
     assert (call.tool_call_id, data_of(call)) == ("x7", {"id": "x7"})
 
 
-def test_a_repeated_id_stays_beside_the_local_one() -> None:
+def test_a_repeated_call_id_is_replaced_and_kept() -> None:
     deltas = deltas_of(chunk({"functionCall": {"name": "f", "id": "x7"}}), STOP, used_call_ids=["x7"])
     call = call_of(assembler_of(deltas).build_final_message())
     assert call.tool_call_id == "local-1"
@@ -301,7 +301,7 @@ def test_a_stop_with_function_calls_is_tool_calls() -> None:
     assert message.meta.finish_reason == "tool_calls"
 
 
-def test_arguments_that_are_not_text_end_the_stream() -> None:
+def test_arguments_that_are_not_utf8_end_the_stream() -> None:
     body = json.dumps(chunk({"functionCall": {"name": "f", "args": {"a": "?"}}})).encode().replace(b"?", b"\xff")
     end = decoded(GeminiGenerate(framing="lines"), body + b"\n")[-1]
     assert isinstance(end, Failed)
@@ -312,7 +312,7 @@ def streamed(*pieces: Json, **more: Any) -> Json:
     return {"functionCall": {"partialArgs": list(pieces), **more}}
 
 
-def test_streamed_arguments_become_argument_text_as_they_come() -> None:
+def test_streamed_arguments_are_emitted_as_they_arrive() -> None:
     deltas = deltas_of(
         chunk({"functionCall": {"name": "f", "willContinue": True}, "thoughtSignature": "s"}),
         chunk(streamed({"jsonPath": "$.city", "stringValue": "Par", "willContinue": True}, willContinue=True)),
@@ -340,7 +340,7 @@ def test_the_next_call_and_the_stop_end_a_streamed_call() -> None:
     assert [call.arguments for call in message.tool_calls] == [{"a": "x"}, {"a": "x"}]
 
 
-def test_arguments_that_were_cut_off_stay_cut_off() -> None:
+def test_truncated_arguments_stay_incomplete() -> None:
     """D-3.3.2."""
     start: Json = {"functionCall": {"name": "f", "willContinue": True}}
     piece = streamed({"jsonPath": "$.a", "stringValue": "x", "willContinue": True}, willContinue=True)
@@ -350,14 +350,14 @@ def test_arguments_that_were_cut_off_stay_cut_off() -> None:
 
 def test_streamed_arguments_out_of_order_end_the_stream() -> None:
     start: Json = {"functionCall": {"name": "f", "willContinue": True}}
-    end = failure_of(chunk(start, streamed({"jsonPath": "$.a[3]", "numberValue": 1}), {"text": "not told"}))
+    end = failure_of(chunk(start, streamed({"jsonPath": "$.a[3]", "numberValue": 1}), {"text": "not deltas"}))
     assert end.error_code is ErrorCode.STREAM_MALFORMED
 
 
 # -- calls of the provider
 
 
-def test_executed_code_is_a_call_with_its_result_inside() -> None:
+def test_executed_code_is_a_provider_call_with_its_result() -> None:
     """D-3.10."""
     code: Json = {"executableCode": {"language": "PYTHON", "code": "1+1", "id": "c1"}, "thoughtSignature": "s"}
     result: Json = {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "2\n", "id": "c1"}}
@@ -380,12 +380,12 @@ def test_failed_code_is_an_error_result() -> None:
     assert (call.result.content, call.result.is_error) == ("", True)
 
 
-def test_code_whose_result_never_comes_has_none() -> None:
+def test_code_without_a_result_is_closed() -> None:
     call = call_of(message_of({"executableCode": {"code": "1"}}, {"text": "One."}))
     assert call.result is None
 
 
-def test_a_server_side_tool_is_named_by_its_type() -> None:
+def test_a_provider_tool_is_named_after_its_type() -> None:
     asked: Json = {"toolCall": {"toolType": "GOOGLE_SEARCH_WEB", "args": {"queries": ["q"]}, "id": "t1"}}
     other: Json = {"toolCall": {"toolType": "FILE_SEARCH", "id": "t2"}}
     answers = [
@@ -411,7 +411,7 @@ def test_a_result_without_its_call_is_kept_as_a_call() -> None:
 
 
 @pytest.mark.parametrize("kind", ["toolCall", "toolResponse", "inlineData"])
-def test_a_part_nested_too_deep_to_keep_ends_the_stream(kind: str) -> None:
+def test_a_part_nested_too_deep_ends_the_stream(kind: str) -> None:
     deep: Any = {}
     for _ in range(80):
         deep = {"x": deep}
@@ -419,7 +419,7 @@ def test_a_part_nested_too_deep_to_keep_ends_the_stream(kind: str) -> None:
     assert end.error_code is ErrorCode.STREAM_TOO_LARGE
 
 
-def test_a_generated_picture_is_a_call_whose_result_holds_it() -> None:
+def test_a_generated_image_is_the_result_of_a_provider_call() -> None:
     call = call_of(message_of({"inlineData": {"mimeType": "image/png", "data": PNG}, "thoughtSignature": "s"}))
     assert (call.tool_name, call.executed_by) == ("image_output", "provider")
     assert call.result is not None
@@ -427,7 +427,7 @@ def test_a_generated_picture_is_a_call_whose_result_holds_it() -> None:
     assert data_of(call) == {"part": {"inlineData": {"mimeType": "image/png"}, "thoughtSignature": "s"}}
 
 
-def test_generated_sound_and_files_are_calls_too() -> None:
+def test_generated_audio_and_files_are_provider_calls() -> None:
     sound: Json = {"inlineData": {"mimeType": "audio/L16;rate=24000", "data": PNG.replace("=", "")}}
     message = message_of(sound, {"fileData": {"fileUri": "gs://b/v.mp4", "mimeType": "video/mp4"}})
     results = [call.result.content for call in message.tool_calls if call.result is not None]
@@ -439,7 +439,7 @@ def test_generated_sound_and_files_are_calls_too() -> None:
 
 
 @pytest.mark.parametrize("data", ["no base64!", ""])
-def test_media_that_cannot_be_read_end_the_stream(data: str) -> None:
+def test_invalid_media_end_the_stream(data: str) -> None:
     end = failure_of(chunk({"inlineData": {"mimeType": "image/png", "data": data}}))
     assert end.error_code is ErrorCode.STREAM_MALFORMED
 

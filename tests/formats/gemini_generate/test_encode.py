@@ -1,4 +1,4 @@
-"""Bodies of generateContent: what is sent, what is lost, and what is read back."""
+"""Encoding and reading requests of generateContent, one rule at a time."""
 
 from base64 import b64encode
 from typing import Any
@@ -23,7 +23,7 @@ SCHEMA: Json = {"type": "object", "properties": {"a": {"type": "string"}}}
 def sent(
     *messages: Message, model: str = OLD, tools: tuple[ToolSpec, ...] = (), lost: int = 0, **settings: Any
 ) -> Json:
-    """The body; exactly so many losses are expected."""
+    """The body; `lost` is the expected number of losses."""
     losses = Losses("google")
     config = ModelConfig(model, **settings)
     body = encode(ModelRequest(messages=messages, config=config, tools=tools, provider="google"), losses)
@@ -46,7 +46,7 @@ FOREIGN = Continuation("anthropic", "claude", {"signature": "x"})
 # -- who speaks
 
 
-def test_roles_are_user_and_model_and_the_system_stands_apart() -> None:
+def test_roles_are_user_and_model_and_system_is_separate() -> None:
     body = sent(system("Be kind."), system("Be brief."), user("hi"), assistant("hello"), user("bye"))
     assert body == {
         "contents": [
@@ -58,7 +58,7 @@ def test_roles_are_user_and_model_and_the_system_stands_apart() -> None:
     }
 
 
-def test_a_system_message_in_mid_conversation_is_said_by_the_user() -> None:
+def test_a_later_system_message_becomes_user_text() -> None:
     assert contents(user("hi"), system("Now in French."), lost=1)[1] == {
         "role": "user",
         "parts": [{"text": "Now in French."}],
@@ -73,7 +73,7 @@ def test_text_that_is_ignored_or_empty_is_not_sent() -> None:
 # -- media
 
 
-def test_media_go_inline_or_by_address() -> None:
+def test_media_are_sent_inline_or_by_url() -> None:
     message = user(
         Image("image/png", data=b"picture"),
         Image("image/jpeg", url="https://x/y.jpg"),
@@ -98,16 +98,16 @@ def test_media_go_inline_or_by_address() -> None:
 @pytest.mark.parametrize(
     "file", [FileRef("notes.txt"), FileRef("notes.txt", data=b""), FileRef("notes.txt", url="s3://b")], ids=repr
 )
-def test_a_file_that_cannot_be_sent_is_named_and_a_loss(file: FileRef) -> None:
+def test_a_file_that_is_not_accepted_is_named_and_reported(file: FileRef) -> None:
     place = "" if file.url is None else f", {file.url}"
-    said = [{"text": "see"}, {"text": f"[file: notes.txt{place}]"}]
-    assert contents(user("see", file), lost=1)[0]["parts"] == said
+    sent = [{"text": "see"}, {"text": f"[file: notes.txt{place}]"}]
+    assert contents(user("see", file), lost=1)[0]["parts"] == sent
 
 
-# -- what the model said
+# -- model contents
 
 
-def test_signatures_go_back_on_their_parts_and_metadata_stays() -> None:
+def test_signatures_are_sent_back_on_their_parts_and_metadata_is_not() -> None:
     """D-3.9."""
     message = assistant(
         Thinking("hm", continuation=own(thought=True)),
@@ -121,12 +121,12 @@ def test_signatures_go_back_on_their_parts_and_metadata_stays() -> None:
     ]
 
 
-def test_thinking_of_others_is_a_loss() -> None:
+def test_foreign_thinking_is_reported() -> None:
     thoughts = (Thinking("a", continuation=FOREIGN), Thinking("b"), Thinking("c", ignored=True))
     assert contents(user("hi"), assistant(*thoughts, "d"), lost=2)[1]["parts"] == [{"text": "d"}]
 
 
-def test_a_call_goes_back_with_the_id_and_signature_gemini_gave_it() -> None:
+def test_a_call_is_sent_back_with_geminis_id_and_signature() -> None:
     call = ToolCall("x7", "f", {"a": 1}, continuation=own(id="x7", thoughtSignature="s"))
     answer = tool_message(ToolResult("x7", "done"))
     assert contents(user("hi"), assistant(call), answer, model=NEW)[1:] == [
@@ -138,7 +138,7 @@ def test_a_call_goes_back_with_the_id_and_signature_gemini_gave_it() -> None:
     ]
 
 
-def test_the_first_call_of_another_model_gets_the_documented_placeholder() -> None:
+def test_another_models_first_call_gets_the_placeholder_signature() -> None:
     calls = (ToolCall("a", "f", {}), ToolCall("b", "f", {}, continuation=FOREIGN))
     new, old = (contents(user("hi"), assistant(*calls), model=model, lost=1)[1]["parts"] for model in (NEW, OLD))
     bare = {"functionCall": {"name": "f", "args": {}}}
@@ -147,17 +147,17 @@ def test_the_first_call_of_another_model_gets_the_documented_placeholder() -> No
 
 
 @pytest.mark.parametrize(("model", "signs"), [("gemini-flash-latest", True), ("gemma-3-27b-it", False)])
-def test_only_gemini_from_three_on_needs_signatures(model: str, signs: bool) -> None:
+def test_older_models_get_no_placeholder_signature(model: str, signs: bool) -> None:
     [part] = contents(user("hi"), assistant(ToolCall("a", "f", {})), model=model)[1]["parts"]
     assert ("thoughtSignature" in part) is signs
 
 
-def test_arguments_that_do_not_parse_are_sent_as_none() -> None:
+def test_invalid_arguments_are_sent_empty_and_reported() -> None:
     call = ToolCall("a", "f", {}, raw_args_text='{"a":')
     assert contents(user("hi"), assistant(call), lost=1)[1]["parts"] == [{"functionCall": {"name": "f", "args": {}}}]
 
 
-def test_googles_own_calls_go_back_as_they_came() -> None:
+def test_provider_calls_are_sent_back_unchanged() -> None:
     """D-3.10."""
     part, result = {"executableCode": {"code": "1"}, "thoughtSignature": "s"}, {"codeExecutionResult": {"output": "1"}}
     call = ToolCall(
@@ -172,12 +172,12 @@ def test_googles_own_calls_go_back_as_they_came() -> None:
 
 
 @pytest.mark.parametrize("continuation", [FOREIGN, None])
-def test_calls_that_others_executed_are_a_loss(continuation: Continuation | None) -> None:
+def test_another_providers_call_is_reported(continuation: Continuation | None) -> None:
     call = ToolCall("a", "web_search", {}, executed_by="provider", continuation=continuation)
     assert len(contents(user("hi"), assistant(call), lost=1)) == 1
 
 
-def test_a_generated_picture_goes_back_inline() -> None:
+def test_a_generated_image_is_sent_back_inline() -> None:
     kept = own(part={"inlineData": {"mimeType": "image/png"}, "thoughtSignature": "s"})
     picture = ToolResult("a", (Image("image/png", data=b"picture"),))
     call = ToolCall("a", "image_output", {}, executed_by="provider", result=picture, continuation=kept)
@@ -186,7 +186,7 @@ def test_a_generated_picture_goes_back_inline() -> None:
     ]
 
 
-def test_a_picture_that_is_gone_leaves_its_part() -> None:
+def test_a_missing_generated_image_leaves_its_part() -> None:
     part = {"inlineData": {"mimeType": "image/png"}}
     calls = [
         ToolCall("a", "x", {}, executed_by="provider", result=result, continuation=own(part=part))
@@ -204,7 +204,7 @@ def responses(*results: ToolResult, model: str = OLD, lost: int = 0) -> list[Jso
     return contents(user("hi"), CALLS, *map(tool_message, results), model=model, lost=lost)[2:]
 
 
-def test_all_responses_to_one_turn_stand_in_one_content() -> None:
+def test_responses_to_one_turn_share_one_content() -> None:
     found = responses(ToolResult("a", {"k": 1}), ToolResult("b", "no", is_error=True), ToolResult("lost", "?"))
     assert found == [
         {
@@ -218,7 +218,7 @@ def test_all_responses_to_one_turn_stand_in_one_content() -> None:
     ]
 
 
-PICTURES = (
+IMAGES = (
     Text("look"),
     Text("secret", ignored=True),
     Image("image/png", data=b"picture"),
@@ -229,8 +229,8 @@ PICTURES = (
 )
 
 
-def test_new_models_take_pictures_inside_a_response() -> None:
-    first, moved = responses(ToolResult("a", PICTURES), model=NEW, lost=1)
+def test_images_are_part_of_a_response_from_gemini_3_on() -> None:
+    first, moved = responses(ToolResult("a", IMAGES), model=NEW, lost=1)
     [part] = first["parts"]
     assert part["functionResponse"] == {
         "name": "f",
@@ -243,16 +243,16 @@ def test_new_models_take_pictures_inside_a_response() -> None:
     assert [next(iter(part)) for part in moved["parts"]] == ["text", "inlineData", "fileData"]
 
 
-def test_for_old_models_pictures_follow_the_responses() -> None:
+def test_images_follow_the_responses_for_older_models() -> None:
     first, moved, last = contents(
-        user("hi"), CALLS, tool_message(ToolResult("a", PICTURES[:3]), ToolResult("b", "x")), user("so?")
+        user("hi"), CALLS, tool_message(ToolResult("a", IMAGES[:3]), ToolResult("b", "x")), user("so?")
     )[2:]
     assert [part["functionResponse"]["name"] for part in first["parts"]] == ["f", "g"]
     assert moved["parts"][1] == {"inlineData": {"mimeType": "image/png", "data": PNG}}
     assert last["parts"] == [{"text": "so?"}]
 
 
-def test_a_response_of_pictures_alone_has_no_output() -> None:
+def test_a_response_of_images_only_has_no_output() -> None:
     [content] = responses(ToolResult("a", (Image("image/png", data=b"picture"),)), model=NEW)
     assert content["parts"][0]["functionResponse"]["response"] == {}
 
@@ -260,7 +260,7 @@ def test_a_response_of_pictures_alone_has_no_output() -> None:
 # -- tools and settings
 
 
-def test_functions_are_declared_together_and_native_tools_as_they_are() -> None:
+def test_functions_share_one_entry_and_native_tools_stay_unchanged() -> None:
     tools = (
         ToolSpec("f", SCHEMA, description="F", extra={"behavior": "BLOCKING"}),
         ToolSpec("g", {}),
@@ -291,12 +291,12 @@ def test_functions_are_declared_together_and_native_tools_as_they_are() -> None:
         (None, True, {"mode": "VALIDATED"}),
     ],
 )
-def test_the_choice_of_tools_is_a_mode(choice: Any, strict: bool, wire: Json) -> None:
+def test_tool_choices(choice: Any, strict: bool, wire: Json) -> None:
     body = sent(user("hi"), tools=(ToolSpec("f", {}, strict=strict),), tool_choice=choice)
     assert body["toolConfig"] == {"functionCallingConfig": wire}
 
 
-def test_settings_stand_in_the_generation_config_and_extra_beside_them() -> None:
+def test_settings_become_the_generation_config_merged_with_extra() -> None:
     body = sent(
         user("hi"),
         temperature=0.5,
@@ -320,7 +320,7 @@ def test_settings_stand_in_the_generation_config_and_extra_beside_them() -> None
     assert (body["safetySettings"], body["toolConfig"]) == ([], {"x": 1})
 
 
-def test_one_call_at_a_time_cannot_be_asked_for() -> None:
+def test_disabling_parallel_calls_is_reported() -> None:
     tools = (ToolSpec("f", {}),)
     assert "toolConfig" not in sent(user("hi"), tools=tools, parallel_tool_calls=False, lost=1)
 
@@ -341,7 +341,7 @@ def test_one_call_at_a_time_cannot_be_asked_for() -> None:
         (NEW, ThinkingConfig(effort="max"), {"thinkingLevel": "high", "includeThoughts": True}),
     ],
 )
-def test_thinking_is_a_level_or_a_budget(model: str, thinking: ThinkingConfig, wire: Json) -> None:
+def test_thinking_settings(model: str, thinking: ThinkingConfig, wire: Json) -> None:
     assert sent(user("hi"), model=model, thinking=thinking)["generationConfig"]["thinkingConfig"] == wire
 
 
@@ -386,11 +386,11 @@ def with_parts(*parts: Json, role: str = "user") -> Json:
         with_parts({"functionResponse": {"name": "orphan", "response": {"error": {"code": 1}}}}),
     ],
 )
-def test_what_is_read_is_written_again(body: Json) -> None:
+def test_contents_survive_a_round_trip(body: Json) -> None:
     assert round_trip(body) == body
 
 
-def test_responses_find_their_calls_by_id_and_else_by_name_and_order() -> None:
+def test_responses_are_matched_by_id_or_by_name_and_order() -> None:
     calls = [{"functionCall": {"name": "f", "args": {}, **more}} for more in ({}, {"id": "i"}, {}, {"id": "i"})]
     answers = [
         {"functionResponse": {"name": "f", "response": {"n": n}, **more}}
@@ -404,13 +404,13 @@ def test_responses_find_their_calls_by_id_and_else_by_name_and_order() -> None:
     assert round_trip(body) == body
 
 
-def test_text_between_responses_becomes_messages_of_its_own() -> None:
+def test_text_between_responses_becomes_separate_messages() -> None:
     response = {"functionResponse": {"name": "f", "response": {}}}
     body = with_parts({"text": "a"}, response, {"text": "b"}, role="function")
     assert [message.role for message in read(body).messages] == ["user", "tool", "user"]
 
 
-def test_pictures_inside_a_response_are_its_content() -> None:
+def test_images_inside_a_response_are_its_content() -> None:
     inside = [{"inlineData": {"mimeType": "image/png", "data": PNG}}]
     for response in ({}, {"output": "look"}, {"k": 1}):
         body = with_parts({"functionResponse": {"name": "f", "response": response, "parts": inside}})
@@ -419,7 +419,7 @@ def test_pictures_inside_a_response_are_its_content() -> None:
     assert result.content == (Image("image/png", data=b"picture"),)
 
 
-def test_google_reads_its_json_leniently_and_so_do_we() -> None:
+def test_json_is_read_as_leniently_as_google_does() -> None:
     body: Json = {
         "model": "models/gemini-x",
         "system_instruction": {"parts": {"text": "Be kind."}},
@@ -432,7 +432,7 @@ def test_google_reads_its_json_leniently_and_so_do_we() -> None:
     assert request.tools == (ToolSpec("f", {"type": "object"}),)
 
 
-def test_the_older_schemas_become_json_schema() -> None:
+def test_openapi_schemas_become_json_schema() -> None:
     older = {
         "type": "OBJECT",
         "properties": {"a": {"type": "STRING", "nullable": True}, "b": {"anyOf": [{"type": "NUMBER"}]}},
@@ -446,7 +446,7 @@ def test_the_older_schemas_become_json_schema() -> None:
     assert read({"contents": [], "generationConfig": settings}).config.output_schema == newer
 
 
-def test_settings_we_have_words_for_are_read() -> None:
+def test_settings_are_read_into_their_fields() -> None:
     config = read(
         {
             "contents": [],
@@ -481,7 +481,7 @@ def test_settings_we_have_words_for_are_read() -> None:
         },
     ],
 )
-def test_settings_survive(body: Json) -> None:
+def test_settings_survive_a_round_trip(body: Json) -> None:
     whole = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}], **body}
     assert round_trip(whole) == whole
 
@@ -517,7 +517,7 @@ def test_a_level_is_an_effort_from_gemini_three_on() -> None:
         ({"contents": [], "tools": [{"functionDeclarations": [{}]}]}, "$.tools[0].functionDeclarations[0].name"),
     ],
 )
-def test_what_is_no_request_is_refused_with_its_path(body: Any, path: str) -> None:
+def test_an_invalid_body_raises_with_the_path(body: Any, path: str) -> None:
     with pytest.raises(PartValidationError) as caught:
         read(body)
     assert caught.value.path == path

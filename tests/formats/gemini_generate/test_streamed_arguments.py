@@ -1,4 +1,4 @@
-"""Arguments as JSON paths with values, written as JSON text."""
+"""Streamed arguments, from JSON paths with values to JSON text."""
 
 import json
 from typing import Any
@@ -44,7 +44,7 @@ def test_lists_and_objects_open_and_close_with_their_paths() -> None:
     ) == {"a": {"b": [{"c": 1, "d": 2}, {"c": 3}]}, "e": [[4], [5]], "f g": 6, 'h"i': 7}
 
 
-def test_a_text_goes_on_until_a_piece_says_no_more() -> None:
+def test_a_string_continues_until_its_last_piece() -> None:
     assert written(
         at("$.a", stringValue="x", willContinue=True),
         {"stringValue": "y", "willContinue": True},
@@ -56,7 +56,7 @@ def test_a_text_goes_on_until_a_piece_says_no_more() -> None:
     ) == {"a": "xy", "b": "z", "c": "", "d": None}
 
 
-def test_no_pieces_are_no_arguments() -> None:
+def test_no_pieces_give_no_text() -> None:
     assert written() is None
 
 
@@ -75,19 +75,19 @@ def test_no_pieces_are_no_arguments() -> None:
         [{"stringValue": "of nothing"}],
     ],
 )
-def test_a_piece_that_does_not_follow_is_refused(pieces: list[Json]) -> None:
+def test_a_piece_out_of_order_raises(pieces: list[Json]) -> None:
     with pytest.raises(OutOfOrder):
         written(*pieces)
 
 
 @pytest.mark.parametrize("path", ["", "$", "a", "$[0]", "$.", "$.a[", "$.a[*]", "$..a", "$.a b]"])
-def test_a_path_that_names_no_argument_is_refused(path: str) -> None:
+def test_an_invalid_path_raises(path: str) -> None:
     with pytest.raises(OutOfOrder):
         path_steps(path)
 
 
 def leaves(value: Any, path: str = "$") -> list[Json]:
-    """The pieces in which a value would be streamed; empty lists and objects cannot be said that way."""
+    """The pieces in which a value would be streamed; empty lists and objects have none."""
     if isinstance(value, dict):
         return [leaf for key, item in value.items() for leaf in leaves(item, f"{path}['{escaped(key)}']")]
     if isinstance(value, list):
@@ -112,5 +112,5 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=3), VALUES, min_size=1, max_size=3))
-def test_every_object_streamed_in_order_comes_back(value: Json) -> None:
+def test_any_object_streamed_in_order_is_restored(value: Json) -> None:
     assert written(*leaves(value)) == value

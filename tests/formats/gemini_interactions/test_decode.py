@@ -1,4 +1,4 @@
-"""Gemini's Interactions API, rule by rule, with small streams made up here."""
+"""Decoding Gemini's Interactions API, one rule at a time, with small hand-made streams."""
 
 import base64
 import json
@@ -74,13 +74,13 @@ def test_a_stream_of_server_sent_events_becomes_deltas() -> None:
     ]
 
 
-def test_the_event_name_may_stand_outside_the_data() -> None:
+def test_the_sse_event_name_is_used_if_the_data_has_no_type() -> None:
     body = b'event: interaction.completed\ndata: {"interaction": {"status": "completed"}}\n\n'
     assert decoded(GeminiInteractions(), body)[-1] == Done("stop", raw_finish_reason="completed")
 
 
 def test_a_stream_without_completion_is_truncated() -> None:
-    """D-3.5: the word [DONE] alone does not complete an interaction."""
+    """D-3.5: [DONE] alone does not complete an interaction."""
     body = b"data: [DONE]\n\n"
     end = decoded(GeminiInteractions(), body)[-1]
     assert isinstance(end, Failed)
@@ -91,12 +91,12 @@ def test_a_stream_without_completion_is_truncated() -> None:
     ("status", "reason"),
     [("completed", "stop"), ("requires_action", "tool_calls"), ("incomplete", "length"), ("cancelled", "other")],
 )
-def test_the_status_is_the_finish_reason(status: str, reason: str) -> None:
+def test_statuses_map_to_finish_reasons(status: str, reason: str) -> None:
     """D-3.4.5."""
     assert deltas_of(CREATED, completed(status))[-1] == Done(reason, raw_finish_reason=status)  # type: ignore[arg-type]
 
 
-def test_events_may_be_nearly_empty() -> None:
+def test_events_without_content_are_ignored() -> None:
     nothing: list[Json] = [
         {"event_type": kind}
         for kind in ("interaction.created", "step.start", "step.delta", "step.stop", "invented.later")
@@ -118,7 +118,7 @@ def test_an_error_event_ends_the_stream() -> None:
     assert failure_of(refused).error_code is ErrorCode.RATE_LIMITED
 
 
-def test_an_output_that_is_an_error_ends_the_stream() -> None:
+def test_an_error_in_an_output_ends_the_stream() -> None:
     end = failure_of(CREATED, started(0, "model_output", error={"code": 13, "message": "internal"}))
     assert end.message == "internal"
 
@@ -126,7 +126,7 @@ def test_an_output_that_is_an_error_ends_the_stream() -> None:
 # -- usage
 
 
-def test_usage_comes_with_any_event_and_at_the_end() -> None:
+def test_usage_is_read_from_any_event_and_at_the_end() -> None:
     """D-3.4."""
     running = {"metadata": {"usage": {"total_input_tokens": 5}}}
     total = {"metadata": {"total_usage": {"total_input_tokens": 5, "total_output_tokens": 1}}}
@@ -145,7 +145,7 @@ def test_usage_comes_with_any_event_and_at_the_end() -> None:
     ]
 
 
-def test_usage_without_counts_is_none() -> None:
+def test_usage_without_counts_is_ignored() -> None:
     """D-3.4.3."""
     assert not [delta for delta in deltas_of(completed(usage={})) if isinstance(delta, Usage)]
 
@@ -173,7 +173,7 @@ def test_each_thought_is_a_part_with_its_signature() -> None:
     ]
 
 
-def test_a_thought_may_be_a_signature_alone() -> None:
+def test_a_thought_with_only_a_signature_is_kept() -> None:
     [part] = message_of(started(0, "thought"), piece(0, "thought_signature", signature="s"), stopped(0)).parts
     assert (part.kind, data_of(part)) == ("thinking", {"type": "thought", "signature": "s"})
 
@@ -183,7 +183,7 @@ def test_each_output_is_a_part_of_its_own() -> None:
     assert [part.text for part in message.parts if isinstance(part, Text)] == ["a", "b"]
 
 
-def test_an_output_may_be_whole_from_the_start() -> None:
+def test_a_whole_output_in_step_start_is_emitted() -> None:
     content = [
         {"type": "text", "text": "a", "annotations": [1]},
         "?",
@@ -194,7 +194,7 @@ def test_an_output_may_be_whole_from_the_start() -> None:
     assert data_of(message.parts[0]) == {"annotations": [1]}
 
 
-def test_annotations_gather_on_their_text() -> None:
+def test_annotations_are_collected_on_their_text() -> None:
     message = message_of(
         started(0, "model_output"),
         piece(0, "text", text="a"),
@@ -206,7 +206,7 @@ def test_annotations_gather_on_their_text() -> None:
     assert data_of(message.parts[0]) == {"annotations": [{"n": 1}, {"n": 2}]}
 
 
-def test_a_step_that_nobody_opened_is_opened_by_its_first_piece() -> None:
+def test_a_step_without_step_start_begins_with_its_first_delta() -> None:
     message = message_of(
         piece(0, "thought_signature", signature="s"),
         stopped(0),
@@ -216,7 +216,7 @@ def test_a_step_that_nobody_opened_is_opened_by_its_first_piece() -> None:
     assert [part.kind for part in message.parts] == ["thinking", "text"]
 
 
-def test_steps_that_overlap_do_not_tear_each_other() -> None:
+def test_overlapping_steps_are_read_one_after_another() -> None:
     """D-3.2.2: the later text waits for the earlier one."""
     deltas = deltas_of(
         CREATED,
@@ -237,22 +237,22 @@ def test_steps_that_overlap_do_not_tear_each_other() -> None:
     assert [delta.text_delta for delta in deltas if isinstance(delta, TextDelta | ThinkingDelta)] == ["a", "b", "t"]
 
 
-def test_what_waits_has_a_limit() -> None:
+def test_held_back_data_is_limited() -> None:
     """D-3.11.2."""
     long = piece(1, "text", text="x" * (LIMIT // 2))
     end = failure_of(CREATED, started(0, "model_output"), started(1, "model_output"), long, long)
     assert end.error_code is ErrorCode.STREAM_TOO_LARGE
 
 
-def test_nothing_that_waited_is_told_after_an_error() -> None:
+def test_waiting_events_are_dropped_after_an_error() -> None:
     bad = piece(1, "image", data="no base64!", mime_type="image/png")
-    waiting = [started(1, "model_output"), bad, piece(1, "text", text="not told")]
+    waiting = [started(1, "model_output"), bad, piece(1, "text", text="not deltas")]
     deltas = deltas_of(CREATED, started(0, "model_output"), *waiting, completed())
     assert [type(delta) for delta in deltas] == [Start, Failed]
 
 
-def test_nothing_is_told_after_an_error_in_a_step_that_came_whole() -> None:
-    content = [{"type": "image", "data": "no base64!"}, {"type": "text", "text": "not told"}]
+def test_nothing_follows_an_error_in_a_whole_step() -> None:
+    content = [{"type": "image", "data": "no base64!"}, {"type": "text", "text": "not deltas"}]
     call = started(1, "google_search_call", id="c")
     deltas = deltas_of(
         CREATED, started(0, "model_output"), call, started(2, "model_output", content=content), completed()
@@ -263,7 +263,7 @@ def test_nothing_is_told_after_an_error_in_a_step_that_came_whole() -> None:
 # -- calls of the client
 
 
-def test_a_function_call_gathers_its_arguments() -> None:
+def test_the_arguments_of_a_function_call_are_joined() -> None:
     deltas = deltas_of(
         CREATED,
         started(0, "function_call", id="c1", name="f", arguments={}, signature=""),
@@ -278,7 +278,7 @@ def test_a_function_call_gathers_its_arguments() -> None:
     assert [delta.args_text_delta for delta in deltas if isinstance(delta, ToolCallArgs)] == ['{"a":', "1}"]
 
 
-def test_the_arguments_of_a_function_call_may_come_whole() -> None:
+def test_whole_arguments_are_emitted_at_the_end_of_the_step() -> None:
     message = message_of(
         started(0, "function_call", id="c1", name="f", arguments={"a": 1}, signature="s"),
         started(1, "function_call", name="g"),
@@ -291,7 +291,7 @@ def test_the_arguments_of_a_function_call_may_come_whole() -> None:
 # -- calls of the provider
 
 
-def test_a_server_side_call_holds_its_result() -> None:
+def test_a_provider_call_holds_its_result() -> None:
     """D-3.10."""
     message = message_of(
         started(0, "google_search_call", id="c1", signature="", search_type="web_search"),
@@ -330,7 +330,7 @@ def test_a_server_side_call_holds_its_result() -> None:
         (None, {"result": None}),
     ],
 )
-def test_a_result_is_text_or_an_object_or_contents(result: Any, content: ToolContent) -> None:
+def test_results_of_every_shape_are_readable(result: Any, content: ToolContent) -> None:
     message = message_of(
         started(0, "mcp_server_tool_call", id="c1", name="look", server_name="s", arguments={}),
         stopped(0),
@@ -343,7 +343,7 @@ def test_a_result_is_text_or_an_object_or_contents(result: Any, content: ToolCon
     assert (call.result.content, call.result.is_error) == (content, True)
 
 
-def test_a_call_whose_result_never_comes_has_none() -> None:
+def test_a_provider_call_without_a_result_is_closed() -> None:
     [call] = message_of(started(0, "code_execution_call", id="c1", arguments={"code": "1"})).tool_calls
     assert call.result is None
 
@@ -353,11 +353,11 @@ def test_a_result_without_its_call_is_kept_as_a_call() -> None:
     assert (call.tool_call_id, call.tool_name, call.executed_by) == ("c9", "url_context", "provider")
 
 
-def test_a_function_result_and_unknown_steps_say_nothing() -> None:
+def test_function_results_and_unknown_steps_are_ignored() -> None:
     assert message_of(started(0, "function_result", call_id="c1", result="x"), started(1, "novelty")).parts == ()
 
 
-def test_generated_media_are_calls_whose_results_hold_them() -> None:
+def test_generated_media_are_results_of_provider_calls() -> None:
     message = message_of(
         started(0, "model_output"),
         piece(0, "image", data=PNG, mime_type="image/png"),
@@ -382,7 +382,7 @@ def test_generated_media_are_calls_whose_results_hold_them() -> None:
         piece(7, "google_search_call", arguments={"deep": None}),
     ],
 )
-def test_data_nested_too_deep_to_keep_ends_the_stream(event: Json) -> None:
+def test_data_nested_too_deep_ends_the_stream(event: Json) -> None:
     """D-3.11.2."""
     deep = "[" * 80 + "]" * 80
     body = b"".join(
@@ -401,7 +401,7 @@ def test_data_nested_too_deep_to_keep_ends_the_stream(event: Json) -> None:
     assert end.error_code is ErrorCode.STREAM_TOO_LARGE
 
 
-def test_calls_made_here_are_told_apart_from_calls_made_earlier() -> None:
+def test_a_repeated_call_id_is_replaced_and_kept() -> None:
     """D-3.8.1."""
     body = b"".join(
         json.dumps(one).encode() + b"\n" for one in (started(0, "function_call", id="c", name="f"), completed())

@@ -1,4 +1,4 @@
-"""Bodies of the Interactions API: what is sent, what is lost, and what is read back."""
+"""Encoding requests for the Interactions API, one rule at a time, and reading them back."""
 
 from base64 import b64encode
 from typing import Any
@@ -21,7 +21,7 @@ FOREIGN = Continuation("anthropic", "claude", {"signature": "x"})
 
 
 def sent(*messages: Message, tools: tuple[ToolSpec, ...] = (), lost: int = 0, **settings: Any) -> Json:
-    """The body; exactly so many losses are expected."""
+    """The body; `lost` is the expected number of losses."""
     losses = Losses("google")
     config = ModelConfig(MODEL, **settings)
     body = encode(ModelRequest(messages=messages, config=config, tools=tools, provider="google"), losses)
@@ -45,7 +45,7 @@ def text(words: str) -> Json:
 # -- steps
 
 
-def test_a_conversation_is_a_list_of_steps() -> None:
+def test_a_conversation_becomes_a_list_of_steps() -> None:
     assert sent(system("Be kind."), system("Be brief."), user("hi"), assistant("hello"), user("bye")) == {
         "model": MODEL,
         "input": [
@@ -58,11 +58,11 @@ def test_a_conversation_is_a_list_of_steps() -> None:
     }
 
 
-def test_a_system_message_in_mid_conversation_is_said_by_the_user() -> None:
+def test_a_later_system_message_becomes_user_text() -> None:
     assert steps(user("hi"), system("Now in French."), lost=1)[1]["content"] == [text("Now in French.")]
 
 
-def test_media_go_inline_or_by_address_under_their_kind() -> None:
+def test_media_are_sent_inline_or_by_url() -> None:
     message = user(
         Image("image/png", data=b"picture", continuation=own(resolution="low")),
         Image("image/*", url="https://x/y"),
@@ -82,11 +82,11 @@ def test_media_go_inline_or_by_address_under_their_kind() -> None:
     ]
 
 
-def test_a_file_without_content_is_named_and_a_loss() -> None:
+def test_a_file_without_content_is_named_and_reported() -> None:
     assert steps(user(FileRef("notes.txt")), lost=1)[0]["content"] == [text("[file: notes.txt]")]
 
 
-def test_thoughts_go_back_with_their_signatures() -> None:
+def test_thoughts_are_sent_back_with_their_signatures() -> None:
     """D-3.9."""
     message = assistant(
         Thinking("hm", continuation=own(type="thought", signature="s1")),
@@ -102,7 +102,7 @@ def test_thoughts_go_back_with_their_signatures() -> None:
     ]
 
 
-def test_thinking_of_others_is_a_loss() -> None:
+def test_foreign_thinking_is_reported() -> None:
     thoughts = (Thinking("a", continuation=FOREIGN), Thinking("b"), Thinking("c", ignored=True))
     assert steps(user("hi"), assistant(*thoughts), lost=2)[1:] == []
 
@@ -122,7 +122,7 @@ def test_calls_and_results_are_matched_by_id() -> None:
     ]
 
 
-def test_results_hold_text_and_pictures_and_other_media_follow() -> None:
+def test_results_hold_text_and_images_and_other_media_follow() -> None:
     content = (
         Text("look"),
         Image("image/png", data=b"picture"),
@@ -135,7 +135,7 @@ def test_results_hold_text_and_pictures_and_other_media_follow() -> None:
     assert found[2]["content"][1] == {"type": "document", "mime_type": "application/pdf", "data": PNG}
 
 
-def test_googles_own_calls_go_back_as_they_came() -> None:
+def test_provider_calls_are_sent_back_unchanged() -> None:
     """D-3.10."""
     asked, answered = {"type": "google_search_call", "id": "c"}, {"type": "google_search_result", "call_id": "c"}
     kept = own(step=asked, resultStep=answered)
@@ -144,12 +144,12 @@ def test_googles_own_calls_go_back_as_they_came() -> None:
 
 
 @pytest.mark.parametrize("continuation", [FOREIGN, None])
-def test_calls_that_others_executed_are_a_loss(continuation: Continuation | None) -> None:
+def test_another_providers_call_is_reported(continuation: Continuation | None) -> None:
     call = ToolCall("a", "web_search", {}, executed_by="provider", continuation=continuation)
     assert steps(user("hi"), assistant(call), lost=1)[1:] == []
 
 
-def test_a_generated_picture_goes_back_in_its_output() -> None:
+def test_a_generated_image_is_sent_back_in_its_output() -> None:
     kept = own(content={"type": "image", "mime_type": "image/png"})
     picture = ToolResult("a", (Image("image/png", data=b"picture"),))
     call = ToolCall("a", "image_output", {}, executed_by="provider", result=picture, continuation=kept)
@@ -158,7 +158,7 @@ def test_a_generated_picture_goes_back_in_its_output() -> None:
     ]
 
 
-def test_a_picture_that_is_gone_is_a_loss() -> None:
+def test_a_missing_generated_image_is_reported() -> None:
     call = ToolCall("a", "image_output", {}, executed_by="provider", continuation=own(content={"type": "image"}))
     assert steps(user("hi"), assistant(call), lost=1)[1:] == []
 
@@ -166,7 +166,7 @@ def test_a_picture_that_is_gone_is_a_loss() -> None:
 # -- tools and settings
 
 
-def test_functions_and_native_tools_stand_side_by_side() -> None:
+def test_functions_and_native_tools_are_declared_together() -> None:
     tools = (
         ToolSpec("f", SCHEMA, description="F", extra={"x": 1}),
         ToolSpec("g", {}),
@@ -190,12 +190,12 @@ def test_functions_and_native_tools_stand_side_by_side() -> None:
         (None, True, "validated"),
     ],
 )
-def test_the_choice_of_tools_is_a_word(choice: Any, strict: bool, wire: Any) -> None:
+def test_tool_choices(choice: Any, strict: bool, wire: Any) -> None:
     body = sent(user("hi"), tools=(ToolSpec("f", {}, strict=strict),), tool_choice=choice)
     assert body["generation_config"] == {"tool_choice": wire}
 
 
-def test_settings_stand_in_the_generation_config_and_extra_beside_them() -> None:
+def test_settings_become_the_generation_config_merged_with_extra() -> None:
     body = sent(
         user("hi"),
         tools=(ToolSpec("f", {}),),
@@ -232,12 +232,12 @@ def test_settings_stand_in_the_generation_config_and_extra_beside_them() -> None
         (ThinkingConfig(budget_tokens=90000), "high", 1),
     ],
 )
-def test_thinking_is_a_level(thinking: ThinkingConfig, level: str | None, lost: int) -> None:
+def test_thinking_settings(thinking: ThinkingConfig, level: str | None, lost: int) -> None:
     settings = sent(user("hi"), thinking=thinking, lost=lost)["generation_config"]
     assert settings == {**({} if level is None else {"thinking_level": level}), "thinking_summaries": "auto"}
 
 
-def test_an_agent_takes_the_place_of_the_model() -> None:
+def test_an_agent_replaces_the_model() -> None:
     assert "model" not in sent(user("hi"), extra={"agent": "deep-research"})
 
 
@@ -285,12 +285,12 @@ def round_trip(body: Json) -> Json:
         [{"type": "url_context_result", "call_id": "a", "result": []}],
     ],
 )
-def test_steps_that_are_read_are_written_again(found: list[Json]) -> None:
+def test_steps_survive_a_round_trip(found: list[Json]) -> None:
     body = {"model": MODEL, "input": found, "stream": True}
     assert round_trip(body) == body
 
 
-def test_ids_that_repeat_are_told_apart() -> None:
+def test_repeated_call_ids_survive_a_round_trip() -> None:
     call = {"type": "function_call", "id": "a", "name": "f", "arguments": {}}
     result = {"type": "function_result", "call_id": "a", "name": "f", "result": "x"}
     body = {"model": MODEL, "input": [call, result, call, result], "stream": True}
@@ -330,7 +330,7 @@ def test_ids_that_repeat_are_told_apart() -> None:
         },
     ],
 )
-def test_settings_survive(settings: Json) -> None:
+def test_settings_survive_a_round_trip(settings: Json) -> None:
     body = {"model": MODEL, "input": [{"type": "user_input", "content": [text("hi")]}], "stream": True, **settings}
     assert round_trip(body) == body
 

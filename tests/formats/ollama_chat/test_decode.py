@@ -1,4 +1,4 @@
-"""Ollama's chat lines, one rule and one quirk at a time."""
+"""Decoding Ollama's chat stream, one rule at a time, with small hand-made streams."""
 
 import json
 from typing import Any
@@ -32,7 +32,7 @@ def piece(**message: Any) -> dict[str, Any]:
     return {"model": "llama3", "message": {"role": "assistant", **message}, "done": False}
 
 
-def test_text_comes_in_pieces_and_ends_with_the_line_that_is_done() -> None:
+def test_text_is_emitted_as_it_arrives_until_done() -> None:
     usage = {"prompt_eval_count": 26, "eval_count": 3}
     assert read(piece(content="Hel"), piece(content="lo"), {**DONE, **usage, "model": "llama3"}) == [
         Start("llama3", "local", provider="ollama-chat"),
@@ -43,18 +43,18 @@ def test_text_comes_in_pieces_and_ends_with_the_line_that_is_done() -> None:
     ]
 
 
-def test_the_line_that_is_done_may_hold_content() -> None:
+def test_the_last_line_may_have_content() -> None:
     assert read({**piece(content="Hi"), **DONE})[1:] == [TextDelta("Hi"), Done("stop", raw_finish_reason="stop")]
 
 
-def test_a_null_or_a_missing_field_is_nothing() -> None:
+def test_null_and_missing_fields_are_ignored() -> None:
     assert read({"model": None, "message": None}, {"message": {"content": None}}, DONE)[0] == Start(
         "", "local", provider="ollama-chat"
     )
 
 
-def test_thinking_says_once_that_it_came_as_thinking() -> None:
-    """D-3.9: each stretch of thinking may go back, and nothing but Ollama wrote it."""
+def test_each_run_of_thinking_is_marked_once() -> None:
+    """D-3.9: the mark allows it to be sent back to Ollama."""
     deltas = read(piece(thinking="a"), piece(thinking="b"), piece(content="c"), piece(thinking="d"), DONE)
     assert deltas[1:5] == [
         ThinkingDelta("a", continuation={"thinking": {}}),
@@ -64,8 +64,8 @@ def test_thinking_says_once_that_it_came_as_thinking() -> None:
     ]
 
 
-def test_a_call_comes_whole_and_gets_an_id() -> None:
-    """D-3.8.1 and D-3.4.7: ids are made, and a stop with calls is `tool_calls`."""
+def test_a_whole_call_gets_an_id() -> None:
+    """D-3.8.1 and D-3.4.7: a local id, and a stop with calls is `tool_calls`."""
     call = {"function": {"name": "add", "arguments": {"a": 1, "b": "ü"}}}
     deltas = read(piece(tool_calls=[call, {"id": "call_7", "function": {"name": "now"}}]), DONE)
     assert deltas[1:] == [
@@ -79,13 +79,13 @@ def test_a_call_comes_whole_and_gets_an_id() -> None:
     assert assembler_of(deltas).build_final_message().tool_calls[0].arguments == {"a": 1, "b": "ü"}
 
 
-def test_arguments_that_are_text_already_stay_as_they_are() -> None:
+def test_arguments_given_as_text_are_kept() -> None:
     deltas = read(piece(tool_calls=[{"function": {"name": "f", "arguments": '{"x": 1}'}}, {}]), DONE)
     assert ToolCallArgs("local-1", '{"x": 1}') in deltas
     assert ToolCallStart("local-2", "") in deltas
 
 
-def test_arguments_that_nest_too_deep_end_the_stream() -> None:
+def test_arguments_nested_too_deep_end_the_stream() -> None:
     """D-3.11.2."""
     deep: Any = []
     for _ in range(100):
@@ -99,14 +99,14 @@ def test_arguments_that_nest_too_deep_end_the_stream() -> None:
     ("said", "meant"),
     [("stop", "stop"), ("length", "length"), ("load", "other"), ("unload", "other"), (None, "stop")],
 )
-def test_why_it_stopped(said: str | None, meant: str) -> None:
-    """A server too old to give a reason stopped plainly."""
+def test_done_reasons_map_to_finish_reasons(said: str | None, meant: str) -> None:
+    """A missing reason is a plain stop: older servers give none."""
     end = read({"done": True, "done_reason": said})[-1]
     assert end == Done(meant, raw_finish_reason=said)  # type: ignore[arg-type]
 
 
-def test_counts_that_are_left_out_are_zero_and_without_any_there_is_no_usage() -> None:
-    """A prompt from the cache is not counted; D-3.4.3."""
+def test_a_missing_count_is_zero_and_without_any_there_is_no_usage() -> None:
+    """D-3.4.3; older servers do not count a cached prompt."""
     assert Usage(0, 5) in read({**DONE, "eval_count": 5})
     assert Usage(4, 0) in read({**DONE, "prompt_eval_count": 4.0, "eval_count": -1})
     assert not [delta for delta in read(DONE) if isinstance(delta, Usage)]
@@ -127,13 +127,13 @@ def test_an_error_line_ends_the_stream(error: Any, message: str) -> None:
     assert (end.error_code, end.message) == (ErrorCode.PROVIDER_ERROR, message)
 
 
-def test_a_cut_stream_is_an_error() -> None:
+def test_a_truncated_stream_is_an_error() -> None:
     """D-3.5."""
     end = read(piece(content="Hi"))[-1]
     assert isinstance(end, Failed)
     assert end.error_code is ErrorCode.STREAM_TRUNCATED
 
 
-def test_garbage_after_the_end_changes_nothing() -> None:
+def test_garbage_after_the_end_is_ignored() -> None:
     body = json.dumps(DONE).encode() + b"\n<html>\n"
     assert decoded(OllamaChat(), body)[-1] == Done("stop", raw_finish_reason="stop")
