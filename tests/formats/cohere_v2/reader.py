@@ -7,7 +7,7 @@ import json
 from base64 import b64decode
 from typing import Any
 
-from bartack.formats.cohere_v2.decode import CITATIONS, ORIGIN, THINKING, TOOL_PLAN
+from bartack.formats.cohere_v2.decode import Keys
 from bartack.formats.cohere_v2.encode import CHOICES, SETTINGS
 from bartack.nouns.config import ModelConfig, ThinkingConfig, ToolSpec
 from bartack.nouns.messages import Message
@@ -64,10 +64,10 @@ def _message(message: Json, origin: Continuation) -> Message:
     if message["role"] == "tool":
         return Message("tool", (ToolResult(message["tool_call_id"], _result(parts)),))
     if "tool_plan" in message:
-        parts.insert(0, Thinking(message["tool_plan"], continuation=_with(origin, {ORIGIN: TOOL_PLAN})))
+        parts.insert(0, Thinking(message["tool_plan"], continuation=_with(origin, {Keys.ORIGIN: Keys.TOOL_PLAN})))
     if "citations" in message:
         first = next(index for index, part in enumerate(parts) if isinstance(part, Text))
-        parts[first] = Text(parts[first].text, continuation=_with(origin, {CITATIONS: message["citations"]}))
+        parts[first] = Text(parts[first].text, continuation=_with(origin, {Keys.CITATIONS: message["citations"]}))
     calls = [_call(call) for call in message.get("tool_calls", [])]
     return Message(message["role"], (*parts, *calls))
 
@@ -81,7 +81,7 @@ def _part(block: Json, origin: Continuation) -> Any:
         case {"type": "text", "text": text}:
             return Text(text)
         case {"type": "thinking", "thinking": text}:
-            return Thinking(text, continuation=_with(origin, {ORIGIN: THINKING}))
+            return Thinking(text, continuation=_with(origin, {Keys.ORIGIN: Keys.THINKING}))
         case {"type": "image_url", "image_url": {"url": url}} if url.startswith("data:"):
             mime_type, _, data = url.removeprefix("data:").partition(";base64,")
             return Image(mime_type, data=b64decode(data))

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from bartack.formats.emitter import CALL_ID
-from bartack.formats.gemini_interactions.decode import CONTENT, RESULT_STEP, STEP
+from bartack.formats.gemini_interactions.decode import Keys
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.messages import Message, Role
 from bartack.nouns.parts import Continuation, FileRef, Image, Part, Text, Thinking, ToolCall, ToolContent, ToolResult
@@ -116,7 +116,7 @@ class _History:
         elif kind == "function_result":
             self._add("tool", self._result(step))
         elif kind.endswith("_call"):
-            self._add("assistant", self._provider_call(step, kind.removesuffix("_call"), {STEP: step}))
+            self._add("assistant", self._provider_call(step, kind.removesuffix("_call"), {Keys.STEP: step}))
         elif kind.endswith("_result"):
             self._read_provider_result(step, kind.removesuffix("_result"))
         else:
@@ -147,7 +147,7 @@ class _History:
             {},
             executed_by="provider",
             result=ToolResult(call_id, (part,)),
-            continuation=self._continuation({CONTENT: kept}),
+            continuation=self._continuation({Keys.CONTENT: kept}),
         )
 
     def _call(self, step: Json) -> ToolCall:
@@ -173,8 +173,8 @@ class _History:
         parts = list(self.messages[-1].parts) if self.messages else []
         for index, part in enumerate(parts):
             data = part.continuation.data if part.continuation else {}
-            if isinstance(part, ToolCall) and data.get(STEP, {}).get("id") == step["call_id"]:
-                parts[index] = replace(part, continuation=self._continuation({**data, RESULT_STEP: step}))
+            if isinstance(part, ToolCall) and data.get(Keys.STEP, {}).get("id") == step["call_id"]:
+                parts[index] = replace(part, continuation=self._continuation({**data, Keys.RESULT_STEP: step}))
                 self.messages[-1] = replace(self.messages[-1], parts=tuple(parts))
                 return
-        self._add("assistant", self._provider_call(step, name, {RESULT_STEP: step}))
+        self._add("assistant", self._provider_call(step, name, {Keys.RESULT_STEP: step}))

@@ -3,16 +3,7 @@
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.anthropic_messages.events import (
-    BLOCK,
-    CALLER,
-    CONTAINER,
-    DATA,
-    RESULT,
-    RESULT_OF,
-    SIGNATURE,
-    TYPE,
-)
+from bartack.formats.anthropic_messages.events import Keys
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.losses import Losses
 from bartack.formats.media import has_content, media_type, named
@@ -29,7 +20,9 @@ THINKING_BLOCKS = frozenset(("thinking", "redacted_thinking"))
 # `input` must be an object, so arguments that are not valid JSON are wrapped in one. The key is the one proposed in
 # docs.claude.com, "Fine-grained tool streaming".
 INVALID_JSON = "INVALID_JSON"
-_NOT_FIELDS = frozenset((BLOCK, CALL_ID, CONTAINER, DATA, RESULT, RESULT_OF, SIGNATURE, TYPE))
+_NOT_FIELDS = frozenset(
+    (Keys.BLOCK, CALL_ID, Keys.CONTAINER, Keys.DATA, Keys.RESULT, Keys.RESULT_OF, Keys.SIGNATURE, Keys.TYPE)
+)
 
 # docs.claude.com, "Vision" and "PDF support".
 _IMAGES = frozenset(("image/jpeg", "image/png", "image/gif", "image/webp"))
@@ -43,9 +36,9 @@ class BlockWriter:
         self._messages = messages
         self._losses = losses
         own = [data for message in messages for part in message.parts if (data := losses.own_data(part))]
-        carried = [data[BLOCK] for data in own if isinstance(data.get(BLOCK), dict)]
+        carried = [data[Keys.BLOCK] for data in own if isinstance(data.get(Keys.BLOCK), dict)]
         self._answered = {block.get("tool_use_id") for block in carried}  # calls whose result block is carried
-        containers = [data[CONTAINER] for data in own if isinstance(data.get(CONTAINER), dict)]
+        containers = [data[Keys.CONTAINER] for data in own if isinstance(data.get(Keys.CONTAINER), dict)]
         self.container: str | None = containers[-1].get("id") if containers else None
         self._sent_calls: set[str] = set()  # ids of the provider calls written so far
 
@@ -78,8 +71,8 @@ class BlockWriter:
         if isinstance(part, Text) and part.ignored:
             return []
         data = self._losses.continuation(where, part.continuation)
-        if BLOCK in data:
-            return [dict(data[BLOCK])]
+        if Keys.BLOCK in data:
+            return [dict(data[Keys.BLOCK])]
         match part:
             case Text():
                 # "text content blocks must contain non-whitespace text"
@@ -99,14 +92,14 @@ class BlockWriter:
         data = self._losses.thinking(where, part)
         if data is None:
             return []
-        if BLOCK in data:
-            return [dict(data[BLOCK])]
-        if RESULT_OF in data:
-            return [displaced[data[RESULT_OF]]] if data[RESULT_OF] in displaced else []
-        if data.get(TYPE) == "redacted_thinking":
-            return [{"type": "redacted_thinking", "data": data[DATA]}]
-        if SIGNATURE in data:
-            return [{"type": "thinking", "thinking": part.text, "signature": data[SIGNATURE], **_fields(data)}]
+        if Keys.BLOCK in data:
+            return [dict(data[Keys.BLOCK])]
+        if Keys.RESULT_OF in data:
+            return [displaced[data[Keys.RESULT_OF]]] if data[Keys.RESULT_OF] in displaced else []
+        if data.get(Keys.TYPE) == "redacted_thinking":
+            return [{"type": "redacted_thinking", "data": data[Keys.DATA]}]
+        if Keys.SIGNATURE in data:
+            return [{"type": "thinking", "thinking": part.text, "signature": data[Keys.SIGNATURE], **_fields(data)}]
         if part.text:
             self._losses.add(where, "thinking", "it has no signature")
         return []
@@ -117,22 +110,22 @@ class BlockWriter:
         data = self._losses.continuation(where, part.continuation)
         arguments = {INVALID_JSON: part.raw_args_text} if part.raw_args_text is not None else part.arguments
         if part.executed_by == "client":
-            caller = data.get(CALLER)
+            caller = data.get(Keys.CALLER)
             if isinstance(caller, dict) and caller.get("tool_id", "") not in {"", *self._sent_calls}:
                 self._losses.add(where, "caller of the tool", "the call that made it is not sent")
-                data = {key: value for key, value in data.items() if key != CALLER}
+                data = {key: value for key, value in data.items() if key != Keys.CALLER}
             return [_use("tool_use", part.tool_call_id, part.tool_name, arguments, data)]
-        if TYPE not in data:
+        if Keys.TYPE not in data:
             if part.continuation is None or data:
                 self._losses.add(where, f"call of {part.tool_name}", "another provider executed it")
             return []
         call_id = data.get(CALL_ID, part.tool_call_id)
-        use = _use(data[TYPE], call_id, part.tool_name, arguments, data)
-        if RESULT not in data and call_id not in self._answered and not self._may_be_open(index):
+        use = _use(data[Keys.TYPE], call_id, part.tool_name, arguments, data)
+        if Keys.RESULT not in data and call_id not in self._answered and not self._may_be_open(index):
             self._losses.add(where, f"call of {part.tool_name}", "its result never arrived")
             return []
         self._sent_calls.add(call_id)
-        return [use, _result_block(data, call_id)] if RESULT in data and call_id not in displaced else [use]
+        return [use, _result_block(data, call_id)] if Keys.RESULT in data and call_id not in displaced else [use]
 
     def _may_be_open(self, index: int) -> bool:
         """Whether a provider call may lack a result: the turn was paused, or its code is waiting for our tools."""
@@ -141,16 +134,16 @@ class BlockWriter:
         return is_open and (not later or later[-1].role == "tool")
 
     def _is_called_by_code(self, message: Message) -> bool:
-        return any(CALLER in self._losses.own_data(call) for call in message.tool_calls)
+        return any(Keys.CALLER in self._losses.own_data(call) for call in message.tool_calls)
 
     def _displaced_results(self, message: Message) -> dict[str, Json]:
         """The result blocks that do not directly follow their call, by the provider's id of the call."""
         data = [self._losses.own_data(part) for part in message.parts]
-        places = {item[RESULT_OF] for item in data if RESULT_OF in item}
+        places = {item[Keys.RESULT_OF] for item in data if Keys.RESULT_OF in item}
         calls = {
             item.get(CALL_ID, part.tool_call_id): item
             for part, item in zip(message.parts, data, strict=True)
-            if isinstance(part, ToolCall) and RESULT in item
+            if isinstance(part, ToolCall) and Keys.RESULT in item
         }
         return {call_id: _result_block(item, call_id) for call_id, item in calls.items() if call_id in places}
 
@@ -208,7 +201,7 @@ def _use(kind: str, call_id: str, name: str, arguments: Json, data: Json) -> Jso
 
 
 def _result_block(data: Json, call_id: str) -> Json:
-    return {**data[RESULT], "tool_use_id": call_id}
+    return {**data[Keys.RESULT], "tool_use_id": call_id}
 
 
 def _base64(mime_type: str, data: bytes) -> Json:

@@ -9,6 +9,7 @@ messages, and the migration guide of each release.
 """
 
 import re
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from bartack.formats.losses import Losses
@@ -29,75 +30,58 @@ _EFFORTS: dict[str, Effort] = {"minimal": "low", "low": "low", "medium": "medium
 
 
 class Claude(NamedTuple):
-    """A model by family and version; the family is empty for a model that is not a Claude."""
+    """A model by family and version, and what it accepts. The defaults are for a model that is not a Claude."""
 
     family: str = ""
     version: tuple[int, int] = (0, 0)
-
-    @property
-    def is_new_family(self) -> bool:
-        return self.family in ("fable", "mythos")
-
-    @property
-    def takes_thinking(self) -> bool:
-        return not self.family or self.version >= (3, 7)
-
-    @property
-    def takes_budget(self) -> bool:
-        """Thinking with a token budget, which was removed in 4.7."""
-        return not self.family or (3, 7) <= self.version <= (4, 6)
-
-    @property
-    def takes_adaptive(self) -> bool:
-        return bool(self.family) and self.version >= (4, 6)
-
-    @property
-    def always_thinks(self) -> bool:
-        return self.is_new_family or self.version >= (5, 5)
-
-    @property
-    def takes_effort(self) -> bool:
-        return self.takes_adaptive or (self.family == "opus" and self.version == (4, 5))
-
-    @property
-    def takes_sampling(self) -> bool:
-        """`temperature` and `top_p`, which are refused since 4.7."""
-        return not self.family or self.version <= (4, 6)
-
-    @property
-    def takes_both_samplings(self) -> bool:
-        return not self.family or self.version < (4, 1)
-
-    @property
-    def takes_schema(self) -> bool:
-        return not self.family or self.version >= (4, 5) or (self.family == "opus" and self.version == (4, 1))
-
-    @property
-    def takes_system_turns(self) -> bool:
-        """System messages between the others: Opus since 4.8, Fable and Mythos, all models since 5.5."""
-        return self.is_new_family or self.version >= (5, 5) or (self.family == "opus" and self.version >= (4, 8))
-
-    @property
-    def default_max_tokens(self) -> int:
-        """The value of `max_tokens`, which the API requires, if the caller gives none.
-
-        Too little cuts answers short; too much is refused, or takes away from the context window on models that
-        reserve it. Old models get their maximum. The others get 32,000, which all of them accept and which leaves five
-        sixths of the smallest window. 8,192 is accepted by other vendors.
-        """
-        if not self.family or (3, 5) <= self.version < (3, 7):
-            return 8192
-        return 4096 if self.version < (3, 5) else 32_000
+    takes_thinking: bool = True
+    takes_budget: bool = True  # thinking with a token budget, which was removed in 4.7
+    takes_adaptive: bool = False
+    takes_effort: bool = False
+    always_thinks: bool = False
+    takes_sampling: bool = True  # `temperature` and `top_p`, which are refused since 4.7
+    takes_both_samplings: bool = True
+    takes_schema: bool = True
+    takes_system_turns: bool = False  # system messages between the others
+    default_max_tokens: int = 8192
 
 
+@lru_cache(maxsize=256)
 def claude(model_id: str) -> Claude:
     """The model of this name, in any form that a platform uses."""
     found = _NAME.search(model_id)
     if found is None:
         return Claude()
     old_major, old_minor, family, major, minor = found.groups()
-    newest = "5" if family in ("fable", "mythos") else "0"  # their previews have no number
-    return Claude(family, (int(major or old_major or newest), int(minor or old_minor or 0)))
+    is_new_family = family in ("fable", "mythos")
+    newest = "5" if is_new_family else "0"  # their previews have no number
+    version = (int(major or old_major or newest), int(minor or old_minor or 0))
+    return Claude(
+        family,
+        version,
+        takes_thinking=version >= (3, 7),
+        takes_budget=(3, 7) <= version <= (4, 6),
+        takes_adaptive=version >= (4, 6),
+        takes_effort=version >= (4, 6) or (family == "opus" and version == (4, 5)),
+        always_thinks=is_new_family or version >= (5, 5),
+        takes_sampling=version <= (4, 6),
+        takes_both_samplings=version < (4, 1),
+        takes_schema=version >= (4, 5) or (family == "opus" and version == (4, 1)),
+        takes_system_turns=is_new_family or version >= (5, 5) or (family == "opus" and version >= (4, 8)),
+        default_max_tokens=_default_max_tokens(version),
+    )
+
+
+def _default_max_tokens(version: tuple[int, int]) -> int:
+    """The value of `max_tokens`, which the API requires, if the caller gives none.
+
+    Too little cuts answers short; too much is refused, or takes away from the context window on models that reserve it.
+    Old models get their maximum. The others get 32,000, which all of them accept and which leaves five sixths of the
+    smallest window. Models of other vendors get 8,192.
+    """
+    if version >= (3, 7):
+        return 32_000
+    return 8192 if version >= (3, 5) else 4096
 
 
 # -- thinking

@@ -27,18 +27,11 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from bartack.formats.anthropic_messages.events import (
-    BLOCK,
-    CITATIONS,
-    CONTAINER,
-    DATA,
-    RESULT,
-    RESULT_OF,
-    SIGNATURE,
-    TYPE,
     BlockDelta,
     Counts,
     ErrorBody,
     Event,
+    Keys,
     Kind,
     MessageBody,
     readable_result,
@@ -228,9 +221,9 @@ class AnthropicMessages(Decoder):
         elif kind.endswith("_tool_result"):
             self._read_result(block)
         elif kind == "redacted_thinking":
-            self._carry({TYPE: kind, DATA: text_of(block, "data")})
+            self._carry({Keys.TYPE: kind, Keys.DATA: text_of(block, "data")})
         elif kind:
-            self._carry({BLOCK: block})
+            self._carry({Keys.BLOCK: block})
 
     def _open_call(self, index: int, block: dict[str, Any], kind: str) -> None:
         self._emit_whole_input(index)
@@ -247,7 +240,7 @@ class AnthropicMessages(Decoder):
                 text_of(block, "name"),
                 provider_id=call_id,
                 executed_by="provider",
-                continuation={TYPE: kind, **more},
+                continuation={Keys.TYPE: kind, **more},
             )
         self._keys[index] = self._last_opened = key
         self._last_kind = "tool_call"
@@ -259,12 +252,12 @@ class AnthropicMessages(Decoder):
     def _read_result(self, block: dict[str, Any]) -> None:
         key = text_of(block, "tool_use_id")
         if key not in self._unanswered:
-            self._carry({BLOCK: block})
+            self._carry({Keys.BLOCK: block})
             return
         self._unanswered.remove(key)
         if key != self._last_opened:
-            self._carry({RESULT_OF: key})
-        self._call_end = _CallEnd(key, {RESULT: block}, *readable_result(block))
+            self._carry({Keys.RESULT_OF: key})
+        self._call_end = _CallEnd(key, {Keys.RESULT: block}, *readable_result(block))
 
     def _carry(self, data: dict[str, Any]) -> None:
         """Emit an empty thinking part that keeps provider data at its position."""
@@ -298,18 +291,18 @@ class AnthropicMessages(Decoder):
         self._current, self._text_index = None, _NO_INDEX
         self._pieces = {}
         if block["type"] == "compaction":
-            self._carry({BLOCK: {**block, **whole}})
+            self._carry({Keys.BLOCK: {**block, **whole}})
         elif block["type"] == "thinking":
             signature = text_of(block, "signature") + whole.get("signature", "")
             if signature:
-                self.out.thinking("", new_part=self._new_part, continuation={SIGNATURE: signature})
+                self.out.thinking("", new_part=self._new_part, continuation={Keys.SIGNATURE: signature})
                 self._last_kind = "thinking"
         else:
             given = block.get("citations")
             citations = [*given, *self._citations] if isinstance(given, list) else self._citations
             self._citations = []
             if citations:
-                self.out.text("", new_part=self._new_part, continuation={CITATIONS: citations})
+                self.out.text("", new_part=self._new_part, continuation={Keys.CITATIONS: citations})
                 self._last_kind = "text"
 
     def _read_waiting(self) -> None:
@@ -370,7 +363,7 @@ class AnthropicMessages(Decoder):
     def _read_message_stop(self, event: Event, frame: Frame) -> None:
         self._close_blocks()
         if self._container is not None:
-            self._attach_container({CONTAINER: self._container})
+            self._attach_container({Keys.CONTAINER: self._container})
         self._end_call()
         self.out.done()
 

@@ -12,37 +12,24 @@ from bartack.formats.emitter import token_count
 from bartack.nouns.deltas import Usage
 from bartack.nouns.parts import Text, ToolContent
 
-__all__ = [
-    "BLOCK",
-    "CALLER",
-    "CITATIONS",
-    "CONTAINER",
-    "DATA",
-    "RESULT",
-    "RESULT_OF",
-    "SIGNATURE",
-    "TYPE",
-    "BlockDelta",
-    "Counts",
-    "ErrorBody",
-    "Event",
-    "Kind",
-    "MessageBody",
-    "readable_result",
-    "usage_of",
-]
+__all__ = ["BlockDelta", "Counts", "ErrorBody", "Event", "Keys", "Kind", "MessageBody", "readable_result", "usage_of"]
 
-# Keys of the continuation data that the decoder and the reader write and the encoder reads. Other keys of a block
-# (cache_control, title, ...) keep Anthropic's names.
-BLOCK = "block"  # a whole block that no part can represent
-CALLER = "caller"  # Anthropic's field: the code that made a client call
-CITATIONS = "citations"
-CONTAINER = "container"  # where the provider ran its tools; on the last part of a message
-DATA = "data"  # of redacted thinking
-RESULT = "result"  # the raw result block of a provider call
-RESULT_OF = "resultOf"  # on a placeholder part: the id of the provider call whose result block was here
-SIGNATURE = "signature"
-TYPE = "type"  # the block's type, where the part alone does not imply it
+
+class Keys:
+    """Keys of the continuation data that the decoder and the reader write and the encoder reads.
+
+    Other fields of a block (cache_control, title, ...) keep Anthropic's names.
+    """
+
+    BLOCK = "block"  # a whole block that no part can represent
+    CALLER = "caller"  # Anthropic's field: the code that made a client call
+    CITATIONS = "citations"
+    CONTAINER = "container"  # where the provider ran its tools; on the last part of a message
+    DATA = "data"  # of redacted thinking
+    RESULT = "result"  # the raw result block of a provider call
+    RESULT_OF = "resultOf"  # on a placeholder part: the id of the provider call whose result block was here
+    SIGNATURE = "signature"
+    TYPE = "type"  # the block's type, where the part alone does not imply it
 
 
 class ErrorBody(msgspec.Struct, gc=False):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from bartack.formats.anthropic_messages.blocks import INVALID_JSON, UNNAMED_DOCUMENT
 from bartack.formats.anthropic_messages.capabilities import claude, thinking_fields
-from bartack.formats.anthropic_messages.events import BLOCK, RESULT, RESULT_OF, readable_result
+from bartack.formats.anthropic_messages.events import Keys, readable_result
 from bartack.formats.body_values import list_at, object_at, text_at, text_of
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
@@ -152,7 +152,7 @@ class _Reader:
 
     def _carrier(self, block: Json) -> Text | FileRef:
         """A part that carries a whole block."""
-        kept = self._kept({BLOCK: block})
+        kept = self._kept({Keys.BLOCK: block})
         source = block.get("source")
         file_id = block.get("file_id") or (source.get("file_id") if isinstance(source, dict) else None)
         if isinstance(file_id, str):
@@ -173,7 +173,7 @@ class _Reader:
             if index is not None:
                 parts[index] = self._answered(parts[index], block)
                 if index != len(parts) - 1:
-                    parts.append(Thinking("", continuation=self._kept({RESULT_OF: block["tool_use_id"]})))
+                    parts.append(Thinking("", continuation=self._kept({Keys.RESULT_OF: block["tool_use_id"]})))
                 continue
             part = self._part(kind, block, path)
             if isinstance(part, ToolCall) and part.executed_by == "provider":
@@ -193,7 +193,7 @@ class _Reader:
             case "tool_use" | "server_tool_use" | "mcp_tool_use":
                 return self._call(kind, block, path)
             case _:
-                return Thinking("", continuation=self._kept({BLOCK: block}))
+                return Thinking("", continuation=self._kept({Keys.BLOCK: block}))
 
     def _call(self, kind: str, block: Json, path: str) -> ToolCall:
         arguments = object_at(block.get("input"), f"{path}.input")
@@ -215,7 +215,7 @@ class _Reader:
         return replace(
             call,
             result=ToolResult(call.tool_call_id, content, is_error=is_error),
-            continuation=self._kept({**data, RESULT: block}),
+            continuation=self._kept({**data, Keys.RESULT: block}),
         )
 
     # -- tools

@@ -11,16 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, assert_never
 
 from bartack.formats.bedrock_converse.capabilities import family_of
-from bartack.formats.bedrock_converse.events import (
-    BLOCK,
-    CACHE_POINT,
-    CITATIONS,
-    REASONING,
-    REDACTED,
-    RESULT,
-    SERVER_TOOL,
-    TYPE,
-)
+from bartack.formats.bedrock_converse.events import SERVER_TOOL, Keys
 from bartack.formats.body_values import NO_OUTPUT, bytes_at, object_at, text_at
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.losses import Losses
@@ -95,8 +86,8 @@ class BlockWriter:
                 blocks = self._call(part, data, where)
             case ToolResult():
                 blocks = [self._result(part, data, where)]
-            case _ if BLOCK in data:
-                blocks = [data[BLOCK]]
+            case _ if Keys.BLOCK in data:
+                blocks = [data[Keys.BLOCK]]
             case Text():
                 blocks = _text(part.text, data)
             case Thinking():
@@ -105,7 +96,7 @@ class BlockWriter:
                 blocks = [self._media(part, where)]
             case _:
                 assert_never(part)
-        return [*blocks, {CACHE_POINT: data[CACHE_POINT]}] if blocks and CACHE_POINT in data else blocks
+        return [*blocks, {Keys.CACHE_POINT: data[Keys.CACHE_POINT]}] if blocks and Keys.CACHE_POINT in data else blocks
 
     def take_after_results(self) -> list[Json]:
         """The blocks that tools returned but results may not hold; they follow the results in the same turn."""
@@ -113,8 +104,8 @@ class BlockWriter:
         return blocks
 
     def _reasoning(self, part: Thinking, data: Json, where: str) -> list[Json]:
-        redacted: str | None = data.get(REDACTED)
-        fields: Json | None = data.get(REASONING)
+        redacted: str | None = data.get(Keys.REDACTED)
+        fields: Json | None = data.get(Keys.REASONING)
         if part.continuation is None or (redacted is None and fields is None):
             return []
         is_sealed = redacted is not None or "signature" in (fields or {})
@@ -136,7 +127,7 @@ class BlockWriter:
         origin = "" if part.continuation is None else part.continuation.model
         is_same_family = origin == "" or family_of(origin) == family_of(self._model_id)
         is_provider_call = part.executed_by == "provider"
-        if is_provider_call and (data.get(TYPE) != SERVER_TOOL or not is_same_family):
+        if is_provider_call and (data.get(Keys.TYPE) != SERVER_TOOL or not is_same_family):
             self._losses.add(where, f"call of {part.tool_name}", "it was executed elsewhere, or generated an image")
             return []
         if part.raw_args_text is not None:
@@ -144,16 +135,16 @@ class BlockWriter:
         # A provider call has to be sent back under the provider's own id.
         call_id = data.get(CALL_ID, part.tool_call_id) if is_provider_call else part.tool_call_id
         call = {"toolUseId": call_id, "name": part.tool_name, "input": part.arguments}
-        if BLOCK in data:
-            call = {**data[BLOCK]["toolUse"], "toolUseId": call_id}
+        if Keys.BLOCK in data:
+            call = {**data[Keys.BLOCK]["toolUse"], "toolUseId": call_id}
         elif is_provider_call:
             call["type"] = SERVER_TOOL
-        result = [{"toolResult": {**data[RESULT], "toolUseId": call_id}}] if RESULT in data else []
+        result = [{"toolResult": {**data[Keys.RESULT], "toolUseId": call_id}}] if Keys.RESULT in data else []
         return [{"toolUse": call}, *result]
 
     def _result(self, part: ToolResult, data: Json, where: str) -> Json:
-        if BLOCK in data:
-            return {"toolResult": {**data[BLOCK]["toolResult"], "toolUseId": part.tool_call_id}}
+        if Keys.BLOCK in data:
+            return {"toolResult": {**data[Keys.BLOCK]["toolResult"], "toolUseId": part.tool_call_id}}
         result: Json = {"toolUseId": part.tool_call_id, "content": self._result_content(part, where)}
         if part.is_error:  # "success" is the default, and not all models accept the field
             result["status"] = "error"
@@ -205,8 +196,8 @@ class BlockWriter:
 
 
 def _text(text: str, data: Json) -> list[Json]:
-    if CITATIONS in data:
-        return [{"citationsContent": {"content": [{"text": text}], "citations": data[CITATIONS]}}]
+    if Keys.CITATIONS in data:
+        return [{"citationsContent": {"content": [{"text": text}], "citations": data[Keys.CITATIONS]}}]
     return [{"text": text}] if text.strip() else []  # blank text is refused
 
 

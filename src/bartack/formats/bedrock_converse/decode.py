@@ -25,16 +25,12 @@ from typing import Any, ClassVar
 import msgspec
 
 from bartack.formats.bedrock_converse.events import (
-    BLOCK,
-    CITATIONS,
-    REASONING,
-    REDACTED,
-    RESULT,
     SERVER_TOOL,
-    TYPE,
     BlockDelta,
     Event,
+    Keys,
     ToolUse,
+    Wrapped,
     joined_base64,
     joined_texts,
     readable_result,
@@ -208,7 +204,7 @@ class BedrockConverse(Decoder):
             tool.name or "",
             provider_id=tool.tool_use_id,
             executed_by="provider" if is_provider_call else "client",
-            continuation={TYPE: SERVER_TOOL} if is_provider_call else None,
+            continuation={Keys.TYPE: SERVER_TOOL} if is_provider_call else None,
         )
         if is_provider_call:
             self._unanswered[tool.tool_use_id or ""] = key
@@ -246,11 +242,11 @@ class BedrockConverse(Decoder):
         block["content"] = joined_texts(block["content"])
         if call is None:
             self._is_fresh = True
-            self._emit("thinking", "", {BLOCK: {"toolResult": block}})
+            self._emit("thinking", "", {Keys.BLOCK: {"toolResult": block}})
             return
         self.out.close_call(
             call,
-            continuation={RESULT: block},
+            continuation={Keys.RESULT: block},
             result=readable_result(block["content"]),
             result_is_error=block.get("status") == "error",
         )
@@ -264,13 +260,13 @@ class BedrockConverse(Decoder):
         """End the block: attach what applies to all of it to its last delta."""
         self._current = _NO_BLOCK
         if self._redacted:
-            self._emit("thinking", "", {REDACTED: joined_base64(self._redacted)})
+            self._emit("thinking", "", {Keys.REDACTED: joined_base64(self._redacted)})
         elif self._is_reasoning:
             signature = "".join(self._signature)
             # Even empty, it marks the reasoning as this model's own, which may be sent back to it.
-            self._emit("thinking", "", {REASONING: {"signature": signature} if signature else {}})
+            self._emit("thinking", "", {Keys.REASONING: {"signature": signature} if signature else {}})
         if self._citations:
-            self._emit("text", "", {CITATIONS: self._citations})
+            self._emit("text", "", {Keys.CITATIONS: self._citations})
         self._is_reasoning = False
         self._signature, self._redacted, self._citations = [], [], []
 
@@ -347,16 +343,4 @@ _EVENTS: dict[str, Callable[[BedrockConverse, Event, Frame], None]] = {
     "messageStop": BedrockConverse._read_message_stop,
     "metadata": BedrockConverse._read_metadata,
 }
-_WRAPPED: dict[str, str] = {
-    "messageStart": "message_start",
-    "contentBlockStart": "content_block_start",
-    "contentBlockStop": "content_block_stop",
-    "messageStop": "message_stop",
-    "metadata": "metadata",
-    "internalServerException": "internal_server_exception",
-    "modelStreamErrorException": "model_stream_error_exception",
-    "modelTimeoutException": "model_timeout_exception",
-    "serviceUnavailableException": "service_unavailable_exception",
-    "throttlingException": "throttling_exception",
-    "validationException": "validation_exception",
-}
+_WRAPPED = dict(zip(Wrapped.__struct_encode_fields__, Wrapped.__struct_fields__, strict=True))

@@ -18,7 +18,7 @@ from bartack.formats.anthropic_messages.capabilities import Turn, claude, sampli
 from bartack.formats.anthropic_messages.encode import system_text
 from bartack.formats.bedrock_converse.blocks import BlockWriter
 from bartack.formats.bedrock_converse.capabilities import add_cache_points, thinking_fields
-from bartack.formats.bedrock_converse.events import ROLE, SERVER_TOOL
+from bartack.formats.bedrock_converse.events import SERVER_TOOL, Keys
 from bartack.formats.body_values import with_extra
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
@@ -110,7 +110,7 @@ def _drop_trailing_reasoning(blocks: list[Json], where: str, losses: Losses) -> 
 
 def _system_turn(message: Message, blocks: list[Json], where: str, losses: Losses) -> tuple[str, list[Json]]:
     """The role and the blocks of a system message inside the conversation."""
-    if message.parts and losses.own_data(message.parts[0]).get(ROLE) == "system":
+    if message.parts and losses.own_data(message.parts[0]).get(Keys.ROLE) == "system":
         return "system", blocks
     losses.add(where, "system role", "few models accept it at this position; sent as user text")
     texts = [block["text"] for block in blocks if "text" in block]

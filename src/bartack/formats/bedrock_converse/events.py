@@ -17,35 +17,32 @@ from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import Text, ToolContent
 
 __all__ = [
-    "BLOCK",
-    "CACHE_POINT",
-    "CITATIONS",
-    "REASONING",
-    "REDACTED",
-    "RESULT",
-    "ROLE",
     "SERVER_TOOL",
-    "TYPE",
     "BlockDelta",
     "Event",
+    "Keys",
     "ToolUse",
+    "Wrapped",
     "joined_base64",
     "joined_texts",
     "readable_result",
     "usage_of",
 ]
 
-# Keys of the continuation data that the decoder and the reader write and the encoder reads.
-BLOCK = "block"  # a whole block that no part can represent
-CACHE_POINT = "cachePoint"  # a cache point that follows the part
-CITATIONS = "citations"
-REASONING = "reasoningText"  # the fields of reasoning besides its text: the signature, if there is one
-REDACTED = "redactedContent"
-RESULT = "toolResult"  # the raw result of a provider call
-ROLE = "role"  # "system": a system message between the others
-TYPE = "type"  # of a provider call
-
 SERVER_TOOL = "server_tool_use"
+
+
+class Keys:
+    """Keys of the continuation data that the decoder and the reader write and the encoder reads."""
+
+    BLOCK = "block"  # a whole block that no part can represent
+    CACHE_POINT = "cachePoint"  # a cache point that follows the part
+    CITATIONS = "citations"
+    REASONING = "reasoningText"  # the fields of reasoning besides its text: the signature, if there is one
+    REDACTED = "redactedContent"
+    RESULT = "toolResult"  # the raw result of a provider call
+    ROLE = "role"  # "system": a system message between the others
+    TYPE = "type"  # of a provider call
 
 
 class _Struct(Struct, rename="camel", gc=False):
@@ -93,15 +90,9 @@ class Counts(_Struct):
     cache_write_input_token_count: float | None = None
 
 
-class Event(_Struct):
-    content_block_index: int | None = None
-    delta: BlockDelta | None = None
-    start: BlockStart | None = None
-    stop_reason: str | None = None
-    usage: Counts | None = None
-    message: str | None = None
-    original_status_code: int | None = None
-    original_message: str | None = None
+class Wrapped(_Struct):
+    """An event inside an object that has its name as the only key."""
+
     message_start: "Event | None" = None
     content_block_start: "Event | None" = None
     content_block_delta: "Event | None" = None
@@ -114,6 +105,17 @@ class Event(_Struct):
     service_unavailable_exception: "Event | None" = None
     throttling_exception: "Event | None" = None
     validation_exception: "Event | None" = None
+
+
+class Event(Wrapped):
+    content_block_index: int | None = None
+    delta: BlockDelta | None = None
+    start: BlockStart | None = None
+    stop_reason: str | None = None
+    usage: Counts | None = None
+    message: str | None = None
+    original_status_code: int | None = None
+    original_message: str | None = None
 
 
 def usage_of(counts: Counts) -> Usage:

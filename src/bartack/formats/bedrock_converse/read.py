@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from bartack.formats.bedrock_converse.blocks import BlockWriter, read_media
 from bartack.formats.bedrock_converse.capabilities import read_thinking
-from bartack.formats.bedrock_converse.events import BLOCK, CITATIONS, REASONING, RESULT, ROLE, SERVER_TOOL, TYPE
+from bartack.formats.bedrock_converse.events import SERVER_TOOL, Keys
 from bartack.formats.body_values import list_at, number_at, object_at, text_at, texts_at
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolChoice, ToolSpec
@@ -112,7 +112,7 @@ class _Reader:
             raise PartValidationError(f"unknown role {role!r}; expected user, assistant or system", path=f"{path}.role")
         parts = self.parts(message.get("content"), f"{path}.content", role)
         if role == "system" and parts:
-            parts[0] = self._with_data(parts[0], {ROLE: "system"})
+            parts[0] = self._with_data(parts[0], {Keys.ROLE: "system"})
         try:
             if role != "user":
                 return [Message(role, tuple(parts))]  # type: ignore[arg-type]  # one of the two others
@@ -140,7 +140,7 @@ class _Reader:
         wanted = block
         if "toolResult" in block and block["toolResult"].get("status") == "success":  # the default
             wanted = {"toolResult": {key: value for key, value in block["toolResult"].items() if key != "status"}}
-        return part if written == [wanted] else self._with_data(part, {BLOCK: block})
+        return part if written == [wanted] else self._with_data(part, {Keys.BLOCK: block})
 
     def _part(self, block: Json, path: str, role: str) -> Part:
         [(kind, value)] = block.items()
@@ -159,7 +159,7 @@ class _Reader:
                 return self._reasoning(content, where)
             case "citationsContent":
                 texts = [str(object_at(piece, where).get("text", "")) for piece in content.get("content") or []]
-                cited: Part = self._with_data(Text("".join(texts)), {CITATIONS: content.get("citations") or []})
+                cited: Part = self._with_data(Text("".join(texts)), {Keys.CITATIONS: content.get("citations") or []})
                 return cited
             case "guardContent" if isinstance(content.get("text"), dict):
                 return Text(text_at(content["text"].get("text"), f"{where}.text.text"))
@@ -171,7 +171,7 @@ class _Reader:
         text, data = "", content
         if isinstance(reasoning, dict):
             text = text_at(reasoning.get("text"), f"{path}.text")
-            data = {REASONING: {key: value for key, value in reasoning.items() if key != "text"}}
+            data = {Keys.REASONING: {key: value for key, value in reasoning.items() if key != "text"}}
         part: Thinking = self._with_data(Thinking(text), data)
         return part
 
@@ -183,7 +183,7 @@ class _Reader:
             object_at(content.get("input"), f"{path}.input"),
             executed_by="provider" if is_provider_call else "client",
         )
-        return self._with_data(call, {TYPE: SERVER_TOOL}) if is_provider_call else call
+        return self._with_data(call, {Keys.TYPE: SERVER_TOOL}) if is_provider_call else call
 
     def _result(self, content: Json, path: str) -> ToolResult:
         call_id = text_at(content.get("toolUseId"), f"{path}.toolUseId")
@@ -198,7 +198,7 @@ class _Reader:
                 content: ToolContent = value
                 return content
         pieces = [
-            self._with_data(Text(json_text(block["json"])), {BLOCK: block})
+            self._with_data(Text(json_text(block["json"])), {Keys.BLOCK: block})
             if "json" in block
             else self._exact(self._part(block, f"{path}.content[{index}]", "user"), block)
             for index, block in enumerate(blocks)
@@ -211,9 +211,9 @@ class _Reader:
         wanted = (result.tool_call_id, "provider")
         for index, part in enumerate(parts):
             if isinstance(part, ToolCall) and (part.tool_call_id, part.executed_by) == wanted:
-                parts[index] = replace(self._with_data(part, {RESULT: value}), result=result)
+                parts[index] = replace(self._with_data(part, {Keys.RESULT: value}), result=result)
                 return
-        parts.append(self._with_data(Thinking(""), {BLOCK: {"toolResult": value}}))
+        parts.append(self._with_data(Thinking(""), {Keys.BLOCK: {"toolResult": value}}))
 
     # -- tools
 

@@ -19,13 +19,7 @@ from bartack.formats.emitter import token_count
 from bartack.formats.framing import Frame
 from bartack.nouns.deltas import FinishReason, Usage
 
-__all__ = ["CITATIONS", "ORIGIN", "THINKING", "TOOL_PLAN", "CohereV2"]
-
-# Keys of the continuation data that the encoder reads.
-CITATIONS = "citations"
-ORIGIN = "type"  # of thinking: one of the two fields that follow
-THINKING = "thinking"
-TOOL_PLAN = "tool_plan"
+__all__ = ["CohereV2", "Keys"]
 
 _FINISH: dict[str, FinishReason] = {
     "COMPLETE": "stop",
@@ -34,6 +28,15 @@ _FINISH: dict[str, FinishReason] = {
     "TOOL_CALL": "tool_calls",
 }
 _FAILURES = frozenset(("ERROR", "ERROR_TOXIC", "ERROR_LIMIT", "TIMEOUT"))
+
+
+class Keys:
+    """Keys of the continuation data that the encoder reads, and the two values of `ORIGIN`."""
+
+    CITATIONS = "citations"
+    ORIGIN = "type"  # of thinking: the field it came from
+    THINKING = "thinking"
+    TOOL_PLAN = "tool_plan"
 
 
 class _Content(msgspec.Struct, gc=False):
@@ -143,12 +146,12 @@ class CohereV2(Decoder):
             else:
                 self._emit("text", content.text, event.index)
         if content.thinking:
-            self._emit("thinking", content.thinking, event.index, {ORIGIN: THINKING})
+            self._emit("thinking", content.thinking, event.index, {Keys.ORIGIN: Keys.THINKING})
 
     def _read_plan(self, event: _Event, frame: Frame) -> None:
         message = event.delta.message if event.delta is not None else None
         if message is not None and message.tool_plan:
-            self._emit("thinking", message.tool_plan, _PLAN_INDEX, {ORIGIN: TOOL_PLAN})
+            self._emit("thinking", message.tool_plan, _PLAN_INDEX, {Keys.ORIGIN: Keys.TOOL_PLAN})
 
     def _emit(self, kind: str, piece: str, block: int | None, origin: dict[str, Any] | None = None) -> None:
         is_new = block != self._block or kind != self._last_kind
@@ -168,7 +171,7 @@ class CohereV2(Decoder):
     def _emit_citations(self) -> None:
         if self._citations:
             emit = self.out.thinking if self._last_kind == "thinking" else self.out.text
-            emit("", continuation={CITATIONS: self._citations})
+            emit("", continuation={Keys.CITATIONS: self._citations})
             self._citations = []
 
     # -- tool calls

@@ -16,7 +16,7 @@ from base64 import b64encode
 from typing import Any, assert_never
 
 from bartack.formats.body_values import NO_OUTPUT, function_tools, is_sendable_call, with_extra
-from bartack.formats.cohere_v2.decode import CITATIONS, ORIGIN, THINKING, TOOL_PLAN
+from bartack.formats.cohere_v2.decode import Keys
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, named
 from bartack.nouns.config import SpecificTool, ThinkingConfig
@@ -167,9 +167,15 @@ def _answer(message: Message, where: str, losses: Losses) -> Json:
         data = losses.continuation(path, part.continuation) if isinstance(part, Text) else losses.thinking(path, part)
         if data is None:
             continue
-        citations += data.get(CITATIONS, [])
-        field = data.get(ORIGIN, THINKING) if isinstance(part, Thinking) else TOOL_PLAN if has_calls else "text"
-        if part.text and field == TOOL_PLAN:
+        citations += data.get(Keys.CITATIONS, [])
+        field = (
+            data.get(Keys.ORIGIN, Keys.THINKING)
+            if isinstance(part, Thinking)
+            else Keys.TOOL_PLAN
+            if has_calls
+            else "text"
+        )
+        if part.text and field == Keys.TOOL_PLAN:
             plan.append(part.text)
         elif part.text:
             blocks.append({"type": field, field: part.text})

@@ -16,29 +16,17 @@ from bartack.nouns.parts import ToolContent
 __all__ = [
     "CALL_RESULTS",
     "FINISH",
-    "GEMINI_ID",
-    "PART",
-    "RESULT_PART",
-    "SIGNATURE",
-    "THOUGHT",
     "UNSPECIFIED",
     "Call",
     "Candidate",
     "Chunk",
     "Counts",
+    "Keys",
     "Part",
     "is_failure",
     "readable_result",
     "usage_of",
 ]
-
-# Keys of the continuation data that the decoder and the reader write and the encoder reads. Other fields of a part
-# (mediaResolution, groundingMetadata, ...) keep Google's names.
-SIGNATURE = "thoughtSignature"
-THOUGHT = "thought"  # marks thoughts as Gemini's own, which it accepts back
-GEMINI_ID = "id"  # of a call that Gemini identifies by an id
-PART = "part"  # a call that Google executed, whole, or generated media without their data
-RESULT_PART = "resultPart"  # the result of such a call, whole
 
 CALL_RESULTS = {"executableCode": "codeExecutionResult", "toolCall": "toolResponse"}  # of calls that Google executes
 
@@ -63,6 +51,19 @@ FINISH: dict[str | int, FinishReason] = {
 UNSPECIFIED = frozenset(
     (None, 0, "", "FINISH_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED")
 )
+
+
+class Keys:
+    """Keys of the continuation data that the decoder and the reader write and the encoder reads.
+
+    Other fields of a part (mediaResolution, groundingMetadata, ...) keep Google's names.
+    """
+
+    SIGNATURE = "thoughtSignature"
+    THOUGHT = "thought"  # marks thoughts as Gemini's own, which it accepts back
+    GEMINI_ID = "id"  # of a call that Gemini identifies by an id
+    PART = "part"  # a call that Google executed, whole, or generated media without their data
+    RESULT_PART = "resultPart"  # the result of such a call, whole
 
 
 class Call(msgspec.Struct, gc=False, rename="camel"):

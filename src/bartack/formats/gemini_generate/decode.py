@@ -26,16 +26,12 @@ from bartack.formats.gemini import generated_media, media_tool, refuse
 from bartack.formats.gemini_generate.chunks import (
     CALL_RESULTS,
     FINISH,
-    GEMINI_ID,
-    PART,
-    RESULT_PART,
-    SIGNATURE,
-    THOUGHT,
     UNSPECIFIED,
     Call,
     Candidate,
     Chunk,
     Counts,
+    Keys,
     Part,
     is_failure,
     readable_result,
@@ -158,13 +154,13 @@ class GeminiGenerate(Decoder):
         if signature is not None:
             if not text and self._kind == "text":
                 self._emit_text_metadata()
-            data[SIGNATURE] = signature
+            data[Keys.SIGNATURE] = signature
         elif not text:
             return
         new_part = self._sealed or signature is not None
         if is_thought:
             if new_part or self._kind != "thinking":
-                data[THOUGHT] = True
+                data[Keys.THOUGHT] = True
             self.out.thinking(text, new_part=new_part, continuation=data or None)
         else:
             self.out.text(text, new_part=new_part, continuation=data or None)
@@ -185,7 +181,7 @@ class GeminiGenerate(Decoder):
     # -- client calls
 
     def _read_call(self, call: Call, signature: str | None) -> None:
-        data: dict[str, Any] = {} if signature is None else {SIGNATURE: signature}
+        data: dict[str, Any] = {} if signature is None else {Keys.SIGNATURE: signature}
         if call.name:
             self._end_streamed()
             self._open_call(call, data)
@@ -206,7 +202,7 @@ class GeminiGenerate(Decoder):
         self._kind = "call"
         self._sealed = False
         if call.id:
-            data[GEMINI_ID] = call.id
+            data[Keys.GEMINI_ID] = call.id
         self.out.open_call(self._calls, call.name or "", provider_id=call.id, continuation=data or None)
         self._streamed = StreamedArguments()
         whole = bytes(call.args)
@@ -243,7 +239,7 @@ class GeminiGenerate(Decoder):
             name,
             provider_id=provider_id or None,
             executed_by="provider",
-            continuation=None if part is None else {PART: part},
+            continuation=None if part is None else {Keys.PART: part},
         )
 
     def _close_provider_call(self, call_kind: str, value: dict[str, Any], signature: str | None) -> None:
@@ -257,7 +253,7 @@ class GeminiGenerate(Decoder):
         else:  # its call is in an earlier message
             self._begin_provider_call(text_of(value, "toolType") or "code_execution", call_id, None)
             key = self._calls
-        data = {RESULT_PART: _whole_part(kind, value, signature)}
+        data = {Keys.RESULT_PART: _whole_part(kind, value, signature)}
         result, is_error = readable_result(value), is_failure(kind, value)
         self.out.close_call(key, continuation=data, result=result, result_is_error=is_error)
 
@@ -274,4 +270,4 @@ class GeminiGenerate(Decoder):
 
 
 def _whole_part(kind: str, value: dict[str, Any], signature: str | None) -> dict[str, Any]:
-    return {kind: value} if signature is None else {kind: value, SIGNATURE: signature}
+    return {kind: value} if signature is None else {kind: value, Keys.SIGNATURE: signature}

@@ -17,7 +17,7 @@ from typing import Any, assert_never
 
 from bartack.formats.body_values import count_leading_system, with_extra
 from bartack.formats.gemini import gemini_generation, is_accepted
-from bartack.formats.gemini_generate.chunks import GEMINI_ID, PART, RESULT_PART, SIGNATURE, THOUGHT
+from bartack.formats.gemini_generate.chunks import Keys
 from bartack.formats.gemini_generate.settings import function_calling, generation_config, tools
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, named
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 # ai.google.dev/gemini-api/docs/thought-signatures, in its questions and answers.
 _NO_SIGNATURE = "skip_thought_signature_validator"
-_PART_FIELDS = (THOUGHT, SIGNATURE, "videoMetadata", "mediaResolution", "partMetadata")
+_PART_FIELDS = (Keys.THOUGHT, Keys.SIGNATURE, "videoMetadata", "mediaResolution", "partMetadata")
 # ai.google.dev/gemini-api/docs/function-calling, "Multimodal function responses".
 _IN_RESPONSES = frozenset(("image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"))
 _GOOGLE_FILES = ("gs://", "https://generativelanguage.googleapis.com/")
@@ -137,7 +137,7 @@ class _History:
 
     def _call(self, where: str, call: ToolCall, *, is_first: bool) -> Json:
         data = self._losses.continuation(where, call.continuation)
-        call_id = data.get(GEMINI_ID)
+        call_id = data.get(Keys.GEMINI_ID)
         self._calls[call.tool_call_id] = (call.tool_name, call_id)
         if call.raw_args_text is not None:
             self._losses.add(where, "invalid arguments", "arguments must be a JSON object; an empty one is sent")
@@ -149,7 +149,7 @@ class _History:
 
     def _provider_call(self, where: str, call: ToolCall) -> list[Json]:
         data = self._losses.own_data(call)
-        parts = [data[key] for key in (PART, RESULT_PART) if key in data]
+        parts = [data[key] for key in (Keys.PART, Keys.RESULT_PART) if key in data]
         if not parts:
             self._losses.add(where, f"call of {call.tool_name}", "another provider executed it")
         return [_with_media(part, call.result) for part in parts]
@@ -159,7 +159,7 @@ class _History:
     def _add_response(self, where: str, result: ToolResult) -> None:
         data = self._losses.continuation(where, result.continuation)
         name, call_id = self._calls.get(
-            result.tool_call_id, (data.get("name", result.tool_call_id), data.get(GEMINI_ID))
+            result.tool_call_id, (data.get("name", result.tool_call_id), data.get(Keys.GEMINI_ID))
         )
         inside: list[Json] = []
         response: Json = {"name": name} if call_id is None else {"id": call_id, "name": name}
@@ -174,7 +174,7 @@ class _History:
         response["response"] = _output(output, result.is_error, is_media_only=bool(inside) and output == "")
         if inside:
             response["parts"] = inside
-        more = {key: value for key, value in data.items() if key not in ("name", GEMINI_ID)}
+        more = {key: value for key, value in data.items() if key not in ("name", Keys.GEMINI_ID)}
         self._responses.append({"functionResponse": {**response, **more}})
 
     def _sort_content(

@@ -10,16 +10,7 @@ from msgspec.structs import replace
 
 from bartack.formats.body_values import bytes_at, object_at, text_at
 from bartack.formats.gemini import URL_SAFE, media_tool
-from bartack.formats.gemini_generate.chunks import (
-    CALL_RESULTS,
-    GEMINI_ID,
-    PART,
-    RESULT_PART,
-    SIGNATURE,
-    THOUGHT,
-    is_failure,
-    readable_result,
-)
+from bartack.formats.gemini_generate.chunks import CALL_RESULTS, Keys, is_failure, readable_result
 from bartack.formats.gemini_generate.settings import items_at, read_choice, read_settings, read_tools
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.errors import PartValidationError
@@ -171,7 +162,7 @@ class _History:
             call_id = matching[0][0]
         else:
             call_id = self._new_id(given_id)
-            data = {"name": name, **({} if given_id is None else {GEMINI_ID: given_id}), **data}
+            data = {"name": name, **({} if given_id is None else {Keys.GEMINI_ID: given_id}), **data}
         content, is_error = _response_content(object_at(value.get("response", {}), f"{path}.response"))
         media = self._read_inside(f"{path}.parts", value.get("parts", []))
         if media and content == {}:
@@ -199,7 +190,7 @@ class _History:
         for path, part in parts:
             kind, value, fields = _open_part(path, part)
             if kind == "text":
-                make = Thinking if fields.get(THOUGHT) is True else Text
+                make = Thinking if fields.get(Keys.THOUGHT) is True else Text
                 answer.append(make(value, continuation=self._continuation(fields)))
             elif kind == "functionCall":
                 answer.append(self._read_call(f"{path}.{kind}", value, fields))
@@ -218,7 +209,7 @@ class _History:
         call_id = self._new_id(given_id)
         self._unanswered.append((call_id, name, given_id))
         arguments = object_at(value.get("args") or {}, f"{path}.args")
-        data = fields if given_id is None else {GEMINI_ID: given_id, **fields}
+        data = fields if given_id is None else {Keys.GEMINI_ID: given_id, **fields}
         return ToolCall(call_id, name, arguments, continuation=self._continuation(data))
 
     def _read_generated(self, path: str, kind: str, value: Json, fields: Json) -> ToolCall:
@@ -230,7 +221,7 @@ class _History:
             {},
             executed_by="provider",
             result=ToolResult(call_id, (self._read_media(path, kind, value, {}),)),
-            continuation=self._continuation({PART: kept}),
+            continuation=self._continuation({Keys.PART: kept}),
         )
 
     def _read_provider_call(self, path: str, kind: str, value: Json, part: Json) -> ToolCall:
@@ -239,7 +230,7 @@ class _History:
         else:
             name = str(value.get("toolType", ""))
             arguments = object_at(value.get("args") or {}, f"{path}.args")
-        data = self._continuation({PART: part})
+        data = self._continuation({Keys.PART: part})
         return ToolCall(self._new_id(value.get("id")), name, arguments, executed_by="provider", continuation=data)
 
     def _read_provider_result(self, kind: str, value: Json, part: Json, answer: list[Part]) -> None:
@@ -252,14 +243,14 @@ class _History:
             answer.append(call)
         data = {} if call.continuation is None else call.continuation.data
         result = ToolResult(call.tool_call_id, readable_result(value), is_error=is_failure(kind, value))
-        continuation = self._continuation({**data, RESULT_PART: part})
+        continuation = self._continuation({**data, Keys.RESULT_PART: part})
         answer[answer.index(call)] = replace(call, result=result, continuation=continuation)
 
 
 def _open_part(path: str, part: Json) -> tuple[str, Any, Json]:
     """The kind of a part, the value under that key, and the part's other fields."""
     kinds = [kind for kind in _KINDS if kind in part]
-    if not kinds and SIGNATURE in part:
+    if not kinds and Keys.SIGNATURE in part:
         return "text", "", part
     if len(kinds) != 1:
         raise PartValidationError(f"expected a part with one kind of content, got {kinds or sorted(part)}", path=path)
@@ -269,7 +260,7 @@ def _open_part(path: str, part: Json) -> tuple[str, Any, Json]:
 
 
 def _awaits(call: ToolCall, kind: str, call_id: Any) -> bool:
-    part = {} if call.continuation is None or call.result is not None else call.continuation.data.get(PART, {})
+    part = {} if call.continuation is None or call.result is not None else call.continuation.data.get(Keys.PART, {})
     call_kind = next((name for name, result in CALL_RESULTS.items() if name in part and result == kind), None)
     return call_kind is not None and call_id in (None, part[call_kind].get("id"))
 

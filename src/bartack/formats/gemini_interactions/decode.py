@@ -30,16 +30,19 @@ from bartack.nouns.errors import ErrorCode
 from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import FileRef, Image, Text, ToolContent
 
-__all__ = ["CONTENT", "RESULT_STEP", "STEP", "GeminiInteractions"]
-
-# Keys of the continuation data that the encoder reads.
-CONTENT = "content"  # a generated image or file, without its data
-STEP = "step"  # a call that Google executed, whole
-RESULT_STEP = "resultStep"  # its result, whole
+__all__ = ["GeminiInteractions", "Keys"]
 
 _FINISH: dict[str, FinishReason] = {"completed": "stop", "requires_action": "tool_calls", "incomplete": "length"}
 _MEDIA = frozenset(("image", "audio", "video", "document"))
 _IMPLIED = {"text": "model_output", "thought_summary": "thought", "thought_signature": "thought"}
+
+
+class Keys:
+    """Keys of the continuation data that the encoder reads."""
+
+    CONTENT = "content"  # a generated image or file, without its data
+    STEP = "step"  # a call that Google executed, whole
+    RESULT_STEP = "resultStep"  # its result, whole
 
 
 class Counts(msgspec.Struct, gc=False):
@@ -306,7 +309,7 @@ class GeminiInteractions(Decoder):
             self.out.fail(ErrorCode.STREAM_MALFORMED, f"invalid {kind} content")
         elif self._pending.can_keep(kept):
             key = self._new_key()
-            self.out.open_call(key, media_tool(kind), executed_by="provider", continuation={CONTENT: kept})
+            self.out.open_call(key, media_tool(kind), executed_by="provider", continuation={Keys.CONTENT: kept})
             self.out.close_call(key, result=(content,))
             step.is_new = True  # text after the image is another part
             self._has_text = False
@@ -339,7 +342,7 @@ class GeminiInteractions(Decoder):
         call_id = text_of(value, "id")
         name = text_of(value, "name") or step.kind.removesuffix("_call")
         self.out.open_call(
-            step.key, name, provider_id=call_id or None, executed_by="provider", continuation={STEP: value}
+            step.key, name, provider_id=call_id or None, executed_by="provider", continuation={Keys.STEP: value}
         )
         self.out.call_args(step.key, json_text(value.get("arguments") or {}))
         self._running[call_id] = step.key
@@ -356,7 +359,7 @@ class GeminiInteractions(Decoder):
             self.out.open_call(key, name, provider_id=call_id or None, executed_by="provider")
         self.out.close_call(
             key,
-            continuation={RESULT_STEP: value},
+            continuation={Keys.RESULT_STEP: value},
             result=_result_content(value.get("result")),
             result_is_error=value.get("is_error") is True,
         )

@@ -11,7 +11,7 @@ from typing import Any, assert_never
 from bartack.formats.body_values import count_leading_system, with_extra
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.gemini import is_accepted, thinking_level
-from bartack.formats.gemini_interactions.decode import CONTENT, RESULT_STEP, STEP
+from bartack.formats.gemini_interactions.decode import Keys
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, named
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
@@ -145,12 +145,12 @@ class _Steps:
 
     def _add_provider_call(self, where: str, call: ToolCall) -> None:
         data = self._losses.own_data(call)
-        media = _media_of(call.result) if CONTENT in data else []
-        steps = [data[key] for key in (STEP, RESULT_STEP) if key in data]
+        media = _media_of(call.result) if Keys.CONTENT in data else []
+        steps = [data[key] for key in (Keys.STEP, Keys.RESULT_STEP) if key in data]
         if not steps and not media:
             self._losses.add(where, f"call of {call.tool_name}", "another provider executed it")
         self.found += steps
-        self._add_output([{**data[CONTENT], **_media(one)} for one in media])
+        self._add_output([{**data[Keys.CONTENT], **_media(one)} for one in media])
 
     # -- tool results
 
