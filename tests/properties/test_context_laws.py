@@ -30,7 +30,7 @@ from bartack.nouns.wire import decode
 from bartack.nouns.wire import encode as stored
 from bartack.session.context import ContextBuildResult, ContextFold, ContextInput, ContextManager
 from bartack.session.context.item import summary_message
-from bartack.session.context.spoken import briefly
+from bartack.session.context.shortening import shorten_text
 from bartack.session.redaction import visible
 from tests.properties.strategies import sessions
 from tests.sample_session import chain
@@ -212,7 +212,7 @@ def test_d_6_3_trimming_keeps_calls_with_results_and_what_the_user_wanted(
     assert [message.role for message in context.messages[:2]] == ["system", "user"]
     first = chain(*facts)[1].fact
     assert isinstance(first, Message)
-    assert context.messages[1] in (first, briefly(first))
+    assert context.messages[1] in (first, shorten_text(first))
     assert context.over_budget == (context.budget is not None and context.tokens > context.budget)
 
 
@@ -264,7 +264,7 @@ def test_compactions_shrink_the_context_or_fail_and_tell_everything(
             assert after < set(before)
             gone = {item.message.id for item in before.values() if item.entry_id not in after}
             told = {message.id for message in update.to_summarise}
-            assert gone <= told or any("were left out here" in message.text for message in update.to_summarise)
+            assert gone <= told or any("were omitted to save space" in message.text for message in update.to_summarise)
             assert earlier is None or update.to_summarise[0] == earlier
             assert fold.summary == summary_message(summary)
             tied = [item.message for item in fold.items]

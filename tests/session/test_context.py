@@ -53,7 +53,7 @@ from bartack.session.context import (
     summary_request,
 )
 from bartack.session.context.item import branch_message, summary_message
-from bartack.session.context.summary import SUMMARY_INSTRUCTIONS, transcript
+from bartack.session.context.summary_prompt import SUMMARY_INSTRUCTIONS, transcript
 from bartack.session.context.tokens import FILE_TOKENS, IMAGE_TOKENS, message_tokens, text_tokens, tool_tokens
 from bartack.views import feed
 from tests.sample_session import chain
@@ -156,12 +156,12 @@ def test_an_output_that_was_dropped_is_not_told() -> None:
     when = datetime(2026, 1, 1, tzinfo=UTC)
     continuation = Continuation("p", "m", {"block": "secret"})
     context = build(calls("c"), result("c", "secret", compacted_at=when, continuation=continuation))
-    assert contents(context) == ["[this output was dropped from the conversation]"]
+    assert contents(context) == ["[This output was removed from the conversation.]"]
     assert "secret" not in repr(context.messages)
 
 
 def test_the_whole_of_an_output_that_was_cut_is_for_people() -> None:
-    whole = FileRef("out.txt", data=b"all of it", metadata={"whole_output": True})
+    whole = FileRef("out.txt", data=b"all of it", metadata={"full_output": True})
     assert contents(build(calls("c"), result("c", (Text("a part"), FileRef("a.txt"), whole)))) == [
         (Text("a part"), FileRef("a.txt"))
     ]
@@ -358,7 +358,7 @@ def test_old_tool_outputs_are_cut_first_with_a_note_of_how_much() -> None:
     context = build(*rounds(6), config=trimmed(10_000))
     outputs = contents(context)
     assert [len(output) < 2_000 for output in outputs] == [True, True, False, False, False, False]
-    assert "[... 7,000 of 8,000 characters were left out here to save room ...]" in outputs[0]
+    assert "[... 7,000 of 8,000 characters omitted to save space ...]" in outputs[0]
     assert [note.entry_id for note in context.notes] == ["e2", "e4"]
     assert context.notes[0] == TrimNote("e2", "shortened", 2_000 - text_tokens(outputs[0]))
     assert context.tokens <= 10_000
@@ -407,9 +407,9 @@ def test_outputs_of_every_shape_are_cut() -> None:
     ]
     a, b, c, d, e = contents(build(*facts, config=trimmed(4_000)))
     assert a.startswith('{"text":"xxx')
-    assert "characters were left out" in b
-    assert b.endswith("[a picture was left out here to save room]\n[the file a.pdf was left out here to save room]")
-    assert c == "[a picture was left out here to save room]"
+    assert "characters omitted" in b
+    assert b.endswith("[An image was omitted to save space.]\n[The file a.pdf was omitted to save space.]")
+    assert c == "[An image was omitted to save space.]"
     assert (d, e) == ("short", (Text("short"),))
     assert signed.data["block"] not in repr(build(*facts, config=trimmed(4_000)).messages[3])
 
@@ -425,7 +425,7 @@ def test_whole_exchanges_are_left_out_when_cutting_outputs_is_not_enough() -> No
     context = build(*talk(20), config=trimmed(1_000))
     texts = [message.text for message in context.messages]
     assert texts[:2] == ["Be kind.", "the first intent"]
-    assert texts[2] == "[23 earlier messages of this conversation were left out here to save room]"
+    assert texts[2] == "[23 earlier messages of this conversation were omitted to save space.]"
     assert texts[-1] == "question 19"
     assert context.tokens <= 1_000
     assert len(context.notes) == 23
@@ -622,7 +622,7 @@ def test_after_an_overflow_it_is_what_was_refused_that_must_become_smaller() -> 
     config = trimmed(1_000, compaction=True)
     assert len(compacted(entries, config, "s" * 400, overflow=True)) == len(entries) + 1
     assert len(compacted(entries, config, "s" * 4_000)) == len(entries) + 1
-    with pytest.raises(AgentError, match="no shorter"):
+    with pytest.raises(AgentError, match="not shorter"):
         compacted(entries, config, "s" * 4_000, overflow=True)
 
 
@@ -653,7 +653,7 @@ def test_a_transcript_tells_who_said_what_and_what_came_of_it() -> None:
         result("e", LONG),
     ]
     lines = transcript(messages).split("\n\n")
-    assert lines[:4] == ["User: look", "User: [a picture]", "User: [the file a.txt]", "Assistant: yes"]
+    assert lines[:4] == ["User: look", "User: [image]", "User: [file a.txt]", "Assistant: yes"]
     assert lines[4].startswith('Assistant: [call c] read {"path":"xxx')
     assert lines[5] == 'Assistant: [call s] search {"q":1}\n=> {"found":2}'
     assert lines[6:8] == ["Tool: [error of c] gone", "Tool: [result of d] a\nb"]

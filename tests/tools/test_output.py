@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bartack import FileRef, Image, Part, Text, ToolResult
 from bartack.nouns import wire
-from bartack.session.context.spoken import WHOLE_OUTPUT
+from bartack.nouns.parts import FULL_OUTPUT
 from bartack.tools import ToolContext, ToolDefinition, ToolOutput
 from bartack.tools.output import limited, output_of
 from tests.tools.rounds import Bench
@@ -126,7 +126,7 @@ def test_long_text_is_cut_in_the_middle_and_kept_whole() -> None:
     assert f"{len(text) - 300:,} of {len(text):,} characters omitted" in shown.text
     [kept] = whole(content)
     assert kept == FileRef(
-        "c1.txt", data=text.encode(), mime_type="text/plain", size=len(text), metadata={WHOLE_OUTPUT: True}
+        "c1.txt", data=text.encode(), mime_type="text/plain", size=len(text), metadata={FULL_OUTPUT: True}
     )
 
 

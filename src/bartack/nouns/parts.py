@@ -11,6 +11,7 @@ from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.noun import Noun
 
 __all__ = [
+    "FULL_OUTPUT",
     "ContentPart",
     "Continuation",
     "FileRef",
@@ -23,6 +24,10 @@ __all__ = [
     "ToolContent",
     "ToolResult",
 ]
+
+
+# Metadata key of a `FileRef` in a tool result: it has the full text of a truncated output, for people only.
+FULL_OUTPUT = "full_output"
 
 
 class Continuation(Noun, frozen=True):

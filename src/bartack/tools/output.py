@@ -14,8 +14,7 @@ import msgspec
 
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.json_values import json_text, plain
-from bartack.nouns.parts import ContentPart, FileRef, Image, Text, ToolContent, ToolResult
-from bartack.session.context.spoken import WHOLE_OUTPUT
+from bartack.nouns.parts import FULL_OUTPUT, ContentPart, FileRef, Image, Text, ToolContent, ToolResult
 
 __all__ = ["ToolOutput", "error_result", "image_type", "limited", "output_of", "valid_object", "valid_text"]
 
@@ -183,4 +182,4 @@ def _cut(text: str, max_chars: int) -> str:
 
 def _kept(text: str, path: str, mime_type: str) -> FileRef:
     data = text.encode()
-    return FileRef(path, data=data, mime_type=mime_type, size=len(data), metadata={WHOLE_OUTPUT: True})
+    return FileRef(path, data=data, mime_type=mime_type, size=len(data), metadata={FULL_OUTPUT: True})

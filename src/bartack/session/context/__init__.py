@@ -1,14 +1,15 @@
-"""Facts to what a model may see, and when to compact (D-6).
+"""The context: which messages a model receives, and when to compact (D-6).
 
-Entries go into a `ContextFold` one by one. `ContextManager.build_context` gives the messages of the next request and
-`compute_context_updates` says whether to summarise first. The way of the data::
+Entries are pushed into a `ContextFold` one by one. `ContextManager.build_context` returns the messages of the next
+request, and `compute_context_updates` determines whether to summarise first. The path of an entry::
 
-    entry -> fold      normalise (spoken), remove repeats, honour redactions and compactions
-          -> window    count tokens, trim to the budget
-          -> manager   put system prompt, summary and messages together; choose what to compact
+    fold       normalise, remove duplicates, apply redactions and compactions
+    window     count tokens, trim to the budget
+    manager    combine system prompt, summary and messages; choose what to compact
 
-Nothing here asks a model or a clock: the same entries, configuration and input give the same bytes, and a session that
-grows keeps what it had as a prefix until something is trimmed, compacted, redacted or instructed anew.
+All of it is deterministic: the same entries, configuration and input give the same bytes. As a session grows, its
+earlier context remains a prefix of the new one until something is trimmed, compacted, redacted or given another system
+prompt, so provider caches keep working.
 """
 
 from bartack.session.context.fold import ContextFold

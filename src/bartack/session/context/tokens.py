@@ -1,8 +1,8 @@
-"""How many tokens something is worth, by estimate: for what no provider has counted yet.
+"""Token estimates, for what no provider has counted yet.
 
-Only providers know their tokenizers. An estimate has to be cheap, the same everywhere and seldom far too low: four
-bytes of UTF-8 to a token is close for English and code and, unlike four characters, not far off for other scripts.
-Whatever the estimate is wrong by is put right by the next usage that the provider reports.
+Tokenizers differ between providers. An estimate must be cheap, deterministic, and rarely much too low. Four bytes of
+UTF-8 per token is close for English and code and, unlike four characters, not far off for other scripts. The next usage
+that the provider reports corrects the error.
 """
 
 from collections.abc import Iterable
@@ -15,25 +15,25 @@ from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, 
 
 __all__ = ["FILE_TOKENS", "IMAGE_TOKENS", "message_tokens", "text_tokens", "tool_tokens"]
 
-IMAGE_TOKENS = 1_600  # what Anthropic counts for the largest picture it does not shrink; other providers count less
-FILE_TOKENS = 3_000  # two pages of a document; how many it has, only its reader knows
+IMAGE_TOKENS = 1_600  # what Anthropic counts for the largest image that it does not resize; other providers count less
+FILE_TOKENS = 3_000  # about two pages of a document; the real number of pages is unknown
 _BYTES_PER_TOKEN = 4
-_FRAME_TOKENS = 4  # the role of a message or the name and id of a call, with what separates them
+_FRAME_TOKENS = 4  # the role of a message, or the name and id of a call, with separators
 
 
 def text_tokens(text: str) -> int:
-    """A text's tokens: a quarter of its bytes, rounded up."""
+    """The estimated tokens of a text: a quarter of its bytes, rounded up."""
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     return -(-size // _BYTES_PER_TOKEN)
 
 
 def message_tokens(message: Message) -> int:
-    """A message's tokens. Continuation data counts nothing: what of it is billed, the reported usage says."""
+    """The estimated tokens of a message, without continuation data, which only the reported usage includes."""
     return _FRAME_TOKENS + sum(map(_part_tokens, message.parts))
 
 
 def tool_tokens(tools: Iterable[ToolSpec]) -> int:
-    """The tokens of the tools' declarations."""
+    """The estimated tokens of the tool declarations."""
     return sum(
         _FRAME_TOKENS + text_tokens(f"{tool.name}{tool.description or ''}{json_text(tool.parameter_schema)}")
         for tool in tools
