@@ -344,7 +344,7 @@ def test_tools_are_functions() -> None:
     assert losses == []
     body, losses = encoded(user("x"), tools=specs, provider="zai")
     assert "strict" not in body["tools"][0]["function"]
-    assert losses == ["tools[0]: strict"]
+    assert losses == ["tools[0].strict: strict arguments"]
 
 
 def test_tools_of_the_provider_go_to_that_provider_only() -> None:
@@ -375,7 +375,7 @@ def test_a_choice_that_the_provider_does_not_know_is_a_loss() -> None:
     )
     assert body["tool_choice"] == "required"
     assert "parallel_tool_calls" not in body
-    assert losses == ["config.tool_choice: the tool f", "config.parallel_tool_calls: the setting"]
+    assert losses == ["config.toolChoice: choice of f", "config.parallelToolCalls: setting for parallel calls"]
 
 
 # -- settings
@@ -389,7 +389,7 @@ def test_settings_have_the_providers_names() -> None:
     body, _ = encoded(user("x"), provider="mistral", **settings)
     assert (body["max_tokens"], body["random_seed"]) == (5, 7)
     assert "stream_options" not in body
-    assert encoded(user("x"), provider="deepseek", **settings)[1] == ["config.seed: the setting"]
+    assert encoded(user("x"), provider="deepseek", **settings)[1] == ["config.seed: seed"]
 
 
 @pytest.mark.parametrize(
@@ -397,17 +397,22 @@ def test_settings_have_the_providers_names() -> None:
     [
         ("openai", ThinkingConfig(effort="max"), {"reasoning_effort": "xhigh"}, []),
         ("openai", ThinkingConfig(effort="none"), {"reasoning_effort": "none"}, []),
-        ("openai", ThinkingConfig(budget_tokens=5), {}, ["config.thinking: the budget"]),
-        ("xai", ThinkingConfig(effort="none"), {}, ["config.thinking: the effort none"]),
+        ("openai", ThinkingConfig(budget_tokens=5), {}, ["config.thinking.budgetTokens: thinking budget"]),
+        ("xai", ThinkingConfig(effort="none"), {}, ["config.thinking.effort: thinking effort 'none'"]),
         ("openrouter", ThinkingConfig(effort="low"), {"reasoning": {"effort": "low"}}, []),
         ("openrouter", ThinkingConfig(budget_tokens=5), {"reasoning": {"max_tokens": 5}}, []),
         ("openrouter", ThinkingConfig(), {"reasoning": {"enabled": True}}, []),
         ("deepseek", ThinkingConfig(effort="max"), {"thinking": {"type": "enabled"}, "reasoning_effort": "max"}, []),
         ("deepseek", ThinkingConfig(effort="none"), {"thinking": {"type": "disabled"}}, []),
-        ("zai", ThinkingConfig(effort="low"), {"thinking": {"type": "enabled"}}, ["config.thinking: the effort low"]),
+        (
+            "zai",
+            ThinkingConfig(effort="low"),
+            {"thinking": {"type": "enabled"}},
+            ["config.thinking.effort: thinking effort 'low'"],
+        ),
         ("alibaba", ThinkingConfig(budget_tokens=5), {"enable_thinking": True, "thinking_budget": 5}, []),
         ("alibaba", ThinkingConfig(effort="none"), {"enable_thinking": False}, []),
-        ("writer", ThinkingConfig(effort="none"), {}, ["config.thinking: the effort none"]),
+        ("writer", ThinkingConfig(effort="none"), {}, ["config.thinking.effort: thinking effort 'none'"]),
     ],
 )
 def test_thinking_is_asked_for_in_the_providers_way(
@@ -442,7 +447,7 @@ def test_structured_output_is_strict_where_the_schema_allows_it(schema: Json, na
 def test_a_provider_without_schemas_is_asked_for_json() -> None:
     body, losses = encoded(user("x"), output_schema=SCHEMA, provider="deepseek")
     assert body["response_format"] == {"type": "json_object"}
-    assert losses == ["config.output_schema: the schema"]
+    assert losses == ["config.outputSchema: output schema"]
 
 
 def test_requests_that_begin_alike_have_the_same_cache_key() -> None:

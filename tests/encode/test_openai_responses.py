@@ -185,7 +185,7 @@ def test_a_provider_s_own_tool_goes_to_that_provider_only() -> None:
     theirs = ToolSpec("grep", {}, native=FOREIGN)
     body, lost = body_of(user("Hi"), tools=(search, theirs))
     assert body["tools"] == [{"type": "web_search"}]
-    assert lost == ["tools.grep: a tool that the provider executes"]
+    assert lost == ["tools[1]: provider tool"]
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,9 @@ def function_tools(specs: Iterable[ToolSpec], format: str, losses: Losses) -> li
     A tool that a provider executes is left out and added to `losses`.
     """
     tools = []
-    for spec in specs:
+    for index, spec in enumerate(specs):
         if spec.native is not None:
-            losses.add(f"tools.{spec.name}", "provider tool", "only the provider that offers it can execute it")
+            losses.add(f"tools[{index}]", "provider tool", "only the provider that offers it can execute it")
             continue
         described = {} if spec.description is None else {"description": spec.description}
         function = {"name": spec.name, **described, "parameters": spec.parameter_schema}

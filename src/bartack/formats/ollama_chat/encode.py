@@ -43,9 +43,9 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
         messages += _messages(message, f"messages[{index}]", names, losses)
     body: Json = {"model": config.model_id, "messages": messages, "stream": True}
     tools = function_tools(request.tools, "ollama-chat", losses)
-    for spec in request.tools:
+    for index, spec in enumerate(request.tools):
         if spec.strict and spec.native is None:
-            losses.add(f"tools.{spec.name}.strict", "strict arguments", "not supported by Ollama")
+            losses.add(f"tools[{index}].strict", "strict arguments", "not supported by Ollama")
     if tools and config.tool_choice != "none":
         body["tools"] = tools
     options = {name: getattr(config, field) for field, name in OPTIONS.items() if getattr(config, field) is not None}

@@ -28,7 +28,7 @@ def _tool(spec: ToolSpec, at: int, losses: Losses, accent: ChatAccent) -> Json:
     if spec.strict is not None and accent.strict_tools:
         function["strict"] = spec.strict
     elif spec.strict:
-        losses.add(f"tools[{at}]", "strict", "the provider does not enforce schemas")
+        losses.add(f"tools[{at}].strict", "strict arguments", "not supported by the provider")
     return {"type": "function", "function": function, **(spec.extra or {}).get(FORMAT, {})}
 
 
@@ -45,7 +45,7 @@ def add_tools(body: Json, request: ModelRequest, losses: Losses, accent: ChatAcc
         if accent.parallel_tool_calls:
             body["parallel_tool_calls"] = config.parallel_tool_calls
         else:
-            losses.add("config.parallel_tool_calls", "the setting", "the provider does not know it")
+            losses.add("config.parallelToolCalls", "setting for parallel calls", "not supported by the provider")
 
 
 def _tool_choice(choice: ToolChoice, losses: Losses, accent: ChatAccent) -> str | Json:
@@ -53,7 +53,7 @@ def _tool_choice(choice: ToolChoice, losses: Losses, accent: ChatAccent) -> str 
         return choice
     if accent.named_tool_choice:
         return {"type": "function", "function": {"name": choice.tool_name}}
-    losses.add("config.tool_choice", f"the tool {choice.tool_name}", "the provider cannot be told which tool to call")
+    losses.add("config.toolChoice", f"choice of {choice.tool_name}", "the provider does not accept a tool by name")
     return "required"
 
 
@@ -71,14 +71,14 @@ def add_settings(body: Json, config: ModelConfig, losses: Losses, accent: ChatAc
     if accent.seed is not None:
         wanted[accent.seed] = config.seed
     elif config.seed is not None:
-        losses.add("config.seed", "the setting", "the provider does not know it")
+        losses.add("config.seed", "seed", "not supported by the provider")
     body.update(_present(wanted))
     if config.thinking is not None:
         _add_thinking(body, config.thinking, losses, accent)
     if config.output_schema is not None:
         body["response_format"] = response_format(config.output_schema, accent)
         if not accent.json_schema:
-            losses.add("config.output_schema", "the schema", "the provider takes none; it only promises JSON")
+            losses.add("config.outputSchema", "output schema", "not supported by the provider; any JSON is requested")
 
 
 def _add_thinking(body: Json, wish: ThinkingConfig, losses: Losses, accent: ChatAccent) -> None:
@@ -107,9 +107,9 @@ def _add_thinking(body: Json, wish: ThinkingConfig, losses: Losses, accent: Chat
         case _:
             assert_never(accent.thinking)
     if lost_effort:
-        losses.add("config.thinking", f"the effort {wish.effort}", "the provider cannot be told")
+        losses.add("config.thinking.effort", f"thinking effort {wish.effort!r}", "not supported by the provider")
     if lost_budget:
-        losses.add("config.thinking", "the budget", "the provider cannot be told")
+        losses.add("config.thinking.budgetTokens", "thinking budget", "not supported by the provider")
 
 
 def _present(wanted: Json) -> Json:

@@ -53,7 +53,8 @@ def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
     for field, name in _SETTINGS.items():
         if getattr(config, field) is not None:
             body[name] = getattr(config, field)
-    tools = [tool for spec in request.tools if (tool := _tool(spec, losses)) is not None]
+    declared = [_tool(spec, f"tools[{index}]", losses) for index, spec in enumerate(request.tools)]
+    tools = [tool for tool in declared if tool is not None]
     if tools:
         body["tools"] = tools
     if config.tool_choice is not None:
@@ -124,11 +125,11 @@ def _fits_strict(schema: Any) -> bool:
 # -- tools
 
 
-def _tool(spec: ToolSpec, losses: Losses) -> Item | None:
+def _tool(spec: ToolSpec, where: str, losses: Losses) -> Item | None:
     if spec.native is not None:
         if spec.native.provider == losses.provider:
             return dict(spec.native.data)
-        losses.add(f"tools.{spec.name}", "a tool that the provider executes", f"it is {spec.native.provider}'s")
+        losses.add(where, "provider tool", f"it belongs to {spec.native.provider}")
         return None
     tool: Item = {"type": "function", "name": spec.name}
     if spec.description is not None:
