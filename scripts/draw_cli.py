@@ -1,8 +1,7 @@
-"""Writes the help page of every `bartack` command, and the commands of the chat, into docs/cli.md.
+"""Write the help page of every `bartack` command, and the commands of the chat, into docs/cli.md.
 
-With --check it only says whether they are current. They stand between two marks in the file; what is between them is
-never edited by hand. They are the same on every machine: 100 characters wide, without colours, whatever the terminal or
-the environment says.
+With --check, only report whether they are up to date. They are generated between two markers in the file, which is not
+edited there by hand, and are the same on every machine: 100 columns wide and without color.
 """
 
 import os
@@ -17,11 +16,11 @@ WIDTH = 100
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Every command with its help page: `bartack` itself, then each command, then its subcommands."""
+    """Every command with its help page: `bartack` itself, then each command and its subcommands."""
     os.environ.update(COLUMNS=str(WIDTH), NO_COLOR="1")
-    from typer.main import get_command  # noqa: PLC0415 - typer looks at the environment when it is imported
+    from typer.main import get_command  # noqa: PLC0415 - typer reads the environment when it is imported
 
-    from bartack.cli.app import COMMANDS, front_page  # noqa: PLC0415 - and so may the commands
+    from bartack.cli.entry import COMMANDS, front_page  # noqa: PLC0415 - as may the commands
 
     yield "bartack", front_page(COMMANDS)
     for name, command in COMMANDS.items():
@@ -33,7 +32,7 @@ def _pages_of(command: Any, name: str, parent: Any) -> Iterator[tuple[str, str]]
         name if parent is None else name.rpartition(" ")[2],
         [],
         parent=parent,
-        resilient_parsing=True,  # nothing is asked for, and nothing runs
+        resilient_parsing=True,  # parse only, run nothing
         terminal_width=WIDTH,
         max_content_width=WIDTH,
         color=False,
@@ -45,25 +44,25 @@ def _pages_of(command: Any, name: str, parent: Any) -> Iterator[tuple[str, str]]
 
 
 def help_pages() -> str:
-    """All of them, as Markdown."""
+    """All help pages, as Markdown."""
     return "\n".join(f"{_heading(name)}\n\n```text\n{_trimmed(help_page)}\n```\n" for name, help_page in pages())
 
 
 def slash_commands() -> str:
-    """What can be said to a chat, as a table."""
+    """The slash commands, as a table."""
     from bartack.cli.chat.slash import COMMANDS  # noqa: PLC0415 - as above
 
-    rows = [f"| `{name}` | {command.meaning} |" for name, command in COMMANDS.items()]
-    return "\n".join(["| command | what it does |", "|---|---|", *rows, ""])
+    rows = [f"| `{name}` | {command.summary} |" for name, command in COMMANDS.items()]
+    return "\n".join(["| command | description |", "|---|---|", *rows, ""])
 
 
 def drawn(text: str) -> str:
-    """The page with everything that is drawn, drawn anew."""
+    """The page with the generated parts replaced."""
     for name, draw in {"chat": slash_commands, "commands": help_pages}.items():
         begin, end = f"<!-- {name} -->", "<!-- end -->"
         before, mark, rest = text.partition(begin)
         if not mark or end not in rest:
-            raise SystemExit(f"{PAGE.name} has no place for the {name}")
+            raise SystemExit(f"{PAGE.name} has no markers for the {name}")
         text = f"{before}{begin}\n\n{draw()}\n{end}{rest.partition(end)[2]}"
     return text
 
@@ -80,7 +79,7 @@ def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     new = drawn(text)
     if "--check" in sys.argv[1:]:
-        raise SystemExit(0 if new == text else f"{PAGE.name} is not current: run make docs")
+        raise SystemExit(0 if new == text else f"{PAGE.name} is out of date; run make docs")
     PAGE.write_text(new, encoding="utf-8")
 
 

@@ -3,7 +3,7 @@
     python scripts/draw_terminal.py
 
 It needs tmux and the weights (``bartack models pull``). The chat runs in a project of three files in a temporary folder,
-with a home of its own. What the model says is what it says: look at the picture before you keep it.
+with its own home. The answers are the model's own, so look at the picture before you keep it.
 """
 
 import os
@@ -26,28 +26,28 @@ from bartack.models.weights import known_models
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "pictures" / "chat.svg"
 COLUMNS, ROWS = 92, 60
-PATIENCE_S = 120.0
+LIMIT_S = 300.0
 
 FILES = {
     "README.md": "# Herbarium\n\nA tiny catalogue of plants. Run it with `python plants.py`.\n",
     "plants.py": 'PLANTS = ["fern", "moss", "clover"]\n\nfor plant in PLANTS:\n    print(plant)\n',
     "notes.txt": "water the fern on Tuesday\n",
 }
-SAID = (
+PROMPTS = (
     "What does README.md say?",
     "Write a file hello.txt with the text: good morning",
 )
 
 
 class Chat:
-    """`bartack chat` in a tmux of its own."""
+    """`bartack chat` in its own tmux server."""
 
     def __init__(self, folder: Path) -> None:
         project = folder / "herbarium"
         project.mkdir()
         for name, content in FILES.items():
             (project / name).write_text(content, encoding="utf-8")
-        # no keys, and none of the user's stores and settings
+        # without keys and the user's own stores and settings
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -75,10 +75,10 @@ class Chat:
         return shown.stdout
 
     def wait(self, is_there: Callable[[str], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + LIMIT_S
         while not is_there(self.screen()):
             if time.monotonic() > deadline:
-                sys.exit(f"the chat did not come to {what}; it shows:\n{self.screen()}")
+                sys.exit(f"waited for {what}; the screen is:\n{self.screen()}")
             time.sleep(0.2)
 
     def close(self) -> None:
@@ -87,35 +87,35 @@ class Chat:
         )
         subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True)
         if where.stdout.strip():
-            Path(where.stdout.strip()).unlink(missing_ok=True)  # tmux leaves it behind
+            Path(where.stdout.strip()).unlink(missing_ok=True)  # tmux does not remove it
 
 
 def is_asking(screen: str) -> bool:
-    """Whether a tool call waits for a word."""
+    """Whether a tool call awaits approval."""
     return "[y]es" in screen.rstrip().rpartition("\n")[2]
 
 
 def is_ready(screen: str) -> bool:
-    """Whether the chat waits: with an empty prompt above the status line, or with a question."""
+    """Whether the chat shows an empty prompt above the status line, or a question."""
     lines = [line.rstrip() for line in screen.splitlines() if line.strip()]
     return is_asking(screen) or "›" in lines[-2:]
 
 
 def main() -> None:
     if not next(iter(known_models().values())).is_downloaded:
-        sys.exit("the weights are not here; bartack models pull fetches them")
+        sys.exit("the local model is not downloaded; run: bartack models pull")
     with TemporaryDirectory() as folder:
         chat = Chat(Path(folder))
         try:
-            chat.wait(is_ready, "its first prompt")
-            for said in SAID:
-                chat.type(said, "Enter")
+            chat.wait(is_ready, "the first prompt")
+            for prompt in PROMPTS:
+                chat.type(prompt, "Enter")
                 time.sleep(1)
-                chat.wait(is_ready, f"an end after {said!r}")
+                chat.wait(is_ready, f"the end of the answer to {prompt!r}")
                 if is_asking(chat.screen()):
                     chat.type("y", "Enter")
                     time.sleep(1)
-                    chat.wait(is_ready, "an end after the approval")
+                    chat.wait(is_ready, "the end of the answer after the approval")
             ansi = chat.screen("-e")
         finally:
             chat.close()
@@ -125,7 +125,7 @@ def main() -> None:
 
 
 def drawn(ansi: str) -> str:
-    """The screen as SVG, without the empty lines above the status line and without fonts from other hosts."""
+    """The screen as SVG, without the empty lines above the status line and without web fonts."""
     lines = ansi.rstrip().splitlines()
     status = lines.pop()
     while lines and not Text.from_ansi(lines[-1]).plain.strip():

@@ -132,7 +132,7 @@ def parse(words: list[str]) -> None:
     """Read the words as the command line would, and run nothing; raises for what it would refuse."""
     from typer.main import get_command
 
-    from bartack.cli.app import COMMANDS
+    from bartack.cli.entry import COMMANDS
 
     if words[:1] in (["--help"], ["--version"]):
         return

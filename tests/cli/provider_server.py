@@ -1,17 +1,17 @@
-"""A provider on the loopback address that answers as a script says, in the streaming chat format of OpenAI.
+"""A scripted provider on the loopback address, in the streaming chat format of OpenAI.
 
 Reach it with ``-m openai-compatible:test`` and ``OPENAI_COMPATIBLE_BASE_URL`` set to its `base_url`.
 
-A script is a list of answers, one for each request in turn; the last one is given again to every later request. An
-answer is a list of steps:
+A script is a list of answers, one for each request in turn; the last one is repeated for all later requests. An answer
+is a list of steps:
 
 - ``"a text"``: a piece of the answer's text;
-- ``{"pause": 0.5}``: nothing for so many seconds; ``{"pause": null}``: nothing until the client goes away;
+- ``{"pause": 0.5}``: a pause in seconds; ``{"pause": null}``: until the client disconnects;
 - ``{"think": "a text"}``: a piece of reasoning;
 - ``{"call": "read_file", "arguments": {"path": "x"}}``: a tool call, its arguments in three pieces;
 - ``{"finish": "length"}``: the finish reason, where it is not ``stop`` or ``tool_calls``;
-- ``{"status": 401, "error": "no such key", "headers": {...}}``: a refusal instead of a stream, as the only step;
-- ``{"cut": true}``: the connection breaks off here.
+- ``{"status": 401, "error": "no such key", "headers": {...}}``: an error instead of a stream, as the only step;
+- ``{"cut": true}``: the connection is closed here.
 
 In a test::
 
@@ -19,9 +19,8 @@ In a test::
         ...
     assert server.requests[0]["messages"][-1]["content"] == "hi"
 
-From a shell, until it is ended: ``python -m tests.cli.provider_server SCRIPT.json PORTFILE``. SCRIPT.json holds the
-script; PORTFILE gets the port once the server listens, and beside it ``PORTFILE.requests`` grows by one line of JSON
-for each request.
+From a shell: ``python -m tests.cli.provider_server SCRIPT.json PORTFILE``. SCRIPT.json contains the script; the port is
+written to PORTFILE once the server listens, and each request is appended to ``PORTFILE.requests`` as a line of JSON.
 """
 
 import asyncio
@@ -42,23 +41,23 @@ Script = Sequence[Sequence[Step]]
 
 
 class ProviderServer:
-    """Answers by a script, and remembers what it was asked."""
+    """Answers by a script and records the requests."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
         self.requests: list[dict[str, Any]] = []  # the bodies
         self.headers: list[dict[str, str]] = []  # of each request
         self.port = 0
-        self.record: Path | None = None  # a file that gets each body as a line
+        self.record: Path | None = None  # a file to append each body to
         self._runner: web.AppRunner | None = None
 
     @property
     def base_url(self) -> str:
-        """What OPENAI_COMPATIBLE_BASE_URL has to be."""
+        """The value for OPENAI_COMPATIBLE_BASE_URL."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     async def start(self) -> None:
-        """Listen on a port that the system chooses."""
+        """Listen on a free port."""
         app = web.Application(client_max_size=100_000_000)
         app.router.add_post("/v1/chat/completions", self._answer)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
@@ -81,7 +80,7 @@ class ProviderServer:
                 file.write(json.dumps(body) + "\n")
         first = steps[0] if steps else ""
         if isinstance(first, dict) and "status" in first:
-            error = {"error": {"message": first.get("error", "refused")}}
+            error = {"error": {"message": first.get("error", "error")}}
             return web.json_response(error, status=first["status"], headers=first.get("headers"))
         return await self._stream(request, steps)
 
@@ -110,7 +109,7 @@ class ProviderServer:
                         request.transport.abort()
                     return response
                 case _:
-                    raise ValueError(f"no such step: {step!r}")
+                    raise ValueError(f"unknown step: {step!r}")
         await response.write(_chunk({}, finish_reason=finish))
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         await response.write(_event({**_FRAME, "choices": [], "usage": usage}))
@@ -141,18 +140,18 @@ def _call(name: str, arguments: dict[str, Any], index: int, request: int) -> Ite
 
 @contextmanager
 def provider(script: Script) -> Iterator[ProviderServer]:
-    """A server in a thread of its own, as long as the context lasts."""
+    """A server in its own thread."""
     server = ProviderServer(script)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
-        asyncio.run_coroutine_threadsafe(server.start(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result(300)
         yield server
     finally:
-        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(300)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(30)
+        thread.join(300)
         loop.close()
 
 
@@ -162,7 +161,7 @@ async def _serve(script: Script, port_file: Path) -> None:
     await server.start()
     draft = port_file.with_name(f"{port_file.name}.new")
     draft.write_text(str(server.port), encoding="utf-8")
-    draft.replace(port_file)  # whoever waits for the file finds it whole
+    draft.replace(port_file)  # atomically, so that a reader sees the whole port
     await asyncio.Event().wait()
 
 

@@ -14,20 +14,21 @@ from pathlib import Path
 
 import pytest
 
-from bartack.cli.app import COMMANDS
-from bartack.cli.completion import answered, complete
-from bartack.cli.settings import settings_file
+from bartack.app.settings import settings_file
+from bartack.cli.completion import candidates, complete
+from bartack.cli.entry import COMMANDS
 from bartack.models.vendors import VENDORS
 from bartack.models.weights import known_models
 from bartack.store import open_store
 
 SESSIONS = ("trip", "tango two", "a:b", "treasure")
+LIMIT = 300  # seconds; only a hang takes this long
 BASH = shutil.which("bash") or "bash"
 
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nobody's folders and settings, and a `bartack` on the path that is this one."""
+    """Empty folders, no settings, and this `bartack` on the path."""
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
     for name in [name for name in os.environ if name.startswith("BARTACK_")]:
@@ -44,7 +45,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The store that BARTACK_STORE names, with SESSIONS in it."""
+    """The store named by BARTACK_STORE, with SESSIONS in it."""
     path = tmp_path / "sessions.db"
     monkeypatch.setenv("BARTACK_STORE", str(path))
     asyncio.run(fill(path, SESSIONS))
@@ -59,7 +60,7 @@ async def fill(path: Path, names: Sequence[str]) -> None:
 
 
 def in_bash(*lines: Sequence[str]) -> list[list[str]]:
-    """What bash offers for the last word of each line after `bartack`. The words are as bash itself takes lines apart."""
+    """What bash offers for the last word of each line after `bartack`. The words are split as bash splits them."""
     calls = []
     for words in lines:
         listed = " ".join(map(shlex.quote, ["bartack", *words]))
@@ -67,7 +68,7 @@ def in_bash(*lines: Sequence[str]) -> list[list[str]]:
         calls.append("printf '%s|' \"${COMPREPLY[@]}\"; echo")
     script = "\n".join(['eval "$(bartack completion bash)" || exit 3', *calls])
     done = subprocess.run(
-        [BASH, "--norc", "--noprofile", "-c", script], capture_output=True, text=True, check=False, timeout=60
+        [BASH, "--norc", "--noprofile", "-c", script], capture_output=True, text=True, check=False, timeout=LIMIT
     )
     assert (done.returncode, done.stderr) == (0, "")
     return [line.rstrip("|").split("|") if line != "|" else [] for line in done.stdout.splitlines()]
@@ -75,7 +76,7 @@ def in_bash(*lines: Sequence[str]) -> list[list[str]]:
 
 @pytest.fixture
 def offered(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
-    """What the script for bash is answered, without bash."""
+    """The answer to the script for bash, without bash."""
 
     def call(*words: str) -> list[str]:
         assert complete("bash", words) == 0
@@ -93,9 +94,9 @@ def test_bash_completes_commands_options_models_and_sessions(store: Path) -> Non
         ("sess",): ["sessions"],
         ("sessions", "s"): ["show", "search"],
         ("sessions", "list", "--l"): ["--limit"],
-        ("doctor", "-m", "local", ":", "smol"): ["smollm2-135m"],  # the last piece of a word is what bash replaces
-        ("show", "tr"): ["treasure", "trip"],  # the one that changed last comes first
-        ("decode", "rec"): [],  # a file's name, which bash completes itself
+        ("doctor", "-m", "local", ":", "smol"): ["smollm2-135m"],  # bash replaces only the last piece of a word
+        ("show", "tr"): ["treasure", "trip"],  # most recently changed first
+        ("decode", "rec"): [],  # a file name, which bash completes itself
     }
     assert in_bash(*lines) == list(lines.values())
 
@@ -119,16 +120,16 @@ def test_commands_options_and_choices(offered: Callable[..., list[str]], words: 
     assert offered(*words) == found
 
 
-def test_names_of_models(offered: Callable[..., list[str]]) -> None:
+def test_model_names_are_completed(offered: Callable[..., list[str]]) -> None:
     found = offered("doctor", "-m", "")
     assert {"local", "anthropic:", "xai-responses:"} <= set(found)
     assert {name for name in found if name.startswith("local:")} == {f"local:{name}" for name in known_models()}
     assert len(found) == 1 + len(known_models()) + len(VENDORS)
     assert offered("doctor", "--model", "=", "local", ":") == list(known_models())
-    assert offered("doctor", "--model=local:smol") == ["--model=local:smollm2-135m"]  # bash told not to split words
+    assert offered("doctor", "--model=local:smol") == ["--model=local:smollm2-135m"]  # with COMP_WORDBREAKS changed
 
 
-def test_ids_of_sessions(offered: Callable[..., list[str]], store: Path) -> None:
+def test_session_ids_are_completed(offered: Callable[..., list[str]], store: Path) -> None:
     assert offered("show", "ta") == ["tango\\ two"]
     assert offered("show", '"ta') == ["tango two"]
     assert offered("sessions", "purge", "a", ":") == ["b"]
@@ -138,15 +139,15 @@ def test_ids_of_sessions(offered: Callable[..., list[str]], store: Path) -> None
 
 
 @pytest.mark.parametrize("command", ["chat", "run"])
-def test_an_option_called_session_takes_an_id(store: Path, command: str) -> None:
-    assert [word for word, _ in answered([command, "--session"], "tr").words] == ["treasure", "trip"]
-    assert [word for word, _ in answered([command], "--session=tri").words] == ["trip"]
+def test_the_session_option_completes_ids(store: Path, command: str) -> None:
+    assert [word for word, _ in candidates([command, "--session"], "tr").words] == ["treasure", "trip"]
+    assert [word for word, _ in candidates([command], "--session=tri").words] == ["trip"]
 
 
 @pytest.mark.parametrize(
     "place", ["sqlite:{}/none.db", "jsonl:{}/none", "{}/notes.txt", "postgresql://x@127.0.0.1:1/x", "memory:"]
 )
-def test_where_no_store_is_nothing_is_offered_and_nothing_made(
+def test_without_a_store_nothing_is_offered_or_created(
     offered: Callable[..., list[str]], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "notes.txt").write_text("not a store")
@@ -161,24 +162,24 @@ def test_at_most_fifty_sessions_are_offered(tmp_path: Path, monkeypatch: pytest.
     path = tmp_path / "many.db"
     asyncio.run(fill(path, [f"s{number}" for number in range(60)]))
     monkeypatch.setenv("BARTACK_STORE", str(path))
-    assert len(answered(["show"], "").words) == 50
+    assert len(candidates(["show"], "").words) == 50
 
 
-def test_a_file_is_left_to_the_shell() -> None:
-    assert answered(["decode"], "rec").files
-    assert answered(["sessions", "export", "-o"], "").files
-    assert answered(["show", "--store"], "./se").files
-    assert not answered(["sessions", "list", "--limit"], "").files
-    assert not answered(["show"], "").files
-    assert [word for word, _ in answered(["show", "--store"], "").words][:2] == ["memory:", "jsonl:"]
+def test_file_names_are_left_to_the_shell() -> None:
+    assert candidates(["decode"], "rec").files
+    assert candidates(["sessions", "export", "-o"], "").files
+    assert candidates(["show", "--store"], "./se").files
+    assert not candidates(["sessions", "list", "--limit"], "").files
+    assert not candidates(["show"], "").files
+    assert [word for word, _ in candidates(["show", "--store"], "").words][:2] == ["memory:", "jsonl:"]
 
 
-def test_the_first_word_loads_no_command() -> None:
+def test_completing_the_first_word_imports_no_command() -> None:
     code = (
-        "import sys; from bartack.cli.completion import answered; print(len(answered([], '').words));"
+        "import sys; from bartack.cli.completion import candidates; print(len(candidates([], '').words));"
         "sys.exit(str(sorted({'bartack.store', 'bartack.agent', 'asyncio', 'rich'} & set(sys.modules))))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=LIMIT)
     assert (done.stderr, int(done.stdout) > 5) == ("[]\n", True)
 
 
@@ -188,7 +189,7 @@ def test_the_first_word_loads_no_command() -> None:
         ("zsh", ["doctor", "-m", "anth"], ["words", ",anthropic\\::anthropic-messages"]),
         ("zsh", ["show", "--as=f"], ["words", ".--as=feed"]),
         ("zsh", ["decode", ""], ["files"]),
-        ("fish", ["sess"], ["words", "sessions\tList, search, move, check and purge stored sessions."]),
+        ("fish", ["sess"], ["words", "sessions\tList, search, export, import, check and purge sessions."]),
         (
             "fish",
             ["doctor", "--model=local:smol"],
@@ -196,31 +197,33 @@ def test_the_first_word_loads_no_command() -> None:
         ),
     ],
 )
-def test_each_shell_gets_lines_it_understands(
+def test_each_shell_gets_lines_in_its_own_format(
     shell: str, words: list[str], lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert complete(shell, words) == 0
     assert capsys.readouterr().out.splitlines() == lines
 
 
-def test_an_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_shell_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert complete("tcsh", ["sess"]) == 1
     assert capsys.readouterr().out == ""
-    done = subprocess.run(["bartack", "completion", "tcsh"], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(["bartack", "completion", "tcsh"], capture_output=True, text=True, check=False, timeout=LIMIT)
     assert (done.returncode, done.stdout) == (2, "")
     assert "tcsh" in done.stderr
 
 
-def test_the_help_page_says_how_to_install_it() -> None:
-    done = subprocess.run(["bartack", "completion", "--help"], capture_output=True, text=True, check=True, timeout=60)
+def test_the_help_page_explains_how_to_enable_it() -> None:
+    done = subprocess.run(
+        ["bartack", "completion", "--help"], capture_output=True, text=True, check=True, timeout=LIMIT
+    )
     assert 'eval "$(bartack completion bash)"' in done.stdout
 
 
-# -- shells with a human before them
+# -- interactive shells
 
 
 class Screen:
-    """A shell on a terminal: what is typed in, and what it showed so far."""
+    """An interactive shell, and what it has printed so far."""
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
         self._controller, terminal = pty.openpty()
@@ -241,10 +244,10 @@ class Screen:
         os.write(self._controller, keys.encode())
 
     def wait_for(self, text: str, count: int = 1) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LIMIT
         while self.shown.count(text) < count:
             left = deadline - time.monotonic()
-            assert left > 0, f"{text!r} never came: {self.shown!r}"
+            assert left > 0, f"waited for {text!r}, got {self.shown!r}"
             if select.select([self._controller], [], [], left)[0]:
                 self.shown += os.read(self._controller, 65536).decode("utf-8", "replace")
 
@@ -276,11 +279,11 @@ def test_the_tab_key_in_bash(screen: Callable[[Sequence[str]], Screen], store: P
     for typed, completed in [
         ("bartack sess", "bartack sessions "),
         ("bartack doctor -m local:smol", "bartack doctor -m local:smollm2-135m "),
-        ("bartack doctor -m anthr", "bartack doctor -m anthropic:"),  # and no space: the name is to come
+        ("bartack doctor -m anthr", "bartack doctor -m anthropic:"),  # without a space, as the name follows
         ("bartack show tan", "bartack show tango two "),
         ("bartack decode rec", "bartack decode recorded.sse "),
     ]:
-        bash.type(f"\x15{typed}\t\x01echo [\x05]\n")  # completes, and prints the line
+        bash.type(f"\x15{typed}\t\x01echo [\x05]\n")  # complete, and print the line
         bash.wait_for(f"\n[{completed}]")
 
 
@@ -306,6 +309,6 @@ def test_fish_completes_a_line(store: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=LIMIT,
         )
         assert done.stdout.split("\t")[0].strip() == completed

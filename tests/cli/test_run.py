@@ -1,4 +1,4 @@
-"""`bartack run` as a script runs it: in a process of its own, with a provider on the loopback address."""
+"""`bartack run` in a process of its own, with a provider on the loopback address."""
 
 import asyncio
 import base64
@@ -28,11 +28,11 @@ KEY = "sk-test-0123456789abcdef"
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-TIMEOUT = 120  # seconds; only a hang takes this long
+TIMEOUT = 300  # seconds; only a hang takes this long
 
 
 class Shell:
-    """A user with empty folders and no keys, in a directory of their own."""
+    """A user with empty folders and no keys, in an empty directory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,11 +46,11 @@ class Shell:
             "XDG_CONFIG_HOME": str(folder / "xdg-config"),
             "XDG_CACHE_HOME": str(folder / "cache"),
             "BARTACK_CACHE": str(folder / "cache"),
-            "PYTHONWARNINGS": "default::ResourceWarning",  # what is not closed would be on stderr
+            "PYTHONWARNINGS": "default::ResourceWarning",  # anything left open is reported on stderr
         }
 
     def at(self, server: ProviderServer) -> "Shell":
-        """Ask this provider from now on."""
+        """Use this provider from now on."""
         self.env |= {"OPENAI_COMPATIBLE_BASE_URL": server.base_url, "BARTACK_MODEL": MODEL}
         return self
 
@@ -77,7 +77,7 @@ class Shell:
         )
 
     def sessions(self, store: Path | None = None) -> dict[str, list[Entry]]:
-        """Everything that is stored."""
+        """All stored sessions."""
         place = store or self.folder / "data" / "bartack" / "sessions.db"
         return asyncio.run(_sessions(place))
 
@@ -95,7 +95,7 @@ async def _sessions(place: Path) -> dict[str, list[Entry]]:
 
 
 class Done:
-    """What came of a command."""
+    """The result of a command."""
 
     def __init__(self, status: int, stdout: bytes, stderr: str) -> None:
         self.status = status
@@ -106,8 +106,8 @@ class Done:
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.stdout.splitlines()]
 
-    def complaint(self) -> str:
-        """The one sentence and its hint; anything else on stderr is about the session."""
+    def error(self) -> str:
+        """The error line and its hint; everything else on stderr is about the session."""
         assert "Traceback" not in self.stderr
         lines = [line for line in self.stderr.splitlines() if not line.startswith(("session ", "["))]
         assert len(lines) == 2, self.stderr
@@ -131,13 +131,13 @@ def ending(entries: list[Entry]) -> RunEnded:
     return fact
 
 
-# -- an answer
+# -- answers
 
 
-def test_the_way_to_go_on_names_the_store_that_was_named(shell: Shell) -> None:
+def test_the_command_to_continue_names_the_given_store(shell: Shell) -> None:
     with provider([["Hello."], ["Hello again."]]) as server:
         first = shell.at(server).bartack("Hi", "-m", MODEL, "--store", "jsonl:my sessions")
-        words = re.search(r"go on with: bartack run (.*) \.\.\.", first.stderr)
+        words = re.search(r"continue with: bartack run (.*) \.\.\.", first.stderr)
         assert words is not None
         again = shell.bartack("Hi again", "-m", MODEL, *shlex.split(words[1]))
         assert (again.status, again.stdout) == (0, b"Hello again.\n")
@@ -148,13 +148,13 @@ def test_the_way_to_go_on_names_the_store_that_was_named(shell: Shell) -> None:
     ]
 
 
-def test_stdout_is_the_answer_and_nothing_else(shell: Shell) -> None:
+def test_stdout_has_the_answer_and_nothing_else(shell: Shell) -> None:
     with provider([["It ", "will \x1b[1mrain\x1b[0m."]]) as server:
         done = shell.at(server).bartack("Will it rain\nin Paris?", "-m", MODEL)
     assert (done.status, done.stdout) == (0, b"It will \x1b[1mrain\x1b[0m.\n")
     entries = shell.only_session()
     assert re.fullmatch(
-        rf"session {entries[0].session_id}; go on with: bartack run --session \S+ \.\.\.\n", done.stderr
+        rf"session {entries[0].session_id}; continue with: bartack run --session \S+ \.\.\.\n", done.stderr
     )
     header = entries[0].fact
     assert isinstance(header, SessionHeader)
@@ -163,21 +163,21 @@ def test_stdout_is_the_answer_and_nothing_else(shell: Shell) -> None:
     assert ending(entries).status == "completed"
 
 
-def test_a_terminal_is_not_steered_by_the_answer(shell: Shell) -> None:
+def test_control_characters_of_the_answer_do_not_reach_a_terminal(shell: Shell) -> None:
     with provider([["\x1b]0;title\x07safe\n"]]) as server:
         ours, theirs = pty.openpty()
         process = shell.at(server).start("hi", stdout=theirs)
         os.close(theirs)
         _, stderr = process.communicate(timeout=TIMEOUT)
     shown = b""
-    with contextlib.suppress(OSError):  # Linux says so at the end of a terminal
+    with contextlib.suppress(OSError):  # Linux raises it at the end of a terminal
         while piece := os.read(ours, 1000):
             shown += piece
     os.close(ours)
     assert (process.returncode, shown.replace(b"\r", b"")) == (0, b"safe\n"), stderr
 
 
-def test_json_is_one_event_per_line_and_the_last_is_finished(shell: Shell) -> None:
+def test_json_is_one_event_per_line_ending_with_finished(shell: Shell) -> None:
     with provider([["Hel", "lo"]]) as server:
         done = shell.at(server).bartack("hi", "--json")
     assert (done.status, done.stderr) == (0, "")
@@ -200,7 +200,7 @@ def test_json_is_one_event_per_line_and_the_last_is_finished(shell: Shell) -> No
     }
 
 
-def test_json_does_not_steer_a_terminal_and_says_the_same(shell: Shell) -> None:
+def test_control_characters_in_json_are_escaped(shell: Shell) -> None:
     text = "a\x9b31m\u202e\x7f\U000e0001é"
     with provider([[text]]) as server:
         done = shell.at(server).bartack("hi", "--json")
@@ -210,7 +210,7 @@ def test_json_does_not_steer_a_terminal_and_says_the_same(shell: Shell) -> None:
     assert all(sign.isprintable() for sign in shown.replace("\n", ""))
 
 
-def test_stdin_follows_the_prompt_and_can_be_all_of_it(shell: Shell) -> None:
+def test_stdin_is_appended_to_the_prompt_or_replaces_it(shell: Shell) -> None:
     with provider([["Yes."]]) as server:
         assert shell.at(server).bartack("Is this code?", stdin="print('é')\n".encode()).status == 0
         assert shell.bartack(stdin=b"only this\n").status == 0
@@ -218,7 +218,7 @@ def test_stdin_follows_the_prompt_and_can_be_all_of_it(shell: Shell) -> None:
     assert said == ["Is this code?\n\nprint('é')", "only this"]
 
 
-def test_attachments_travel_with_the_prompt(shell: Shell) -> None:
+def test_attachments_are_sent_with_the_prompt(shell: Shell) -> None:
     (shell.work / "pixel.bin").write_bytes(PIXEL)
     (shell.work / "notes.py").write_text("# für alle", encoding="utf-8")
     (shell.work / "paper.pdf").write_bytes(b"%PDF-1.4 ...")
@@ -232,34 +232,34 @@ def test_attachments_travel_with_the_prompt(shell: Shell) -> None:
     assert "paper.pdf" in json.dumps(content)
 
 
-def test_what_the_provider_cannot_be_shown_is_said(shell: Shell) -> None:
+def test_an_attachment_that_the_provider_does_not_accept_is_a_warning(shell: Shell) -> None:
     (shell.work / "pixel.png").write_bytes(PIXEL)
     with provider([["I see nothing."]]) as server:
         done = shell.at(server).bartack(
             "look", "-a", "pixel.png", "-m", "deepseek:x", DEEPSEEK_API_KEY=KEY, DEEPSEEK_BASE_URL=server.base_url
         )
     assert done.status == 0, done.stderr
-    assert "warning: the model is not told an image (image/png)" in done.stderr
+    assert "warning: Not sent: an image (image/png) (" in done.stderr
 
 
-def test_an_answer_that_is_too_long_is_an_answer_with_a_warning(shell: Shell) -> None:
+def test_an_answer_cut_off_at_the_length_limit_is_a_warning(shell: Shell) -> None:
     with provider([["It will", {"finish": "length"}]]) as server:
         done = shell.at(server).bartack("hi")
     assert (done.status, done.stdout) == (0, b"It will\n")
-    assert "warning: the answer was cut off at its length limit\n" in done.stderr
+    assert "warning: The answer was cut off at the length limit.\n" in done.stderr
 
 
-def test_an_answer_that_breaks_off_is_asked_for_again(shell: Shell) -> None:
+def test_a_truncated_answer_is_retried(shell: Shell) -> None:
     with provider([["It w", {"cut": True}], ["It will rain."]]) as server:
         done = shell.at(server).bartack("hi")
     assert (done.status, done.stdout) == (0, b"It w\nIt will rain.\n")
-    assert "asked again in" in done.stderr
+    assert "; retrying in" in done.stderr
 
 
 # -- tools
 
 
-def test_a_function_of_the_directory_can_be_a_tool(shell: Shell) -> None:
+def test_a_function_in_the_directory_can_be_a_tool(shell: Shell) -> None:
     code = 'def weather(city: str) -> str:\n    """Weather."""\n    return f"Rain in {city}."\n'
     (shell.work / "my_tools.py").write_text(code, encoding="utf-8")
     script: Script = [["Let me look.", {"call": "weather", "arguments": {"city": "Paris"}}], ["It will rain."]]
@@ -272,7 +272,7 @@ def test_a_function_of_the_directory_can_be_a_tool(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"]])
-def test_what_a_tool_prints_is_no_part_of_the_answer(shell: Shell, flags: list[str]) -> None:
+def test_what_a_tool_prints_is_not_part_of_the_answer(shell: Shell, flags: list[str]) -> None:
     code = 'print("imported")\ndef speak() -> str:\n    """Speaks."""\n    print("spoken")\n    return "ok"\n'
     (shell.work / "my_tools.py").write_text(code, encoding="utf-8")
     with provider([[{"call": "speak", "arguments": {}}], ["Done."]]) as server:
@@ -286,7 +286,7 @@ def test_what_a_tool_prints_is_no_part_of_the_answer(shell: Shell, flags: list[s
 
 
 @pytest.mark.parametrize("flags", [[], ["--yes"]])
-def test_file_tools_read_freely_and_write_only_with_yes(shell: Shell, flags: list[str]) -> None:
+def test_file_tools_read_without_approval_and_write_only_with_yes(shell: Shell, flags: list[str]) -> None:
     (shell.work / "README.md").write_text("It is blue.", encoding="utf-8")
     script: Script = [
         [
@@ -308,15 +308,15 @@ def test_file_tools_read_freely_and_write_only_with_yes(shell: Shell, flags: lis
         assert '[write_file path="new.txt" text="blue"]\n' in done.stderr
     else:
         assert not (shell.work / "new.txt").exists()
-        assert "nobody is there to approve it; --yes approves" in written
-        denied = "The call was denied: nobody is there to approve it; --yes approves"
-        assert f'[write_file path="new.txt" text="blue" did not run: {denied}]\n' in done.stderr
+        assert "this run cannot ask for approval; --yes approves every call" in written
+        denied = "The call was denied: this run cannot ask for approval; --yes approves every call"
+        assert f'[write_file path="new.txt" text="blue" not run: {denied}]\n' in done.stderr
 
 
 # -- sessions
 
 
-def test_a_session_goes_on_by_its_name_and_as_the_newest_of_its_directory(shell: Shell) -> None:
+def test_a_session_is_continued_by_name_or_as_the_latest_of_the_directory(shell: Shell) -> None:
     other = shell.folder / "other"
     other.mkdir()
     with provider([["one"], ["two"], ["elsewhere"], ["three"]]) as server:
@@ -332,10 +332,10 @@ def test_a_session_goes_on_by_its_name_and_as_the_newest_of_its_directory(shell:
     shell.work = shell.folder
     done = shell.bartack("fourth", "--continue")
     assert done.status == 2
-    assert "no session was begun in" in done.complaint()
+    assert "No session was started in" in done.error()
 
 
-# -- what fails
+# -- failures
 
 
 def closed_port() -> int:
@@ -345,10 +345,10 @@ def closed_port() -> int:
         return port
 
 
-def test_without_a_network_one_sentence_says_so(shell: Shell) -> None:
+def test_a_failed_connection_is_one_line_and_a_hint(shell: Shell) -> None:
     done = shell.bartack("hi", "-m", MODEL, OPENAI_COMPATIBLE_BASE_URL=f"http://127.0.0.1:{closed_port()}")
     assert (done.status, done.stdout) == (1, b"")
-    assert "--model local works without one" in done.complaint()
+    assert "--model local works offline" in done.error()
     assert ending(shell.only_session()).status == "failed"
 
 
@@ -357,48 +357,48 @@ def test_without_a_network_one_sentence_says_so(shell: Shell) -> None:
     [
         (
             {"status": 401, "error": f"wrong key {KEY}"},
-            "OPENAI_COMPATIBLE_API_KEY holds a key that the provider does not",
+            "The provider rejected the API key in OPENAI_COMPATIBLE_API_KEY.",
         ),
-        ({"status": 404, "error": "model \x1b[2Jnot found"}, "openai-compatible has no model of that name"),
-        ({"status": 429, "error": "slow down", "headers": {"Retry-After": "500"}}, "try again in 500 seconds"),
+        ({"status": 404, "error": "model \x1b[2Jnot found"}, "openai-compatible has no such model"),
+        ({"status": 429, "error": "slow down", "headers": {"Retry-After": "500"}}, "Try again in 500 seconds."),
     ],
 )
-def test_a_refusal_is_one_sentence_with_what_to_do(shell: Shell, step: dict[str, Any], hint: str) -> None:
+def test_an_error_of_the_provider_is_one_line_and_a_hint(shell: Shell, step: dict[str, Any], hint: str) -> None:
     with provider([[step]]) as server:
         done = shell.at(server).bartack("hi", OPENAI_COMPATIBLE_API_KEY=KEY)
     assert (done.status, done.stdout) == (1, b"")
     assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
-    assert hint in done.complaint()
+    assert hint in done.error()
     assert "bartack: openai-compatible: " in done.stderr
     assert KEY not in done.stderr
     assert "\x1b" not in done.stderr
 
 
-def test_json_ends_in_finished_also_for_what_fails(shell: Shell) -> None:
+def test_json_ends_with_finished_after_a_failure_too(shell: Shell) -> None:
     with provider([[{"status": 429, "error": "slow down", "headers": {"Retry-After": "500"}}]]) as server:
         refused = shell.at(server).bartack("hi", "--json")
     assert refused.status == 1
     last = refused.events[-1]
     assert (last["event"], last["status"], last["sessionId"]) == ("finished", "failed", *shell.sessions())
     assert (last["error"]["errorCode"], last["error"]["retryAfterMs"]) == ("rate_limited", 500_000)
-    refused.complaint()
+    refused.error()
     no_key = shell.bartack("hi", "--json", "-m", "anthropic:x")
     assert no_key.status == 2
     (only,) = no_key.events
     assert (only["event"], only["status"], only["error"]["errorCode"]) == ("finished", "failed", "missing_credentials")
-    assert "ANTHROPIC_API_KEY" in no_key.complaint()
+    assert "ANTHROPIC_API_KEY" in no_key.error()
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "text"),
     [
         (["-m", "nobody:x"], "Unknown vendor 'nobody'"),
         (["--tool", "no_such_module:f"], "no_such_module"),
         (["--tool", "broken:f"], "cannot be imported: ZeroDivisionError"),
-        (["--tool", "twice:read_file", "--tools", "files"], "hint: bartack run --help says what the words mean"),
-        (["-a", "missing.png"], "the file missing.png cannot be read: No such file"),
-        (["-a", "unknown.bin"], "is neither a picture"),
-        (["-a", "\x1b]0;title\x07missing\u202e.png"], "the file missing.png cannot be read: No such file"),
+        (["--tool", "twice:read_file", "--tools", "files"], "hint: 'bartack run --help' explains the arguments"),
+        (["-a", "missing.png"], "Cannot attach missing.png: No such file"),
+        (["-a", "unknown.bin"], "Cannot attach unknown.bin: unsupported file type"),
+        (["-a", "\x1b]0;title\x07missing\u202e.png"], "Cannot attach missing.png: No such file"),
         (["--session", "x" * 1000], "a session id has"),
         (["--store", "mysql://u:topsecret@h/d"], 'Unknown store type "mysql://"'),
         (
@@ -407,58 +407,60 @@ def test_json_ends_in_finished_also_for_what_fails(shell: Shell) -> None:
         ),
     ],
 )
-def test_wrong_words_are_one_sentence_and_status_2(shell: Shell, words: list[str], sentence: str) -> None:
+def test_wrong_arguments_are_one_line_and_status_2(shell: Shell, words: list[str], text: str) -> None:
     (shell.work / "unknown.bin").write_bytes(b"\x00\xff\x00")
     (shell.work / "broken.py").write_text("1 / 0", encoding="utf-8")
     (shell.work / "twice.py").write_text("def read_file(path: str) -> str: ...", encoding="utf-8")
     done = shell.bartack("hi", *words, BARTACK_MODEL=MODEL, OPENAI_COMPATIBLE_BASE_URL="http://127.0.0.1:9")
     assert (done.status, done.stdout) == (2, b"")
-    assert sentence in done.complaint()
+    assert text in done.error()
     assert "topsecret" not in done.stderr
     assert all(sign.isprintable() for line in done.stderr.splitlines() for sign in line)
     assert sorted(path.name for path in shell.work.iterdir() if path.is_dir()) in ([], ["__pycache__"])
 
 
-def test_a_server_that_is_away_is_hinted_at_as_such(shell: Shell) -> None:
+def test_a_database_server_that_is_down_has_its_own_hint(shell: Shell) -> None:
     place = f"postgresql://nobody@127.0.0.1:{closed_port()}/none"
     done = shell.bartack("hi", "--store", place, BARTACK_MODEL=MODEL, OPENAI_COMPATIBLE_BASE_URL="http://127.0.0.1:9")
     assert done.status == 1
-    assert "hint: is the server up" in done.complaint()
+    assert "hint: Check that the server is running" in done.error()
 
 
 @pytest.mark.parametrize(
-    ("words", "stdin", "sentence"),
+    ("words", "stdin", "text"),
     [
-        ([], b" \n", "there is nothing to ask"),
+        ([], b" \n", "no prompt: pass PROMPT"),
         (["hi", "--tools", "web"], b"", "'web'"),
-        (["hi", "--session", "x", "-c"], b"", "give one"),
+        (["hi", "--session", "x", "-c"], b"", "exclude each other"),
         (["hi", "--session", ""], b"", "--session needs a name"),
     ],
 )
-def test_words_that_make_no_wish_are_a_usage_error(shell: Shell, words: list[str], stdin: bytes, sentence: str) -> None:
+def test_contradicting_or_missing_arguments_are_a_usage_error(
+    shell: Shell, words: list[str], stdin: bytes, text: str
+) -> None:
     done = shell.bartack(*words, stdin=stdin)
     assert (done.status, done.stdout) == (2, b"")
     assert "Usage: bartack run" in done.stderr
-    assert sentence in done.stderr
+    assert text in done.stderr
     if "web" not in words:
         (last,) = shell.bartack(*words, "--json", stdin=stdin).events
         assert (last["event"], last["status"], last["error"]["errorCode"]) == ("finished", "failed", "invalid_config")
-        assert sentence in last["error"]["message"]
+        assert text in last["error"]["message"]
 
 
-def test_stdin_that_is_no_text_is_refused(shell: Shell) -> None:
+def test_stdin_that_is_not_utf8_is_rejected(shell: Shell) -> None:
     done = shell.bartack("hi", stdin=b"\xff\xfe", BARTACK_MODEL=MODEL, OPENAI_COMPATIBLE_BASE_URL="http://127.0.0.1:9")
     assert done.status == 2
-    assert "stdin is not text in UTF-8" in done.complaint()
+    assert "stdin is not valid UTF-8" in done.error()
 
 
-def test_without_a_key_the_local_model_answers_or_says_how_to_get_it(shell: Shell) -> None:
+def test_without_a_key_a_missing_local_model_is_reported_with_the_command_to_get_it(shell: Shell) -> None:
     pytest.importorskip("xllamacpp", reason="local models need xllamacpp")
     done = shell.bartack("hi")
     assert (done.status, done.stdout) == (1, b"")
     first, *others = done.stderr.splitlines()
     assert first == "bartack: local model qwen2.5-coder-0.5b (no API key is set)"
-    assert "bartack models pull qwen2.5-coder-0.5b" in Done(1, b"", "\n".join(others)).complaint()
+    assert "bartack models pull qwen2.5-coder-0.5b" in Done(1, b"", "\n".join(others)).error()
 
 
 @pytest.fixture
@@ -470,14 +472,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     try:
         done = subprocess.run(command, capture_output=True, check=False)
     except FileNotFoundError:
-        pytest.skip("there is no mount command to make a small file system with")
+        pytest.skip("there is no mount command")
     if done.returncode:
         pytest.skip(f"a small file system cannot be mounted: {done.stderr.decode().strip()}")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_one_sentence_and_the_session_goes_on_later(shell: Shell, small_disk: Path) -> None:
+def test_after_a_full_disk_the_session_can_be_continued(shell: Shell, small_disk: Path) -> None:
     store, filler = small_disk / "sessions.db", small_disk / "filler"
     words = ["--session", "s", "--store", str(store)]
     with provider([["one"], ["x" * 600_000], ["three"]]) as server:
@@ -486,11 +488,11 @@ def test_a_full_disk_is_one_sentence_and_the_session_goes_on_later(shell: Shell,
             while True:
                 file.write(b"x" * 4096)
         with filler.open("r+b") as file:
-            file.truncate(filler.stat().st_size - 250_000)  # enough for the prompt, and not for the answer
+            file.truncate(filler.stat().st_size - 250_000)  # enough for the prompt, but not for the answer
         done = shell.bartack("second", *words)
         assert done.status == 1
-        assert "the disk is full" in done.complaint()
-        assert "everything up to the last entry is in the session" in done.stderr
+        assert "the disk is full" in done.error()
+        assert "Everything up to the last stored entry is kept." in done.stderr
         filler.unlink()
         assert shell.bartack("third", *words).stdout == b"three\n"
     assert answers(shell.sessions(store)["s"]) == ["one", "three"]
@@ -498,11 +500,11 @@ def test_a_full_disk_is_one_sentence_and_the_session_goes_on_later(shell: Shell,
     assert said == ["first", "second", "third"]
 
 
-# -- stopped
+# -- signals
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_the_run_and_keeps_what_was_said(shell: Shell, number: signal.Signals, status: int) -> None:
+def test_a_signal_stops_the_run_and_keeps_the_partial_answer(shell: Shell, number: signal.Signals, status: int) -> None:
     with provider([["It will", {"pause": None}]]) as server:
         process = shell.at(server).start("hi")
         assert process.stdout is not None
@@ -510,19 +512,19 @@ def test_a_signal_stops_the_run_and_keeps_what_was_said(shell: Shell, number: si
         (session,) = shell.sessions()
         second = shell.bartack("me too", "--session", session)
         assert second.status == 1
-        assert "another run works on this session" in second.complaint()
+        assert "The session is in use by another process." in second.error()
         process.send_signal(number)
         rest, stderr = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, said + rest) == (status, b"It will\n")
     lines = stderr.decode().splitlines()
-    assert lines[-1] == "bartack: stopped; what was said so far is in the session"
+    assert lines[-1] == "bartack: stopped; the partial answer is stored in the session"
     assert len(lines) == 2
     entries = shell.only_session()
     assert answers(entries) == ["It will"]
     assert (ending(entries).status, ending(entries).reason) == ("aborted", "interrupted")
 
 
-def test_a_run_that_is_stopped_says_so_in_json(shell: Shell) -> None:
+def test_a_stopped_run_is_aborted_in_json(shell: Shell) -> None:
     with provider([["It will", {"pause": None}]]) as server:
         process = shell.at(server).start("hi", "--json")
         assert process.stdout is not None
@@ -536,7 +538,7 @@ def test_a_run_that_is_stopped_says_so_in_json(shell: Shell) -> None:
     assert (last["error"]["errorCode"], last["error"]["message"]) == ("aborted", "interrupted")
 
 
-def test_one_that_is_stopped_while_it_reads_its_stdin_says_so_too(shell: Shell) -> None:
+def test_a_run_stopped_while_reading_stdin_is_aborted_in_json(shell: Shell) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "bartack.cli", "run", "--json"],
         env=shell.env,
@@ -546,7 +548,7 @@ def test_one_that_is_stopped_while_it_reads_its_stdin_says_so_too(shell: Shell) 
         stderr=subprocess.PIPE,
     )
     assert process.stdin is not None
-    process.stdin.write(b"x" * 1_000_000)  # more than a pipe holds: when this returns, it is being read
+    process.stdin.write(b"x" * 1_000_000)  # more than a pipe holds, so that it is being read when this returns
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=TIMEOUT)
     (line,) = stdout.splitlines()
@@ -571,20 +573,20 @@ def test_a_closed_pipe_ends_the_run_quietly(shell: Shell) -> None:
     assert ending(entries).status == "aborted"
 
 
-def test_an_answer_that_cannot_be_written_is_one_sentence(shell: Shell) -> None:
+def test_an_answer_that_cannot_be_written_is_an_error(shell: Shell) -> None:
     if not Path("/dev/full").exists():
-        pytest.skip("there is no /dev/full, which refuses every write")
+        pytest.skip("there is no /dev/full, where every write fails")
     with provider([["Hello"]]) as server, Path("/dev/full").open("wb") as full:
         process = shell.at(server).start("hi", stdout=full.fileno())
         _, stderr = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1
-    assert "the answer cannot be written: " in Done(1, b"", stderr.decode()).complaint()
+    assert "Cannot write the answer: " in Done(1, b"", stderr.decode()).error()
 
 
 # -- settings
 
 
-def test_flags_come_before_the_environment_and_that_before_the_file(shell: Shell) -> None:
+def test_flags_override_the_environment_which_overrides_the_file(shell: Shell) -> None:
     stores = {name: shell.folder / f"{name}.db" for name in ("file", "variable", "flag")}
     settings = 'model = "openai-compatible:file"\nstore = "sqlite:~/file.db"\ninstructions = "file"\n'
     shell.config.write_text(settings, encoding="utf-8")
@@ -604,7 +606,7 @@ def test_flags_come_before_the_environment_and_that_before_the_file(shell: Shell
     assert [len(shell.sessions(store)) for store in stores.values()] == [1, 1, 1]
 
 
-def test_a_blank_variable_is_none(shell: Shell) -> None:
+def test_a_blank_variable_counts_as_not_set(shell: Shell) -> None:
     shell.config.write_text('model = "openai-compatible:file"', encoding="utf-8")
     with provider([["ok"]]) as server:
         done = shell.at(server).bartack("hi", BARTACK_CONFIG=str(shell.config), BARTACK_MODEL=" ", BARTACK_STORE=" ")
@@ -614,18 +616,18 @@ def test_a_blank_variable_is_none(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("contents", "text"),
     [
-        ("model = ", "is not TOML"),
+        ("model = ", "is not valid TOML"),
         ("modle = 'x'", "unknown field `modle`"),
         ('"\\u001b[31mx" = 1', "unknown field `x`"),
         ("[model_settings]\napi_key = 'x'", "[model_settings] api_key cannot be set"),
     ],
 )
-def test_a_wrong_configuration_file_is_named(shell: Shell, text: str, sentence: str) -> None:
-    shell.config.write_text(text, encoding="utf-8")
+def test_an_invalid_configuration_file_is_named(shell: Shell, contents: str, text: str) -> None:
+    shell.config.write_text(contents, encoding="utf-8")
     done = shell.bartack("hi", BARTACK_CONFIG=str(shell.config))
     assert (done.status, done.stdout) == (2, b"")
     assert str(shell.config) in done.stderr
-    assert sentence in done.complaint()
+    assert text in done.error()
     assert "\x1b" not in done.stderr

@@ -1,7 +1,8 @@
-"""The `bartack` command. In: the words after `bartack`. Out: an exit code, 2 if the words or the installation are wrong.
+"""The `bartack` command. In: the command-line arguments. Out: an exit status, 2 if the arguments or the installation
+are wrong.
 
-A plain `pip install bartack` puts the command on the path too, without the libraries of the `cli` extra. Then one sentence
-says what to install. Only a library of an extra is reported so; any other ImportError is a fault and is raised.
+A plain `pip install bartack` installs the command without the libraries of the `cli` extra. It then prints what to
+install. Only libraries of our extras are reported this way; any other ImportError is a bug and is raised.
 """
 
 import io
@@ -9,43 +10,30 @@ import sys
 from importlib.util import find_spec
 from typing import NoReturn
 
+from bartack.app.errors import install_command
+
 __all__ = ["main"]
 
-NEEDED_ALWAYS = ("typer", "rich")
-
-EXTRA_OF = {
-    "typer": "cli",
-    "rich": "cli",
-    "prompt_toolkit": "cli",
-    "platformdirs": "cli",
-    "aiohttp": "http",
-    "genai_prices": "prices",
-    "botocore": "bedrock",
-    "google": "vertex",  # a namespace: absent as a whole, or there without auth
-    "google.auth": "vertex",
-    "apsw": "sqlite",
-    "asyncpg": "postgres",
-    "xllamacpp": "local",
-}
+_ALWAYS_NEEDED = ("typer", "rich")
 
 
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a letter that its encoding lacks is no reason to fail
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a character its encoding lacks must not be fatal
         sys.stdout.reconfigure(errors="replace")
     try:
-        for library in NEEDED_ALWAYS:
+        for library in _ALWAYS_NEEDED:
             if find_spec(library) is None:
                 raise ModuleNotFoundError(name=library)
-        from bartack.cli.app import run  # noqa: PLC0415 - what it imports may be absent
+        from bartack.cli.entry import run  # noqa: PLC0415 - its imports may be missing
 
         code = run(sys.argv[1:])
     except ModuleNotFoundError as error:
-        extra = EXTRA_OF.get(error.name or "")
-        if extra is None:
+        command = install_command(error.name)
+        if command is None:
             raise
-        print(f"bartack: {error.name} is not installed; get it with: pip install 'bartack[{extra}]'", file=sys.stderr)
+        print(f"bartack: {error.name} is not installed.\nhint: Run: {command}", file=sys.stderr)
         code = 2
-    except KeyboardInterrupt:  # before the command could take Ctrl-C itself
+    except KeyboardInterrupt:  # before the command installed its own handler
         code = 130
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""`python -m bartack.cli` is `bartack`."""
+"""`python -m bartack.cli` is the same as `bartack`."""
 
 from bartack.cli import main
 

@@ -1,12 +1,12 @@
-"""`bartack completion`: the script that teaches a shell to complete `bartack`, and what that script asks.
+"""`bartack completion`: shell completion scripts, and the answers to their calls.
 
-The script calls `bartack` with the words before the cursor and `_BARTACK_COMPLETE` set to the name of the shell, and
-`bartack.cli.app` leads that call to `complete`. The answer is a line that says what it is, `words` or `files`, and after
-`words` a line for each of them, as the shell wants it. After `files` the shell completes file names by its own means.
+A script runs `bartack` with the words before the cursor and `_BARTACK_COMPLETE` set to the name of the shell;
+`bartack.cli.entry` passes that call to `complete`. The answer starts with a line `words` or `files`. After `words`
+comes one line per word, quoted for the shell; after `files` the shell completes file names itself.
 
-Which words there are, typer knows, from the same declarations that read the command line; it has no public name for the
-function that finds the option or argument under the cursor, so `typer._click` is imported here, and nowhere else. A
-command's module is imported only once its name is complete.
+typer knows the words, from the same declarations that parse the command line. It has no public name for the function
+that finds the option or argument under the cursor, so `typer._click` is imported here, and nowhere else. The module of
+a command is imported only once its name is complete.
 """
 
 import re
@@ -22,10 +22,10 @@ from typer._click.shell_completion import CompletionItem, _resolve_context, _res
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from bartack.cli.app import COMMANDS, Command, take_debug
-from bartack.cli.command import new_app
+from bartack.cli.entry import COMMANDS, Command, take_debug
+from bartack.cli.options import new_app
 
-app = new_app("Print the completion script of a shell.")
+app = new_app("Print a shell completion script.")
 
 Shell = Literal["bash", "zsh", "fish"]
 
@@ -39,7 +39,7 @@ _bartack_completion() {
             COMPREPLY+=("$line")
         done
     } < <(_BARTACK_COMPLETE=bash "$1" "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-    # compopt is missing in bash 3, and refuses to work where nothing is being completed.
+    # compopt does not exist in bash 3, and fails outside of a completion.
     if [[ $kind == words ]]; then
         compopt +o default 2>/dev/null
     fi
@@ -52,7 +52,7 @@ _bartack_completion() {
 complete -o default -F _bartack_completion bartack
 """
 
-# A line begins with a comma where more of the word is to come, and with a full stop where a space may follow it.
+# A line starts with a comma if the word is not complete yet, and with a full stop if a space may follow.
 _ZSH = r"""
 #compdef bartack
 
@@ -101,10 +101,10 @@ _SCRIPTS: Mapping[Shell, str] = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 @app.command()
-def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
-    """Print the completion script of a shell.
+def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Shell: bash, zsh or fish.")]) -> None:
+    """Print a completion script for commands, options, models and sessions.
 
-    It completes commands, options, the names of models and the ids of sessions. To have it in every new shell:
+    To enable it in every new shell:
 
     \b
     bash: add to ~/.bashrc           eval "$(bartack completion bash)"
@@ -114,11 +114,11 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bas
     print(_SCRIPTS[shell].lstrip(), end="")
 
 
-# -- answering the scripts
+# -- answers to the scripts
 
 
 class Typed(NamedTuple):
-    """The line up to the cursor: the words before, the one under it, and how many letters of that the shell keeps."""
+    """The line up to the cursor: the words before, the one under it, and how many of its characters the shell keeps."""
 
     before: list[str]
     word: str
@@ -126,26 +126,26 @@ class Typed(NamedTuple):
     in_quotes: bool = False
 
 
-class Answer(NamedTuple):
-    """What can stand at the cursor: these words, each with its meaning; or with `files` the name of a file."""
+class Candidates(NamedTuple):
+    """What may follow at the cursor: words, each with a description; or with `files`, a file name."""
 
     words: Sequence[tuple[str, str]]
     files: bool = False
 
 
 def complete(shell: str, words: Sequence[str]) -> int:
-    """Print the answer to a completion script. `words` are those after `bartack`, up to the one under the cursor."""
+    """Answer a completion script. `words` are the arguments up to the one under the cursor."""
     typed = _typed_in_bash(words) if shell == "bash" else Typed(list(words[:-1]), "".join(words[-1:]))
     quote = _QUOTES.get(shell)
     if quote is None:
         return 1
     if typed.in_quotes:
-        quote = _as_it_is
-    answer = answered(typed.before, typed.word)
-    print("files" if answer.files else "words")
+        quote = _unchanged
+    found = candidates(typed.before, typed.word)
+    print("files" if found.files else "words")
     option = _option_before_value(typed.word)
-    for word, meaning in answer.words:
-        if word.isprintable():  # a line is a word
+    for word, meaning in found.words:
+        if word.isprintable():  # one line per word
             print(quote((option + word)[typed.kept :], _printable(meaning)))
     return 0
 
@@ -154,39 +154,39 @@ def _printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
-def answered(before: Sequence[str], word: str, commands: Mapping[str, Command] = COMMANDS) -> Answer:
-    """What can stand at the place of `word`, after the words before it."""
+def candidates(before: Sequence[str], word: str, commands: Mapping[str, Command] = COMMANDS) -> Candidates:
+    """What may stand in place of `word`, after the words before it."""
     _, args = take_debug(before)
     context = _resolve_context(_Bartack(commands), {}, "bartack", args)
     place, value = _resolve_incomplete(context, args, word)
     items = [item for item in place.shell_complete(context, value) if item.type == "plain"]
     words = [(str(item.value), (item.help or "").partition(". ")[0]) for item in items]
-    return Answer(words, files=not words and isinstance(place, Parameter) and _names_file(place))
+    return Candidates(words, files=not words and isinstance(place, Parameter) and _names_file(place))
 
 
 def _names_file(place: Parameter) -> bool:
-    """Whether a path may stand there: by its type, or by what its help page calls it."""
+    """Whether the parameter takes a path, judging by its type or its metavar."""
     kind = getattr(place, "type_descriptor", None)
     named = any(name in (place.metavar or "") for name in ("FILE", "FOLDER", "DIR", "PATH", "URL"))
     return named or (kind is not None and bool(kind.is_file or kind.is_path))
 
 
 def _option_before_value(word: str) -> str:
-    """``--model=`` of ``--model=loc``: the words that are offered begin after it."""
+    """``--model=`` of ``--model=loc``: the candidates come after it."""
     name, equals, _ = word.partition("=")
     return f"{name}=" if equals and name.startswith("--") else ""
 
 
-_BREAKS = frozenset(":=")  # bash makes a word of its own of these, unless COMP_WORDBREAKS was changed
+_BREAKS = frozenset(":=")  # bash splits words at these, unless COMP_WORDBREAKS was changed
 
 
 def _typed_in_bash(words: Sequence[str]) -> Typed:
-    """The words put together again that bash takes apart, without quotes. It replaces only the last of the pieces."""
+    """The words that bash split, joined again and without quotes. It replaces only the last piece."""
     joined: list[str] = []
-    glued = False  # to the one before it
+    glued = False  # to the word before it
     for word in words:
         is_break = bool(word) and _BREAKS.issuperset(word)
-        if joined and word and (is_break or glued):  # an empty one comes after a space
+        if joined and word and (is_break or glued):  # an empty word follows a space
             joined[-1] += word
         else:
             joined.append(word)
@@ -198,11 +198,11 @@ def _typed_in_bash(words: Sequence[str]) -> Typed:
 
 
 def _unquoted(word: str) -> str:
-    """What the shell makes of a word, also of one whose quote is still open."""
+    """The word as the shell reads it, also if its quote is still open."""
     return "".join(split_arg_string(word)[:1])
 
 
-def _as_it_is(word: str, _: str) -> str:
+def _unchanged(word: str, _: str) -> str:
     return word
 
 
@@ -222,11 +222,11 @@ def _for_fish(word: str, meaning: str) -> str:
 _QUOTES: Mapping[str, Callable[[str, str], str]] = {"bash": _for_bash, "zsh": _for_zsh, "fish": _for_fish}
 
 
-# -- the commands, as typer sees them
+# -- the commands as one typer group
 
 
 class _Bartack(TyperGroup):
-    """All commands as one group, each imported when it is asked for."""
+    """All commands as one group, each imported on demand."""
 
     def __init__(self, commands: Mapping[str, Command]) -> None:
         super().__init__(name="bartack")
@@ -240,7 +240,7 @@ class _Bartack(TyperGroup):
         return list(self._table)
 
     def shell_complete(self, ctx: ClickContext, incomplete: str) -> list[CompletionItem]:
-        """From the table, because importing every command for its summary would take seconds."""
+        """Taken from the table, because importing every command for its summary would take seconds."""
         rows = [(name, row.summary) for name, row in self._table.items()]
         if incomplete.startswith("-"):
             rows = [

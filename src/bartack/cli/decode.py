@@ -1,4 +1,4 @@
-"""`bartack decode`: what a recorded response of a provider says, as Bartack reads it. For debugging a provider."""
+"""`bartack decode`: decode recorded responses of a provider, for debugging."""
 
 import sys
 from datetime import UTC, datetime
@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from bartack.cli.command import new_app
-from bartack.cli.safe_json import json_bytes
-from bartack.cli.terminal.safe_text import safe_line
+from bartack.cli.options import new_app
+from bartack.cli.output import note, print_json
 from bartack.formats import FORMATS, decoder, guess_format
 from bartack.formats.framing import FramingName, sniff
 from bartack.nouns.deltas import Done, Failed, MessageDelta
@@ -18,7 +17,7 @@ from bartack.nouns.wire import dump
 from bartack.stream.assembler import MessageAssembler
 from bartack.stream.stamping import DeltaStamper
 
-app = new_app("Show what recorded provider streams say.")
+app = new_app("Decode recorded provider streams.")
 
 _NAMES = ", ".join(FORMATS)
 AnyFraming = Literal["auto", FramingName]
@@ -26,23 +25,23 @@ AnyFraming = Literal["auto", FramingName]
 
 def _known(format: str | None) -> str | None:
     if format is not None and format not in FORMATS:
-        raise typer.BadParameter(f"{format!r} is not one of {_NAMES}")
+        raise typer.BadParameter(f"unknown format {format!r}; choose from {_NAMES}")
     return format
 
 
 @app.command()
 def decode(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Recorded response bodies; - is stdin.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Recorded response body; - is stdin.")],
     format: Annotated[
         str | None,
-        typer.Option(metavar="NAME", callback=_known, help=f"The wire format, if it cannot be guessed: {_NAMES}."),
+        typer.Option(metavar="NAME", callback=_known, help=f"Wire format (default: detected): {_NAMES}."),
     ] = None,
-    framing: Annotated[AnyFraming, typer.Option(help="How the payloads are cut out of the body.")] = "auto",
-    deltas: Annotated[bool, typer.Option("--deltas", help="Print every delta instead of the message.")] = False,
+    framing: Annotated[AnyFraming, typer.Option(help="Framing of the events in the body.")] = "auto",
+    deltas: Annotated[bool, typer.Option("--deltas", help="Print each delta instead of the message.")] = False,
 ) -> None:
-    """Print one JSON line per file: {"file", "message", "error"}.
+    """Decode recorded response bodies. Prints one line of JSON per file: {"file", "message", "error"}.
 
-    The exit status is 0 only if every stream ended in done.
+    The exit status is 0 only if every stream is complete.
     """
     all_done = True
     for path in paths:
@@ -51,8 +50,8 @@ def decode(
         except (BartackError, OSError) as error:
             stamped = []
             failure = _failure(error)
-            print(safe_line(f"bartack: {path}: {failure['message']}"), file=sys.stderr)
-            _print({"file": str(path), "message": None, "error": failure})
+            note(f"bartack: {path}: {failure['message']}")
+            print_json({"file": str(path), "message": None, "error": failure})
         else:
             _show(path, stamped, as_deltas=deltas)
         all_done &= bool(stamped) and isinstance(stamped[-1].delta, Done)
@@ -62,13 +61,13 @@ def decode(
 def _stamped(path: Path, format: str | None, framing: FramingName | None) -> list[MessageDelta]:
     is_stdin = str(path) == "-"
     body = sys.stdin.buffer.read() if is_stdin else path.read_bytes()
-    # The file's own time, so that the same file always gives the same output.
+    # The time of the file, so that the same file always gives the same output.
     now = datetime.now(UTC) if is_stdin else datetime.fromtimestamp(path.stat().st_mtime, UTC)
     framing = framing or sniff(body)
     format = format or guess_format(body, framing)
     if format is None:
         raise PartValidationError(
-            f"its first bytes do not say which format this is; name it with --format ({_NAMES})",
+            f"Cannot detect the format; name it with --format ({_NAMES}).",
             path="--format",
             code=ErrorCode.INVALID_CONFIG,
         )
@@ -79,21 +78,17 @@ def _stamped(path: Path, format: str | None, framing: FramingName | None) -> lis
 def _show(path: Path, stamped: list[MessageDelta], *, as_deltas: bool) -> None:
     if as_deltas:
         for delta in stamped:
-            _print({"file": str(path), **dump(delta)})
+            print_json({"file": str(path), **dump(delta)})
         return
     assembler = MessageAssembler()
     for delta in stamped:
         assembler.consume(delta)
     error = assembler.get_error()
     message = dump(assembler.build_final_message()) if error is None else None
-    _print({"file": str(path), "message": message, "error": None if error is None else dump(error)["payload"]})
+    print_json({"file": str(path), "message": message, "error": None if error is None else dump(error)["payload"]})
 
 
 def _failure(error: BartackError | OSError) -> Any:
     if isinstance(error, BartackError):
         return dump(Failed(error.code, error.message))["payload"]
     return dump(Failed(ErrorCode.NOT_FOUND, error.strerror or str(error)))["payload"]
-
-
-def _print(line: dict[str, Any]) -> None:
-    sys.stdout.buffer.write(json_bytes(line) + b"\n")

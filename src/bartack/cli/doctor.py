@@ -1,4 +1,4 @@
-"""`bartack doctor`: what is installed and set, which models answer, and whether the store is whole."""
+"""`bartack doctor`: check what is installed and configured, which models answer, and whether the store is intact."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -8,20 +8,17 @@ from typing import Annotated
 import msgspec
 import typer
 
-from bartack.cli import suggestions
-from bartack.cli.command import new_app
-from bartack.cli.doctor_checks import Check, Probe, State, examine
+from bartack.cli.doctor_checks import Check, Probe, State, examine, setup_probes, store_probe, terminal_probe
 from bartack.cli.doctor_models import model_probes
-from bartack.cli.doctor_setup import setup_probes, terminal_probe
-from bartack.cli.doctor_store import store_probe
-from bartack.cli.store_access import JsonOption, StoreOption, print_json
+from bartack.cli.options import JsonOption, StoreOption, complete_models, new_app
+from bartack.cli.output import print_json
 
-app = new_app("Check the installation, keys, models and stores.")
+app = new_app("Check the installation, keys, models and store.")
 
-_STYLES: dict[State, str] = {"ok": "green", "note": "yellow", "fault": "bold red"}
+_STYLES: dict[State, str] = {"ok": "green", "note": "yellow", "error": "bold red"}
 
 AskOption = Annotated[
-    bool, typer.Option("--ask", help="Really ask each model one small question, at most 20 seconds long.")
+    bool, typer.Option("--ask", help="Send each model a short prompt and wait up to 20 seconds for the answer.")
 ]
 ModelsOption = Annotated[
     list[str] | None,
@@ -29,9 +26,9 @@ ModelsOption = Annotated[
         "--model",
         "-m",
         metavar="VENDOR:MODEL",
-        help="A model to ask; may be repeated. Without one, the configured one, that of every vendor whose key is set, "
-        "and the local one.",
-        autocompletion=suggestions.models,
+        help="Model to check; may be repeated. Default: the configured model, one of each vendor whose key is set, and "
+        "the local model.",
+        autocompletion=complete_models,
     ),
 ]
 
@@ -40,32 +37,32 @@ ModelsOption = Annotated[
 def doctor(
     ask: AskOption = False, model: ModelsOption = None, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Check the installation, configuration, keys, models, the store and the terminal.
+    """Check the installation, configuration, keys, models, store and terminal.
 
-    Keys are never shown. Without --ask no model is asked, and nothing is ever changed. The exit status is 1 if there is
-    a fault.
+    Nothing is changed, keys are never shown, and models are contacted only with --ask. The exit status is 1 if there is
+    an error.
     """
     probes = [*setup_probes(), *model_probes(model or [], ask=ask), store_probe(store), terminal_probe()]
     if as_json:
         checks = [check for probe in probes for check in examine(probe)]
         print_json({"checks": [msgspec.structs.asdict(check) for check in checks]})
     elif sys.stdout.isatty():
-        checks = list(_on_terminal(probes))
+        checks = list(_print_tables(probes))
     else:
-        checks = list(_in_lines(probes))
-    raise typer.Exit(1 if any(check.state == "fault" for check in checks) else 0)
+        checks = list(_print_lines(probes))
+    raise typer.Exit(1 if any(check.state == "error" for check in checks) else 0)
 
 
-def _in_lines(probes: Iterable[Probe]) -> Iterator[Check]:
-    """A line for each check as it is made, with tabs between section, name, state, text and hint."""
+def _print_lines(probes: Iterable[Probe]) -> Iterator[Check]:
+    """One line per check, as it is made: section, name, state, text and hint, separated by tabs."""
     for probe in probes:
         for check in examine(probe):
             print("\t".join((check.section, check.name, check.state, check.text, check.hint or "")), flush=True)
             yield check
 
 
-def _on_terminal(probes: Iterable[Probe]) -> Iterator[Check]:
-    """A table for each section as it is done, below its name."""
+def _print_tables(probes: Iterable[Probe]) -> Iterator[Check]:
+    """One table per section, as it is done."""
     from rich.console import Console  # noqa: PLC0415 - slow, and only a terminal needs it
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -79,9 +76,9 @@ def _on_terminal(probes: Iterable[Probe]) -> Iterator[Check]:
         table.add_column(overflow="fold")
         for probe in members:
             for check in examine(probe):
-                told = Text(check.text)
+                text = Text(check.text)
                 if check.hint is not None:
-                    told.append(f"\n{check.hint}", "dim")
-                table.add_row(Text(check.state, _STYLES[check.state]), Text(check.name), told)
+                    text.append(f"\n{check.hint}", "dim")
+                table.add_row(Text(check.state, _STYLES[check.state]), Text(check.name), text)
                 yield check
         console.print(table)

@@ -1,39 +1,77 @@
-"""What `bartack doctor` finds, and how it looks: a probe looks at one thing and gives checks.
+"""The checks of `bartack doctor`, except those of models: installation, configuration, keys, store and terminal.
 
-`examine` runs a probe, turns whatever it raises into a check as well, and keeps keys out of what is shown.
+A probe looks at one thing and gives checks. `examine` runs it, turns any exception into a check as well, and removes
+keys from what is shown.
 """
 
+import asyncio
 import os
+import platform
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from bartack.cli import EXTRA_OF
-from bartack.cli.app import sentence
-from bartack.cli.terminal.safe_text import safe_line
+from bartack.app.agent_setup import connect_model
+from bartack.app.errors import EXTRAS, error_hint, error_text, install_command
+from bartack.app.notices import plural
+from bartack.app.safe_text import safe_line
+from bartack.app.sessions import all_sessions
+from bartack.app.settings import Settings, config_path, setting, settings_file
+from bartack.cli.store_access import with_store
+from bartack.models.by_name import DefaultModel, default_model
 from bartack.models.client import MASK, mask_secrets
 from bartack.models.vendors import VENDORS
+from bartack.nouns.errors import BartackError, StoreError
+from bartack.store import Finding, SessionStore
+from bartack.store.address import StoreAddress
+from bartack.store.maintenance import check as check_store
+from bartack.tools import file_tools
 
-__all__ = ["Check", "Probe", "State", "examine", "fault_of", "keys_set"]
+__all__ = [
+    "Check",
+    "Probe",
+    "State",
+    "configured_model",
+    "error_check",
+    "examine",
+    "keys_set",
+    "settings_or_none",
+    "setup_probes",
+    "store_probe",
+    "terminal_probe",
+]
 
-State = Literal["ok", "note", "fault"]
+State = Literal["ok", "note", "error"]
 
-_SHORTEST_KEY = 8  # anything shorter is a word such as "none", which must not be blotted out of every sentence
+_SHORTEST_KEY = 8  # a shorter one is a word such as "none", which must not be removed from every text
+_STORE_HINT = "Choose another store with --store or BARTACK_STORE. 'bartack --debug sessions list' gives a traceback."
+VARIABLES = (
+    "BARTACK_MODEL",
+    "BARTACK_STORE",
+    "BARTACK_CONFIG",
+    "BARTACK_CACHE",
+    "BARTACK_LOCAL_MODEL",
+    "BARTACK_INSTRUCTIONS",
+    "BARTACK_THINKING",
+)
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at. A fault always has a hint."""
+    """The result of one check. An error always has a hint."""
 
-    section: str
     name: str
     state: State
     text: str
     hint: str | None = None
+    section: str = ""  # filled in by `examine`
 
 
 class Probe(NamedTuple):
-    """Where to look; `hint` is for what `look` did not expect."""
+    """Something to look at; `hint` is for exceptions without one."""
 
     section: str
     name: str
@@ -42,8 +80,8 @@ class Probe(NamedTuple):
 
 
 def examine(probe: Probe) -> Iterator[Check]:
-    """What a probe finds, fit to be shown: on one line, without anything that a terminal obeys, without keys."""
-    # The longest first: one may be a piece of another.
+    """The checks of a probe, each text on one line, without control characters and without keys."""
+    # The longest first, as one may be part of another.
     secrets = sorted((value for value in keys_set().values() if len(value) >= _SHORTEST_KEY), key=len, reverse=True)
 
     def shown(text: str) -> str:
@@ -54,23 +92,251 @@ def examine(probe: Probe) -> Iterator[Check]:
     checks: list[Check] = []
     try:
         checks.extend(probe.look())
-    except Exception as error:  # noqa: BLE001 - a doctor tells of every fault there is, and one must not hide the others
-        checks.append(fault_of(probe.section, probe.name, error, probe.hint))
+    except Exception as error:  # noqa: BLE001 - any error is a finding, and must not hide the other checks
+        checks.append(error_check(probe.name, error, probe.hint))
     for check in checks:
         hint = None if check.hint is None else shown(check.hint)
-        yield Check(check.section, shown(check.name), check.state, shown(check.text), hint)
+        yield Check(shown(check.name), check.state, shown(check.text), hint, probe.section)
 
 
-def fault_of(section: str, name: str, error: BaseException, hint: str, *, state: State = "fault") -> Check:
-    """An error as a check: its sentence, and its own hint if it has one."""
-    text = sentence(error) if isinstance(error, Exception) else type(error).__name__
-    if isinstance(error, ModuleNotFoundError) and error.name in EXTRA_OF:
-        text, hint = f"{error.name} is not installed", f"pip install 'bartack[{EXTRA_OF[error.name]}]'"
-    notes: list[str] = getattr(error, "__notes__", [])
-    return Check(section, name, state, mask_secrets(text), notes[-1] if notes else hint)
+def error_check(name: str, error: BaseException, hint: str, *, state: State = "error") -> Check:
+    """An exception as a check, with its own hint if it has one."""
+    text = error_text(error) if isinstance(error, Exception) else type(error).__name__
+    if isinstance(error, ModuleNotFoundError) and (command := install_command(error.name)):
+        text, hint = f"{error.name} is not installed", f"Run: {command}"
+    return Check(name, state, mask_secrets(text), error_hint(error) or hint)
 
 
 def keys_set() -> dict[str, str]:
-    """Every variable for a vendor's key that holds something, and what: for hiding it."""
+    """The key variables of all vendors that are set, with their values, so that these can be hidden."""
     names = {name: None for vendor in VENDORS.values() for name in vendor.key_names}
     return {name: os.environ[name].strip() for name in names if os.environ.get(name, "").strip()}
+
+
+# -- installation
+
+
+def setup_probes() -> list[Probe]:
+    """The probes of the installation, the configuration and the keys."""
+    file_hint = "Point BARTACK_CONFIG at another file."
+    return [
+        Probe("installation", "bartack", _versions, "Run: pip install --force-reinstall bartack"),
+        *(
+            Probe("installation", f"extra {name}", _extra(name), _install(name))
+            for name in dict.fromkeys(EXTRAS.values())
+        ),
+        Probe("configuration", "file", _config_file, file_hint),
+        Probe("configuration", "environment", _environment, file_hint),
+        Probe("configuration", "default model", _default_model, "Choose another with --model."),
+        Probe("keys", "keys", _keys, "Set the keys again."),
+    ]
+
+
+def _versions() -> Iterator[Check]:
+    yield Check("bartack", "ok", version("bartack"))
+    yield Check("python", "ok", f"{platform.python_version()}, {sys.executable}")
+    yield Check("platform", "ok", platform.platform())
+
+
+def _install(extra: str) -> str:
+    return f"Run: pip install 'bartack[{extra}]'"
+
+
+def _extra(extra: str) -> Callable[[], Iterator[Check]]:
+    def look() -> Iterator[Check]:
+        libraries = [library for library, owner in EXTRAS.items() if owner == extra and library != "google"]
+        versions = {library.replace("_", "-").replace(".", "-"): _version_of(library) for library in libraries}
+        installed = ", ".join(f"{package} {number}" for package, number in versions.items() if number is not None)
+        missing = ", ".join(package for package, number in versions.items() if number is None)
+        if not missing:
+            yield Check(f"extra {extra}", "ok", installed)
+        elif not installed:
+            yield Check(f"extra {extra}", "note", "not installed", _install(extra))
+        else:
+            yield Check(f"extra {extra}", "error", f"{installed}; not installed: {missing}", _install(extra))
+
+    return look
+
+
+def _version_of(library: str) -> str | None:
+    """The version of a library by its import name; None if it is not installed."""
+    try:
+        if find_spec(library) is None:
+            return None
+    except ModuleNotFoundError:  # the package that contains it is missing
+        return None
+    try:
+        return version(library.replace("_", "-").replace(".", "-"))
+    except PackageNotFoundError:  # installed, but not by pip
+        return "(unknown version)"
+
+
+# -- configuration
+
+
+def settings_or_none() -> Settings | None:
+    """The settings of the configuration file; None if it is invalid, which is a check of its own."""
+    try:
+        return settings_file().settings
+    except BartackError:
+        return None
+
+
+def _config_file() -> Iterator[Check]:
+    file = settings_file()
+    names = [name for name, value in msgspec.structs.asdict(file.settings).items() if value]
+    contents = (f"sets {', '.join(names)}" if names else "empty") if file.exists else "does not exist (optional)"
+    yield Check("file", "ok", f"{file.path}: {contents}")
+    own = {tool.name for tool in file_tools()}
+    others = [name for name in file.settings.approval if name not in own]
+    if others:
+        hint = f"The built-in tools are {', '.join(sorted(own))}. Others are functions added with --tool."
+        yield Check("approval", "note", f"[approval] names unknown tools: {', '.join(others)}", hint)
+
+
+def _environment() -> Iterator[Check]:
+    names = [name for name in VARIABLES if os.environ.get(name, "").strip()]
+    if not names:
+        yield Check("environment", "ok", "no BARTACK_ variables are set")
+    for name in names:
+        value = os.environ[name].strip()
+        if name == "BARTACK_INSTRUCTIONS":
+            value = f"{len(value)} characters"
+        elif name == "BARTACK_STORE":
+            value = _shown_address(value)
+        yield Check(name, "ok", value)
+
+
+def _shown_address(address: str) -> str:
+    """Without a password. An invalid one is reported by the probe of the store."""
+    try:
+        return StoreAddress.parse(address).display
+    except StoreError:
+        return "not a valid store address"
+
+
+def _default_model() -> Iterator[Check]:
+    settings = settings_or_none()
+    if settings is None:
+        yield Check("default model", "note", "unknown, because the configuration file is invalid")
+        return
+    chosen, is_configured = _chosen_model(settings)
+    text = f"{chosen.name} ({chosen.reason})"
+    try:
+        connect_model(chosen.name)
+    except (BartackError, ModuleNotFoundError) as error:
+        # A missing library is an error only if the model was configured.
+        state: State = "note" if isinstance(error, ModuleNotFoundError) and not is_configured else "error"
+        problem = error_check("default model", error, "Name it as vendor:model, or use local.", state=state)
+        yield Check("default model", state, f"{text}: {problem.text}", problem.hint)
+    else:
+        yield Check("default model", "ok", text)
+
+
+def configured_model() -> str | None:
+    """The model named by the environment or the configuration file, if any."""
+    chosen, is_configured = _chosen_model(settings_or_none() or Settings())
+    return chosen.name if is_configured else None
+
+
+def _chosen_model(settings: Settings) -> tuple[DefaultModel, bool]:
+    """The model of a command without --model, and whether it is configured rather than the default."""
+    given = os.environ.get("BARTACK_MODEL", "").strip()
+    if given:
+        return DefaultModel(given, "from BARTACK_MODEL"), True
+    if settings.model is not None:
+        return DefaultModel(settings.model, f"from {config_path()}"), True
+    return default_model(), False
+
+
+# -- keys
+
+
+def _keys() -> Iterator[Check]:
+    keys = keys_set()
+    for variable in keys:
+        yield _key(variable, os.environ[variable])
+    blank = {name for vendor in VENDORS.values() for name in vendor.key_names if name in os.environ} - set(keys)
+    for variable in sorted(blank):
+        yield Check(variable, "note", "set but empty", f"Unset {variable}, or set it to a key.")
+    needed = {name: {*vendor.key_names} for name, vendor in VENDORS.items() if vendor.needs_key and vendor.key_names}
+    without = [name for name, variables in needed.items() if not keys.keys() & variables]
+    if without:
+        yield Check("no key for", "ok" if keys else "note", ", ".join(without))
+
+
+def _key(variable: str, value: str) -> Check:
+    vendors = ", ".join(name for name, vendor in VENDORS.items() if variable in vendor.key_names)
+    key = value.strip()
+    text = f"{vendors}: {len(key)} characters"
+    hint = f"Set {variable} again, to the key alone."
+    if not key.isascii() or not key.isprintable() or " " in key:
+        return Check(variable, "error", f"{text}, some of them invalid in a key", hint)
+    if key != value:
+        return Check(variable, "note", f"{text}, and surrounding whitespace, which is ignored", hint)
+    return Check(variable, "ok", text)
+
+
+# -- the store
+
+
+def store_probe(given: str | None) -> Probe:
+    """The probe of the store that --store, BARTACK_STORE or the configuration file names. It creates none."""
+    return Probe("store", "store", lambda: _store(given), _STORE_HINT)
+
+
+def _store(given: str | None) -> Iterator[Check]:
+    try:
+        text = setting("store", given)
+    except BartackError:  # a check of its own
+        yield Check("store", "note", "not checked, because the configuration file is invalid")
+        return
+    address = StoreAddress.parse(text)
+    yield Check("location", "ok", address.display)
+    if address.kind == "memory":
+        yield Check("sessions", "ok", "not kept")
+    elif not asyncio.run(address.exists()):
+        yield Check("sessions", "ok", "none yet; the first session creates the store")
+    else:
+        count, findings = with_store(address.text, _inspect)
+        yield Check("sessions", "ok", str(count))
+        yield _health(findings)
+
+
+async def _inspect(store: SessionStore) -> tuple[int, list[Finding]]:
+    return len([info async for info in all_sessions(store)]), await check_store(store)
+
+
+def _health(findings: list[Finding]) -> Check:
+    if not findings:
+        return Check("health", "ok", "no damage found")
+    text = f"{plural(len(findings), 'finding')}, the first: {findings[0].message}"
+    if all(finding.repairable for finding in findings):  # left by a crash, or by a run in progress
+        return Check("health", "note", text, "Run 'bartack sessions fsck' to list them, with --repair to fix them.")
+    return Check("health", "error", text, "Run 'bartack sessions fsck' to list the damage.")
+
+
+# -- the terminal
+
+
+def terminal_probe() -> Probe:
+    """The probe of the terminal."""
+    return Probe("terminal", "terminal", _terminal, "Check TERM and LANG.")
+
+
+def _terminal() -> Iterator[Check]:
+    from rich.console import Console  # noqa: PLC0415 - slow
+
+    console = Console()
+    is_terminal = sys.stdout.isatty()
+    yield Check("output", "ok", f"{console.width} columns" if is_terminal else "not a terminal: no colors, no tables")
+    if is_terminal:
+        off = " (NO_COLOR is set)" if "NO_COLOR" in os.environ else ""
+        yield Check("colors", "ok", f"{console.color_system or 'none'}{off}")
+    encoding = (sys.stdout.encoding or "unknown").lower()
+    is_utf8 = encoding.replace("-", "").startswith("utf8")
+    hint = None if is_utf8 else "Set LANG=C.UTF-8 or PYTHONUTF8=1 to print every character."
+    yield Check("encoding", "ok" if is_utf8 else "note", encoding, hint)
+    term = os.environ.get("TERM", "")
+    is_dumb = is_terminal and term in {"", "dumb", "unknown"}
+    yield Check("TERM", "note" if is_dumb else "ok", term or "not set", "Set TERM." if is_dumb else None)

@@ -1,45 +1,66 @@
 """`bartack run`: one prompt, one answer, for scripts.
 
-The answer's text goes to stdout as it comes, everything else to stderr; with --json every event is a line on stdout.
-Each run is a stored session. Nobody is asked anything: a tool call that needs approval is denied, with --yes approved.
+The text of the answer goes to stdout as it arrives, everything else to stderr; with --json every event is a line on
+stdout. Each run is stored as a session. Nothing is ever asked: a tool call that needs approval is denied, or with --yes
+approved.
 
-Exit status: 0 the run completed, 1 it failed, 2 the words or settings are wrong, 130 and 143 it was stopped by SIGINT
-or SIGTERM, 141 nobody reads the output any more.
+Exit status: 0 the run completed, 1 it failed, 2 wrong arguments or settings, 130 and 143 stopped by SIGINT or SIGTERM,
+141 the reader of the output went away.
 """
 
 import asyncio
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from bartack.cli import suggestions
-from bartack.cli.agent_setup import ToolOption, connected, setting_up, store_place, tool_named
-from bartack.cli.attachments import MAX_BYTES, attached
-from bartack.cli.command import new_app
-from bartack.cli.one_run import Job, OneRun
-from bartack.cli.run_output import JsonOutput, Output, OutputLost, TextOutput, note
-from bartack.cli.settings import ModelOption, chosen_model
-from bartack.cli.store_access import StoreOption
+from bartack.agent import Run
+from bartack.agent.events import EntryAppended, RunFinished, RunResult
+from bartack.agent.run import as_message
+from bartack.app.agent_setup import connect_model, load_tool, new_agent
+from bartack.app.attachments import MAX_BYTES, load_attachment, unsupported_content
+from bartack.app.errors import add_store_hint, error_hint, failure_hint
+from bartack.app.notices import losses_text
+from bartack.app.safe_text import safe_line
+from bartack.app.sessions import configured_store, ensure_session, latest_session_here
+from bartack.app.settings import choose_model
+from bartack.cli.options import (
+    ContinueOption,
+    InstructionsOption,
+    ModelOption,
+    StoreOption,
+    ToolOption,
+    complete_sessions,
+    new_app,
+    usage_errors,
+)
+from bartack.cli.output import note
+from bartack.cli.run_output import JsonOutput, Output, OutputClosed, TextOutput
+from bartack.cli.store_access import store_flag
+from bartack.models.model import Model
 from bartack.nouns.deltas import Failed
-from bartack.nouns.entries import ApprovalRequired
-from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
-from bartack.tools import Approver, Decision
+from bartack.nouns.entries import ApprovalRequired, StreamFailed
+from bartack.nouns.errors import AgentError, BartackError, Conflict, ErrorCode, PartValidationError, StoreError
+from bartack.nouns.parts import FileRef, Image
+from bartack.nouns.tables import AgentStatus
+from bartack.store import SessionStore, open_store
+from bartack.store.address import StoreAddress
+from bartack.tools import Approver, Decision, ToolDefinition
 
-app = new_app("Ask a model once, for scripts.")
+app = new_app("Run one prompt and print the answer, for scripts.")
 
-_PIPE_CLOSED = 128 + 13  # what a shell says of a program that SIGPIPE ended
-_WRONG = frozenset((ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_VALUE))
-_DENIED = "nobody is there to approve it; --yes approves"
+_PIPE_CLOSED = 128 + 13  # the status that shells give a program ended by SIGPIPE
+_USAGE_CODES = frozenset((ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_VALUE))
+_USAGE_HINT = "'bartack run --help' explains the arguments, and 'bartack doctor' checks the settings."
 
 
 @app.command()
 def run(
-    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="What to ask.")] = None,
+    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="The prompt.")] = None,
     *,
     model: ModelOption = None,
     session: Annotated[
@@ -47,181 +68,301 @@ def run(
         typer.Option(
             "--session",
             metavar="NAME",
-            autocompletion=suggestions.sessions,
-            help="Go on with this session; made if it is not there.",
+            autocompletion=complete_sessions,
+            help="Continue this session, creating it if needed.",
         ),
     ] = None,
-    goes_on: Annotated[
-        bool, typer.Option("--continue", "-c", help="Go on with the newest session of this directory.")
-    ] = False,
+    continue_latest: ContinueOption = False,
     attach: Annotated[
         list[Path] | None,
-        typer.Option("--attach", "-a", metavar="FILE", help="A picture, PDF or text to show. May be repeated."),
+        typer.Option("--attach", "-a", metavar="FILE", help="Attach an image, PDF or text file. May be repeated."),
     ] = None,
     tool: ToolOption = None,
     tools: Annotated[
         Literal["files"] | None,
-        typer.Option("--tools", help="Tools that read, write and run commands in the current directory."),
+        typer.Option("--tools", help="Enable tools that read and write files and run commands in this directory."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve every tool call that asks.")] = False,
-    instructions: Annotated[
-        str | None,
-        typer.Option("--instructions", envvar="BARTACK_INSTRUCTIONS", metavar="TEXT", help="What the model is to be."),
-    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve every tool call that needs approval.")] = False,
+    instructions: InstructionsOption = None,
     store: StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")] = False,
 ) -> None:
-    """Ask a model and print its answer. What comes on stdin, if it is no terminal, follows the prompt.
+    """Run one prompt and print the answer to stdout. Notices and errors go to stderr.
 
-    The answer goes to stdout, everything else to stderr. The conversation is stored as a session. Without --yes, tool
-    calls that need approval are denied.
+    Input piped to stdin is appended to the prompt. The conversation is stored as a session. Tool calls that need
+    approval are denied, unless --yes is given.
 
-    The exit status is 0 for an answer, 1 for a failure, 2 for wrong words or settings, 130 after Ctrl-C.
+    The exit status is 0 for an answer, 1 for a failure, 2 for wrong arguments or settings, and 130 after Ctrl-C.
     """
     output = JsonOutput() if as_json else TextOutput()
-    try:
-        status = _answered(
-            _Wish(
-                prompt=prompt,
-                model=model,
-                session=session,
-                goes_on=goes_on,
-                attach=attach or (),
-                tools=tool or (),
-                files=tools == "files",
-                approver=_Yes() if yes else _Nobody(),
-                instructions=instructions,
-                store=store,
-            ),
-            output,
+
+    def prepare() -> Job:
+        if session is not None and continue_latest:
+            raise typer.BadParameter("--session and --continue exclude each other")
+        if session == "":
+            raise typer.BadParameter("--session needs a name")
+        text = _whole_prompt(prompt or "")
+        chosen = choose_model(model)
+        job = Job(
+            prompt=text,
+            attachments=tuple(map(load_attachment, attach or ())),
+            model=connect_model(chosen.name),
+            tools=tuple(map(load_tool, tool or ())),
+            files=tools == "files",
+            approver=_Decided("approve", by="--yes") if yes else _Decided("deny", reason=_DENIED),
+            instructions=instructions,
+            address=configured_store(store),
+            session=session,
+            continue_latest=continue_latest,
         )
+        if chosen.reason:
+            name = f"local model {job.model.get_config().model_id}" if chosen.name == "local" else chosen.name
+            output.note(f"bartack: {name} ({chosen.reason})")
+        return job
+
+    try:
+        status = _execute(prepare, output)
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
-    except OutputLost as error:
+    except OutputClosed as error:
         if not isinstance(error.__cause__, BrokenPipeError):
             raise _unwritable(error) from error
         status = _PIPE_CLOSED
     raise typer.Exit(status)
 
 
-def _unwritable(error: OutputLost) -> BartackError:
-    fault = BartackError(f"the answer cannot be written: {error.__cause__}", code=ErrorCode.STORAGE_FAILED)
-    fault.add_note("what was said until then is in the session: bartack sessions list")
-    return fault
+def _unwritable(error: OutputClosed) -> BartackError:
+    failure = BartackError(f"Cannot write the answer: {error.__cause__}.", code=ErrorCode.STORAGE_FAILED)
+    failure.add_note("The answer up to this point is stored; 'bartack sessions list' shows the session.")
+    return failure
 
 
-# -- approval, without anybody
+# -- approval without a person
 
 
-class _Nobody:
+_DENIED = "this run cannot ask for approval; --yes approves every call"
+
+
+class _Decided:
+    """Gives every tool call the same decision."""
+
+    def __init__(self, decision: Literal["approve", "deny"], *, reason: str | None = None, by: str = "") -> None:
+        self._decision = Decision(decision, reason=reason, decided_by=f"bartack run {by}".strip())
+
     async def decide(self, request: ApprovalRequired) -> Decision:
-        return Decision("deny", reason=_DENIED, decided_by="bartack run")
+        return self._decision
 
 
-class _Yes:
-    async def decide(self, request: ApprovalRequired) -> Decision:
-        return Decision("approve", decided_by="bartack run --yes")
+# -- the prompt
 
 
-# -- what is wanted, made ready
-
-
-class _Wish(NamedTuple):
-    """The words of the command line."""
-
-    prompt: str | None
-    model: str | None
-    session: str | None
-    goes_on: bool
-    attach: Sequence[Path]
-    tools: Sequence[str]
-    files: bool
-    approver: Approver
-    instructions: str | None
-    store: str | None
-
-
-def _answered(wish: _Wish, output: Output) -> int:
-    """The exit status. Whatever is raised, a program that reads JSON has been told before how it ended."""
-    one = OneRun(output)
-    try:
-        with redirect_stdout(sys.stderr):  # what tools print is no part of the answer
-            with setting_up():
-                job = _ready(wish, output)
-            status = asyncio.run(one.run(job))
-        output.end(one.result, one.failed)
-    except OutputLost:
-        raise
-    except KeyboardInterrupt:
-        if not one.has_begun:  # the run would have taken Ctrl-C itself
-            output.end(None, Failed(ErrorCode.ABORTED, "stopped before the run began"))
-        raise
-    except Exception as error:
-        output.end(one.result, one.failed or _failed_by(error))
-        one.tell_session()
-        if not one.has_begun and isinstance(error, BartackError) and error.code in _WRONG:
-            with setting_up():
-                raise
-        raise
-    one.tell_session()
-    if status:
-        note("bartack: stopped; what was said so far is in the session")
-    return status
-
-
-def _piped() -> bytes:
-    """What somebody sends, and not a human types."""
-    return b"" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read(MAX_BYTES + 1)
-
-
-def _ready(wish: _Wish, output: Output) -> Job:
-    if wish.session is not None and wish.goes_on:
-        raise typer.BadParameter("--session and --continue name two sessions; give one")
-    if wish.session == "":
-        raise typer.BadParameter("--session needs a name")
-    piped = _piped()
-    if not (wish.prompt or "").strip() and not piped.strip():
-        raise typer.BadParameter("there is nothing to ask: give a PROMPT, or something on stdin")
-    chosen = chosen_model(wish.model)
-    job = Job(
-        prompt=_whole_prompt(wish.prompt or "", piped),
-        attachments=tuple(map(attached, wish.attach)),
-        model=connected(chosen.name),
-        tools=tuple(map(tool_named, wish.tools)),
-        files=wish.files,
-        approver=wish.approver,
-        instructions=wish.instructions,
-        place=store_place(wish.store),
-        session=wish.session,
-        goes_on=wish.goes_on,
-    )
-    if chosen.reason:
-        kind = "local model " if chosen.name == "local" else ""
-        name = job.model.get_config().model_id if kind else chosen.name
-        output.tell(f"bartack: {kind}{name} ({chosen.reason})")
-    return job
-
-
-def _whole_prompt(words: str, piped: bytes) -> str:
+def _whole_prompt(words: str) -> str:
+    """The argument followed by what is piped to stdin."""
+    piped = b"" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read(MAX_BYTES + 1)
+    if not words.strip() and not piped.strip():
+        raise typer.BadParameter("no prompt: pass PROMPT, or pipe text to stdin")
     if len(piped) > MAX_BYTES:
-        raise _unreadable(f"stdin holds more than {MAX_BYTES // 1_000_000} MB")
+        raise _invalid_prompt(f"stdin exceeds {MAX_BYTES // 1_000_000} MB.")
     try:
-        pieces = [words.encode().decode().strip(), piped.decode().rstrip("\n")]
-    except UnicodeError as error:  # what Python makes of wrong bytes in words cannot be encoded again
-        where = "stdin" if isinstance(error, UnicodeDecodeError) else "PROMPT"
-        raise _unreadable(f"{where} is not text in UTF-8") from error
-    return "\n\n".join(piece for piece in pieces if piece.strip())
+        texts = [words.encode().decode().strip(), piped.decode().rstrip("\n")]
+    except UnicodeError as error:  # Python reads invalid bytes of an argument as surrogates, which do not encode
+        source = "stdin" if isinstance(error, UnicodeDecodeError) else "PROMPT"
+        raise _invalid_prompt(f"{source} is not valid UTF-8.") from error
+    return "\n\n".join(text for text in texts if text.strip())
 
 
-def _unreadable(what: str) -> PartValidationError:
-    error = PartValidationError(what, path="$.prompt", code=ErrorCode.INVALID_CONFIG)
-    error.add_note("--attach shows files of other kinds to the model")
+def _invalid_prompt(problem: str) -> PartValidationError:
+    error = PartValidationError(problem, path="$.prompt", code=ErrorCode.INVALID_CONFIG)
+    error.add_note("Use --attach for images and PDFs.")
     return error
 
 
-def _failed_by(error: Exception) -> Failed:
+# -- the run
+
+
+class Job(NamedTuple):
+    """What to run, with everything prepared that needs neither network nor store."""
+
+    prompt: str
+    attachments: tuple[Image | FileRef, ...]
+    model: Model
+    tools: tuple[ToolDefinition, ...]
+    files: bool
+    approver: Approver
+    instructions: str | None
+    address: StoreAddress
+    session: str | None
+    continue_latest: bool
+
+
+def _execute(prepare: Callable[[], Job], output: Output) -> int:
+    """The exit status. Whatever is raised, the output has been ended before."""
+    single = _SingleRun(output)
+    try:
+        with redirect_stdout(sys.stderr):  # what tools print is not part of the answer
+            with usage_errors():
+                job = prepare()
+            status = asyncio.run(single.run(job))
+        output.end(single.result, single.failed)
+    except OutputClosed:
+        raise
+    except KeyboardInterrupt:
+        if not single.has_started:  # a started run handles Ctrl-C itself
+            output.end(None, _NOT_STARTED)
+        raise
+    except Exception as error:
+        output.end(single.result, single.failed or _as_failed(error))
+        single.note_session()
+        if not single.has_started and isinstance(error, BartackError) and error.code in _USAGE_CODES:
+            with usage_errors():
+                raise
+        raise
+    single.note_session()
+    if status:
+        note("bartack: stopped; the partial answer is stored in the session")
+    return status
+
+
+_NOT_STARTED = Failed(ErrorCode.ABORTED, "stopped before the run started")
+
+
+def _as_failed(error: Exception) -> Failed:
     if isinstance(error, BartackError):
         return Failed(error.code, error.message, retryable=error.retryable)
     if isinstance(error, typer.BadParameter):
         return Failed(ErrorCode.INVALID_CONFIG, error.message)
     return Failed(ErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+
+
+class _SingleRun:
+    """One run and how far it came, also if it raises."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._signal: int | None = None  # that stopped it
+        self._run: Run | None = None
+        self._new_session: str | None = None
+        self._address: StoreAddress | None = None
+        self._last_failure: Failed | None = None  # of a model call
+        self.result: RunResult | None = None
+        self.failed: Failed | None = None
+        self.has_started = False
+
+    async def run(self, job: Job) -> int:
+        """0, or the status for the signal that stopped it. Raises errors with a hint."""
+        try:
+            with self._signals():
+                await self._run_job(job)
+        except asyncio.CancelledError:
+            if self._signal is None:
+                raise
+            self.failed = _NOT_STARTED
+        except Conflict as error:
+            if self.has_started:
+                raise
+            in_use = Conflict("The session is in use by another process.")
+            in_use.add_note(failure_hint(in_use.code, job.model))
+            raise in_use from error
+        except BartackError as error:
+            self._add_hint(error, job)
+            raise
+        if self._signal is not None and (self.result is None or self.result.status is AgentStatus.ABORTED):
+            return 128 + self._signal
+        self._raise_failure(job.model)
+        return 0
+
+    def _add_hint(self, error: BartackError, job: Job) -> None:
+        if isinstance(error, StoreError) and not self.has_started:
+            add_store_hint(error, is_server=job.address.kind == "postgres")
+        if error_hint(error) is None:
+            is_usage = not self.has_started and error.code in _USAGE_CODES
+            error.add_note(_USAGE_HINT if is_usage else failure_hint(error.code, job.model))
+
+    async def _run_job(self, job: Job) -> None:
+        async with AsyncExitStack() as stack:
+            close = getattr(job.model, "aclose", None)
+            if close is not None:
+                stack.push_async_callback(close)
+            store = await open_store(job.address.text)
+            stack.push_async_callback(store.close)
+            agent = new_agent(
+                job.model,
+                store=store,
+                address=job.address,
+                instructions=job.instructions,
+                tools=job.tools,
+                files=job.files,
+                approver=job.approver,
+            )
+            await stack.enter_async_context(agent)
+            session = await self._session(store, job)
+            message = as_message(*job.attachments, job.prompt)
+            losses = unsupported_content(job.model, message) if job.attachments else ()
+            if losses:  # no event contains it
+                note(f"warning: {losses_text(losses)}")
+            self._run = agent.stream(message, session=session)
+            async with self._run:
+                self.has_started = True
+                async for event in self._run:
+                    if isinstance(event, RunFinished):
+                        self.result = event.result
+                    elif isinstance(event, EntryAppended) and isinstance(event.entry.fact, StreamFailed):
+                        self._last_failure = event.entry.fact.error
+                    await self._output.show(event)
+
+    async def _session(self, store: SessionStore, job: Job) -> str:
+        if job.continue_latest:
+            return await latest_session_here(store)
+        session = await ensure_session(store, job.session, prompt=job.prompt, program="bartack run")
+        self._address = job.address
+        self._new_session = session if job.session is None else None
+        return session
+
+    def note_session(self) -> None:
+        """Print how to continue a session that the user did not name."""
+        if self._new_session is not None and self._address is not None:
+            command = f"bartack run{store_flag(self._address)} --session {self._new_session} ..."
+            self._output.note(f"session {self._new_session}; continue with: {command}", is_dim=True)
+
+    def _raise_failure(self, model: Model) -> None:
+        result, last = self.result, self._last_failure
+        assert result is not None  # every run ends with RunFinished
+        if result.status is AgentStatus.COMPLETED:
+            return
+        self.failed = result.error or Failed(ErrorCode.ABORTED, result.reason or str(result.status))
+        message = safe_line(self.failed.message or str(self.failed.error_code))
+        if last is not None and last.error_code is self.failed.error_code:
+            self.failed = last  # it has the provider's retry-after
+            message = f"{model.model_info().provider}: {message}"
+        error = AgentError(message, code=self.failed.error_code)
+        error.add_note(failure_hint(error.code, model, self.failed.retry_after_ms))
+        raise error
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM abort the run, which still stores its end. A second one ends the process at once."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def stop(number: int) -> None:
+            self._signal = number
+            if self._run is None:
+                task.cancel()
+            else:
+                self._run.abort("interrupted")
+
+        def handle(number: int, frame: Any) -> None:
+            signal.signal(number, signal.SIG_DFL)
+            loop.call_soon_threadsafe(stop, number)
+
+        before = {
+            number: signal.signal(number, handle)
+            for number in (signal.SIGINT, signal.SIGTERM)
+            if signal.getsignal(number) is not signal.SIG_IGN  # shells start background jobs with SIGINT ignored
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                if signal.getsignal(number) is handle:  # otherwise the next signal must end the process
+                    signal.signal(number, handler)

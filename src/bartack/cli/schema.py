@@ -1,4 +1,4 @@
-"""`bartack schema`: the JSON Schema of every noun."""
+"""`bartack schema`: the JSON Schema of the canonical JSON."""
 
 import re
 import sys
@@ -8,39 +8,41 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from bartack.cli.command import new_app
+from bartack.cli.options import new_app
 from bartack.nouns.errors import NotFound
 from bartack.nouns.json_values import json_text
 from bartack.nouns.schema import json_schema
 
-app = new_app("Print the JSON Schema of Bartack's canonical JSON.")
+app = new_app("Print the JSON Schema of the canonical JSON.")
 
 _REFERENCE = re.compile(r'"#/\$defs/(\w+)"')
 
 
 @app.command(no_args_is_help=False)
 def schema(
-    noun: Annotated[str | None, typer.Argument(help="One noun, such as Message; all of them without it.")] = None,
+    type_name: Annotated[
+        str | None, typer.Argument(metavar="[TYPE]", help="A single type, such as Message (default: all).")
+    ] = None,
 ) -> None:
-    """Print the JSON Schema of every noun, or of one of them."""
+    """Print the JSON Schema of every type in the canonical JSON, or of one."""
     whole = json_schema()
-    if noun is not None:
-        if noun not in whole["$defs"]:
-            raise NotFound(f"there is no noun {noun!r}; there are {', '.join(whole['$defs'])}")
-        needed = _reached(whole["$defs"], noun)
+    if type_name is not None:
+        if type_name not in whole["$defs"]:
+            raise NotFound(f"Unknown type {type_name!r}. Choose from {', '.join(whole['$defs'])}.")
+        needed = _reachable(whole["$defs"], type_name)
         definitions = {name: value for name, value in whole["$defs"].items() if name in needed}
-        whole = {"$ref": f"#/$defs/{noun}", **whole, "$defs": definitions}
+        whole = {"$ref": f"#/$defs/{type_name}", **whole, "$defs": definitions}
     text = msgspec.json.format(msgspec.json.encode(whole), indent=2)
     sys.stdout.write(text.decode() + "\n")
 
 
-def _reached(definitions: Mapping[str, Any], noun: str) -> set[str]:
-    """The noun and every other one that its schema refers to, directly or not."""
+def _reachable(definitions: Mapping[str, Any], type_name: str) -> set[str]:
+    """The type and every other one that its schema refers to, directly or not."""
     reached: set[str] = set()
-    waiting = [noun]
-    while waiting:
-        name = waiting.pop()
+    pending = [type_name]
+    while pending:
+        name = pending.pop()
         if name not in reached:
             reached.add(name)
-            waiting += _REFERENCE.findall(json_text(definitions[name]))
+            pending += _REFERENCE.findall(json_text(definitions[name]))
     return reached

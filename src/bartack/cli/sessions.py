@@ -1,83 +1,135 @@
-"""`bartack sessions`: look at stored sessions, move them between stores, check and mend them, and really remove them."""
+"""`bartack sessions`: look at stored sessions, move them between stores, check and repair them, and purge them."""
 
 import os
 import shlex
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Annotated
 
 import typer
 
-from bartack.cli import sessions_print as show_as
-from bartack.cli import suggestions
-from bartack.cli.command import new_app
-from bartack.cli.store_access import JsonOption, SessionArgument, StoreOption, print_json, with_store
-from bartack.cli.terminal.safe_text import safe_line
+from bartack.app.notices import plural
+from bartack.app.safe_text import safe_line
+from bartack.app.sessions import all_sessions
+from bartack.app.usage import format_cost
+from bartack.cli.options import JsonOption, SessionArgument, StoreOption, complete_sessions, new_app
+from bartack.cli.output import Column, Row, note, print_json, print_table, progress_bar
+from bartack.cli.store_access import with_store
 from bartack.nouns.entries import Redaction, SessionHeader
 from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.nouns.wire import dump
-from bartack.store import Entries, Finding, Hit, Page, SessionInfo, SessionStore, Totals
+from bartack.store import Entries, Finding, Hit, ModelSpend, Page, SessionInfo, SessionStore, Totals
+from bartack.store.index import text_of
 from bartack.store.maintenance import check, repair
 from bartack.store.maintenance import purge as purge_session
 from bartack.store.transfer import Imported, export_session, import_lines
 
-app = new_app("List, show, search, export, import, check and purge stored sessions.")
+app = new_app("List, search, export, import, check and purge stored sessions.")
 
-LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")]
+SESSIONS = (
+    Column("session"),
+    Column("title"),
+    Column("entries", is_number=True),
+    Column("updated", is_optional=True),
+    Column("tokens", is_number=True, is_optional=True),
+    Column("cost", is_number=True, is_optional=True),
+)
+MODEL_SPEND = (
+    Column("model"),
+    Column("calls", is_number=True),
+    Column("input", is_number=True),
+    Column("output", is_number=True),
+    Column("cost", is_number=True),
+)
+_ENTRIES = (Column("seq", is_number=True), Column("time", is_optional=True), Column("kind"), Column("text"))
+_HITS = (Column("session"), Column("seq", is_number=True), Column("text"))
+_FINDINGS = (Column("session"), Column("seq", is_number=True), Column("fault"), Column("details"), Column("fix"))
+_TEXT = 200  # characters of an entry on one line
+
+
+def session_rows(infos: Iterable[SessionInfo]) -> Iterator[Row]:
+    """A row of SESSIONS for each session."""
+    for info in infos:
+        yield (
+            safe_line(info.id),
+            safe_line(info.title or ""),
+            str(info.entries),
+            f"{info.updated.astimezone():%Y-%m-%d %H:%M}",
+            str(info.spend.input_tokens + info.spend.output_tokens),
+            format_cost(info.spend),
+        )
+
+
+def model_spend_rows(models: Iterable[ModelSpend]) -> Iterator[Row]:
+    """A row of MODEL_SPEND for each model."""
+    for each in models:
+        name = "" if each.model is None else f"{each.model.provider}/{each.model.model}"
+        spend = each.spend
+        yield safe_line(name), str(spend.calls), str(spend.input_tokens), str(spend.output_tokens), format_cost(spend)
+
+
+LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of results.")]
 
 
 @app.command(name="list", no_args_is_help=False)
 def list_sessions(
     limit: LimitOption = 50,
-    cursor: Annotated[str | None, typer.Option(help="Where the page before this one ended.")] = None,
-    query: Annotated[str | None, typer.Option(metavar="WORDS", help="Only sessions that hold these words.")] = None,
+    cursor: Annotated[str | None, typer.Option(help="Start after the previous page.")] = None,
+    query: Annotated[str | None, typer.Option(metavar="WORDS", help="List only sessions with these words.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the sessions, the one that changed last first."""
+    """List sessions, most recently changed first."""
     page: Page = with_store(store, lambda opened: opened.sessions(limit, cursor, query))
     if as_json:
         print_json({"items": list(map(dump, page.items)), "cursor": page.cursor})
         return
-    show_as.print_rows(show_as.INFOS, show_as.info_rows(page.items))
+    print_table(SESSIONS, session_rows(page.items))
     if not page.items:
-        _note("no sessions" if cursor is None and query is None else "no more sessions")
+        note("no sessions" if cursor is None and query is None else "no more sessions")
     if page.cursor is not None:
-        _note(f"there are more: --cursor {shlex.quote(page.cursor)}")
+        note(f"next page: --cursor {shlex.quote(page.cursor)}")
 
 
 @app.command()
 def show(
     session: SessionArgument,
-    entries: Annotated[int, typer.Option(min=0, help="How many of the last entries to show.")] = 20,
+    entries: Annotated[int, typer.Option(min=0, help="Number of entries to show, from the end.")] = 20,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a session is: its branches, what it used, its last entries. `bartack show` tells all of it."""
+    """Summarize a session: branches, usage, last entries. Use 'bartack show' for the whole conversation."""
 
-    async def look(opened: SessionStore) -> tuple[SessionInfo, tuple[str, ...], Totals, Entries]:
+    async def load(opened: SessionStore) -> tuple[SessionInfo, tuple[str, ...], Totals, Entries]:
         loaded = await opened.load(session)
         totals = await opened.totals(session)
         return await _info(opened, loaded, totals), await opened.heads(session), totals, loaded
 
-    info, heads, totals, loaded = with_store(store, look)
+    info, heads, totals, loaded = with_store(store, load)
     last = list(loaded[max(0, len(loaded) - entries) :])
     if as_json:
         print_json({"session": dump(info), "heads": heads, "totals": dump(totals), "entries": list(map(dump, last))})
         return
     print(f"{safe_line(info.id)}  {safe_line(info.title or '')}".rstrip())
-    print(f"{_count(info.entries, 'entry', 'entries')}, {_count(len(heads), 'branch', 'branches')}")
-    print(
-        f"created {info.created.astimezone():%Y-%m-%d %H:%M}, last changed {info.updated.astimezone():%Y-%m-%d %H:%M}"
-    )
+    print(f"{plural(info.entries, 'entry', 'entries')}, {plural(len(heads), 'branch', 'branches')}")
+    print(f"created {info.created.astimezone():%Y-%m-%d %H:%M}, updated {info.updated.astimezone():%Y-%m-%d %H:%M}")
     if totals.models:
         print()
-        show_as.print_rows(show_as.SPENDS, show_as.spend_rows(totals.models))
+        print_table(MODEL_SPEND, model_spend_rows(totals.models))
     if last:
         print()
-        show_as.print_rows(show_as.ENTRIES, show_as.entry_rows(last))
+        rows = (
+            (
+                str(entry.seq),
+                f"{entry.timestamp.astimezone():%Y-%m-%d %H:%M:%S}",
+                entry.fact.kind,
+                safe_line(text_of(entry.fact)[:_TEXT]),
+            )
+            for entry in last
+        )
+        print_table(_ENTRIES, rows)
 
 
 async def _info(store: SessionStore, loaded: Entries, totals: Totals) -> SessionInfo:
@@ -95,9 +147,9 @@ async def _info(store: SessionStore, loaded: Entries, totals: Totals) -> Session
 
 @app.command()
 def search(
-    words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="All of them must be in an entry.")],
+    words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="Words that an entry must all contain.")],
     limit: LimitOption = 50,
-    offset: Annotated[int, typer.Option(min=0, help="How many to pass over.")] = 0,
+    offset: Annotated[int, typer.Option(min=0, help="Number of results to skip.")] = 0,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -107,60 +159,60 @@ def search(
     if as_json:
         print_json({"items": list(map(dump, hits)), "offset": following})
         return
-    show_as.print_rows(show_as.HITS, show_as.hit_rows(hits))
+    print_table(_HITS, ((safe_line(hit.session_id), str(hit.seq), safe_line(hit.snippet)) for hit in hits))
     if not hits:
-        _note("nothing found")
+        note("no matches")
     if following is not None:
-        _note(f"there are more: --offset {following}")
+        note(f"more results: --offset {following}")
 
 
 @app.command(no_args_is_help=True)
 def export(
     sessions: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SESSION...", help="Their ids.", autocompletion=suggestions.sessions),
+        typer.Argument(metavar="SESSION...", help="Sessions to export.", autocompletion=complete_sessions),
     ] = None,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="All sessions of the store.")] = False,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Where to; - is stdout.")] = "-",
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Export all sessions.")] = False,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Output file; - is stdout.")] = "-",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write sessions as canonical JSONL: one entry per line. What was redacted is left out.
+    """Write sessions as canonical JSONL, one entry per line, without redacted content.
 
-    --json says what was written to FILE; stdout holds the entries themselves.
+    With --output, --json prints a summary of what was written.
     """
     if everything == bool(sessions):
-        raise typer.BadParameter("name sessions, or give --all")
+        raise typer.BadParameter("name the sessions to export, or pass --all")
     if output == "-":
         with_store(store, lambda opened: _export(opened, sessions, sys.stdout.buffer))
         return
     path = Path(output)
     if path.exists() and not force:
-        raise typer.BadParameter(f"{path} is there already; --force replaces it")
-    # Beside the target, then renamed: the file is there whole or not at all, and for its owner only.
+        raise typer.BadParameter(f"{path} already exists; pass --force to overwrite it")
+    # Written beside the target and renamed: the file is complete or absent, and readable by its owner only.
     with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
         try:
-            written = with_store(store, lambda opened: _export(opened, sessions, draft.file))
+            exported = with_store(store, lambda opened: _export(opened, sessions, draft.file))
             draft.flush()
             os.fsync(draft.fileno())
             Path(draft.name).replace(path)
         except BaseException:
             Path(draft.name).unlink(missing_ok=True)
             raise
-    _say_moved(written, "exported", as_json=as_json, file=str(path))
+    _report_transfer("exported", exported, as_json=as_json, file=str(path))
 
 
 async def _export(store: SessionStore, sessions: list[str] | None, file: IO[bytes]) -> Imported:
-    names = sessions or [info.id async for info in _all(store)]
+    names = sessions or [info.id async for info in all_sessions(store)]
     lines = 0
-    with show_as.progress("exporting", len(names)) as step:
+    with progress_bar("exporting", len(names)) as advance:
         for name in names:
             async for line in export_session(store, name):
                 file.write(line)
                 lines += 1
-            step()
+            advance()
     file.flush()
     return Imported(tuple(names), lines)
 
@@ -171,84 +223,103 @@ def import_sessions(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Store the sessions of a JSONL file. What is there already is left alone; a session lands whole or not at all."""
+    """Import sessions from a JSONL file. Each is imported completely or not at all; existing entries are skipped."""
     if file == "-":
         imported = _import(sys.stdin.buffer, None, store)
     else:
         with Path(file).open("rb") as lines:
             imported = _import(lines, os.fstat(lines.fileno()).st_size, store)
-    _say_moved(imported, "imported", as_json=as_json, file=file)
+    _report_transfer("imported", imported, as_json=as_json, file=file)
 
 
 def _import(file: IO[bytes], size: int | None, store: str | None) -> Imported:
-    with show_as.progress("reading", size) as step:
+    with progress_bar("reading", size) as advance:
 
         def lines() -> Iterator[bytes]:
             for line in file:
-                step(len(line))
+                advance(len(line))
                 yield line
 
         try:
             return with_store(store, lambda opened: import_lines(opened, lines()), may_be_new=True)
         except StoreError as error:
             if error.code is ErrorCode.INVALID_VALUE:
-                error.add_note("nothing was stored: every line is read before the first one is")
+                error.add_note("Nothing was imported. Fix or remove this line and try again.")
             raise
+
+
+def _report_transfer(verb: str, moved: Imported, *, as_json: bool, file: str) -> None:
+    if as_json:
+        print_json({"sessions": moved.sessions, "entries": moved.entries, "file": file})
+    else:
+        note(f"{verb} {plural(moved.entries, 'entry', 'entries')} of {plural(len(moved.sessions), 'session')}")
 
 
 @app.command(no_args_is_help=False)
 def fsck(
     sessions: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SESSION...]", help="All without one.", autocompletion=suggestions.sessions),
+        typer.Argument(
+            metavar="[SESSION...]", help="Sessions to check (default: all).", autocompletion=complete_sessions
+        ),
     ] = None,
-    mend: Annotated[bool, typer.Option("--repair", help="Append what is missing. Nothing is rewritten.")] = False,
+    do_repair: Annotated[
+        bool, typer.Option("--repair", help="Append missing entries. Existing ones are never changed.")
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look for damage: torn lines, gaps, calls without results, broken parents, bad JSON, lost bodies.
+    """Check for damage: torn lines, gaps, calls without results, broken parents, invalid JSON, missing bodies.
 
-    The exit status is 1 if anything is found, with --repair if anything is left.
+    The exit status is 1 if there are findings; with --repair, if any remain.
     """
-    checked, mended, findings = with_store(store, lambda opened: _fsck(opened, sessions, mend=mend))
+    checked, repaired, findings = with_store(store, lambda opened: _fsck(opened, sessions, do_repair=do_repair))
     if as_json:
-        print_json({"sessions": checked, "repaired": mended, "findings": list(map(dump, findings))})
+        print_json({"sessions": checked, "repaired": repaired, "findings": list(map(dump, findings))})
     else:
         if findings:
-            show_as.print_rows(show_as.FINDINGS, show_as.finding_rows(findings))
-        for name in mended:
-            _note(f"repaired {safe_line(name)}")
-        _note(f"{_count(checked, 'session')} checked, {_count(len(findings), 'finding')}")
+            print_table(_FINDINGS, map(_finding_row, findings))
+        for name in repaired:
+            note(f"repaired {safe_line(name)}")
+        note(f"checked {plural(checked, 'session')}: {plural(len(findings), 'finding')}")
     raise typer.Exit(1 if findings else 0)
 
 
-async def _fsck(store: SessionStore, sessions: list[str] | None, *, mend: bool) -> tuple[int, list[str], list[Finding]]:
+def _finding_row(found: Finding) -> tuple[str, ...]:
+    seq = "" if found.seq is None else str(found.seq)
+    fix = "--repair" if found.repairable else ""
+    return safe_line(found.session_id or ""), seq, found.fault, safe_line(found.message), fix
+
+
+async def _fsck(
+    store: SessionStore, sessions: list[str] | None, *, do_repair: bool
+) -> tuple[int, list[str], list[Finding]]:
     findings = [] if sessions else list(await store.inspect())
-    names = sessions or [info.id async for info in _all(store)]
-    mended: list[str] = []
-    with show_as.progress("checking", len(names)) as step:
+    names = sessions or [info.id async for info in all_sessions(store)]
+    repaired: list[str] = []
+    with progress_bar("checking", len(names)) as advance:
         for name in names:
             found = await check(store, name)
-            if mend and any(finding.repairable for finding in found):
+            if do_repair and any(finding.repairable for finding in found):
                 found = await repair(store, name)
-                mended.append(name)
+                repaired.append(name)
             findings += found
-            step()
-    return len(names), mended, findings
+            advance()
+    return len(names), repaired, findings
 
 
 @app.command()
 def purge(
     session: SessionArgument,
-    everything: Annotated[bool, typer.Option("--everything", help="Keep nothing of the session at all.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    everything: Annotated[bool, typer.Option("--everything", help="Remove the whole session.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Really remove what was redacted, or with --everything the whole session.
+    """Permanently remove redacted content, or with --everything the whole session.
 
-    Entries are never changed, so the session is written anew without the redacted content, under a new id, and the old
-    one is dropped. This cannot be undone.
+    Stored entries never change, so the session is rewritten under a new id without the redacted content, and the old
+    one is removed. This cannot be undone.
     """
 
     async def count(opened: SessionStore) -> tuple[int, int]:
@@ -256,62 +327,28 @@ def purge(
         return len(entries), sum(isinstance(entry.fact, Redaction) for entry in entries)
 
     if not yes:
-        total, hidden = with_store(store, count)
-        _confirm(_plan(session, total, hidden, everything=everything))
+        _confirm(_plan(session, *with_store(store, count), everything=everything))
     new_id = with_store(store, lambda opened: purge_session(opened, session, everything=everything))
     if as_json:
         print_json({"purged": session, "session": new_id})
-    elif new_id is None:
-        print(f"{safe_line(session)} is gone")
     else:
-        print(f"{safe_line(session)} is gone; {new_id} takes its place")
+        print(f"removed {safe_line(session)}" + ("" if new_id is None else f"; the new session is {new_id}"))
 
 
-def _plan(session: str, total: int, hidden: int, *, everything: bool) -> str:
-    name = safe_line(session)
+def _plan(session: str, total: int, redactions: int, *, everything: bool) -> str:
+    name, entries = safe_line(session), plural(total, "entry", "entries")
     if everything:
-        return f"All {total} entries of {name} are removed for good, and nothing takes their place."
+        return f"This permanently removes {name} and all of its {entries}."
     return (
-        f"{name} ({total} entries, {hidden} redactions) is written anew, without what was redacted, under a new id. "
-        "Then the old session is dropped for good."
+        f"This rewrites {name} ({entries}, {plural(redactions, 'redaction')}) under a new id without the redacted "
+        "content, and permanently removes the old session."
     )
 
 
 def _confirm(plan: str) -> None:
     if not sys.stdin.isatty():
-        raise typer.BadParameter("there is nobody to ask here; --yes answers beforehand")
+        raise typer.BadParameter("cannot ask for confirmation without a terminal; pass --yes")
     typer.echo(plan, err=True)
-    if not typer.confirm("Go on?", err=True):
-        _note("nothing was removed")
+    if not typer.confirm("Continue?", err=True):
+        note("nothing was removed")
         raise typer.Exit(1)
-
-
-async def _all(store: SessionStore) -> AsyncIterator[SessionInfo]:
-    """Every session, page by page. One that changes meanwhile may come twice or move up: ids are told once."""
-    seen: set[str] = set()
-    cursor: str | None = None
-    while True:
-        page = await store.sessions(100, cursor)
-        for info in page.items:
-            if info.id not in seen:
-                seen.add(info.id)
-                yield info
-        cursor = page.cursor
-        if cursor is None:
-            return
-
-
-def _say_moved(moved: Imported, how: str, *, as_json: bool, file: str) -> None:
-    if as_json:
-        print_json({"sessions": moved.sessions, "entries": moved.entries, "file": file})
-    else:
-        _note(f"{how} {_count(moved.entries, 'entry', 'entries')} of {_count(len(moved.sessions), 'session')}")
-
-
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number or 'no'} {one if number == 1 else many or f'{one}s'}"
-
-
-def _note(text: str) -> None:
-    """Something about the output, which is not a part of it."""
-    print(text, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Answers that wait for the test: a `Gated` script stops at each gate until the test opens it."""
+"""Answers that wait for the test: a `Gated` script pauses at each gate until the test opens it."""
 
 from collections.abc import Iterator
 from threading import Event

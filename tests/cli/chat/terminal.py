@@ -1,7 +1,7 @@
-"""`bartack chat` as a user has it: in a real terminal (tmux), with keys going in and a screen coming out.
+"""`bartack chat` in a real terminal (tmux): keys in, screen out.
 
-Home and every folder for data, configuration and cache are temporary. Waits are polls with a generous limit; when one
-runs out, the screen is in the message.
+Home and all folders for data, configuration and cache are temporary. Waiting polls with a generous limit; the message
+of a timeout contains the screen.
 """
 
 import os
@@ -20,14 +20,14 @@ import pytest
 
 __all__ = ["Terminal", "bartack", "needs_tmux", "place"]
 
-LIMIT = 60.0  # seconds; a busy machine may be slow
+LIMIT = 300.0  # seconds; only a hang takes this long
 POLL = 0.03
 
-needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux, which these tests type into, is not here")
+needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
 
 def place(folder: Path, base_url: str, **more: str) -> dict[str, str]:
-    """The whole environment of the commands: every folder is below `folder`, the provider is at `base_url`."""
+    """The environment of the commands: every folder is below `folder`, the provider is at `base_url`."""
     project = folder / "project"
     project.mkdir(exist_ok=True)
     return {
@@ -47,7 +47,7 @@ def place(folder: Path, base_url: str, **more: str) -> dict[str, str]:
 
 
 def bartack(*words: str, env: Mapping[str, str]) -> str:
-    """What another command prints, in the same project."""
+    """The output of another command in the same project."""
     done = subprocess.run(
         [sys.executable, "-m", "bartack.cli", *words],
         env=dict(env),
@@ -61,7 +61,7 @@ def bartack(*words: str, env: Mapping[str, str]) -> str:
 
 
 class Terminal:
-    """A tmux server of its own with one window in which `bartack chat` runs; leaving the context ends both."""
+    """A tmux server with one window that runs `bartack chat`. Leaving the context ends both."""
 
     def __init__(self, env: Mapping[str, str], *words: str, columns: int = 100, rows: int = 40) -> None:
         self._name = f"bartack-{uuid.uuid4().hex[:12]}"
@@ -80,15 +80,15 @@ class Terminal:
     def __exit__(self, *exception: object) -> None:
         socket = Path(self._tmux("display-message", "-p", "#{socket_path}").strip())
         self._tmux("kill-server")
-        socket.unlink(missing_ok=True)  # tmux leaves it behind
+        socket.unlink(missing_ok=True)  # tmux does not remove it
         deadline = time.monotonic() + LIMIT
-        while self.is_alive():  # it hangs up, and has its end to write down
-            assert time.monotonic() < deadline, "the chat goes on without a window"
+        while self.is_alive():  # after SIGHUP it still stores its end
+            assert time.monotonic() < deadline, "the chat is still running without a window"
             time.sleep(POLL)
 
     def _tmux(self, *words: str) -> str:
         done = subprocess.run(
-            ["tmux", "-L", self._name, *words], capture_output=True, text=True, check=True, timeout=60
+            ["tmux", "-L", self._name, *words], capture_output=True, text=True, check=True, timeout=LIMIT
         )
         return done.stdout
 
@@ -108,7 +108,7 @@ class Terminal:
         self.key("Enter")
 
     def paste(self, text: str) -> None:
-        """Paste the text, as terminals do that tell pasting from typing."""
+        """Paste the text, with bracketed paste if the program asked for it."""
         self._tmux("set-buffer", "--", text)
         self._tmux("paste-buffer", "-p")
 
@@ -116,66 +116,66 @@ class Terminal:
         """Send these bytes."""
         self._tmux("send-keys", "-H", *(f"{byte:x}" for byte in data))
 
-    # -- looking
+    # -- the screen
 
     def screen(self) -> str:
-        """What the window shows."""
+        """The visible text."""
         return self._tmux("capture-pane", "-p", "-J")
 
     def scrollback(self) -> str:
-        """What the window shows and what has scrolled away, wrapped lines joined."""
+        """The visible text and the scrollback, with wrapped lines joined."""
         return self._tmux("capture-pane", "-p", "-J", "-S", "-")
 
     def title(self) -> str:
         """The title of the window, which programs can change."""
         return self._tmux("display-message", "-p", "#{pane_title}").strip()
 
-    def wait_for(self, wish: str | Callable[[str], bool], *, whole: bool = False) -> str:
-        """The screen (or all of the scrollback) once it holds the text, or as the function wants it."""
+    def wait_for(self, expected: str | Callable[[str], bool], *, whole: bool = False) -> str:
+        """The screen (or the scrollback too) once it contains the text or satisfies the function."""
         deadline = time.monotonic() + LIMIT
         while True:
             seen = self.scrollback() if whole else self.screen()
-            if wish in seen if isinstance(wish, str) else wish(seen):
+            if expected in seen if isinstance(expected, str) else expected(seen):
                 return seen
             if time.monotonic() > deadline:
-                raise AssertionError(f"waited for {wish!r}; the screen is:\n{seen}")
+                raise AssertionError(f"waited for {expected!r}; the screen is:\n{seen}")
             time.sleep(POLL)
 
     def wait_for_prompt(self) -> str:
-        """The screen once it waits for the user with an empty prompt."""
+        """The screen once it shows an empty prompt."""
         return self.wait_for(is_at_prompt)
 
     def resize(self, columns: int, rows: int) -> None:
-        """Make the window another size."""
+        """Resize the window."""
         self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
 
     def record(self, path: Path) -> None:
-        """Write the bytes that the window gets from here on to a file."""
+        """Record the bytes sent to the window from now on in a file."""
         self._tmux("pipe-pane", f"cat > {shlex.quote(str(path))}")
 
     # -- the process
 
     @property
     def pid(self) -> int:
-        """Of the chat."""
+        """The process id of the chat."""
         return int(self._pid_file.read_text())
 
     def is_alive(self) -> bool:
-        """Whether the chat runs; one that is dead and was not buried yet does not."""
+        """Whether the chat is running; a zombie is not."""
         try:
             words = ["ps", "-o", "state=", "-p", str(self.pid)]
-        except (FileNotFoundError, ValueError):  # it was ended before it began
+        except (FileNotFoundError, ValueError):  # it was ended before it started
             return False
-        state = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60).stdout.strip()
+        state = subprocess.run(words, capture_output=True, text=True, check=False, timeout=LIMIT).stdout.strip()
         return state not in {"", "Z"}
 
     def kill(self) -> None:
-        """End the chat as a crash does."""
+        """End the chat with SIGKILL."""
         os.kill(self.pid, signal.SIGKILL)
         self.wait_for("[left with 137]")
 
 
 def is_at_prompt(screen: str) -> bool:
-    """Whether the last line but the status line is an empty prompt."""
+    """Whether the line above the status line is an empty prompt."""
     lines = [line for line in screen.splitlines() if line.strip()]
     return len(lines) >= 2 and lines[-2].rstrip() in {"›", ">"}

@@ -1,4 +1,4 @@
-"""How answers come: streaming, Markdown, thinking, stopping them, typing ahead, windows of many sizes."""
+"""Answers in the chat: streaming, Markdown, thinking, interrupting, typing ahead, and windows of many sizes."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from tests.cli.chat.terminal import is_at_prompt, needs_tmux
 pytestmark = needs_tmux
 
 
-def test_an_answer_grows_while_it_streams_and_is_markdown(tmp_path: Path) -> None:
+def test_an_answer_is_rendered_as_markdown_while_it_streams(tmp_path: Path) -> None:
     gate = Event()
     answer = Gated(["Here is **bold", " text** and\n\n- a list\n\n", {"gate": gate}, "```python\nx = 1\n```\nThe end."])
     with scene(tmp_path, answer) as here, here.chat() as chat:
@@ -32,7 +32,7 @@ def test_an_answer_grows_while_it_streams_and_is_markdown(tmp_path: Path) -> Non
         assert "15 tokens" in seen.rstrip().splitlines()[-1]
 
 
-def test_keys_that_are_typed_while_an_answer_streams_are_the_next_message(tmp_path: Path) -> None:
+def test_text_typed_during_an_answer_is_the_next_message(tmp_path: Path) -> None:
     gate = Event()
     thinking = {"think": "".join(f"Thought {number}.\n" for number in range(1, 10))}
     first = Gated([thinking, {"gate": gate}, "First answer."])
@@ -42,7 +42,7 @@ def test_keys_that_are_typed_while_an_answer_streams_are_the_next_message(tmp_pa
         chat.wait_for("Thought 9.")
         chat.say("two, typed ahead")
         chat.type("and three")
-        chat.key("C-o")  # unfolds thinking, so the keys before it have arrived
+        chat.key("C-o")  # expands thinking, so the keys before it have arrived
         assert "ahead" not in chat.wait_for("Thought 1.")  # the answer is not disturbed
         gate.set()
         chat.wait_for("Second answer.")
@@ -50,13 +50,13 @@ def test_keys_that_are_typed_while_an_answer_streams_are_the_next_message(tmp_pa
         assert here.said() == ["one", "two, typed ahead"]
 
 
-def test_ctrl_c_keeps_what_was_said_and_twice_leaves(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_the_partial_answer_and_a_second_one_exits(tmp_path: Path) -> None:
     with scene(tmp_path, ["One two", {"pause": None}], ["Three."]) as here, here.chat() as chat:
         chat.wait_for_prompt()
         chat.say("count")
         chat.wait_for("One two")
         chat.key("C-c")
-        chat.wait_for("stopped")
+        chat.wait_for("Stopped.")
         chat.wait_for_prompt()
         chat.say("go on")
         chat.wait_for("Three.")
@@ -65,7 +65,7 @@ def test_ctrl_c_keeps_what_was_said_and_twice_leaves(tmp_path: Path) -> None:
         session = here.bartack("sessions", "list").split()[0]
         assert "One two" in here.bartack("show", session)
         chat.key("C-c")
-        chat.wait_for("Ctrl-C again leaves")
+        chat.wait_for("Press Ctrl-C again to exit.")
         chat.key("C-c")
         assert session in chat.wait_for("[left with 0]")
 
@@ -77,7 +77,7 @@ def test_ctrl_c_throws_a_line_away_first_and_ctrl_d_leaves(tmp_path: Path) -> No
             chat.say("count")
             chat.wait_for("One two")
             chat.key("C-c")
-            chat.wait_for("stopped")
+            chat.wait_for("Stopped.")
             chat.wait_for_prompt()
             chat.type("thrown away")
             chat.wait_for("thrown away")
@@ -91,7 +91,7 @@ def test_ctrl_c_throws_a_line_away_first_and_ctrl_d_leaves(tmp_path: Path) -> No
             chat.wait_for("[left with 0]")
 
 
-def test_thinking_is_folded_and_can_be_unfolded(tmp_path: Path) -> None:
+def test_thinking_is_folded_and_can_be_expanded(tmp_path: Path) -> None:
     gate = Event()
     thinking = [{"think": "First I weigh the stones. " * 8}, {"think": "Then I count. "}]
     with (
@@ -103,19 +103,19 @@ def test_thinking_is_folded_and_can_be_unfolded(tmp_path: Path) -> None:
         chat.wait_for("Done.")
         assert "weigh the stones" not in chat.wait_for_prompt()
         chat.say("/thinking")
-        assert "Thinking is shown." in chat.wait_for("weigh the stones")
+        assert "Thinking is shown in full." in chat.wait_for("weigh the stones")
         chat.wait_for_prompt()
         chat.key("C-o")
         chat.wait_for("Thinking is folded.")
         chat.say("think again")
-        chat.wait_for(lambda seen: seen.count("count.") >= 2)  # its end is seen while it goes on
+        chat.wait_for(lambda seen: seen.count("count.") >= 2)  # its end is shown while it lasts
         chat.key("C-o")  # in the middle of it
         gate.set()
         chat.wait_for("Again.")
         assert chat.wait_for_prompt().count("First I weigh") >= 2
 
 
-def test_a_message_may_have_many_lines_and_comes_back_with_up(tmp_path: Path) -> None:
+def test_a_message_can_have_several_lines_and_up_brings_it_back(tmp_path: Path) -> None:
     with scene(tmp_path, ["Yes."]) as here, here.chat() as chat:
         chat.wait_for_prompt()
         chat.type("one")
@@ -134,14 +134,14 @@ def test_a_message_may_have_many_lines_and_comes_back_with_up(tmp_path: Path) ->
         chat.wait_for_prompt()
         chat.paste("four\nfive")
         chat.wait_for("five")
-        assert len(here.server.requests) == 2  # a paste sends nothing by itself
-        chat.bytes(b"\xff\xfe")  # no UTF-8
+        assert len(here.server.requests) == 2  # pasting does not send
+        chat.bytes(b"\xff\xfe")  # not UTF-8
         chat.key("Enter")
         chat.wait_for("45 tokens")
         assert here.said()[-1] == "four\nfive\ufffd\ufffd"
 
 
-def test_a_long_answer_stands_once_in_the_scrollback_also_when_the_window_changes(tmp_path: Path) -> None:
+def test_every_line_of_a_long_answer_is_printed_once_even_if_the_window_is_resized(tmp_path: Path) -> None:
     gate, end = Event(), Event()
     lines = [f"Line number {number}.\n\n" for number in range(1, 301)]
     answer = Gated([*lines[:100], {"gate": gate}, *lines[100:200], {"gate": end}, *lines[200:]])
@@ -160,7 +160,7 @@ def test_a_long_answer_stands_once_in_the_scrollback_also_when_the_window_change
         assert [whole.count(f"Line number {number}.") for number in range(1, 301)] == [1] * 300
 
 
-def test_a_refusal_is_a_sentence_and_a_hint_and_the_chat_goes_on(tmp_path: Path) -> None:
+def test_an_error_of_the_provider_has_a_hint_and_the_chat_continues(tmp_path: Path) -> None:
     refusal = [{"status": 401, "error": "that key is unknown here"}]
     with scene(tmp_path, refusal, ["Now it works."]) as here, here.chat(OPENAI_COMPATIBLE_API_KEY="wrong") as chat:
         chat.wait_for_prompt()
@@ -174,7 +174,7 @@ def test_a_refusal_is_a_sentence_and_a_hint_and_the_chat_goes_on(tmp_path: Path)
         chat.wait_for("Now it works.")
 
 
-def test_narrow_windows_hold_everything(tmp_path: Path) -> None:
+def test_everything_fits_into_a_narrow_window(tmp_path: Path) -> None:
     answer = ["A sentence that is much too long for a window of forty columns, and so it is wrapped at its words."]
     with scene(tmp_path, answer) as here, here.chat(columns=40, rows=60) as chat:
         chat.wait_for_prompt()
@@ -183,7 +183,7 @@ def test_narrow_windows_hold_everything(tmp_path: Path) -> None:
         chat.wait_for_prompt()
         for command in ("/help", "/tools", "/sessions", "/branch", "/cost", "/model"):
             chat.say(command)
-            chat.wait_for(f"› {command}\n")  # and the prompt after it is another one
+            chat.wait_for(f"› {command}\n")  # so that the next prompt is a new one
             seen = chat.wait_for_prompt()
             assert max(map(len, seen.splitlines())) <= 40
         assert "Traceback" not in chat.scrollback()
@@ -192,12 +192,12 @@ def test_narrow_windows_hold_everything(tmp_path: Path) -> None:
         chat.wait_for(lambda seen: "context 15" in seen.rstrip().splitlines()[-1] and is_at_prompt(seen))
 
 
-def test_a_tiny_window_is_enough_to_talk(tmp_path: Path) -> None:
+def test_a_tiny_window_is_enough(tmp_path: Path) -> None:
     with scene(tmp_path, ["Yes."]) as here, here.chat(columns=20, rows=6) as chat:
         chat.wait_for_prompt()
         chat.resize(1, 1)
         chat.resize(30, 8)
-        chat.wait_for(":test")  # the status line is whole again
+        chat.wait_for(":test")  # the status line is complete again
         chat.say("Is it?")
         chat.wait_for("Yes.")
         chat.wait_for_prompt()
@@ -211,7 +211,7 @@ def test_a_dumb_terminal_gets_no_control_sequences(tmp_path: Path) -> None:
         chat.say("hi")
         chat.wait_for("15 tokens")
         chat.say("/undo")
-        chat.wait_for("> hi")  # what is put back into the prompt is seen
+        chat.wait_for("> hi")  # the restored prompt is visible
         chat.say(" again")
         chat.wait_for("30 tokens")
         assert here.said() == ["hi again"]
@@ -221,18 +221,18 @@ def test_a_dumb_terminal_gets_no_control_sequences(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can limit the files of another process")
-def test_a_disk_that_fails_is_told_and_the_chat_goes_on(tmp_path: Path) -> None:
+def test_after_a_disk_error_the_chat_continues(tmp_path: Path) -> None:
     from resource import RLIM_INFINITY, RLIMIT_FSIZE, prlimit
 
     with scene(tmp_path, ["Hello."], ["Again."]) as here, here.chat() as chat:
         chat.wait_for_prompt()
         chat.say("hi")
         chat.wait_for("15 tokens")
-        prlimit(chat.pid, RLIMIT_FSIZE, (0, RLIM_INFINITY))  # no file can grow
+        prlimit(chat.pid, RLIMIT_FSIZE, (0, RLIM_INFINITY))  # files cannot grow
         chat.say("and now")
         seen = chat.wait_for("hint:")
         assert "Traceback" not in seen
-        chat.wait_for(lambda seen: seen.split("hint:")[-1].count("› and now") == 1)  # it is not lost
+        chat.wait_for(lambda seen: seen.split("hint:")[-1].count("› and now") == 1)  # the message is not lost
         prlimit(chat.pid, RLIMIT_FSIZE, (RLIM_INFINITY, RLIM_INFINITY))
         chat.key("Enter")
         chat.wait_for("Again.")
@@ -240,7 +240,7 @@ def test_a_disk_that_fails_is_told_and_the_chat_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_polite_kill_leaves_the_terminal_as_it_was(tmp_path: Path, number: signal.Signals) -> None:
+def test_sigterm_and_sighup_restore_the_terminal(tmp_path: Path, number: signal.Signals) -> None:
     with scene(tmp_path, ["One two", {"pause": None}]) as here, here.chat() as chat:
         chat.wait_for_prompt()
         chat.say("count")
@@ -251,7 +251,7 @@ def test_a_polite_kill_leaves_the_terminal_as_it_was(tmp_path: Path, number: sig
         chat.wait_for("echoed again")
 
 
-def test_a_window_that_is_closed_loses_nothing(tmp_path: Path) -> None:
+def test_closing_the_window_loses_nothing(tmp_path: Path) -> None:
     with scene(tmp_path, ["One two", {"pause": None}]) as here:
         with here.chat() as chat:
             chat.wait_for_prompt()
@@ -262,8 +262,8 @@ def test_a_window_that_is_closed_loses_nothing(tmp_path: Path) -> None:
         assert '"status":"aborted"' in here.bartack("sessions", "export", session)
 
 
-def test_after_it_was_stopped_at_a_prompt_ctrl_c_is_a_key(tmp_path: Path) -> None:
-    (tmp_path / "data" / "bartack" / "history").mkdir(parents=True)  # cannot be read, and is no reason not to talk
+def test_after_a_suspension_ctrl_c_is_still_a_key(tmp_path: Path) -> None:
+    (tmp_path / "data" / "bartack" / "history").mkdir(parents=True)  # an unusable history file is ignored
     with scene(tmp_path, ["Yes."]) as here, here.chat() as chat:
         chat.wait_for_prompt()
         chat.type("thrown")
@@ -292,13 +292,13 @@ def shout(text: str) -> str:
 """
 
 
-def test_what_a_tool_prints_stands_above_what_moves(tmp_path: Path) -> None:
+def test_output_of_tools_is_printed_above_the_live_area(tmp_path: Path) -> None:
     call = {"call": "shout", "arguments": {"text": "I am a tool"}}
     with scene(tmp_path, [call], ["Done."]) as here:
         (here.project / "loud.py").write_text(TOOL)
         with here.chat("--tool", "loud:shout") as chat:
             chat.wait_for_prompt()
-            chat.say("/tools")  # this one has no docstring
+            chat.say("/tools")  # the tool has no docstring
             chat.wait_for("shout")
             chat.wait_for_prompt()
             chat.say("go")

@@ -1,4 +1,4 @@
-"""What a human is asked about tool calls, and what becomes of the answers."""
+"""Questions about tool calls, and the effect of the answers."""
 
 from pathlib import Path
 from threading import Event
@@ -11,25 +11,25 @@ from tests.cli.provider_server import Step
 pytestmark = needs_tmux
 
 
-def waits_for_an_answer(screen: str) -> bool:
+def is_asking(screen: str) -> bool:
     return screen.rstrip().endswith("[q] stop:")
 
 
 def results(here: Scene) -> list[str]:
-    """What the model was told about its calls, in the last request."""
+    """The tool results in the last request."""
     return [message["content"] for message in here.messages() if message["role"] == "tool"]
 
 
 def answered(chat: Terminal, question: str, answer: str, end: str) -> None:
-    """Say something, answer the question that comes, and wait for the end of the answer."""
+    """Send a message, answer the question about its tool call, and wait for the end of the answer."""
     chat.say(question)
-    chat.wait_for(waits_for_an_answer)
+    chat.wait_for(is_asking)
     chat.say(answer)
     chat.wait_for(end)
     chat.wait_for_prompt()
 
 
-def test_a_file_is_written_only_after_yes_and_not_after_no(tmp_path: Path) -> None:
+def test_a_file_is_written_after_yes_but_not_after_no(tmp_path: Path) -> None:
     script: tuple[list[Step], ...] = (
         ["I write.", writes("yes.txt", "hello\n")],
         ["It is there."],
@@ -41,7 +41,7 @@ def test_a_file_is_written_only_after_yes_and_not_after_no(tmp_path: Path) -> No
     with scene(tmp_path, *script) as here, here.chat() as chat:
         chat.wait_for_prompt()
         chat.say("write")
-        seen = chat.wait_for(waits_for_an_answer)
+        seen = chat.wait_for(is_asking)
         assert "write_file" in seen
         assert "yes.txt" in seen
         assert not (here.project / "yes.txt").exists()
@@ -56,23 +56,23 @@ def test_a_file_is_written_only_after_yes_and_not_after_no(tmp_path: Path) -> No
         assert "the name is bad" in results(here)[-1]
         assert [path.name for path in here.project.iterdir()] == ["yes.txt"]
         said, _, _ = chat.scrollback().rpartition("›")
-        assert "\n\n\n" not in said  # also where a question comes first in an answer
+        assert "\n\n\n" not in said  # even if an answer starts with a question
 
 
 def test_arguments_can_be_edited(tmp_path: Path) -> None:
     with scene(tmp_path, [writes("a.txt", "theirs\u202e")], ["Edited."]) as here, here.chat() as chat:
         chat.wait_for_prompt()
         chat.say("write")
-        chat.wait_for(waits_for_an_answer)
+        chat.wait_for(is_asking)
         chat.say("e")
-        chat.wait_for('"text": "theirs\\u202e"')  # what would not be seen is spelled out
+        chat.wait_for('"text": "theirs\\u202e"')  # invisible characters are escaped
         chat.key("C-c")  # back to the question
-        chat.wait_for(waits_for_an_answer)
+        chat.wait_for(is_asking)
         chat.say("e")
-        chat.wait_for(lambda seen: seen.rstrip().endswith("}") and seen.count("Ctrl-C goes back") == 2)
+        chat.wait_for(lambda seen: seen.rstrip().endswith("}") and seen.count("Ctrl-C: back") == 2)
         chat.key("BSpace")
         chat.key("Enter")
-        chat.wait_for("That is no JSON object")
+        chat.wait_for("Not a valid JSON object")
         chat.wait_for(lambda seen: seen.split("JSON object")[-1].count("theirs") == 1)
         chat.key("BSpace", "C-u")
         chat.say('  "text": "mine"}')
@@ -80,7 +80,7 @@ def test_arguments_can_be_edited(tmp_path: Path) -> None:
         assert (here.project / "a.txt").read_text() == "mine"
 
 
-def test_always_is_for_this_tool_and_asks_no_more(tmp_path: Path) -> None:
+def test_always_allows_this_tool_without_asking_again(tmp_path: Path) -> None:
     first, second = writes("1.txt", "one"), writes("2.txt", "two")
     script = [first, second], [writes("3.txt", "three")], ["All three."]
     with scene(tmp_path, *script) as here, here.chat() as chat:
@@ -89,28 +89,28 @@ def test_always_is_for_this_tool_and_asks_no_more(tmp_path: Path) -> None:
         assert sorted(path.name for path in here.project.iterdir()) == ["1.txt", "2.txt", "3.txt"]
         chat.say("/tools")
         seen = chat.wait_for("run_command")
-        assert "runs at once" in next(line for line in seen.splitlines() if line.startswith("write_file"))
-        assert "asks" in next(line for line in seen.splitlines() if line.startswith("run_command"))
+        assert "not needed" in next(line for line in seen.splitlines() if line.startswith("write_file"))
+        assert "asks first" in next(line for line in seen.splitlines() if line.startswith("run_command"))
 
 
-def test_quit_and_ctrl_c_stop_the_answer_with_all_its_calls(tmp_path: Path) -> None:
+def test_q_and_ctrl_c_stop_the_answer_and_all_its_calls(tmp_path: Path) -> None:
     calls = [writes("1.txt", "one"), writes("2.txt", "two")]
     with scene(tmp_path, calls, calls, ["Fine."]) as here, here.chat() as chat:
         chat.wait_for_prompt()
-        answered(chat, "write", "q", "stopped")
+        answered(chat, "write", "q", "Stopped.")
         chat.say("write again")
-        chat.wait_for(waits_for_an_answer)
+        chat.wait_for(is_asking)
         chat.key("C-c")
-        chat.wait_for(lambda seen: seen.count("stopped") == 2)
+        chat.wait_for(lambda seen: seen.count("Stopped.") == 2)
         chat.wait_for_prompt()
         chat.say("never mind")
         chat.wait_for("Fine.")
         assert list(here.project.iterdir()) == []
-        assert len(results(here)) == 4  # every call has a result, or the provider would refuse
+        assert len(results(here)) == 4  # every call has a result, as providers require
 
 
 def test_only_an_answer_to_the_question_counts(tmp_path: Path) -> None:
-    """Neither a word that happens to begin with a letter, nor what was typed before the question was seen."""
+    """Not a word that only starts with the letter, nor anything typed before the question was visible."""
     gate = Event()
     script = Gated([{"gate": gate}, writes("a.txt", "text")]), ["Not written."], ["You said yes."]
     with scene(tmp_path, *script) as here, here.chat() as chat:
@@ -119,10 +119,10 @@ def test_only_an_answer_to_the_question_counts(tmp_path: Path) -> None:
         chat.wait_for("waiting for the model")
         chat.say(", yes")
         gate.set()
-        chat.wait_for(waits_for_an_answer)
+        chat.wait_for(is_asking)
         chat.say("abolish it")
-        chat.wait_for("Answer y, n, e, a or q")
-        chat.wait_for(waits_for_an_answer)
+        chat.wait_for("y: run it, n: deny it")
+        chat.wait_for(is_asking)
         chat.say("n")
         chat.wait_for("You said yes.")
         assert list(here.project.iterdir()) == []

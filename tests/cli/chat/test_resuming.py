@@ -1,4 +1,4 @@
-"""Sessions that go on: after leaving, after a crash, on another branch, and with two chats at once."""
+"""Continuing sessions: after leaving, after a crash, on another branch, and in two chats at once."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.cli.provider_server import Step
 pytestmark = needs_tmux
 
 
-def test_a_session_goes_on_by_continue_by_its_name_and_from_the_list(tmp_path: Path) -> None:
+def test_a_session_is_continued_by_flag_by_id_and_from_the_list(tmp_path: Path) -> None:
     with scene(tmp_path, ["Hello Ann."], ["Ann."], ["Still Ann."], ["Who?"], ["Ann, as ever."]) as here:
         with here.chat("-c") as chat:
             seen = chat.wait_for("[left with 2]")
@@ -63,10 +63,10 @@ def test_a_session_goes_on_by_continue_by_its_name_and_from_the_list(tmp_path: P
         with here.chat("--session", "nowhere") as chat:
             seen = chat.wait_for("[left with 1]")
             assert "nowhere" in seen
-            assert "hint: bartack sessions list" in seen
+            assert "hint: 'bartack sessions list'" in seen
 
 
-def test_undo_and_branches_lose_nothing(tmp_path: Path) -> None:
+def test_undo_and_branches_keep_every_turn(tmp_path: Path) -> None:
     with scene(tmp_path, ["One."], ["Two."], ["Other two."], ["Three."]) as here, here.chat(rows=60) as chat:
         chat.wait_for_prompt()
         chat.say("first")
@@ -76,7 +76,7 @@ def test_undo_and_branches_lose_nothing(tmp_path: Path) -> None:
         chat.wait_for("Two.")
         chat.wait_for_prompt()
         chat.say("/undo")
-        chat.wait_for("› second")  # in the prompt again
+        chat.wait_for("› second")  # back in the prompt
         chat.say(", but better")
         chat.wait_for("Other two.")
         assert here.said() == ["first", "second, but better"]
@@ -94,7 +94,7 @@ def test_undo_and_branches_lose_nothing(tmp_path: Path) -> None:
         assert here.said() == ["first", "second", "third"]
         chat.wait_for_prompt()
         chat.say("/branch 1")
-        chat.wait_for("Going on after turn 1")
+        chat.wait_for("Continuing after turn 1.")
         chat.wait_for_prompt()
         chat.say("elsewhere")
         chat.wait_for(lambda seen: seen.count("Three.") == 2)
@@ -105,7 +105,7 @@ def test_undo_and_branches_lose_nothing(tmp_path: Path) -> None:
         assert "third (3 turns)" in seen
         chat.wait_for_prompt()
         chat.say("/branch 9")
-        chat.wait_for("There is no turn or branch 9.")
+        chat.wait_for("No turn or branch 9.")
 
 
 def test_two_chats_on_one_session_take_turns(tmp_path: Path) -> None:
@@ -120,13 +120,13 @@ def test_two_chats_on_one_session_take_turns(tmp_path: Path) -> None:
             one.say("from one")
             one.wait_for("From the first")
             two.say("from two")
-            two.wait_for("waiting for it")
+            two.wait_for("waiting (Ctrl-C")
             two.key("C-c")
-            two.wait_for("› from two\n\n")  # not said yet, and not lost
+            two.wait_for("› from two\n\n")  # not sent, and not lost
             two.key("Enter")
-            two.wait_for(lambda seen: seen.count("waiting for it") == 2)
-            with here.chat("-c") as three:  # finds a run that it does not have to finish itself
-                three.wait_for("waiting for it")
+            two.wait_for(lambda seen: seen.count("waiting (Ctrl-C") == 2)
+            with here.chat("-c") as three:  # finds a run that another process finishes
+                three.wait_for("waiting (Ctrl-C")
                 gate.set()
                 two.wait_for("For the second chat.")
                 one.wait_for_prompt()
@@ -136,7 +136,7 @@ def test_two_chats_on_one_session_take_turns(tmp_path: Path) -> None:
                 assert len(here.server.requests) == 3
 
 
-async def test_a_question_that_another_program_left_is_asked(tmp_path: Path) -> None:
+async def test_an_approval_left_open_by_another_program_is_asked_for(tmp_path: Path) -> None:
     with scene(tmp_path, ["Written."]) as here:
         call = ToolCall("c1", "write_file", {"path": "a.txt", "text": "text"})
         store = await open_store(f"sqlite:{tmp_path / 'paused.db'}")
@@ -157,9 +157,9 @@ async def test_a_question_that_another_program_left_is_asked(tmp_path: Path) -> 
             assert (here.project / "a.txt").read_text() == "text"
 
 
-def test_what_a_killed_chat_was_doing_goes_on(tmp_path: Path) -> None:
-    """Killed in an answer, while a tool runs, and while a human is asked; all three at once, because each waits until
-    the dead chat's lease is over."""
+def test_the_work_of_a_killed_chat_is_resumed(tmp_path: Path) -> None:
+    """Killed during an answer, a tool call and a question; all three side by side, because each has to wait for the
+    lease of the killed chat to expire."""
     for name in "answer", "tool", "question":
         (tmp_path / name).mkdir()
     sleeps: Step = {"call": "run_command", "arguments": {"command": "echo begun > begun.txt; sleep 60"}}
@@ -183,7 +183,7 @@ def test_what_a_killed_chat_was_doing_goes_on(tmp_path: Path) -> None:
         again = [stack.enter_context(here.chat("-c")) for here in scenes]
         for chat in again:
             chat.wait_for("do it")
-            chat.wait_for("waiting for it")
+            chat.wait_for("waiting (Ctrl-C")
         again[0].wait_for("A whole answer.")
         again[0].wait_for_prompt()
         assert answer.said() == ["do it"]

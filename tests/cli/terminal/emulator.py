@@ -1,4 +1,4 @@
-"""A terminal in thirty lines: it knows the few things that a screen may send, and refuses everything else."""
+"""A minimal terminal emulator that accepts only the sequences a screen may send."""
 
 import re
 import unicodedata
@@ -9,7 +9,7 @@ TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|([\s\S])")
 
 
 class Emulator:
-    """Rows of a window and of its scrollback, as bytes leave them there."""
+    """The rows of a window and its scrollback."""
 
     def __init__(self, width: int, height: int) -> None:
         self._width, self._height = width, height
@@ -37,14 +37,14 @@ class Emulator:
                     self._put(sign)
 
     def lines(self) -> list[str]:
-        """All rows, those scrolled away included, without what is blank at their ends."""
+        """All rows including the scrollback, without trailing blanks."""
         return "\n".join(row.rstrip() for row in self._rows).rstrip().split("\n")
 
     def _put(self, sign: str) -> None:
         if self._column + cell_len(sign) > self._width:
             self._down()
         row = self._rows[self._row]
-        assert cell_len(row) <= self._column, "printed over something"
+        assert cell_len(row) <= self._column, "overwrote existing text"
         self._rows[self._row] = row + " " * (self._column - cell_len(row)) + sign
         self._column += cell_len(sign)
 

@@ -1,25 +1,25 @@
-"""`PlainScreen`: only ever appended, not one escape sequence."""
+"""`PlainScreen` only appends, without escape sequences."""
 
 import re
 
 from bartack.cli.terminal.plain_screen import PlainScreen
 from bartack.nouns.deltas import Done, TextDelta, ThinkingDelta, ToolCallStart
-from tests.cli.terminal.playing import MARKDOWN, play
-from tests.cli.terminal.telling import (
+from tests.cli.terminal.event_builders import (
     Clock,
     completed,
     console_of,
+    deltas,
     errored,
     pending,
     plain_console,
     running,
-    said,
     written,
 )
+from tests.cli.terminal.scripted_run import MARKDOWN, play
 
 
-async def test_a_run_is_readable_without_any_cursor() -> None:
-    console = console_of(_environ={"TERM": "dumb"}, color_system=None)  # none: what rich finds for such a terminal
+async def test_a_run_is_readable_without_cursor_movement() -> None:
+    console = console_of(_environ={"TERM": "dumb"}, color_system=None)  # as rich detects for such a terminal
     await play("tools", console)
     text = written(console)
     assert "\x1b" not in text
@@ -31,33 +31,35 @@ async def test_a_run_is_readable_without_any_cursor() -> None:
     assert any(line.startswith('[read_file path="README.md" ok, ') and line.endswith("120 lines]") for line in lines)
     assert '[fails reason="no such table: things" error: ValueError: no such table: things]' in lines
     assert '[write_file path="src/new.py" text=(3 lines) error, not run: The call was denied: not today]' in lines
-    assert "[rate_limited: too many requests; trying again in 0.5 s (attempt 2)]" in lines
+    assert "[rate_limited: too many requests; retrying in 0.5 s (attempt 2)]" in lines
     assert lines[-2:] == ["All **done**.", ""]
 
 
-def test_text_comes_as_it_is() -> None:
+def test_text_is_printed_verbatim() -> None:
     console = plain_console()
     screen = PlainScreen(console)
     for at in range(0, len(MARKDOWN), 9):
-        for event in said(TextDelta(MARKDOWN[at : at + 9])):
+        for event in deltas(TextDelta(MARKDOWN[at : at + 9])):
             screen.show(event)
         assert written(console) == MARKDOWN[: at + 9]
 
 
-def test_thinking_can_be_read_in_full() -> None:
+def test_thinking_can_be_shown_in_full() -> None:
     console = plain_console()
     screen = PlainScreen(console, clock=Clock())
     assert screen.toggle_thinking()
-    for event in said(ThinkingDelta("one\ntwo"), ThinkingDelta("three", new_part=True), TextDelta("Hi"), Done("stop")):
+    for event in deltas(
+        ThinkingDelta("one\ntwo"), ThinkingDelta("three", new_part=True), TextDelta("Hi"), Done("stop")
+    ):
         screen.show(event)
     assert written(console) == "[thought for 1 s (3 words)]\none\ntwo\n\nthree\nHi\n"
     assert screen.last_thinking() == "one\ntwo\n\nthree"
 
 
-def test_what_ends_while_a_human_is_asked_is_told_afterwards() -> None:
+def test_what_finishes_during_a_question_is_printed_afterwards() -> None:
     console = plain_console()
     screen = PlainScreen(console)
-    for event in [*said(TextDelta("Text")), pending("c1", "look", {}), running("c1", "look", {})]:
+    for event in [*deltas(TextDelta("Text")), pending("c1", "look", {}), running("c1", "look", {})]:
         screen.show(event)
     screen.suspend()
     before = written(console)
@@ -67,21 +69,21 @@ def test_what_ends_while_a_human_is_asked_is_told_afterwards() -> None:
     assert written(console) == f"{before}[look ok, 0.1 s]\n"
 
 
-def test_what_a_tool_prints_has_lines_of_its_own() -> None:
+def test_output_of_tools_has_lines_of_its_own() -> None:
     console = plain_console()
     screen = PlainScreen(console)
-    screen.suspend()  # nothing was said before it, so there is no blank line
+    screen.suspend()  # it is the first output, so there is no blank line
     screen.print("one\x1b[2J\ntwo")
     assert written(console) == ""
     screen.resume()
     assert written(console) == "one\ntwo\n"
 
 
-def test_controls_never_get_out() -> None:
+def test_control_characters_are_never_printed() -> None:
     console = plain_console()
     screen = PlainScreen(console, thinking=True)
     nasty = "a\x1b]52;c;aGk=\x07\x9b2J\u202eb\x00\rc"
-    for event in said(*(TextDelta(sign) for sign in nasty), ThinkingDelta(nasty), ToolCallStart("c0", nasty)):
+    for event in deltas(*(TextDelta(sign) for sign in nasty), ThinkingDelta(nasty), ToolCallStart("c0", nasty)):
         screen.show(event)
     screen.show(errored("c1", nasty, {nasty: nasty}, nasty))
     screen.close()

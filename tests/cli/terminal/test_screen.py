@@ -1,4 +1,4 @@
-"""`LiveScreen` on a terminal that keeps its bytes: what must be there, and what must never be."""
+"""`LiveScreen` on a terminal that records its bytes."""
 
 import re
 from collections.abc import Iterable
@@ -39,28 +39,28 @@ from bartack.nouns.messages import Message, Meta, ModelRef, assistant, stamped
 from bartack.nouns.parts import ToolCall
 from bartack.nouns.tables import AgentStatus
 from tests.cli.terminal.emulator import Emulator
-from tests.cli.terminal.playing import CASES, MARKDOWN, play
-from tests.cli.terminal.telling import (
+from tests.cli.terminal.event_builders import (
     NOW,
     Clock,
     completed,
     console_of,
+    deltas,
     errored,
     finished,
     pending,
     plain_console,
     running,
-    said,
     written,
 )
+from tests.cli.terminal.scripted_run import CASES, MARKDOWN, play
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 REQUEST = ApprovalRequired("c1", "run_command", {"command": "rm -r build"})
-OURS = re.compile(r"\x1b\[(?:[0-9;]*m|[0-9]*A|2K|\?25[lh])|\r(?=\x1b\[2K)")  # all that a screen itself may send
+OURS = re.compile(r"\x1b\[(?:[0-9;]*m|[0-9]*A|2K|\?25[lh])|\r(?=\x1b\[2K)")  # all sequences that a screen may send
 
 
 def shown(event_list: Iterable[Event], *, width: int = 60, thinking: bool = False, is_closed: bool = True) -> str:
-    """What was printed, without colours and cursor movements."""
+    """What was printed, without colors and cursor movements."""
     console = console_of(width)
     screen = LiveScreen(console, thinking=thinking)
     for event in event_list:
@@ -73,31 +73,31 @@ def shown(event_list: Iterable[Event], *, width: int = 60, thinking: bool = Fals
 def a_call(number: int, output: str) -> list[Event]:
     call_id, arguments = f"c{number}", {"path": "some/long/path/to.py"}
     return [
-        *said(ToolCallStart(call_id, "look"), ToolCallArgs(call_id, '{"path": "some/long'), ToolCallEnd(call_id)),
+        *deltas(ToolCallStart(call_id, "look"), ToolCallArgs(call_id, '{"path": "some/long'), ToolCallEnd(call_id)),
         pending(call_id, "look", arguments),
         running(call_id, "look", arguments, title="a title"),
         completed(call_id, "look", arguments, output),
     ]
 
 
-HAPPENINGS: list[list[Event]] = [
-    *([event] for event in said(*(TextDelta(MARKDOWN[at : at + 40]) for at in range(0, len(MARKDOWN), 40)))),
-    said(TextDelta("word " * 40)),
-    said(TextDelta("\n")),
-    said(TextDelta("\n\n- item one\n- item two 日本語\n   ```\n   code\n")),
-    said(TextDelta("```py\n" + "line = 1\n" * 30)),
-    said(TextDelta("x" * 100)),
-    said(ThinkingDelta("think about it " * 20), ThinkingDelta("and again\n" * 5)),
+STEPS: list[list[Event]] = [
+    *([event] for event in deltas(*(TextDelta(MARKDOWN[at : at + 40]) for at in range(0, len(MARKDOWN), 40)))),
+    deltas(TextDelta("word " * 40)),
+    deltas(TextDelta("\n")),
+    deltas(TextDelta("\n\n- item one\n- item two 日本語\n   ```\n   code\n")),
+    deltas(TextDelta("```py\n" + "line = 1\n" * 30)),
+    deltas(TextDelta("x" * 100)),
+    deltas(ThinkingDelta("think about it " * 20), ThinkingDelta("and again\n" * 5)),
     a_call(1, "short"),
     a_call(2, "many\nlines\nof\noutput\nhere"),
     [running("c3", "run_command", {"command": "sleep"})],
-    said(Failed(ErrorCode.OVERLOADED, "busy")),
+    deltas(Failed(ErrorCode.OVERLOADED, "busy")),
     [Retrying(error=Failed(ErrorCode.OVERLOADED, "busy"), model_call_index=0, attempt=2, delay_ms=500)],
 ]
 
 
 class Watched:
-    """A screen whose clock the test moves; gives what was written since the last look."""
+    """A screen with a manual clock, and what was written to it since the last call."""
 
     def __init__(self, width: int = 60) -> None:
         self.console = console_of(width)
@@ -110,9 +110,9 @@ class Watched:
             self.screen.show(event)
         self.clock.now += after
         self.screen.tick()
-        return self.news()
+        return self.new_output()
 
-    def news(self) -> str:
+    def new_output(self) -> str:
         whole = written(self.console)
         new, self._seen = whole[self._seen :], len(whole)
         return CODES.sub("", new)
@@ -127,14 +127,14 @@ def entry(fact: Message | ToolProgress | ApprovalDecided | CompactionSummary) ->
 
 
 @pytest.mark.parametrize("width", [40, 60, 100])
-def test_an_answer_is_there_once(width: int) -> None:
+def test_an_answer_is_printed_once(width: int) -> None:
     pieces = [TextDelta(MARKDOWN[at : at + 9]) for at in range(0, len(MARKDOWN), 9)]
-    text = shown(said(Start("m", "q"), *pieces, Done("stop")), width=width)
+    text = shown(deltas(Start("m", "q"), *pieces, Done("stop")), width=width)
     for words in ("A tour of the house", "one short item", "nested below it", "README.md", "def greet", "That is all"):
         assert text.count(words) >= 1
-    final = shown(said(TextDelta(MARKDOWN)), width=width)
+    final = shown(deltas(TextDelta(MARKDOWN)), width=width)
     assert [line.rstrip() for line in final.split("\n") if "def greet" in line] == ["  def greet(name: str) -> str:"]
-    code = '      return f"Hello {name}"  # said once'  # left to the terminal to wrap, so that it is copied whole
+    code = '      return f"Hello {name}"  # said once'  # wrapped by the terminal, so that it can be copied as one line
     assert code in final
     assert max(len(line) for line in final.split("\n") if line != code) <= width
 
@@ -145,8 +145,8 @@ def test_cutting_the_deltas_differently_prints_the_same(cuts: list[int]) -> None
     def printed(pieces: list[str]) -> str:
         console = console_of()
         screen = LiveScreen(console, clock=Clock())
-        screen.suspend()  # nothing that moves, only what stays
-        for event in said(*map(TextDelta, pieces)):
+        screen.suspend()  # no live area, only finished lines
+        for event in deltas(*map(TextDelta, pieces)):
             screen.show(event)
         screen.close()
         return written(console)
@@ -157,18 +157,18 @@ def test_cutting_the_deltas_differently_prints_the_same(cuts: list[int]) -> None
 
 @settings(max_examples=60)
 @given(st.data())
-def test_whatever_moved_the_terminal_ends_with_every_line_once(data: st.DataObject) -> None:
-    """Against a screen on which nothing ever moved."""
+def test_the_live_area_leaves_no_trace(data: st.DataObject) -> None:
+    """Compared with a screen that never shows it."""
     width, height = data.draw(st.sampled_from([(30, 6), (24, 3), (60, 20)]))
-    happenings = data.draw(st.lists(st.sampled_from(HAPPENINGS), max_size=25))
+    steps = data.draw(st.lists(st.sampled_from(STEPS), max_size=25))
     moving, still = console_of(width, height), console_of(width, height)
     clock = Clock()
     screens = LiveScreen(moving, clock=clock), LiveScreen(still, clock=clock)
     for screen in screens:
         screen.suspend()
     screens[0].resume()
-    for happening in happenings:
-        for event in happening:
+    for step in steps:
+        for event in step:
             clock.now += data.draw(st.sampled_from([0.0, 0.05, 0.2]))
             screens[0].tick()
             for screen in screens:
@@ -182,27 +182,27 @@ def test_whatever_moved_the_terminal_ends_with_every_line_once(data: st.DataObje
     assert ends[0] == ends[1]
 
 
-def test_only_the_unfinished_block_is_drawn_again() -> None:
+def test_only_the_unfinished_block_is_redrawn() -> None:
     watched = Watched()
-    first = watched.show(*said(TextDelta("First block.\n\nSecond ")))
+    first = watched.show(*deltas(TextDelta("First block.\n\nSecond ")))
     assert "First block." in first
-    later = watched.show(*said(TextDelta("block grows")))
+    later = watched.show(*deltas(TextDelta("block grows")))
     assert "First" not in later
     assert "Second block grows" in later
 
 
-def test_long_code_leaves_the_area_as_it_grows() -> None:
+def test_long_code_is_printed_while_it_grows() -> None:
     watched = Watched()
-    watched.show(*said(TextDelta("```python\n")))
+    watched.show(*deltas(TextDelta("```python\n")))
     for n in range(60):
-        assert len(watched.show(*said(TextDelta(f"line_{n} = {n}\n"))).split("\n")) < 45
+        assert len(watched.show(*deltas(TextDelta(f"line_{n} = {n}\n"))).split("\n")) < 45
     watched.screen.close()
-    assert "line_59 = 59" in watched.news()
+    assert "line_59 = 59" in watched.new_output()
 
 
-def test_tags_and_addresses_stay_visible() -> None:
+def test_html_tags_and_addresses_are_visible() -> None:
     text = shown(
-        said(TextDelta("A Vec<String> at [here](http://a.b/c) ![pic](p.png) <div>\n\n<p>\n\n[x]: http://d.e\n"))
+        deltas(TextDelta("A Vec<String> at [here](http://a.b/c) ![pic](p.png) <div>\n\n<p>\n\n[x]: http://d.e\n"))
     )
     for words in ("Vec<String>", "here (http://a.b/c)", "p.png", "<div>", "<p>", "http://d.e"):
         assert words in text
@@ -211,42 +211,42 @@ def test_tags_and_addresses_stay_visible() -> None:
 # -- thinking
 
 
-def test_thinking_is_folded_into_a_line() -> None:
+def test_thinking_is_folded_into_one_line() -> None:
     watched = Watched()
-    live = watched.show(*said(ThinkingDelta("one\ntwo\nthree\nfour\nfive six")), after=4.0)
+    live = watched.show(*deltas(ThinkingDelta("one\ntwo\nthree\nfour\nfive six")), after=4.0)
     assert "thinking  4 s" in live
     assert "four" in live
     assert "two" not in live
-    ended = watched.show(*said(TextDelta("Hi.\n\n")))
+    ended = watched.show(*deltas(TextDelta("Hi.\n\n")))
     assert "thought for 4 s (6 words)" in ended
     assert "five" not in ended
     assert watched.screen.last_thinking() == "one\ntwo\nthree\nfour\nfive six"
 
 
-def test_thinking_is_printed_in_full_where_that_is_wanted() -> None:
-    text = shown(said(ThinkingDelta("one\ntwo\nthree\nfour\nfive"), TextDelta("Hi")), thinking=True)
+def test_thinking_can_be_printed_in_full() -> None:
+    text = shown(deltas(ThinkingDelta("one\ntwo\nthree\nfour\nfive"), TextDelta("Hi")), thinking=True)
     assert "one\ntwo\nthree\nfour\nfive\n\nHi" in text
 
 
-def test_thinking_can_be_unfolded_from_now_on() -> None:
+def test_thinking_can_be_toggled() -> None:
     screen = LiveScreen(console_of())
     assert screen.last_thinking() is None
     assert screen.toggle_thinking() is True
     assert screen.toggle_thinking() is False
 
 
-def test_thinking_without_words_is_no_line() -> None:
-    assert "thought" not in shown(said(TextDelta("a"), ThinkingDelta(""), TextDelta("b"), ThinkingDelta("")))
+def test_thinking_without_text_is_not_shown() -> None:
+    assert "thought" not in shown(deltas(TextDelta("a"), ThinkingDelta(""), TextDelta("b"), ThinkingDelta("")))
 
 
-# -- calls
+# -- tool calls
 
 
-def test_a_call_grows_runs_and_ends_in_one_line() -> None:
+def test_a_call_is_shown_while_it_is_written_and_run_and_afterwards() -> None:
     watched = Watched()
-    watched.show(*said(TextDelta("Let me look."), ToolCallStart("c1", "read_file")))
-    assert 'read_file path="READ' in watched.show(*said(ToolCallArgs("c1", '{"path": "READ')))
-    watched.show(*said(ToolCallArgs("c1", 'ME.md"}'), ToolCallEnd("c1"), Done("tool_calls")))
+    watched.show(*deltas(TextDelta("Let me look."), ToolCallStart("c1", "read_file")))
+    assert 'read_file path="READ' in watched.show(*deltas(ToolCallArgs("c1", '{"path": "READ')))
+    watched.show(*deltas(ToolCallArgs("c1", 'ME.md"}'), ToolCallEnd("c1"), Done("tool_calls")))
     arguments = {"path": "README.md"}
     watched.show(pending("c1", "read_file", arguments), running("c1", "read_file", arguments))
     progress = EntryAppended(entry(ToolProgress("c1", "half way")))
@@ -258,7 +258,7 @@ def test_a_call_grows_runs_and_ends_in_one_line() -> None:
     assert watched.show(completed("c1", "read_file", arguments, "again")) == ""
 
 
-def test_calls_run_side_by_side() -> None:
+def test_parallel_calls_are_shown_together() -> None:
     watched = Watched()
     one, two = {"command": "one"}, {"command": "two"}
     live = watched.show(running("c1", "run_command", one), running("c2", "run_command", two))
@@ -268,48 +268,48 @@ def test_calls_run_side_by_side() -> None:
     assert '✓ run_command command="two"  0.1 s\n  fine\n' in ended
 
 
-def test_a_failed_call_says_why() -> None:
+def test_a_failed_call_shows_the_error() -> None:
     arguments = {"path": "nowhere"}
     text = shown([running("c1", "read_file", arguments), errored("c1", "read_file", arguments, "no such file")])
     assert '✗ read_file path="nowhere"\n  no such file\n' in text
 
 
-def test_a_refused_call_was_not_run() -> None:
+def test_a_denied_call_was_not_run() -> None:
     asked = [pending("c1", "run_command", {"command": "rm"}), ApprovalRequested(REQUEST)]
     text = shown([*asked, errored("c1", "run_command", {"command": "rm"}, "the call was denied")])
     assert '✗ run_command command="rm"  not run\n  the call was denied\n' in text
 
 
-def test_a_call_waits_for_the_human_until_there_is_an_answer() -> None:
+def test_a_call_awaits_approval_until_it_is_decided() -> None:
     watched = Watched()
     live = watched.show(pending("c1", "run_command", {"command": "rm"}), ApprovalRequested(REQUEST))
-    assert '? run_command command="rm"  waits for you' in live
-    assert "waits" not in watched.show(EntryAppended(entry(ApprovalDecided("c1", "approve"))))
+    assert '? run_command command="rm"  awaiting approval' in live
+    assert "awaiting" not in watched.show(EntryAppended(entry(ApprovalDecided("c1", "approve"))))
 
 
-def test_a_call_of_a_paused_run_still_waits() -> None:
+def test_a_call_of_a_paused_run_still_awaits_approval() -> None:
     asked = [pending("c1", "run_command", {"command": "rm"}), ApprovalRequested(REQUEST)]
     text = shown([*asked, RunPaused((REQUEST,)), finished(AgentStatus.AWAITING_HUMAN)])
-    assert text.rstrip().endswith('? run_command command="rm"  waits for you')
-    assert "paused: 1 call waits for a decision" in text
+    assert text.rstrip().endswith('? run_command command="rm"  awaiting approval')
+    assert "Paused: 1 tool call awaiting approval." in text
 
 
-def test_a_call_whose_id_was_changed_is_still_one_call() -> None:
+def test_a_call_whose_id_was_replaced_is_still_one_call() -> None:
     watched = Watched()
-    watched.show(*said(ToolCallStart("c1", "look"), ToolCallArgs("c1", "{}"), ToolCallEnd("c1"), Done("tool_calls")))
+    watched.show(*deltas(ToolCallStart("c1", "look"), ToolCallArgs("c1", "{}"), ToolCallEnd("c1"), Done("tool_calls")))
     renamed = ToolCall("new", "look", {}, metadata={"providerToolCallId": "c1"})
     watched.show(EntryAppended(entry(assistant(renamed))), pending("new", "look", {}), running("new", "look", {}))
     watched.show(completed("new", "look", {}, "seen"))
     watched.screen.close()
-    assert "look" not in watched.news()
+    assert "look" not in watched.new_output()
 
 
-def test_a_call_in_a_broken_answer_is_not_run() -> None:
-    broken = said(ToolCallStart("c1", "look"), ToolCallArgs("c1", '{"at": "th'), Failed(ErrorCode.STREAM_TRUNCATED))
+def test_a_call_in_a_truncated_answer_was_not_run() -> None:
+    broken = deltas(ToolCallStart("c1", "look"), ToolCallArgs("c1", '{"at": "th'), Failed(ErrorCode.STREAM_TRUNCATED))
     assert '✗ look at="th"  not run' in shown(broken)
 
 
-def test_what_was_running_when_all_is_cut_was_stopped() -> None:
+def test_a_call_running_at_the_end_was_stopped() -> None:
     assert "✗ look  stopped" in shown([running("c1", "look", {})])
 
 
@@ -320,7 +320,7 @@ def test_an_output_is_cut_to_the_window() -> None:
     assert [line[-1] for line in lines] == ["s", "…"]
 
 
-# -- what happens to a run
+# -- notices
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_an_output_is_cut_to_the_window() -> None:
     [
         (
             Retrying(error=Failed(ErrorCode.RATE_LIMITED, "slow down."), model_call_index=0, attempt=2, delay_ms=2000),
-            "rate_limited: slow down; trying again in 2 s (attempt 2)",
+            "rate_limited: slow down; retrying in 2 s (attempt 2)",
         ),
         (
             ModelSwitched(
@@ -337,57 +337,57 @@ def test_an_output_is_cut_to_the_window() -> None:
                 report=LossReport((Loss("m", "thinking", "w"), Loss("n", "thinking", "w"))),
                 reason="fallback",
             ),
-            "it is not told: thinking (2 times)",
+            "Switched to openai:gpt-5 because the previous model failed. Not sent: thinking (w), 2 times.",
         ),
         (
             Compacted(entry(CompactionSummary("s", "e")), 120_000, 8_000),
-            "120,000 tokens before, 8,000 after",
+            "Compacted 120,000 to 8,000 tokens: older turns are now sent as a summary.",
         ),
-        (RunPaused((REQUEST,)), "paused: 1 call waits for a decision"),
+        (RunPaused((REQUEST,)), "Paused: 1 tool call awaiting approval."),
         (finished(AgentStatus.FAILED, error=Failed(ErrorCode.OVERLOADED, "busy")), "overloaded: busy"),
-        (finished(AgentStatus.ABORTED), "stopped; what was said is kept"),
+        (finished(AgentStatus.ABORTED), "Stopped. The partial answer is kept."),
         (
             finished(AgentStatus.COMPLETED, message=assistant("a", meta=Meta(finish_reason="length"))),
-            "cut off at the length limit",
+            "The answer was cut off at the length limit.",
         ),
     ],
 )
-def test_it_is_told_in_a_line(event: Event, words: str) -> None:
+def test_events_of_a_run_are_shown_as_notices(event: Event, words: str) -> None:
     console = plain_console()
     plain = PlainScreen(console)
     plain.show(event)
     assert words in written(console)
-    assert words in shown([*said(TextDelta("before")), event], width=200)
+    assert words in shown([*deltas(TextDelta("before")), event], width=200)
 
 
-def test_nothing_is_said_about_a_run_that_went_well() -> None:
+def test_a_completed_run_needs_no_notice() -> None:
     assert shown([finished(AgentStatus.COMPLETED, message=assistant("a"))]) == ""
 
 
-def test_a_model_that_takes_its_time_is_waited_for() -> None:
+def test_waiting_for_a_slow_model_is_shown() -> None:
     watched = Watched()
     asked = StatusChanged(AgentStatus.MODEL_RUNNING, AgentStatus.PREPARING)
     assert "waiting for the model  3 s" in watched.show(asked, after=3)
-    assert "waiting" not in watched.show(*said(TextDelta("Here")))
+    assert "waiting" not in watched.show(*deltas(TextDelta("Here")))
 
 
-# -- the area
+# -- the live area
 
 
-def test_what_ends_while_a_human_is_asked_is_told_afterwards() -> None:
+def test_what_finishes_during_a_question_is_printed_afterwards() -> None:
     watched = Watched()
-    watched.show(*said(TextDelta("Text ")), running("c1", "look", {}))
+    watched.show(*deltas(TextDelta("Text ")), running("c1", "look", {}))
     watched.screen.suspend()
-    watched.news()
-    assert watched.show(completed("c1", "look", {}, "seen"), *said(TextDelta("more\n\n"))) == ""
+    watched.new_output()
+    assert watched.show(completed("c1", "look", {}, "seen"), *deltas(TextDelta("more\n\n"))) == ""
     watched.screen.resume()
-    assert "✓ look" in watched.news()
+    assert "✓ look" in watched.new_output()
 
 
-def test_after_closing_the_cursor_is_back_and_nothing_moves() -> None:
+def test_closing_restores_the_cursor() -> None:
     console = console_of()
     screen = LiveScreen(console)
-    for event in said(TextDelta("Half a sen")):
+    for event in deltas(TextDelta("Half a sen")):
         screen.show(event)
     screen.close()
     text = written(console)
@@ -398,20 +398,20 @@ def test_after_closing_the_cursor_is_back_and_nothing_moves() -> None:
     assert written(console) == text
 
 
-def test_drawing_is_not_done_for_every_delta() -> None:
+def test_the_area_is_not_redrawn_for_every_delta() -> None:
     console = console_of()
     screen = LiveScreen(console, clock=Clock())
-    for event in said(*(TextDelta("word ") for _ in range(500))):
+    for event in deltas(*(TextDelta("word ") for _ in range(500))):
         screen.show(event)
     assert len(written(console)) < 100
 
 
-def test_the_window_may_change_its_size() -> None:
+def test_the_window_can_be_resized() -> None:
     watched = Watched(80)
-    watched.show(*said(TextDelta("word " * 60)))
+    watched.show(*deltas(TextDelta("word " * 60)))
     for width, height in ((20, 5), (1, 1), (200, 50)):
         watched.console.width, watched.console.height = width, height
-        watched.show(*said(TextDelta("more ")), running("c1", "look", {"at": "here"}))
+        watched.show(*deltas(TextDelta("more ")), running("c1", "look", {"at": "here"}))
     watched.show(completed("c1", "look", {"at": "here"}, "seen"))
     watched.screen.close()
 
@@ -421,13 +421,13 @@ def test_the_window_may_change_its_size() -> None:
 
 @settings(max_examples=40)
 @given(st.text(alphabet=st.sampled_from("ab \n`*_#>|-[]()&;x1b27\x1b\x07\x9b\r\t\u202e\ud800\x00é"), max_size=80))
-def test_nothing_but_our_own_sequences_reaches_the_terminal(text: str) -> None:
+def test_only_our_own_sequences_reach_the_terminal(text: str) -> None:
     console = console_of()
     screen = LiveScreen(console, thinking=True)
     hostile: list[Delta] = [ThinkingDelta(text), TextDelta(text), TextDelta(f"\n\n```{text}\n{text}"), Done("stop")]
     failure = Failed(ErrorCode.SERVER_ERROR, text)
     for event in [
-        *said(*hostile),
+        *deltas(*hostile),
         running("c1", text, {text: text}, title=text, metadata={text: [text]}),
         completed("c1", text, {text: text}, text or "x"),
         running("c2", text, {}),
@@ -441,7 +441,7 @@ def test_nothing_but_our_own_sequences_reaches_the_terminal(text: str) -> None:
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\ud800]", left)
 
 
-async def test_a_hostile_answer_is_words_only() -> None:
+async def test_a_hostile_answer_is_reduced_to_its_text() -> None:
     console = console_of()
     await play("hostile", console)
     left = OURS.sub("", written(console))
@@ -457,11 +457,11 @@ async def test_whole_runs_are_shown(case: str) -> None:
     await play(case, console_of(40), thinking=True)
 
 
-def test_any_event_is_taken() -> None:
+def test_every_event_is_accepted() -> None:
     odd: list[Event] = [
         Snapshot(assistant("x")),
         StatusChanged(AgentStatus.PREPARING, AgentStatus.IDLE),
-        *said(ToolCallArgs("nobody", "{}"), ToolCallEnd("nobody"), ToolCallStart("c", ""), ToolCallArgs("c", "[1,")),
+        *deltas(ToolCallArgs("nobody", "{}"), ToolCallEnd("nobody"), ToolCallStart("c", ""), ToolCallArgs("c", "[1,")),
         completed("new", "", {"a": float("inf"), "b": None, "c": {"d": ["\ud800"]}}, "x"),
         ApprovalRequested(REQUEST),
     ]
@@ -471,24 +471,24 @@ def test_any_event_is_taken() -> None:
 # -- other terminals
 
 
-def test_no_colours_where_none_are_wanted() -> None:
+def test_no_color_is_respected() -> None:
     console = console_of(_environ={"TERM": "xterm-256color", "NO_COLOR": "1"})
     screen = LiveScreen(console)
-    for event in [*said(TextDelta(MARKDOWN)), completed("c", "look", {}, "seen")]:
+    for event in [*deltas(TextDelta(MARKDOWN)), completed("c", "look", {}, "seen")]:
         screen.show(event)
     screen.close()
     numbers = {int(n) for codes in re.findall(r"\x1b\[([0-9;]+)m", written(console)) for n in codes.split(";")}
-    assert numbers <= {0, 1, 2, 3, 4}  # bold, faint, italic, underlined
+    assert numbers <= {0, 1, 2, 3, 4}  # bold, dim, italic, underlined
 
 
-def test_typed_marks_for_a_poor_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_linux_console_gets_ascii_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "linux")
-    text = shown([*said(TextDelta("- item\n\n> quote\n")), completed("c", "look", {}, "seen")])
+    text = shown([*deltas(TextDelta("- item\n\n> quote\n")), completed("c", "look", {}, "seen")])
     assert text.isascii()
     assert "+ look" in text
 
 
-def test_the_screen_suits_the_console() -> None:
+def test_the_screen_depends_on_the_console() -> None:
     assert isinstance(new_screen(console_of()), LiveScreen)
     assert isinstance(new_screen(plain_console()), PlainScreen)
     assert isinstance(new_screen(console_of(_environ={"TERM": "dumb"})), PlainScreen)

@@ -1,4 +1,4 @@
-"""`bartack chat`: talk with a model that works in the current directory, asks before changing anything, and remembers."""
+"""`bartack chat`: the command line, the set-up and the prompt loop of the terminal chat."""
 
 import asyncio
 import shlex
@@ -15,94 +15,102 @@ from prompt_toolkit.utils import is_dumb_terminal
 from rich.console import Console
 
 from bartack.agent import LiveApprover
-from bartack.cli import suggestions
-from bartack.cli.agent_setup import ToolOption, connected, new_agent, setting_up, store_place, tool_named
-from bartack.cli.chat.approving import Approvals
+from bartack.app.agent_setup import connect_model, load_tool, new_agent
+from bartack.app.errors import add_store_hint
+from bartack.app.safe_text import safe_line
+from bartack.app.sessions import configured_store, latest_session_here
+from bartack.app.settings import choose_model, setting, settings_file
+from bartack.cli.chat.approvals import Approvals
+from bartack.cli.chat.conversation import Conversation
 from bartack.cli.chat.keyboard import Keyboard, quiet
-from bartack.cli.chat.slash import COMMANDS, is_command, obey, toggle_thinking
-from bartack.cli.chat.status import status_line
-from bartack.cli.chat.talk import Talk
-from bartack.cli.command import new_app
-from bartack.cli.models import described, fetch
-from bartack.cli.session_choice import newest_here
-from bartack.cli.settings import ModelOption, chosen_model, first_said, settings_file
-from bartack.cli.store_access import StoreOption, store_hint, store_words
-from bartack.cli.terminal.looks import marks_for
-from bartack.cli.terminal.safe_text import safe_line
+from bartack.cli.chat.slash import COMMANDS, is_command, run_command, toggle_thinking
+from bartack.cli.models import description, download
+from bartack.cli.options import (
+    ContinueOption,
+    InstructionsOption,
+    ModelOption,
+    StoreOption,
+    ToolOption,
+    complete_sessions,
+    new_app,
+    usage_errors,
+)
+from bartack.cli.store_access import store_flag
+from bartack.cli.terminal.style import symbols_for
 from bartack.models.by_name import DefaultModel
 from bartack.models.local import LocalModel
 from bartack.models.model import Model
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError, StoreError
-from bartack.store import SessionStore, default_path, open_store
+from bartack.store import SessionStore, open_store
+from bartack.store.address import StoreAddress, default_path
 from bartack.tools import ToolDefinition
 
-app = new_app("Talk with a model in the terminal.")
+app = new_app("Chat with a model in the terminal.")
 
 
 @app.command(no_args_is_help=False)
 def chat(
     model: ModelOption = None,
     *,
-    goes_on: Annotated[
-        bool, typer.Option("--continue", "-c", help="Go on with the newest session of this directory.")
-    ] = False,
+    continue_latest: ContinueOption = False,
     session: Annotated[
         str | None,
-        typer.Option(metavar="SESSION", autocompletion=suggestions.sessions, help="Go on with this session."),
+        typer.Option(metavar="SESSION", autocompletion=complete_sessions, help="Continue this session."),
     ] = None,
     tools: Annotated[
-        bool, typer.Option("--tools/--no-tools", help="Let it read, write and run things in the current directory.")
+        bool,
+        typer.Option(
+            "--tools/--no-tools",
+            help="Enable tools that read and write files and run commands in this directory.",
+        ),
     ] = True,
     tool: ToolOption = None,
-    instructions: Annotated[
-        str | None,
-        typer.Option("--instructions", envvar="BARTACK_INSTRUCTIONS", metavar="TEXT", help="What the model is to be."),
-    ] = None,
+    instructions: InstructionsOption = None,
     thinking: Annotated[
         bool | None,
-        typer.Option("--thinking/--folded", envvar="BARTACK_THINKING", help="Show thinking unfolded or folded."),
+        typer.Option("--thinking/--folded", envvar="BARTACK_THINKING", help="Show thinking in full or as a summary."),
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Talk with a model. It may use files and commands of the current directory; what changes anything asks you first.
+    """Chat with a model. It can use files and commands in the current directory, and asks before changing anything.
 
-    Ctrl-C stops an answer and keeps what was said of it, and again leaves. /help lists what else there is.
+    Ctrl-C stops the answer and keeps what has arrived; a second Ctrl-C exits. Type /help for a list of commands.
     """
-    if session is not None and goes_on:
-        raise typer.BadParameter("--session and --continue name two sessions; give one")
-    with setting_up():
+    if session is not None and continue_latest:
+        raise typer.BadParameter("--session and --continue exclude each other")
+    with usage_errors():
         _check_terminal()
-        choice = chosen_model(model)
-        made = connected(choice.name)
-        wish = _Wish(
+        choice = choose_model(model)
+        connected = connect_model(choice.name)
+        options = _Options(
             choice=choice,
-            model=made,
-            tools=[tool_named(name) for name in tool or ()],
+            model=connected,
+            tools=[load_tool(name) for name in tool or ()],
             files=tools,
             instructions=instructions,
-            thinking=bool(first_said(thinking, "thinking")),
-            place=store_place(store),
+            thinking=bool(setting("thinking", thinking)),
+            address=configured_store(store),
             session=session,
-            goes_on=goes_on,
+            continue_latest=continue_latest,
         )
-    # rich takes every dumb terminal for 80 columns
+    # rich assumes 80 columns for every dumb terminal
     width = get_terminal_size().columns if is_dumb_terminal() else None
-    console = Console(file=sys.stdout, highlight=False, width=width)  # also while tools print elsewhere
+    console = Console(file=sys.stdout, highlight=False, width=width)  # keeps stdout while that is redirected for tools
     _greet(console, choice)
-    _fetch_weights(made)
+    _offer_download(connected)
     try:
-        asyncio.run(_chat(wish, console))
+        asyncio.run(_chat(options, console))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(128 + signal.SIGINT) from None
     except BartackError as error:
-        if error.code is ErrorCode.INVALID_CONFIG:  # there is no such store, or no session here
-            with setting_up():
+        if error.code is ErrorCode.INVALID_CONFIG:  # no such store, or no session in this directory
+            with usage_errors():
                 raise
         raise
 
 
-class _Wish(NamedTuple):
-    """The words of the command line, made ready."""
+class _Options(NamedTuple):
+    """The options of the command line, resolved."""
 
     choice: DefaultModel
     model: Model
@@ -110,102 +118,100 @@ class _Wish(NamedTuple):
     files: bool
     instructions: str | None
     thinking: bool
-    place: str
+    address: StoreAddress
     session: str | None
-    goes_on: bool
+    continue_latest: bool
 
 
 def _check_terminal() -> None:
     if sys.stdin.isatty() and sys.stdout.isatty():
         return
-    error = PartValidationError("bartack chat needs a terminal", code=ErrorCode.INVALID_CONFIG)
-    error.add_note("bartack run is for scripts and pipes")
+    error = PartValidationError("This command needs a terminal.", code=ErrorCode.INVALID_CONFIG)
+    error.add_note("Use 'bartack run' in scripts and pipes.")
     raise error
 
 
 def _greet(console: Console, choice: DefaultModel) -> None:
-    who = "local model" if choice.name == "local" else safe_line(choice.name)
-    because = f" ({choice.reason})" if choice.reason else ""
-    pieces = (f"bartack {version('bartack')}", f"{who}{because}", "/help")
-    console.print(" · ".join(pieces), style="dim", markup=False)
+    name = "local model" if choice.name == "local" else safe_line(choice.name)
+    reason = f" ({choice.reason})" if choice.reason else ""
+    console.print(f"bartack {version('bartack')} · {name}{reason} · /help", style="dim", markup=False)
 
 
-def _fetch_weights(model: Model) -> None:
-    """The weights of a local model, fetched if they are not here and the human wants them."""
+def _offer_download(model: Model) -> None:
+    """Download the weights of a local model if they are missing and the user agrees."""
     known = model.weights.known if isinstance(model, LocalModel) else None
     if known is None or known.is_downloaded:
         return
-    print(f"The local model is not on this machine yet. {described(known)}")
-    if not typer.confirm("Fetch it now?", default=True):
+    print(f"The local model is not downloaded yet. {description(known)}")
+    if not typer.confirm("Download it now?", default=True):
         raise typer.Exit(1)
-    fetch(known)
+    download(known)
 
 
-async def _chat(wish: _Wish, console: Console) -> None:
+async def _chat(options: _Options, console: Console) -> None:
     try:
-        store = await open_store(wish.place)
+        store = await open_store(options.address.text)
     except StoreError as error:
-        error.add_note(store_hint(error.code, wish.place) or "bartack doctor checks the store")
+        add_store_hint(error, is_server=options.address.kind == "postgres")
         raise
     try:
-        await _with_store(wish, console, store)
+        await _chat_on(store, options, console)
     finally:
         await store.close()
 
 
-async def _with_store(wish: _Wish, console: Console, store: SessionStore) -> None:
-    session = await newest_here(store) if wish.goes_on else wish.session
-    talk: Talk
+async def _chat_on(store: SessionStore, options: _Options, console: Console) -> None:
+    session = await latest_session_here(store) if options.continue_latest else options.session
+    conversation: Conversation
     keyboard = Keyboard(
-        mark=marks_for(console).prompt,
+        symbol=symbols_for(console).prompt,
         history=default_path().with_name("history"),
-        status=lambda: _status(talk),
-        commands={name: command.meaning for name, command in COMMANDS.items()},
-        toggle_thinking=lambda: toggle_thinking(talk),
+        status=lambda: conversation.status,
+        commands={name: command.summary for name, command in COMMANDS.items()},
+        toggle_thinking=lambda: toggle_thinking(conversation),
     )
     approvals = Approvals(console, keyboard, settings_file().settings.approval)
     agent = new_agent(
-        wish.model,
+        options.model,
         store=store,
-        place=wish.place,
-        instructions=wish.instructions,
-        tools=wish.tools,
-        files=wish.files,
+        address=options.address,
+        instructions=options.instructions,
+        tools=options.tools,
+        files=options.files,
         approver=LiveApprover(),
         approval=approvals.policy,
     )
-    talk = Talk(
+    conversation = Conversation(
         agent,
         store,
-        wish.choice.name,
+        options.choice.name,
         console=console,
         keyboard=keyboard,
         approvals=approvals,
-        thinking=wish.thinking,
+        thinking=options.thinking,
     )
-    async with agent, aclosing(talk):
-        with _interrupting(talk), quiet():
+    async with agent, aclosing(conversation):
+        with _signals(conversation), quiet():
             if session is not None:
-                talk.space()
-                await talk.open(session)
-            await _converse(talk, keyboard)
-    if talk.session_id is not None:
-        where = f"{store_words(wish.place)} --session {shlex.quote(talk.session_id)}"
-        talk.note(f"The session is kept: bartack chat{where}")
+                conversation.space()
+                await conversation.open(session)
+            await _prompt_loop(conversation, keyboard)
+    if conversation.session_id is not None:
+        flags = f"{store_flag(options.address)} --session {shlex.quote(conversation.session_id)}"
+        conversation.note(f"Continue this session with: bartack chat{flags}", soft_wrap=True)
 
 
 @contextmanager
-def _interrupting(talk: Talk) -> Iterator[None]:
-    """Ctrl-C stops the answer while there is one; twice it ends the command. Prompts take it as a key. A polite kill,
-    and a window that is closed, end the command too: what was said is kept, the terminal is as it was before, and the
-    exit status names the signal."""
+def _signals(conversation: Conversation) -> Iterator[None]:
+    """Ctrl-C stops the current answer, and a second one exits; prompts read it as a key. SIGTERM and SIGHUP (a closed
+    window) exit too: the session is stored, the terminal restored, and the exit status names the signal."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     ending = signal.SIGTERM, signal.SIGHUP
     ended_by: list[int] = []
 
     def interrupt() -> None:
-        if not talk.interrupt():
+        if not conversation.interrupt():
             task.cancel()
 
     def end(number: int) -> None:
@@ -217,7 +223,7 @@ def _interrupting(talk: Talk) -> Iterator[None]:
         loop.add_signal_handler(number, end, number)
     try:
         yield
-    except (asyncio.CancelledError, OSError):  # a window that is closed cannot be written to
+    except (asyncio.CancelledError, OSError):  # a closed window cannot be written to
         if not ended_by:
             raise
         raise typer.Exit(128 + ended_by[0]) from None
@@ -226,44 +232,33 @@ def _interrupting(talk: Talk) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _converse(talk: Talk, keyboard: Keyboard) -> None:
-    """Prompt after prompt, until the human leaves."""
-    begun = ""
-    while not talk.is_leaving:
-        talk.space()
-        if talk.console.is_dumb_terminal:  # its prompt has no line below
-            talk.note(f"[{_status(talk).strip()}]")
+async def _prompt_loop(conversation: Conversation, keyboard: Keyboard) -> None:
+    """Read and handle one line after another until the user leaves."""
+    default = ""
+    while not conversation.is_leaving:
+        conversation.space()
+        if conversation.console.is_dumb_terminal:  # its prompt has no status line
+            conversation.note(f"[{conversation.status.strip()}]")
         try:
-            line = (await keyboard.line(begun)).strip()
+            line = (await keyboard.line(default)).strip()
         except EOFError:
             return
         except KeyboardInterrupt:
-            if talk.was_interrupted:
+            if conversation.was_interrupted:
                 return
-            talk.was_interrupted = True
-            talk.note("Ctrl-C again leaves.")
+            conversation.was_interrupted = True
+            conversation.note("Press Ctrl-C again to exit.")
             continue
-        begun = await _heard(talk, line) if line else ""
+        default = await _handle(conversation, line) if line else ""
 
 
-async def _heard(talk: Talk, line: str) -> str:
-    """Do or say it; gives what the next prompt begins with."""
+async def _handle(conversation: Conversation, line: str) -> str:
+    """Run the command or send the message; gives the text to start the next prompt with."""
     try:
         if is_command(line):
-            talk.was_interrupted = False
-            return await obey(talk, line) or ""
-        return "" if await talk.say(line) else line
-    except BartackError as error:  # a disk that is full must not end the talk
-        talk.fault(error)
+            conversation.was_interrupted = False
+            return await run_command(conversation, line) or ""
+        return "" if await conversation.send(line) else line
+    except BartackError as error:  # for example a full disk, which must not end the chat
+        conversation.show_error(error)
         return line
-
-
-def _status(talk: Talk) -> str:
-    info = talk.model.model_info()
-    return status_line(
-        f"{info.provider}:{info.model_id}",
-        talk.usage,
-        window=info.context_window,
-        session=talk.session_id,
-        width=talk.console.width,
-    )

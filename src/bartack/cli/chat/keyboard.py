@@ -1,11 +1,10 @@
-"""What a human types, by prompt_toolkit: prompts of one or many lines with history, choices, and text to edit.
+"""Keyboard input with prompt_toolkit: multi-line prompts with history, choices, and text to edit.
 
-Enter sends; Alt-Enter, Ctrl-J or a backslash at the end of a line begin a new one; pasted lines stay together. On a
-dumb terminal prompt_toolkit appends what is typed and moves no cursor.
+Enter sends; Alt-Enter, Ctrl-J or a backslash at the end of a line start a new line; pasted lines stay together. On a
+dumb terminal prompt_toolkit appends what is typed and does not move the cursor.
 
-Between prompts the terminal shows nothing that is typed, so that an answer is not disturbed. What is typed while an
-answer is given is kept for the next prompt, Enter included; a question about a tool call never takes it, because who
-typed it had not seen the question.
+Between prompts nothing that is typed is echoed, so that it does not disturb the answer. It is kept for the next prompt,
+including Enter. A question about a tool call never takes it, because it was typed before the question was visible.
 """
 
 import signal
@@ -27,12 +26,11 @@ from prompt_toolkit.output.plain_text import PlainTextOutput
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import is_dumb_terminal
 
-from bartack.cli.attachments import valid_text
-from bartack.cli.terminal.safe_text import safe_text
+from bartack.app.safe_text import safe_text, valid_text
 
 __all__ = ["Keyboard", "quiet"]
 
-_MENU = 6  # lines
+_MENU = 6  # lines for completions
 _STYLE = Style.from_dict(
     {
         "prompt": "bold ansicyan",
@@ -49,15 +47,14 @@ class Keyboard:
     def __init__(
         self,
         *,
-        mark: str,
+        symbol: str,
         history: Path,
         status: Callable[[], str],
         commands: Mapping[str, str],
         toggle_thinking: Callable[[], None],
     ) -> None:
-        """`mark` stands before what is typed, `status` is the line below it; `commands` are words that begin with a
-        slash, and what they do."""
-        self._mark = f"{mark} "
+        """`symbol` starts the prompt, `status` gives the line below it, `commands` are completed with a summary."""
+        self._prompt = f"{symbol} "
         self._status = status
         with _terminal():
             self._session: PromptSession[str] = PromptSession(
@@ -75,54 +72,54 @@ class Keyboard:
             self._editing: PromptSession[str] = PromptSession(
                 style=_STYLE, multiline=True, key_bindings=_bindings(None)
             )
-        self._ahead: list[KeyPress] = []  # typed while there was no prompt
+        self._typeahead: list[KeyPress] = []  # typed while there was no prompt
 
     def _toolbar(self) -> AnyFormattedText:
         return [("class:bottom-toolbar", self._status())]
 
     async def line(self, default: str = "") -> str:
-        """What the user says next; nothing if Ctrl-C threw it away. Raises `KeyboardInterrupt` for Ctrl-C in an empty
-        line, and `EOFError` for Ctrl-D there."""
-        ahead, self._ahead = self._ahead, []
-        store_typeahead(self._session.app.input, ahead)
+        """The next line; empty if Ctrl-C discarded it. Raises `KeyboardInterrupt` for Ctrl-C on an empty line, and
+        `EOFError` for Ctrl-D there."""
+        typeahead, self._typeahead = self._typeahead, []
+        store_typeahead(self._session.app.input, typeahead)
         try:
-            return await _asked(self._session, "class:prompt", self._mark, default)
+            return await _read(self._session, "class:prompt", self._prompt, default)
         except KeyboardInterrupt:
             if not self._session.default_buffer.text:
                 raise
             return ""
 
     async def choice(self, question: str) -> str:
-        """A short answer, on one line. Raises as `line` does."""
-        self._put_aside(get_typeahead(self._asking.app.input))
-        return (await _asked(self._asking, "class:question", question)).strip()
+        """A short answer on one line. Raises as `line` does."""
+        self._keep(get_typeahead(self._asking.app.input))
+        return (await _read(self._asking, "class:question", question)).strip()
 
     async def edited(self, question: str, text: str) -> str:
-        """The text as the user changed it; Enter sends, Alt-Enter begins a new line. Raises as `line` does."""
-        return await _asked(self._editing, "class:question", question, text)
+        """The text, edited by the user. Raises as `line` does."""
+        return await _read(self._editing, "class:question", question, text)
 
     @contextmanager
     def listening(self, toggle_thinking: Callable[[], object]) -> Iterator[None]:
-        """While no prompt is shown: Ctrl-O toggles, and all other keys are kept for the next `line`."""
+        """While there is no prompt: Ctrl-O toggles thinking, and all other keys are kept for the next `line`."""
         source = self._session.app.input
 
-        def hear() -> None:
+        def handle() -> None:
             for press in source.read_keys():
                 if press.key is Keys.ControlO:
                     toggle_thinking()
                 else:
-                    self._put_aside([press])
+                    self._keep([press])
 
-        self._put_aside(get_typeahead(source))  # what came in one piece with the last line
-        with source.attach(hear):
+        self._keep(get_typeahead(source))  # what arrived together with the last line
+        with source.attach(handle):
             yield
 
-    def _put_aside(self, presses: list[KeyPress]) -> None:
-        self._ahead += [press for press in presses if press.key is not Keys.CPRResponse]  # the terminal typed that
+    def _keep(self, presses: list[KeyPress]) -> None:
+        self._typeahead += [press for press in presses if press.key is not Keys.CPRResponse]  # sent by the terminal
 
 
 def _terminal() -> AbstractContextManager[object]:
-    """What prompts that are made inside write to. On a dumb terminal that is text and nothing else."""
+    """Prompts made inside write plain text on a dumb terminal."""
     return create_app_session(output=PlainTextOutput(sys.stdout) if is_dumb_terminal() else None)
 
 
@@ -130,24 +127,24 @@ def _continuation(width: int, line_number: int, wrap_count: int) -> AnyFormatted
     return [("class:continuation", "  " if wrap_count else ". ")]
 
 
-async def _asked(session: PromptSession[str], style: str, question: str, default: str = "") -> str:
-    # A dumb terminal is not shown the text that a prompt begins with, unless it belongs to the question.
+async def _read(session: PromptSession[str], style: str, question: str, default: str = "") -> str:
+    # On a dumb terminal the default text is shown only as a part of the question.
     shown = question + safe_text(default).replace("\n", "\r\n") if is_dumb_terminal() else question
     room = session.output.get_size().rows - 3  # for the completions, above the status line
-    # Ctrl-C is a key here. The signal stays with the chat: prompt_toolkit would leave it with nobody afterwards. Faults
-    # stay with the loop: prompt_toolkit would wait for Enter after one, for ever where the window was closed.
-    said = await session.prompt_async(
+    # Ctrl-C is a key here, and the chat keeps its own signal handler, which prompt_toolkit would remove. It also keeps
+    # the exception handler: that of prompt_toolkit waits for Enter, forever if the window was closed.
+    text = await session.prompt_async(
         [(style, shown)],
         default=default,
         reserve_space_for_menu=max(0, min(room, _MENU)),
         handle_sigint=False,
         set_exception_handler=False,
     )
-    return valid_text(said)
+    return valid_text(text)
 
 
-class _KeptHistory(FileHistory):
-    """What was said, in a file. A disk that is full or read-only is no reason not to talk."""
+class _History(FileHistory):
+    """Prompt history in a file. A full or read-only disk is ignored."""
 
     def store_string(self, string: str) -> None:
         with suppress(OSError):
@@ -161,11 +158,11 @@ def _history(path: Path) -> History:
         path.open("rb").close()
     except OSError:
         return InMemoryHistory()
-    return _KeptHistory(str(path))
+    return _History(str(path))
 
 
 class _SlashCompleter(Completer):
-    """Completes the first word of a line that begins with a slash."""
+    """Completes commands, the first word of a line that starts with a slash."""
 
     def __init__(self, commands: Mapping[str, str]) -> None:
         self._commands = commands
@@ -173,9 +170,9 @@ class _SlashCompleter(Completer):
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
         text = document.text_before_cursor
         if text.startswith("/") and " " not in text and "\n" not in text:
-            for name, meaning in self._commands.items():
+            for name, summary in self._commands.items():
                 if name.startswith(text):
-                    yield Completion(name, start_position=-len(text), display_meta=meaning)
+                    yield Completion(name, start_position=-len(text), display_meta=summary)
 
 
 def _bindings(toggle_thinking: Callable[[], None] | None) -> KeyBindings:
@@ -210,8 +207,8 @@ async def _above_the_prompt(work: Callable[[], None]) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keys are not echoed between prompts, and Enter stays what the next prompt takes for Enter; Ctrl-C still is a
-    signal. Whoever comes back after Ctrl-Z finds it so again."""
+    """Do not echo keys between prompts, and keep Enter as the key that the next prompt expects; Ctrl-C still sends a
+    signal. This is restored after Ctrl-Z and fg."""
     try:
         import termios  # noqa: PLC0415 - POSIX only
     except ImportError:
@@ -223,13 +220,13 @@ def quiet() -> Iterator[None]:
     silent[0] &= ~termios.ICRNL
     silent[3] &= ~(termios.ECHO | termios.ICANON)
 
-    def hush(*_: object) -> None:
-        with suppress(termios.error):  # the window was closed, which wakes whoever was stopped there
-            if termios.tcgetattr(descriptor)[3] & termios.ICANON:  # else a prompt has it, or nobody changed it
+    def silence(*_: object) -> None:
+        with suppress(termios.error):  # the window was closed, which wakes a stopped process
+            if termios.tcgetattr(descriptor)[3] & termios.ICANON:  # otherwise a prompt is active, or it was not changed
                 termios.tcsetattr(descriptor, termios.TCSANOW, silent)
 
-    hush()
-    old = signal.signal(signal.SIGCONT, hush)
+    silence()
+    old = signal.signal(signal.SIGCONT, silence)
     try:
         yield
     finally:

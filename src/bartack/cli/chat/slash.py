@@ -1,23 +1,25 @@
-"""The commands of the chat: a line that begins with a slash. In: the talk and the words after the command."""
+"""The commands of the chat: lines that start with a slash."""
 
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from string import ascii_lowercase
 from typing import NamedTuple
 
 import msgspec
 from rich.table import Table
 from rich.text import Text as Styled
 
-from bartack.cli import sessions_print as tables
-from bartack.cli.agent_setup import connected
-from bartack.cli.chat.status import count_text
-from bartack.cli.chat.talk import Talk
-from bartack.cli.chat.turns import Turn, branch_of, other_ends, turns_of
-from bartack.cli.terminal.safe_text import safe_line
-from bartack.cli.transcript import markdown_of
+from bartack.app.agent_setup import connect_model
+from bartack.app.safe_text import safe_line
+from bartack.app.sessions import Turn, branch_to, other_heads, turns_of
+from bartack.app.transcript import markdown_transcript
+from bartack.app.usage import format_cost, format_tokens
+from bartack.cli.chat.conversation import Conversation
+from bartack.cli.output import Column, Row, print_table
+from bartack.cli.sessions import MODEL_SPEND, model_spend_rows, session_rows
 from bartack.models.vendors import VENDORS
 from bartack.models.weights import known_models
 from bartack.nouns.entries import Entry
@@ -26,254 +28,248 @@ from bartack.store import SessionInfo
 from bartack.store.transfer import export_session
 from bartack.views import document
 
-__all__ = ["COMMANDS", "SlashCommand", "is_command", "obey", "toggle_thinking"]
+__all__ = ["COMMANDS", "SlashCommand", "is_command", "run_command", "toggle_thinking"]
 
 _SHOWN = 20  # sessions in a list
 _FIRST_WORDS = 60  # characters of a message in a list
 _KEYS = """\
-Enter sends; Alt-Enter or a \\ at the end begins a new line; Up brings back what was said.
-Ctrl-C stops an answer, and again leaves; Ctrl-O folds and unfolds thinking; Ctrl-D leaves."""
+Enter: send · Alt-Enter or \\ at the end of the line: new line · Up: earlier prompts
+Ctrl-C: stop the answer, twice: exit · Ctrl-O: show or fold thinking · Ctrl-D: exit"""
 _SESSIONS = (
-    tables.Column("", is_number=True),
-    tables.Column(""),
-    tables.Column("title"),
-    tables.Column("updated"),
-    tables.Column("tokens", is_number=True, is_extra=True),
-    tables.Column("cost", is_number=True, is_extra=True),
+    Column("", is_number=True),
+    Column(""),
+    Column("title"),
+    Column("updated"),
+    Column("tokens", is_number=True, is_optional=True),
+    Column("cost", is_number=True, is_optional=True),
 )
 
 
 class SlashCommand(NamedTuple):
-    """What it does, for /help, and the function that does it. The text that it gives is put into the next prompt."""
+    """Its line in /help, and the function that runs it, which may give the text for the next prompt."""
 
-    meaning: str
-    work: Callable[[Talk, str], Awaitable[str | None]]
+    summary: str
+    run: Callable[[Conversation, str], Awaitable[str | None]]
 
 
 def is_command(line: str) -> bool:
-    """Whether a line is meant for the chat; a path that begins with a slash is not."""
+    """Whether a line is a command; a path that starts with a slash is not."""
     return line.startswith("/") and line.split(maxsplit=1)[0].count("/") == 1
 
 
-async def obey(talk: Talk, line: str) -> str | None:
-    """Do what the line says; gives the text that the next prompt begins with, if any."""
+async def run_command(chat: Conversation, line: str) -> str | None:
+    """Run the command; gives the text to start the next prompt with, if any."""
     word, *rest = line.split(maxsplit=1)
     command = COMMANDS.get(word)
     if command is None:
-        talk.note(f"There is no {safe_line(word)}; /help lists what there is.")
+        chat.note(f"Unknown command {safe_line(word)}. Type /help for a list.")
         return None
     try:
-        return await command.work(talk, rest[0].strip() if rest else "")
+        return await command.run(chat, rest[0].strip() if rest else "")
     except BartackError as error:
-        talk.fault(error)
+        chat.show_error(error)
     except OSError as error:
-        talk.complain(f"{error.filename or word}: {error.strerror or error}")
+        chat.error(f"{error.filename or word}: {error.strerror or error}")
     return None
 
 
-# -- what there is
-
-
-async def _help(talk: Talk, words: str) -> None:
+async def _help(chat: Conversation, argument: str) -> None:
     table = Table.grid(padding=(0, 2))
     for name, command in COMMANDS.items():
-        table.add_row(Styled(f"  {name}"), Styled(command.meaning))
-    talk.console.print(table)
-    talk.note(_KEYS)
+        table.add_row(Styled(f"  {name}"), Styled(command.summary))
+    chat.console.print(table)
+    chat.note(_KEYS)
 
 
-async def _quit(talk: Talk, words: str) -> None:
-    talk.is_leaving = True
+async def _quit(chat: Conversation, argument: str) -> None:
+    chat.is_leaving = True
 
 
 # -- models and tools
 
 
-async def _model(talk: Talk, words: str) -> None:
-    if not words:
-        talk.line(f"{safe_line(talk.model_name)} answers.")
-        here = [f"local:{name}" for name, row in known_models().items() if row.is_downloaded]
-        on_disk = f" Here on this machine: {', '.join(here)}." if here else ""
-        talk.note(f"/model VENDOR:MODEL takes another.{on_disk} Vendors: {', '.join(VENDORS)}.")
+async def _model(chat: Conversation, argument: str) -> None:
+    if not argument:
+        chat.line(f"Model: {safe_line(chat.model_name)}")
+        here = [f"local:{name}" for name, model in known_models().items() if model.is_downloaded]
+        downloaded = f" Downloaded: {', '.join(here)}." if here else ""
+        chat.note(f"/model VENDOR:MODEL switches to another.{downloaded} Vendors: {', '.join(VENDORS)}.")
         return
-    await talk.take_model(connected(words), words)
-    talk.note(f"{safe_line(words)} answers from here on.")
+    await chat.switch_model(connect_model(argument), argument)
+    chat.note(f"Switched to {safe_line(argument)}.")
 
 
-async def _tools(talk: Talk, words: str) -> None:
-    if not len(talk.agent.tools):
-        talk.note("There are no tools.")
+async def _tools(chat: Conversation, argument: str) -> None:
+    if not len(chat.agent.tools):
+        chat.note("No tools.")
         return
     rows = (
-        (tool.name, "asks" if talk.approvals.asks(tool) else "runs at once", safe_line(_first_line(tool.description)))
-        for tool in talk.agent.tools
+        (
+            tool.name,
+            "asks first" if chat.approvals.is_required(tool) else "not needed",
+            safe_line(next(iter(tool.description.splitlines()), "")),
+        )
+        for tool in chat.agent.tools
     )
-    tables.print_rows((tables.Column("tool"), tables.Column("approval"), tables.Column("what it does")), rows)
-
-
-def _first_line(description: str) -> str:
-    return next(iter(description.splitlines()), "")
+    print_table((Column("tool"), Column("approval"), Column("description")), rows)
 
 
 # -- sessions and branches
 
 
-async def _sessions(talk: Talk, words: str) -> None:
-    page = await talk.store.sessions(_SHOWN)
-    if words:
+async def _sessions(chat: Conversation, argument: str) -> None:
+    page = await chat.store.sessions(_SHOWN)
+    if argument:
         numbered = dict(zip(map(str, count(1)), page.items, strict=False))
-        await talk.open(numbered[words].id if words in numbered else words)
+        await chat.open(numbered[argument].id if argument in numbered else argument)
         return
     if page.items:
-        tables.print_rows(_SESSIONS, _session_rows(page.items, talk.session_id))
-    talk.note("/sessions NUMBER goes on with one of them." if page.items else "There are no sessions yet.")
+        print_table(_SESSIONS, _session_rows(page.items, chat.session_id))
+    chat.note("/sessions NUMBER continues one of them." if page.items else "No sessions yet.")
 
 
-def _session_rows(infos: Sequence[SessionInfo], here: str | None) -> Iterator[Sequence[str]]:
-    for number, info, row in zip(count(1), infos, tables.info_rows(infos), strict=False):
+def _session_rows(infos: Sequence[SessionInfo], current: str | None) -> Iterator[Row]:
+    for number, info, row in zip(count(1), infos, session_rows(infos), strict=False):
         _, title, _, *rest = row
-        yield str(number), "*" if info.id == here else "", title, *rest
+        yield str(number), "*" if info.id == current else "", title, *rest
 
 
-async def _new(talk: Talk, words: str) -> None:
-    talk.begin_anew()
-    talk.note("The next message begins a new session.")
+async def _new(chat: Conversation, argument: str) -> None:
+    chat.new_session()
+    chat.note("The next message starts a new session.")
 
 
-async def _branch(talk: Talk, words: str) -> None:
-    entries, branch, ends = await _tree(talk)
+async def _branch(chat: Conversation, argument: str) -> None:
+    entries, branch, heads = await _tree(chat)
     turns = turns_of(branch)
-    letters = dict(zip("abcdefghijklmnopqrstuvwxyz", ends, strict=False))
-    if words in letters:
-        await talk.move(letters[words])
-        talk.show(await talk.branch())
-    elif words.isdecimal() and 1 <= int(words) <= len(turns):
-        await talk.move(turns[int(words) - 1].end)
-        talk.note(f"Going on after turn {words}; what came later stays in the session.")
-    elif words:
-        talk.note(f"There is no turn or branch {safe_line(words)}.")
+    letters = dict(zip(ascii_lowercase, heads, strict=False))
+    if argument in letters:
+        await chat.move_to(letters[argument])
+        chat.show(await chat.branch())
+    elif argument.isdecimal() and 1 <= int(argument) <= len(turns):
+        await chat.move_to(turns[int(argument) - 1].end)
+        chat.note(f"Continuing after turn {argument}. Later turns stay in the session.")
+    elif argument:
+        chat.note(f"No turn or branch {safe_line(argument)}. Type /branch for a list.")
     else:
-        _list_turns(talk, turns, {letter: branch_of(entries, end) for letter, end in letters.items()})
+        _list_turns(chat, turns, {letter: branch_to(head, entries) for letter, head in letters.items()})
 
 
-async def _tree(talk: Talk) -> tuple[Sequence[Entry], list[Entry], list[str]]:
-    if talk.session_id is None:
+async def _tree(chat: Conversation) -> tuple[Sequence[Entry], list[Entry], list[str]]:
+    """All entries, the current branch, and the heads of the others."""
+    if chat.session_id is None:
         return (), [], []
-    branch = await talk.branch()
-    heads = await talk.store.heads(talk.session_id)
-    # an end that lies behind the place we went back to is another branch now
-    entries = [entry for head in heads for entry in await talk.store.load(talk.session_id, head=head)]
-    return entries, branch, other_ends(heads, branch)
+    branch = await chat.branch()
+    heads = await chat.store.heads(chat.session_id)
+    # After going back, the rest of what was the current branch is another one.
+    entries = [entry for head in heads for entry in await chat.store.load(chat.session_id, head=head)]
+    return entries, branch, other_heads(heads, branch)
 
 
-def _list_turns(talk: Talk, turns: Sequence[Turn], others: Mapping[str, Sequence[Entry]]) -> None:
+def _list_turns(chat: Conversation, turns: Sequence[Turn], others: Mapping[str, Sequence[Entry]]) -> None:
     for number, turn in enumerate(turns, 1):
-        here = "  <- here" if number == len(turns) else ""
-        talk.line(f"  {number}  {_words(turn)}{here}")
+        current = "  <- current" if number == len(turns) else ""
+        chat.line(f"  {number}  {_first_words(turn)}{current}")
     for letter, branch in others.items():
         its_turns = turns_of(branch)
-        words = _words(its_turns[-1]) if its_turns else "(nothing said)"
-        talk.line(f"  {letter}  ... {words} ({len(its_turns)} turns)")
-    talk.note(
-        "/branch NUMBER goes on after that turn, /branch LETTER on that branch." if turns else "Nothing was said."
-    )
+        words = _first_words(its_turns[-1]) if its_turns else "(empty)"
+        chat.line(f"  {letter}  ... {words} ({len(its_turns)} turns)")
+    chat.note("/branch NUMBER continues after that turn, /branch LETTER on that branch." if turns else "No turns yet.")
 
 
-def _words(turn: Turn) -> str:
+def _first_words(turn: Turn) -> str:
     return safe_line(turn.message.text)[:_FIRST_WORDS]
 
 
-async def _undo(talk: Talk, words: str) -> str | None:
-    turns = turns_of(await talk.branch())
+async def _undo(chat: Conversation, argument: str) -> str | None:
+    turns = turns_of(await chat.branch())
     if not turns:
-        talk.note("There is nothing to undo.")
+        chat.note("Nothing to undo.")
         return None
-    await talk.move(turns[-1].before)
-    talk.note("The last turn is taken back; say it differently. /branch finds it again.")
+    await chat.move_to(turns[-1].before)
+    chat.note("Last turn undone. Edit and resend; files are not restored. /branch brings it back.")
     return turns[-1].message.text
 
 
-async def _compact(talk: Talk, words: str) -> None:
-    session_id, head = talk.session_id, talk.head
+async def _compact(chat: Conversation, argument: str) -> None:
+    session_id, head = chat.session_id, chat.head
     if session_id is None:
-        talk.note("There is nothing to compact.")
-    elif await talk.watch(lambda: talk.agent.compact_stream(session_id, model=talk.model, head=head)):
-        talk.head = None
+        chat.note("Nothing to compact.")
+    elif await chat.show_run(lambda: chat.agent.compact_stream(session_id, model=chat.model, head=head)):
+        chat.head = None
 
 
-# -- looking at it
+# -- output
 
 
-async def _cost(talk: Talk, words: str) -> None:
-    if talk.session_id is None:
-        talk.note("Nothing was asked yet.")
+async def _cost(chat: Conversation, argument: str) -> None:
+    if chat.session_id is None:
+        chat.note("Nothing used yet.")
         return
-    totals = await talk.store.totals(talk.session_id)
-    tables.print_rows(tables.SPENDS, tables.spend_rows(totals.models))
-    tokens = totals.spend.input_tokens + totals.spend.output_tokens
-    talk.note(f"in all {count_text(tokens)} tokens, {tables.cost_text(totals.spend) or '$0'}")
+    totals = await chat.store.totals(chat.session_id)
+    print_table(MODEL_SPEND, model_spend_rows(totals.models))
+    chat.note(f"Total: {format_tokens(totals.spend)}, {format_cost(totals.spend) or '$0'}")
 
 
-async def _thinking(talk: Talk, words: str) -> None:
-    toggle_thinking(talk)
+async def _thinking(chat: Conversation, argument: str) -> None:
+    toggle_thinking(chat)
 
 
-def toggle_thinking(talk: Talk) -> None:
-    """Fold or unfold thinking from here on, and show the last one when it is unfolded."""
-    talk.thinking = not talk.thinking
-    talk.note("Thinking is shown." if talk.thinking else "Thinking is folded.")
-    if talk.thinking and talk.last_thinking:
-        talk.console.print(talk.last_thinking, style="dim italic", markup=False, highlight=False)
+def toggle_thinking(chat: Conversation) -> None:
+    """Switch between the full text of thinking and a summary; if it is the full text now, print the last one."""
+    chat.thinking = not chat.thinking
+    chat.note("Thinking is shown in full." if chat.thinking else "Thinking is folded.")
+    if chat.thinking and chat.last_thinking:
+        chat.console.print(chat.last_thinking, style="dim italic", markup=False, highlight=False)
 
 
-async def _export(talk: Talk, words: str) -> None:
-    if talk.session_id is None:
-        talk.note("There is nothing to export.")
+async def _export(chat: Conversation, argument: str) -> None:
+    if chat.session_id is None:
+        chat.note("Nothing to export.")
         return
-    path = Path(words or _file_name(talk.session_id))
+    path = Path(argument or _file_name(chat.session_id))
     match path.suffix:
         case ".md":
-            data = markdown_of(await talk.branch()).encode()
+            data = markdown_transcript(await chat.branch()).encode()
         case ".json":
-            shown = document.dump(await talk.branch())
-            data = msgspec.json.format(msgspec.json.encode(shown), indent=2)
+            data = msgspec.json.format(msgspec.json.encode(document.dump(await chat.branch())), indent=2)
         case ".jsonl":
-            data = b"".join([line async for line in export_session(talk.store, talk.session_id)])
+            data = b"".join([line async for line in export_session(chat.store, chat.session_id)])
         case _:
             raise BartackError(
-                f"{path.name!r} does not say what to write: .md, .json or .jsonl", code=ErrorCode.INVALID_CONFIG
+                f"Unsupported file type {path.name!r}. Use .md, .json or .jsonl.", code=ErrorCode.INVALID_CONFIG
             )
     await asyncio.to_thread(_write_new, path, data)
-    talk.note(f"written to {path}")
+    chat.note(f"Saved to {path}", soft_wrap=True)
 
 
 def _file_name(session_id: str) -> str:
-    """A file in this directory, whatever somebody called the session."""
+    """A file name in this directory, whatever the session is called."""
     name = re.sub(r"[^\w.-]+", "-", session_id).strip(".-")
     return f"{name or 'session'}.md"
 
 
 def _write_new(path: Path, data: bytes) -> None:
     try:
-        with path.expanduser().open("xb") as file:  # what is there already is not ours to overwrite
+        with path.expanduser().open("xb") as file:  # never overwrite
             file.write(data)
     except FileExistsError as error:
-        fault = BartackError(f"{path} is there already", code=ErrorCode.INVALID_CONFIG)
-        fault.add_note("name another file, or remove this one first")
-        raise fault from error
+        exists = BartackError(f"{path} already exists.", code=ErrorCode.INVALID_CONFIG)
+        exists.add_note("Choose another name, or delete the file first.")
+        raise exists from error
 
 
 COMMANDS: Mapping[str, SlashCommand] = {
     "/help": SlashCommand("Show this list.", _help),
-    "/model": SlashCommand("Show the model, or take another: /model anthropic:claude-sonnet-4-6", _model),
-    "/tools": SlashCommand("List the tools, and which of them ask first.", _tools),
-    "/sessions": SlashCommand("List the sessions, or go on with one: /sessions 2", _sessions),
-    "/new": SlashCommand("Begin a new session.", _new),
-    "/branch": SlashCommand("List the turns, or go on after one: /branch 3", _branch),
-    "/undo": SlashCommand("Take the last turn back and say it differently.", _undo),
-    "/compact": SlashCommand("Replace older turns by a summary, for the model.", _compact),
-    "/cost": SlashCommand("Show the tokens and the cost of this session.", _cost),
-    "/export": SlashCommand("Write the session to a file: /export notes.md, or .json, .jsonl", _export),
-    "/thinking": SlashCommand("Fold or unfold thinking.", _thinking),
-    "/quit": SlashCommand("Leave; bartack chat -c comes back.", _quit),
+    "/model": SlashCommand("Show or switch the model: /model anthropic:claude-sonnet-4-6", _model),
+    "/tools": SlashCommand("List the tools, and which need approval.", _tools),
+    "/sessions": SlashCommand("List sessions, or continue one: /sessions 2", _sessions),
+    "/new": SlashCommand("Start a new session.", _new),
+    "/branch": SlashCommand("List turns and branches, or continue from one: /branch 3", _branch),
+    "/undo": SlashCommand("Undo the last turn to edit and resend it.", _undo),
+    "/compact": SlashCommand("Replace older turns with a summary for the model.", _compact),
+    "/cost": SlashCommand("Show the tokens and cost of this session.", _cost),
+    "/export": SlashCommand("Save the session: /export notes.md (or .json, .jsonl)", _export),
+    "/thinking": SlashCommand("Show thinking in full, or fold it.", _thinking),
+    "/quit": SlashCommand("Exit. 'bartack chat -c' continues this session.", _quit),
 }

@@ -1,1 +1,1 @@
-"""What a run looks like in a terminal: events in, lines out; imported only by the commands that show one."""
+"""A run on a terminal: events in, lines out. Imported only by commands that show one."""

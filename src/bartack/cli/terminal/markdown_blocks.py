@@ -1,4 +1,4 @@
-"""Growing Markdown in, finished blocks out, so that each is rendered once.
+"""Growing Markdown in, finished blocks out, so that each block is rendered once.
 
     splitter = BlockSplitter()
     for piece in ("# Ti", "tle\nSome", " text\n\nmore"):
@@ -7,10 +7,10 @@
     splitter.rest               # 'more'
     splitter.finish()           # [Block('text', 'more')]
 
-It reads whole lines and knows of CommonMark only where blocks end: at a blank line, before a heading, fence, list item,
-quote or rule; a list ends item by item, and a fence line by line, so that no block has to wait for the end of something
-long. Tables and quotes end like paragraphs. The texts of the blocks, joined, are the text; how the text was cut into
-pieces changes no block; each character is looked at a fixed number of times.
+It reads whole lines, and of CommonMark only where blocks end: at a blank line, before a heading, fence, list item,
+quote or rule. A list is split into items and a fence into lines, so that long ones can be printed as they grow. Tables and
+quotes end like paragraphs. The texts of the blocks add up to the input; how the input was cut into pieces makes no
+difference; each character is examined a constant number of times.
 """
 
 import re
@@ -31,21 +31,21 @@ _ITEM = re.compile(r"( {0,3})([-*+]|(\d{1,9})([.)]))(?:([ \t]+)|$)")
 
 
 class Block(Struct, frozen=True):
-    """A finished piece of Markdown.
+    """A finished block.
 
-    `text` is a block of its own and `item` one item of a list, the `number`-th where the list counts. A fence comes as
-    its first line, each line of `code` (without what the fence is indented by), and its last line; `space` is blank.
+    An `item` is one item of a list, with its `number` if the list is ordered. A fence gives a `fence` for its first
+    line, a `code` for each line inside (without the indentation of the fence) and a `fence_end`. `space` is blank.
     """
 
     kind: BlockKind
     text: str
     number: int | None = None
-    is_new_list: bool = False  # of an item: it stands apart from the one before it
-    code: str = ""  # of a line of code: the line; of a fence: the language
+    is_new_list: bool = False  # of an item: it starts another list
+    code: str = ""  # of a code line: the line; of a fence: the language
 
 
 class _Fence:
-    """An open fence, and how it ends."""
+    """An open fence."""
 
     def __init__(self, line: str, found: "re.Match[str]") -> None:
         self.language = (found[2].split() or [""])[0]
@@ -63,22 +63,22 @@ class _Fence:
 
 
 class _Item:
-    """The list item being read."""
+    """An open list item."""
 
     def __init__(self, found: "re.Match[str]", before: "_Item | None") -> None:
-        self.had_blank = False  # after what it says so far
+        self.had_blank = False  # after its last line so far
         self.marker = found[4] or found[2]
         after = len(found[5] or " ")
-        self.content = found.end(2) + (after if after < 5 else 1)  # the column where what belongs to it begins
+        self.content = found.end(2) + (after if after < 5 else 1)  # the column where its content starts
         self.number = None if found[3] is None else int(found[3])
-        goes_on = before is not None and before.marker == self.marker
-        if before is not None and before.number is not None and goes_on:
-            self.number = before.number + 1  # a list counts by itself, whatever is written
-        self.is_new_list = before is None or (before.had_blank and not goes_on)
+        continues = before is not None and before.marker == self.marker
+        if before is not None and before.number is not None and continues:
+            self.number = before.number + 1  # a list numbers its items itself, whatever is written
+        self.is_new_list = before is None or (before.had_blank and not continues)
         self.fence: _Fence | None = None
 
     def read(self, line: str) -> None:
-        """Take note of fences inside: a blank line in one ends nothing."""
+        """Track fences inside, where a blank line ends nothing."""
         inner = line[self.content :]
         if self.fence is not None:
             self.fence = None if self.fence.is_end(inner) else self.fence
@@ -87,11 +87,11 @@ class _Item:
 
 
 class BlockSplitter:
-    """Takes text in pieces and gives back blocks as they are finished."""
+    """Takes text in pieces and gives blocks as they are finished."""
 
     def __init__(self) -> None:
-        self._partial: list[str] = []  # of the line that has no end yet
-        self._lines: list[str] = []  # of the block that is not finished
+        self._partial: list[str] = []  # of the incomplete line
+        self._lines: list[str] = []  # of the unfinished block
         self._fence: _Fence | None = None
         self._item: _Item | None = None
         self._last_item: _Item | None = None
@@ -100,13 +100,13 @@ class BlockSplitter:
 
     @property
     def rest(self) -> str:
-        """What belongs to no finished block yet."""
+        """The text that does not belong to a finished block yet."""
         self._partial = ["".join(self._partial)]
         return "".join(self._lines) + self._partial[0]
 
     @property
     def unfinished(self) -> Block:
-        """The rest as the block that it would be if it ended here; of a fence, the line that has no end yet."""
+        """The rest as the block it would be if the text ended here; inside a fence, the incomplete line."""
         if self._fence is not None:
             return Block("code", self.rest, code=self._fence.code(self.rest))
         if self._item is not None:
@@ -114,7 +114,7 @@ class BlockSplitter:
         return Block("text", self.rest)
 
     def feed(self, text: str) -> list[Block]:
-        """Take more text; gives the blocks that it finished."""
+        """Add text and give the blocks that it finishes."""
         *whole, partial = text.split("\n")
         for line in whole:
             self._partial.append(line)
@@ -125,7 +125,7 @@ class BlockSplitter:
         return self._take()
 
     def finish(self) -> list[Block]:
-        """Nothing more comes: the rest as blocks."""
+        """End the text and give the rest as blocks."""
         partial = "".join(self._partial)
         self._partial = []
         if partial:
@@ -149,7 +149,7 @@ class BlockSplitter:
         elif self._lines:
             self._in_paragraph(line, bare)
         else:
-            self._begin(line, bare)
+            self._start(line, bare)
 
     def _in_fence(self, line: str, bare: str) -> None:
         assert self._fence is not None
@@ -170,11 +170,11 @@ class BlockSplitter:
             item.had_blank = False
             item.read(bare)
             self._lines.append(line)
-        elif item.fence is not None or item.had_blank or _begins(bare) or _ITEM.match(bare):
+        elif item.fence is not None or item.had_blank or _starts_block(bare) or _ITEM.match(bare):
             self._end()
-            self._begin(line, bare)
+            self._start(line, bare)
         else:
-            self._lines.append(line)  # a paragraph goes on, though not indented
+            self._lines.append(line)  # a paragraph continues, although not indented
 
     def _blank(self, line: str) -> None:
         if self._lines:
@@ -190,13 +190,13 @@ class BlockSplitter:
         if _UNDERLINE.match(bare) and not self._is_quote:
             self._lines.append(line)
             self._end()
-        elif _begins(bare) or interrupts or starts_quote:
+        elif _starts_block(bare) or interrupts or starts_quote:
             self._end()
-            self._begin(line, bare)
+            self._start(line, bare)
         else:
             self._lines.append(line)
 
-    def _begin(self, line: str, bare: str) -> None:
+    def _start(self, line: str, bare: str) -> None:
         if found := _FENCE.match(bare):
             self._fence = _Fence(bare, found)
             self._last_item = None
@@ -212,7 +212,7 @@ class BlockSplitter:
             self._is_quote = _QUOTE.match(bare) is not None
 
     def _end(self) -> None:
-        """The block is finished."""
+        """Finish the open block."""
         text = "".join(self._lines)
         if self._item is not None:
             item = self._item
@@ -224,5 +224,5 @@ class BlockSplitter:
         self._is_quote = False
 
 
-def _begins(bare: str) -> bool:
+def _starts_block(bare: str) -> bool:
     return any(pattern.match(bare) for pattern in (_FENCE, _HEADING, _RULE))

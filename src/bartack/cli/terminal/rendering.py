@@ -1,7 +1,7 @@
-"""Markdown, code and plain text in, lines of segments out: the one way by which anything of ours reaches the terminal.
+"""Markdown, code and plain text in, lines of segments out. Everything printed during a run is rendered here.
 
-Every segment is made safe after rendering, since Markdown can spell a control character as an entity. Lines lose the
-spaces that rich fills them up with, so that copied text has none and a narrower window folds nothing needlessly.
+Every segment is made safe after rendering, because Markdown can spell a control character as an entity. The spaces that
+rich pads lines with are removed, so that copied text has none and a narrower window wraps nothing needlessly.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,20 +15,20 @@ from rich.segment import Segment
 from rich.syntax import Syntax
 from rich.text import Text
 
-from bartack.cli.terminal.looks import THEME, marks_for
-from bartack.cli.terminal.safe_text import encodable, safe_text
+from bartack.app.safe_text import encodable, safe_text
+from bartack.cli.terminal.style import THEME, symbols_for
 
 __all__ = ["INDENT", "Line", "Lines", "highlighted", "indented", "lines_of", "markdown", "plain", "unwrapped"]
 
 Line = list[Segment]
 INDENT = 2
-_CODE_THEME = "ansi_dark"  # the terminal's own colours
-# Tags stay visible, since an answer about Vec<String> means them; a picture is shown as the link that it is.
+_CODE_THEME = "ansi_dark"  # the terminal's own colors
+# HTML tags stay visible, as in an answer about Vec<String>; an image is shown as a link.
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable(["image", "autolink"])
 
 
 class Lines:
-    """Rendered lines, each with its end."""
+    """Rendered lines, as something rich can print."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self.lines = list(lines)
@@ -40,7 +40,7 @@ class Lines:
 
 
 def lines_of(console: Console, renderable: RenderableType, *, width: int | None = None) -> list[Line]:
-    """What the renderable looks like in this many columns, or in the whole width."""
+    """The renderable in this many columns, by default the width of the window."""
     options = console.options.update(width=max(width or console.width, 1), height=None, highlight=False)
     with console.use_theme(THEME):
         lines = console.render_lines(renderable, options, pad=False)
@@ -48,21 +48,21 @@ def lines_of(console: Console, renderable: RenderableType, *, width: int | None 
 
 
 def unwrapped(console: Console, texts: Iterable[Text]) -> list[Line]:
-    """A line for each text, however long: the terminal wraps it, and what is copied from there is whole."""
+    """One line for each text, however long; the terminal wraps it, so that it can be copied as one line."""
     lines = []
     for text in texts:
-        text.stylize_before(text.style)  # a text alone renders its spans, not the style of its whole
+        text.stylize_before(text.style)  # Text.render applies the spans only, not the base style
         lines.append(_tidy(text.render(console), console.encoding))
     return lines
 
 
 def indented(lines: Iterable[Line]) -> list[Line]:
-    """The lines moved to the right."""
+    """The lines, indented."""
     return [[Segment(" " * INDENT), *line] if line else line for line in lines]
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Safe text in one style; brackets are no markup."""
+    """Safe text in one style; brackets are not markup."""
     return Text(safe_text(text), style=style, overflow="fold")
 
 
@@ -84,11 +84,11 @@ def _tidy(line: Iterable[Segment], encoding: str) -> Line:
 
 
 def highlighted(code: Sequence[str], language: str, *, after: Sequence[str] = ()) -> list[Text]:
-    """Each line of code in colours; `after` is the code before it, which says whether a string or comment is open."""
+    """The code, highlighted; `after` are the lines before it, which decide whether a string or comment is open."""
     whole = [safe_text(line).replace("\n", " ") for line in (*after, *code)]
     syntax = Syntax("", language or "text", theme=_CODE_THEME, background_color="default")
     lines = syntax.highlight("\n".join(whole)).split("\n", allow_blank=True)
-    if [line.plain for line in lines[: len(whole)]] != whole:  # the lexer made something else of it
+    if [line.plain for line in lines[: len(whole)]] != whole:  # the lexer changed the text
         lines = [Text(line) for line in whole]  # type: ignore[assignment]
     return list(lines[len(after) : len(whole)])
 
@@ -109,12 +109,12 @@ class _Heading(Heading):
 
 class _Quote(BlockQuote):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from _hanging(console, options, f"{marks_for(console).quote} ", self, every_line=True)
+        yield from _hanging(console, options, f"{symbols_for(console).quote} ", self, every_line=True)
 
 
 class _Item(ListItem):
     def render_bullet(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from _hanging(console, options, f" {marks_for(console).bullet} ", self)
+        yield from _hanging(console, options, f" {symbols_for(console).bullet} ", self)
 
     def render_number(self, console: Console, options: ConsoleOptions, number: int, last_number: int) -> RenderResult:
         yield from _hanging(console, options, f"{number:2}. ", self)
@@ -123,17 +123,17 @@ class _Item(ListItem):
 def _hanging(
     console: Console, options: ConsoleOptions, first: str, element: Any, *, every_line: bool = False
 ) -> RenderResult:
-    """The lines of an element with a mark before the first of them, or before each."""
+    """The lines of an element, with a symbol before the first one or before each."""
     inner = options.update(width=max(options.max_width - len(first), 1))
     style = console.get_style("markdown.item.bullet")
-    for place, line in enumerate(console.render_lines(element.elements, inner, style=element.style, pad=False)):
-        yield Segment(first if every_line or place == 0 else " " * len(first), style)
+    for index, line in enumerate(console.render_lines(element.elements, inner, style=element.style, pad=False)):
+        yield Segment(first if every_line or index == 0 else " " * len(first), style)
         yield from line
         yield Segment.line()
 
 
-class _Answer(Markdown):
-    elements = {  # noqa: RUF012 - as in its parent
+class _Markdown(Markdown):
+    elements = {  # noqa: RUF012 - as in the parent class
         **Markdown.elements,
         "fence": _Code,
         "code_block": _Code,
@@ -145,24 +145,26 @@ class _Answer(Markdown):
     }
 
     def __init__(self, text: str, number: int | None) -> None:
-        super().__init__("", hyperlinks=False)  # an address is shown: a link's text may say anything
+        super().__init__("", hyperlinks=False)  # show addresses, because the text of a link can be misleading
         self.parsed = _PARSER.parse(text)
         if number is not None and self.parsed and self.parsed[0].type == "ordered_list_open":
             self.parsed[0].attrs["start"] = number
 
 
 def markdown(console: Console, text: str, *, number: int | None = None) -> list[Line]:
-    """The lines of a block of Markdown; `number` is that of a list item."""
+    """The lines of a Markdown block; `number` is the number of a list item."""
     safe = safe_text(text)
     try:
-        lines = lines_of(console, _Answer(safe, number))
-    except Exception:  # noqa: BLE001 - the parsers are others' and the text is anyone's: then it is shown as it is
+        lines = lines_of(console, _Markdown(safe, number))
+    except Exception:  # noqa: BLE001 - a parser failed on untrusted text, which is then shown verbatim
         lines = lines_of(console, plain(safe))
     lines = _trimmed(lines)
-    return lines or _trimmed(lines_of(console, plain(safe)))  # a definition of links alone renders as nothing
+    return lines or _trimmed(
+        lines_of(console, plain(safe))
+    )  # a block with nothing but link definitions renders as nothing
 
 
 def _trimmed(lines: list[Line]) -> list[Line]:
-    """Without blank lines at either end."""
-    shown = [place for place, line in enumerate(lines) if any(segment.text.strip() for segment in line)]
+    """Without blank lines at the start and the end."""
+    shown = [index for index, line in enumerate(lines) if any(segment.text.strip() for segment in line)]
     return lines[shown[0] : shown[-1] + 1] if shown else []

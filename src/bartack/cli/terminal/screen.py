@@ -1,7 +1,8 @@
-"""One agent run in a terminal: its events in, what stands there out.
+"""One run on a terminal: its events in, lines out.
 
-What is finished is printed once and stays in the scrollback. What still changes (the last block of the answer,
-thinking, calls that run) stands in a small area below, which is drawn again some times a second and goes with the run.
+Whatever is finished is printed once and stays in the scrollback. What still changes (the last block of the answer,
+thinking, running tool calls) is shown in a live area below, which is redrawn several times a second and disappears with
+the end of the run.
 """
 
 import time
@@ -20,68 +21,65 @@ from bartack.agent.events import (
     StatusChanged,
     ToolChanged,
 )
-from bartack.cli.terminal.answer import Answer
-from bartack.cli.terminal.calls import Call, Calls
-from bartack.cli.terminal.live_area import LiveArea
-from bartack.cli.terminal.looks import FAINT, FAINT_ITALIC, marks_for, whole_seconds
-from bartack.cli.terminal.notices import notice
+from bartack.app.notices import format_seconds, notice
+from bartack.cli.terminal.live_area import LiveArea, Printer
+from bartack.cli.terminal.markdown_stream import MarkdownStream
 from bartack.cli.terminal.plain_screen import PlainScreen
-from bartack.cli.terminal.printer import Printer
 from bartack.cli.terminal.rendering import INDENT, Line, indented, lines_of, plain, unwrapped
-from bartack.cli.terminal.request import show_request
-from bartack.cli.terminal.stored import show_message
-from bartack.cli.terminal.thought import Thought, Thoughts
-from bartack.cli.terminal.tool_lines import ended_lines, open_lines
+from bartack.cli.terminal.style import BAD, FAINT, FAINT_ITALIC, NOTE, symbols_for
+from bartack.cli.terminal.thinking import ThinkingBlock, ThinkingTracker
+from bartack.cli.terminal.tool_calls import CallTracker, TrackedCall, done_lines, open_lines
 from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallStart
 from bartack.nouns.tables import AgentStatus
 
-__all__ = ["LiveScreen", "PlainScreen", "Screen", "new_screen", "show_message", "show_request"]
+__all__ = ["LiveScreen", "Screen", "new_screen"]
 
-_REDRAW = 1 / 12  # seconds between two drawings at least
-_SETTLE = 0.3  # seconds after which a window that changed its size is taken to be done with it
-_SPIN = 1 / 8  # seconds for a step of the spinner
-_FOLDED = 3  # lines of thinking that are seen while it goes on
-_UNFOLDED = 12
+_REDRAW = 1 / 12  # least number of seconds between two redraws
+_SETTLE = 0.3  # seconds without a change after which the size of the window counts as settled
+_SPIN = 1 / 8  # seconds per frame of the spinner
+_WAIT = 0.5  # seconds before "waiting for the model" is shown; most answers start sooner
+_COLLAPSED = 3  # lines of thinking shown while it lasts
+_EXPANDED = 12
+_STYLES = {"info": FAINT, "warning": NOTE, "error": BAD}  # of notices
 
 
 class Screen(Protocol):
-    """What shows a run."""
+    """Shows a run."""
 
     def show(self, event: Event) -> None:
-        """Take the next event of the run; never raises for one."""
+        """Show the next event of the run. Never raises for an event."""
 
     def tick(self) -> None:
-        """Some time has passed: clocks and the spinner move on. To be called about 8 times a second."""
+        """Advance clocks and the spinner. To be called about 8 times a second."""
 
     def suspend(self) -> None:
-        """Take away what changes, for something else to be asked, apart from what was said; what ends meanwhile is
-        told afterwards."""
+        """Hide what changes, for a question to the user. What finishes in the meantime is printed afterwards."""
 
     def resume(self) -> None:
-        """Go on after `suspend`."""
+        """Continue after `suspend`."""
 
     def print(self, text: str) -> None:
-        """Text that no event tells, on lines of its own: what a tool prints while it works."""
+        """Print text that is in no event, such as the output of a tool, on lines of its own."""
 
     def close(self) -> None:
-        """The run is over, or was cut: what was said stays, what changes is gone."""
+        """End the screen, whether or not the run is complete. What was printed stays."""
 
     def toggle_thinking(self) -> bool:
-        """Show thinking in full from here on, or fold it; gives whether it is shown now."""
+        """Switch between a summary of thinking and its full text; gives whether it is the full text now."""
 
     def last_thinking(self) -> str | None:
-        """All of the last thinking, safe to print; None if there was none."""
+        """The full text of the last thinking, safe to print; None if there was none."""
 
 
 def new_screen(console: Console, *, thinking: bool = False) -> Screen:
-    """The screen that suits the console: one that only appends where a terminal cannot move its cursor."""
+    """A live screen, or a plain one if the terminal cannot move its cursor."""
     if console.is_terminal and not console.is_dumb_terminal:
         return LiveScreen(console, thinking=thinking)
     return PlainScreen(console, thinking=thinking)
 
 
 class LiveScreen:
-    """For terminals."""
+    """For terminals that can move the cursor."""
 
     def __init__(
         self, console: Console, *, thinking: bool = False, clock: Callable[[], float] = time.monotonic
@@ -89,14 +87,14 @@ class LiveScreen:
         self._console = console
         self._clock = clock
         self._printer = Printer(console)
-        self._answer = Answer(self._printer)
-        self._calls = Calls(clock)
-        self._thoughts = Thoughts(clock, are_unfolded=thinking)
-        self._asked_at: float | None = None  # the model was asked and has not said a word
-        self._area = LiveArea(console, self._changing)
+        self._answer = MarkdownStream(self._printer)
+        self._calls = CallTracker(clock)
+        self._thinking = ThinkingTracker(clock, is_expanded=thinking)
+        self._asked_at: float | None = None  # when the model was asked, until it answers
+        self._area = LiveArea(console, self._live_lines)
         self._is_suspended = False
         self._size = console.size
-        self._settled_at: float | None = None  # when the window will have kept its size for long enough
+        self._settled_at: float | None = None  # when the size of the window will be settled
         self._drawn_at = clock() - _REDRAW
 
     def show(self, event: Event) -> None:
@@ -106,10 +104,10 @@ class LiveScreen:
                 self._delta(event.delta.delta)
             case ToolChanged():
                 self._finish_text()
-                call = self._calls.change(event.tool_call_id, event.tool_name, event.state)
-                self._print_calls([call] if call is not None and call.is_over else [])
+                call = self._calls.update(event.tool_call_id, event.tool_name, event.state)
+                self._print_calls([call] if call is not None and call.is_done else [])
             case ApprovalRequested() | EntryAppended():
-                self._calls.note(event)
+                self._calls.observe(event)
             case StatusChanged():
                 self._asked_at = self._clock() if event.status is AgentStatus.MODEL_RUNNING else None
             case _:
@@ -123,7 +121,7 @@ class LiveScreen:
     def suspend(self) -> None:
         self._is_suspended = True
         self._area.close()
-        self._printer.interject()
+        self._printer.make_room()
         self._printer.hold()
 
     def resume(self) -> None:
@@ -141,71 +139,69 @@ class LiveScreen:
         self._is_suspended = False
         self._settled_at = self._asked_at = None
         self._finish_text()
-        self._print_calls(self._calls.end())
+        self._print_calls(self._calls.drop_all())
         self._area.close()
         self._printer.release()
 
     def toggle_thinking(self) -> bool:
-        return self._thoughts.toggle()
+        return self._thinking.toggle()
 
     def last_thinking(self) -> str | None:
-        return self._thoughts.last_text
+        return self._thinking.last_text
 
-    # -- what the model says
+    # -- events
 
     def _delta(self, delta: Delta) -> None:
         if not isinstance(delta, Start):
             self._asked_at = None
         match delta:
             case TextDelta(text_delta=text) if text:
-                self._finish_thought()
+                self._finish_thinking()
                 self._answer.feed(text)
             case ThinkingDelta():
-                if self._thoughts.add(delta):
+                if self._thinking.add(delta):
                     self._answer.finish()
             case ToolCallStart():
                 self._finish_text()
                 self._calls.start(delta)
             case ToolCallArgs():
-                self._calls.write(delta)
+                self._calls.add_arguments(delta)
             case Done():
                 self._finish_text()
             case Failed():
                 self._finish_text()
-                self._print_calls(self._calls.cut())
+                self._print_calls(self._calls.drop_unwritten())
             case _:
                 pass
 
     def _notice(self, event: Event) -> None:
         if isinstance(event, RunFinished):
             self.close()
-        said = notice(event)
-        if said is not None:
-            style, words = said
+        if (found := notice(event)) is not None:
             self._finish_text()
-            self._printer.put(lines_of(self._console, plain(words, style)), "notice")
+            self._printer.put(lines_of(self._console, plain(found.text, _STYLES[found.level])), "notice")
 
-    def _print_calls(self, calls: list[Call]) -> None:
+    def _print_calls(self, calls: list[TrackedCall]) -> None:
         for call in calls:
-            self._printer.put(ended_lines(self._console, call), "calls")
+            self._printer.put(done_lines(self._console, call), "calls")
 
     def _finish_text(self) -> None:
-        self._finish_thought()
+        self._finish_thinking()
         self._answer.finish()
 
-    def _finish_thought(self) -> None:
-        thought = self._thoughts.end()
-        if thought is None:
+    def _finish_thinking(self) -> None:
+        block = self._thinking.end()
+        if block is None:
             return
-        lines = unwrapped(self._console, [Text(thought.summary, style=FAINT)])
-        if self._thoughts.are_unfolded and thought.text:
-            lines += lines_of(self._console, plain(thought.text, FAINT_ITALIC))
-        self._printer.put(lines, "thought")
+        lines = unwrapped(self._console, [Text(block.summary, style=FAINT)])
+        if self._thinking.is_expanded and block.text:
+            lines += lines_of(self._console, plain(block.text, FAINT_ITALIC))
+        self._printer.put(lines, "thinking")
 
-    # -- what changes
+    # -- the live area
 
     def _watch_size(self) -> None:
-        """While the window changes its size nothing is drawn or printed: where a line stands is not sure until then."""
+        """Draw and print nothing while the window is being resized, because the position of lines is unknown then."""
         now, size = self._clock(), self._console.size
         if size != self._size:
             self._size, self._settled_at = size, now + _SETTLE
@@ -222,26 +218,26 @@ class LiveScreen:
         self._drawn_at = now
         self._area.refresh()
 
-    def _changing(self) -> list[Line]:
-        """The lines of the area: thinking or the last block, then the calls; or that the model is waited for."""
+    def _live_lines(self) -> list[Line]:
+        """Thinking or the unfinished block, then the open calls; or a note that the model has not answered yet."""
         now, console = self._clock(), self._console
-        marks = marks_for(console)
-        frame = marks.spinner[int(now / _SPIN) % len(marks.spinner)]
+        spinner = symbols_for(console).spinner
+        frame = spinner[int(now / _SPIN) % len(spinner)]
         lines: list[Line] = []
-        if self._thoughts.current is not None:
-            lines += self._printer.apart(self._thinking(self._thoughts.current, frame), "thought")
+        if self._thinking.current is not None:
+            lines += self._printer.spaced(self._thinking_lines(self._thinking.current, frame), "thinking")
         else:
             lines += self._answer.unfinished()
         calls = [line for call in self._calls.open for line in open_lines(console, call, now=now, frame=frame)]
-        lines += [[], *calls] if lines and calls else self._printer.apart(calls, "calls")
-        if not lines and self._asked_at is not None and now - self._asked_at >= 0.5:  # most answer sooner
-            words = f"{frame} waiting for the model  {whole_seconds(now - self._asked_at)}"
-            lines = self._printer.apart(unwrapped(console, [Text(words, style=FAINT)]), "waiting")
+        lines += [[], *calls] if lines and calls else self._printer.spaced(calls, "calls")
+        if not lines and self._asked_at is not None and now - self._asked_at >= _WAIT:
+            text = f"{frame} waiting for the model  {format_seconds(now - self._asked_at)}"
+            lines = self._printer.spaced(unwrapped(console, [Text(text, style=FAINT)]), "waiting")
         return lines
 
-    def _thinking(self, thought: Thought, frame: str) -> list[Line]:
-        head = unwrapped(self._console, [Text(f"{frame} thinking  {whole_seconds(thought.seconds)}", style=FAINT)])
-        if not thought.tail:
+    def _thinking_lines(self, block: ThinkingBlock, frame: str) -> list[Line]:
+        head = unwrapped(self._console, [Text(f"{frame} thinking  {format_seconds(block.seconds)}", style=FAINT)])
+        if not block.tail:
             return head
-        tail = lines_of(self._console, plain(thought.tail, FAINT), width=self._console.width - INDENT)
-        return head + indented(tail[-(_UNFOLDED if self._thoughts.are_unfolded else _FOLDED) :])
+        tail = lines_of(self._console, plain(block.tail, FAINT), width=self._console.width - INDENT)
+        return head + indented(tail[-(_EXPANDED if self._thinking.is_expanded else _COLLAPSED) :])

@@ -1,0 +1,169 @@
+"""An agent made from the settings: its model, tools, working directory and store."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any
+
+from bartack.agent import Agent
+from bartack.app.settings import config_path, setting, settings_file
+from bartack.models.by_name import connect
+from bartack.models.local import LocalModel
+from bartack.models.model import Model
+from bartack.models.provider import ProviderModel
+from bartack.nouns.config import AgentConfig, ToolsConfig
+from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
+from bartack.store import SessionStore
+from bartack.store.address import StoreAddress, default_path
+from bartack.tools import ApprovalPolicy, Approver, LocalRuntime, ToolDefinition, file_tools, tool
+
+__all__ = ["connect_model", "load_tool", "new_agent"]
+
+LEASE_S = 10.0  # how long a session stays locked after a crash
+_LOCAL_NUMBERS = frozenset(("context_window", "threads", "tool_rounds"))  # of bartack.models.LocalModel
+_INSTRUCTIONS = "You are a helpful assistant in a terminal. Answer in Markdown, and briefly."
+
+
+# -- the model
+
+
+def connect_model(name: str) -> ProviderModel | LocalModel:
+    """The named model, with [model_settings] of the configuration file applied. Errors carry a hint."""
+    settings = settings_file().settings.model_settings
+    _check_settings(settings)
+    try:
+        model: ProviderModel | LocalModel = connect(name, **settings)
+    except BartackError as error:
+        if error.code in {ErrorCode.AUTHENTICATION, ErrorCode.MISSING_CREDENTIALS}:
+            error.add_note("Set the key, or use --model local, which needs none.")
+        elif error.code is ErrorCode.INVALID_CONFIG:
+            wrong = _wrong_setting(error, settings)
+            error.add_note(
+                "Name a model as vendor:model in --model, BARTACK_MODEL or the configuration file."
+                if wrong is None
+                else f"Fix {wrong} in [model_settings] of {config_path()}."
+            )
+        raise
+    return model
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """The file may set how a model answers, but not credentials, addresses or transport."""
+    parameters = signature(connect).parameters.values()
+    reserved = {each.name for each in parameters if each.kind is not Parameter.VAR_KEYWORD} | {"model_id", "engine"}
+    for name, value in settings.items():
+        is_number = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        if name in reserved:
+            problem = "cannot be set in the configuration file."
+        elif name in _LOCAL_NUMBERS and not is_number:
+            problem = f"must be a positive integer, got {value!r}."
+        elif name == "extra" and not isinstance(value, dict):
+            problem = f"must be a table, got {value!r}."
+        else:
+            continue
+        error = BartackError(f"[model_settings] {name} {problem}", code=ErrorCode.INVALID_CONFIG)
+        error.add_note(
+            f"{config_path()} takes fields of ModelConfig and provider settings there. "
+            "Set keys and addresses in the environment."
+        )
+        raise error
+
+
+def _wrong_setting(error: BartackError, settings: Mapping[str, Any]) -> str | None:
+    """The setting that the error's path starts with."""
+    path = error.path if isinstance(error, PartValidationError) else ""
+    first = path.removeprefix("$.").partition(".")[0].partition("[")[0]
+    return next((name for name in settings if first in (name, _camel(name))), None)
+
+
+def _camel(name: str) -> str:
+    """The field as error paths spell it."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+# -- the agent
+
+
+def new_agent(
+    model: Model,
+    *,
+    store: SessionStore,
+    address: StoreAddress,
+    instructions: str | None,
+    tools: Iterable[ToolDefinition] = (),
+    files: bool,
+    approver: Approver | None,
+    approval: ApprovalPolicy | None = None,
+) -> Agent:
+    """An agent on the store at this address. With `files` it also has the file and command tools, confined to the
+    current directory."""
+    settings = settings_file().settings
+    chosen = setting("instructions", instructions)
+    return Agent(
+        model,
+        tools=(*(file_tools() if files else ()), *tools),
+        instructions=_INSTRUCTIONS if chosen is None else chosen,
+        store=store,
+        runtime=LocalRuntime(Path.cwd(), forbidden=_private_files(address)) if files else None,
+        approver=approver,
+        approval=approval,
+        config=AgentConfig(tools=ToolsConfig(approval=settings.approval or None)),
+        lease_s=LEASE_S,
+        name="bartack",
+    )
+
+
+def _private_files(address: StoreAddress) -> Sequence[Path]:
+    """Files the tools must not touch even inside the directory: sessions, prompt history, settings."""
+    store = () if address.path is None else (address.path,)
+    return (*store, default_path().parent, config_path())
+
+
+# -- tools by name
+
+
+def load_tool(name: str) -> ToolDefinition:
+    """The tool at ``module:name``. Modules in the current directory can be imported, also later by the tool itself.
+
+    Raises `PartValidationError` if there is no such function or it cannot be a tool.
+    """
+    module_name, colon, attribute = name.partition(":")
+    if not (colon and module_name and attribute):
+        raise _invalid_tool(name, "it must have the form module:name")
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        is_itself = error.name is not None and f"{module_name}.".startswith(f"{error.name}.")
+        problem = "there is no module" if is_itself else "it imports the missing module"
+        raise _invalid_tool(name, f"{problem} {error.name}") from error
+    except Exception as error:  # importing runs arbitrary code, which may raise anything
+        raise _invalid_tool(name, f"it cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(here)
+        if here not in sys.path:
+            sys.path.append(here)  # last, so that no file there shadows an installed library
+    if not hasattr(module, attribute):
+        raise _invalid_tool(name, f"{module_name} has no attribute {attribute!r}")
+    return _as_tool(name, getattr(module, attribute))
+
+
+def _as_tool(name: str, value: Any) -> ToolDefinition:
+    if isinstance(value, ToolDefinition):
+        return value
+    if not callable(value) or isinstance(value, type):
+        raise _invalid_tool(name, f"it must be a function, got {type(value).__name__}")
+    try:
+        return tool(value)
+    except TypeError as error:
+        raise _invalid_tool(name, f"it cannot be used as a tool: {error}") from error
+
+
+def _invalid_tool(name: str, problem: str) -> PartValidationError:
+    error = PartValidationError(f"Invalid --tool {name!r}: {problem}.", path="--tool", code=ErrorCode.INVALID_CONFIG)
+    error.add_note("Example: --tool my_tools:weather uses the function weather in my_tools.py.")
+    return error

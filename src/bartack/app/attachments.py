@@ -1,0 +1,74 @@
+"""Files attached to a prompt: a path in, a part of a message out. The type of a file is read from its first bytes."""
+
+from pathlib import Path
+
+from bartack.app.safe_text import valid_text
+from bartack.formats import ModelRequest, encode
+from bartack.formats.losses import Loss
+from bartack.models.local import LocalModel
+from bartack.models.model import Model
+from bartack.models.provider import ProviderModel
+from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import FileRef, Image
+
+__all__ = ["MAX_BYTES", "load_attachment", "unsupported_content"]
+
+MAX_BYTES = 50_000_000  # no provider accepts more in one request
+_IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
+# Every provider accepts plain text; some handle these kinds of it specially.
+_TEXTS = {".csv": "text/csv", ".html": "text/html", ".md": "text/markdown"}
+
+
+def load_attachment(path: Path) -> Image | FileRef:
+    """The file as an image, a PDF or UTF-8 text. Raises `PartValidationError` for anything else."""
+    name = valid_text(str(path))
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise _invalid(name, f"{error.strerror}") from error
+    if len(data) > MAX_BYTES:
+        raise _invalid(name, f"larger than {MAX_BYTES // 1_000_000} MB")
+    if not data:
+        raise _invalid(name, "the file is empty")
+    image_type = _image_type(data)
+    if image_type is not None:
+        return Image(image_type, data=data)
+    if data.startswith(b"%PDF-"):
+        return FileRef(name, mime_type="application/pdf", data=data, size=len(data))
+    if not _is_text(data):
+        raise _invalid(name, "unsupported file type")
+    return FileRef(name, mime_type=_TEXTS.get(path.suffix.lower(), "text/plain"), data=data, size=len(data))
+
+
+def unsupported_content(model: Model, message: Message) -> tuple[Loss, ...]:
+    """What the model's provider does not accept of this message, as far as the model can tell before a request."""
+    match model:
+        case ProviderModel():
+            return model.prepare((message,)).report.losses
+        case LocalModel():
+            request = ModelRequest((message,), config=model.get_config(), provider="local")
+            return encode("openai-chat", request).report.losses
+        case _:
+            return ()
+
+
+def _image_type(data: bytes) -> str | None:
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for start, kind in _IMAGES if data.startswith(start)), None)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in data
+
+
+def _invalid(name: str, problem: str) -> PartValidationError:
+    error = PartValidationError(f"Cannot attach {name}: {problem}.", path="--attach", code=ErrorCode.INVALID_CONFIG)
+    error.add_note("--attach takes images (PNG, JPEG, GIF, WebP), PDFs and UTF-8 text files.")
+    return error

@@ -1,0 +1,125 @@
+"""What happens during a run, in one line each: events in, texts for people out. Every window uses the same ones."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from bartack.agent.events import Compacted, Event, ModelSwitched, Retrying, RunFinished, RunPaused, RunResult
+from bartack.app.safe_text import safe_line
+from bartack.formats.losses import Loss
+from bartack.nouns.deltas import Failed
+from bartack.nouns.tables import AgentStatus
+
+__all__ = [
+    "STOPPED",
+    "Notice",
+    "arguments_text",
+    "end_notice",
+    "format_duration",
+    "format_seconds",
+    "losses_text",
+    "notice",
+    "plural",
+]
+
+STOPPED = "Stopped. The partial answer is kept."
+_FINISHES = {
+    "length": "The answer was cut off at the length limit.",
+    "content_filter": "The provider's content filter cut the answer off.",
+    "refusal": "The model refused to answer.",
+}
+_VALUE = 60  # characters of one argument
+
+
+class Notice(NamedTuple):
+    """One line about a run."""
+
+    level: Literal["info", "warning", "error"]
+    text: str
+
+
+def notice(event: Event) -> Notice | None:
+    """The notice for an event; None for most of them."""
+    match event:
+        case Retrying():
+            wait = format_duration(event.delay_ms / 1000).replace(".0 ", " ")
+            return Notice("warning", f"{_failure(event.error)}; retrying in {wait} (attempt {event.attempt})")
+        case ModelSwitched():
+            why = " because the previous model failed" if event.reason == "fallback" else ""
+            lost = f" {losses_text(event.report.losses)}" if event.report.losses else ""
+            name = safe_line(f"{event.model.provider}:{event.model.model}")
+            return Notice("warning", f"Switched to {name}{why}.{lost}")
+        case Compacted(tokens_before=int(before), tokens_after=int(after)):
+            return Notice("info", f"Compacted {before:,} to {after:,} tokens: older turns are now sent as a summary.")
+        case Compacted():
+            return Notice("info", "Compacted: older turns are now sent as a summary.")
+        case RunPaused():
+            return Notice("warning", f"Paused: {plural(len(event.approvals), 'tool call')} awaiting approval.")
+        case RunFinished():
+            return end_notice(event.result)
+        case _:
+            return None
+
+
+def end_notice(result: RunResult) -> Notice | None:
+    """How a run ended; None if it completed and the answer is whole."""
+    match result.status:
+        case AgentStatus.FAILED:
+            return Notice(
+                "error", _failure(result.error) if result.error else f"failed: {safe_line(result.reason or '')}"
+            )
+        case AgentStatus.ABORTED:
+            return Notice("info", STOPPED)
+        case AgentStatus.COMPLETED:
+            meta = None if result.message is None else result.message.meta
+            text = None if meta is None else _FINISHES.get(meta.finish_reason or "")
+            return None if text is None else Notice("warning", text)
+        case _:
+            return None
+
+
+def _failure(failed: Failed) -> str:
+    message = safe_line(failed.message).rstrip(".")
+    return f"{failed.error_code}: {message}" if message and message != failed.error_code else str(failed.error_code)
+
+
+def losses_text(losses: Iterable[Loss]) -> str:
+    """What a request leaves out because the model's provider does not accept it."""
+    counts = Counter(safe_line(f"{loss.what} ({loss.why})") for loss in losses)
+    return f"Not sent: {'; '.join(text + (f', {count} times' if count > 1 else '') for text, count in counts.items())}."
+
+
+def arguments_text(arguments: Mapping[str, Any], ellipsis: str = "...") -> str:
+    """The arguments of a tool call on one line; a text of several lines is replaced by their number."""
+    return " ".join(f"{safe_line(str(key))}={_value_text(value, ellipsis)}" for key, value in arguments.items())
+
+
+def _value_text(value: Any, ellipsis: str) -> str:
+    if not isinstance(value, str):
+        return _shortened(json.dumps(value, ensure_ascii=False, default=str), ellipsis)
+    lines = value.count("\n") + (not value.endswith("\n"))
+    return f"({lines} lines)" if lines > 1 else f'"{_shortened(value, ellipsis)}"'
+
+
+def _shortened(text: str, ellipsis: str) -> str:
+    line = safe_line(text[: 4 * _VALUE])
+    return line if len(line) <= _VALUE else line[: _VALUE - len(ellipsis)].rstrip() + ellipsis
+
+
+def format_duration(seconds: float) -> str:
+    """A length of time: `0.4 s`, `12 s`, `2 min 05 s`."""
+    if seconds < 9.95:
+        return f"{max(seconds, 0.0):.1f} s"
+    return format_seconds(seconds)
+
+
+def format_seconds(seconds: float) -> str:
+    """A length of time in whole seconds, at least one."""
+    whole = max(round(seconds), 1)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02} s"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """`no entries`, `1 entry`, `2 entries`."""
+    return f"{count or 'no'} {one if count == 1 else many or f'{one}s'}"

@@ -1,0 +1,80 @@
+"""Text and JSON from models and tools, made safe to print on a terminal.
+
+A terminal acts on control characters: they move the cursor, write the clipboard, change the window title. So escape
+sequences are removed whole, and then every other invisible character, including those that reverse the reading
+direction.
+"""
+
+import json
+import re
+import unicodedata
+from typing import Any
+
+import msgspec
+
+__all__ = ["encodable", "json_bytes", "safe_line", "safe_text", "valid_text", "visible_text"]
+
+# ESC [ ... letter; ESC ] (also P, X, ^, _) ... up to BEL or ESC \, at most to the end of the line, so that an
+# unterminated one does not hide the rest; ESC and one more; and the one-byte forms of these (U+0080 to U+009F).
+_SEQUENCE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\r\n]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*[0-~]?"
+)
+_LINE_ENDS = re.compile("\r\n|[\r\v\f\x85\u2028\u2029]")
+_INVISIBLE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))  # controls, formats, lone surrogates, separators
+_TAB = "    "
+
+
+def safe_text(text: str) -> str:
+    """The text with its line breaks, tabs as spaces, and no control characters."""
+    if not text.isprintable():
+        text = _LINE_ENDS.sub("\n", _SEQUENCE.sub("", text))
+    return "\n".join(_without_invisible(line) for line in text.split("\n"))
+
+
+def safe_line(text: str) -> str:
+    """The same on one line."""
+    return " ".join(safe_text(text).split())
+
+
+def visible_text(text: str) -> str:
+    """The text with its line breaks, and every invisible character as an escape (\\x1b). Use it where somebody has to
+    see exactly what they approve."""
+    return "\n".join(
+        "".join(sign if _is_visible(sign) else sign.encode("unicode_escape").decode() for sign in line)
+        for line in text.replace("\t", _TAB).split("\n")
+    )
+
+
+def encodable(text: str, encoding: str) -> str:
+    """The text with a question mark for each character that the encoding lacks."""
+    if text.isascii():
+        return text
+    return text.encode(encoding, "replace").decode(encoding, "replace")
+
+
+def valid_text(text: str) -> str:
+    """A command-line argument or path, with U+FFFD for bytes that are not UTF-8 and could not be stored."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def json_bytes(value: Any, *, indent: int | None = None) -> bytes:
+    """The value as JSON, on one line unless indented, with every unprintable character as \\uXXXX.
+
+    JSON itself only requires this below U+0020. Readers get the same text.
+    """
+    data = msgspec.json.encode(value)
+    text = data.decode()
+    if not text.isprintable():
+        # JSON is printable outside of strings, so these characters are inside one.
+        data = "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text).encode()
+    return data if indent is None else msgspec.json.format(data, indent=indent)
+
+
+def _without_invisible(line: str) -> str:
+    return line if line.isprintable() else "".join(filter(_is_visible, line.replace("\t", _TAB)))
+
+
+def _is_visible(sign: str) -> bool:
+    return unicodedata.category(sign) not in _INVISIBLE

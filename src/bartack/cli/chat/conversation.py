@@ -1,0 +1,312 @@
+"""`Conversation`: one chat in the terminal, with its session, its model and its runs.
+
+Every message is stored before it is sent, so a chat may be killed at any moment and another one can continue the
+session. Ctrl-C stops the answer and keeps what has arrived; a second one exits.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+
+from bartack.agent import Agent, ApprovalRequested, Run
+from bartack.app.errors import add_store_hint, error_hint, error_text, failure_hint
+from bartack.app.safe_text import safe_line, safe_text
+from bartack.app.sessions import ensure_session, has_unfinished_run
+from bartack.app.usage import SessionUsage, format_context, format_cost, format_tokens, session_usage
+from bartack.cli.chat.approvals import Approvals
+from bartack.cli.chat.keyboard import Keyboard
+from bartack.cli.terminal.live_area import CapturedOutput
+from bartack.cli.terminal.screen import Screen, new_screen
+from bartack.cli.terminal.stored_message import show_message
+from bartack.models.model import Model
+from bartack.nouns.entries import ApprovalRequired, Entry
+from bartack.nouns.errors import BartackError, Conflict, ErrorCode, NotFound
+from bartack.nouns.messages import Message
+from bartack.nouns.tables import AgentStatus
+from bartack.store import SessionStore
+
+__all__ = ["Conversation", "status_line"]
+
+_PROGRAM = "bartack chat"
+_TICK_S = 1 / 8
+_RETRY_S = 0.5  # between attempts to start a run on a session that is in use
+_SHOWN = 8  # messages shown when a session is continued
+
+
+class Conversation:
+    """See the module."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        store: SessionStore,
+        model_name: str,
+        *,
+        console: Console,
+        keyboard: Keyboard,
+        approvals: Approvals,
+        thinking: bool,
+    ) -> None:
+        self.agent = agent
+        self.store = store
+        self.console = console
+        self.keyboard = keyboard
+        self.approvals = approvals
+        self.model: Model = agent.model
+        self.model_name = model_name
+        self.thinking = thinking  # shown in full
+        self.usage = SessionUsage()
+        self.session_id: str | None = None  # None until the first message
+        self.head: str | None = None  # the entry that the next message follows, if not the last one
+        self.last_thinking: str | None = None
+        self.was_interrupted = False  # by Ctrl-C, since the last message
+        self.is_leaving = False
+        self._is_spaced = False  # the last line on the screen is blank
+        self._captured = CapturedOutput()
+        self._run: Run | None = None
+        self._stopped = asyncio.Event()  # the run, or the wait for it to start
+
+    # -- printing
+
+    def note(self, text: str, *, soft_wrap: bool = False) -> None:
+        """Print a dim line. With `soft_wrap` the terminal wraps it, so that a path or command can be copied."""
+        self._print(text, style="dim", soft_wrap=soft_wrap)
+
+    def line(self, text: str) -> None:
+        """Print a line, cut at the window's edge."""
+        self._print(text, no_wrap=True, overflow="ellipsis")
+
+    def error(self, text: str) -> None:
+        """Print a line in red."""
+        self._print(text, style="red")
+
+    def _print(self, text: str, **how: Any) -> None:
+        self._is_spaced = False
+        self.console.print(safe_text(text), markup=False, highlight=False, **how)
+
+    def space(self) -> None:
+        """Print a blank line, unless the last one is blank."""
+        if not self._is_spaced:
+            self.console.print()
+        self._is_spaced = False
+
+    def show_error(self, error: BartackError) -> None:
+        """Print an error and its hint."""
+        self.error(error_text(error))
+        hint = error_hint(error)
+        if hint is not None:
+            self.hint(hint)
+
+    def hint(self, hint: str) -> None:
+        """Print a hint. Hints are written for the command line, where /model is --model."""
+        self.note(f"hint: {hint.replace('--model', '/model')}")
+
+    @property
+    def status(self) -> str:
+        """The line below the prompt."""
+        info = self.model.model_info()
+        return status_line(
+            f"{info.provider}:{info.model_id}",
+            self.usage,
+            window=info.context_window,
+            session=self.session_id,
+            width=self.console.width,
+        )
+
+    # -- the session
+
+    async def open(self, session_id: str) -> None:
+        """Continue a stored session: show its last messages and resume an interrupted run. Raises `NotFound`."""
+        try:
+            branch = await self.store.load(session_id)
+        except NotFound as error:
+            add_store_hint(error)
+            raise
+        self._enter(session_id)
+        self.show(branch)
+        await self._update_usage()
+        if has_unfinished_run(branch):
+            self.note("Resuming the unfinished answer.")
+            await self._resume(session_id, len(branch))
+
+    async def _resume(self, session_id: str, known: int) -> None:
+        """Finish the last run, or show what another process has added to it in the meantime."""
+        runs: list[Run] = []
+
+        def new_run() -> Run:
+            runs.append(self.agent.resume_stream(session_id, model=self.model))
+            return runs[-1]
+
+        await self.show_run(new_run)
+        if runs[-1].status is AgentStatus.IDLE:  # there was nothing left to do
+            self.show((await self.branch())[known:])
+
+    def new_session(self) -> None:
+        """Let the next message start a new session."""
+        self._enter(None)
+
+    def _enter(self, session_id: str | None) -> None:
+        self.session_id, self.head, self.usage, self.last_thinking = session_id, None, SessionUsage(), None
+
+    async def branch(self) -> list[Entry]:
+        """The entries that the next message follows, from the first one."""
+        return [] if self.session_id is None else list(await self.store.load(self.session_id, head=self.head))
+
+    async def move_to(self, head: str) -> None:
+        """Let the next message follow this entry, in a new branch."""
+        self.head = head
+        await self._update_usage()
+
+    def show(self, branch: Iterable[Entry]) -> None:
+        """Print the last messages of a branch."""
+        messages = [entry.fact for entry in branch if isinstance(entry.fact, Message) and entry.fact.role != "system"]
+        if len(messages) > _SHOWN:
+            self.note(f"... {len(messages) - _SHOWN} earlier messages (/export saves all of them)")
+        for message in messages[-_SHOWN:]:
+            show_message(self.console, message, thinking=self.thinking)
+        self._is_spaced = bool(messages) and not messages[-1].tool_calls  # `show_message` ends with a blank line
+
+    async def _update_usage(self) -> None:
+        if self.session_id is not None:
+            self.usage = await session_usage(self.store, self.session_id, await self.branch())
+
+    # -- the model
+
+    async def switch_model(self, model: Model, name: str) -> None:
+        """Use another model from now on, and close the previous one."""
+        await self.aclose()
+        self.model, self.model_name = model, name
+
+    async def aclose(self) -> None:
+        """Close the model."""
+        close = getattr(self.model, "aclose", None)
+        if close is not None:
+            await close()
+
+    # -- runs
+
+    async def send(self, text: str) -> bool:
+        """Send a message and show the answer; False if the run could not start."""
+        self.was_interrupted = False
+        if self.session_id is None:
+            self.session_id = await ensure_session(self.store, None, prompt=text, program=_PROGRAM)
+        session_id, head = self.session_id, self.head
+        has_started = await self.show_run(
+            lambda: self.agent.stream(text, session=session_id, model=self.model, head=head)
+        )
+        if has_started:
+            self.head = None
+        return has_started
+
+    async def show_run(self, new_run: Callable[[], Run]) -> bool:
+        """Show a run until it ends, whether or not it succeeds; False if it could not start."""
+        self._stopped.clear()
+        has_started = False
+        try:
+            run = await self._start(new_run)
+            if run is not None:
+                has_started = True
+                await self._show_events(run)
+                self._hint_at_failure(run)
+        except BartackError as error:
+            if error_hint(error) is None:
+                error.add_note(failure_hint(error.code, self.model))
+            self.show_error(error)
+        finally:
+            self._run = None
+        if has_started:
+            try:
+                await self._update_usage()
+            except BartackError as error:  # the answer is there nevertheless
+                self.show_error(error)
+        return has_started
+
+    async def _start(self, new_run: Callable[[], Run]) -> Run | None:
+        """The run, started; None if the user stopped waiting for the session. Another process may hold the session as
+        long as its run takes, and after a crash until its lease expires."""
+        is_noted = False
+        while not self._stopped.is_set():
+            self._run = run = new_run()
+            with suppress(Conflict):
+                return await run.__aenter__()
+            if not is_noted:
+                self.note("Session is in use by another process; waiting (Ctrl-C to cancel).")
+                is_noted = True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), _RETRY_S)
+        return None
+
+    async def _show_events(self, run: Run) -> None:
+        screen = new_screen(self.console, thinking=self.thinking)
+        self.space()
+        ticking = asyncio.create_task(_tick(screen))
+        try:
+            async with AsyncExitStack() as stack:
+                stack.push_async_exit(run)
+                stack.enter_context(self._captured.capture(screen.print))
+                stack.enter_context(self.keyboard.listening(lambda: self._toggle_thinking(screen)))
+                async for event in run:
+                    screen.show(event)
+                    if isinstance(event, ApprovalRequested):
+                        await self._ask(run, event.request, screen)
+        finally:
+            ticking.cancel()
+            screen.close()
+            self.last_thinking = screen.last_thinking() or self.last_thinking
+
+    def _toggle_thinking(self, screen: Screen) -> None:
+        self.thinking = screen.toggle_thinking()
+
+    async def _ask(self, run: Run, request: ApprovalRequired, screen: Screen) -> None:
+        if self._stopped.is_set():  # by the answer to an earlier one of several calls
+            return
+        try:
+            if not await self.approvals.ask(run, request, screen):
+                self._stopped.set()
+                run.abort("user")
+        except (KeyboardInterrupt, EOFError):
+            self.interrupt()
+
+    def _hint_at_failure(self, run: Run) -> None:
+        error = run.result.error
+        if run.result.status is not AgentStatus.FAILED or error is None:
+            return
+        if error.error_code is not ErrorCode.COMPACTION_FAILED:  # its message says everything
+            self.hint(failure_hint(error.error_code, self.model, error.retry_after_ms))
+
+    def interrupt(self) -> bool:
+        """Handle Ctrl-C: stop the run, and the second time leave after it. False if the second one finds no run."""
+        if self._run is None and self.was_interrupted:
+            return False
+        self.is_leaving = self.was_interrupted
+        self.was_interrupted = True
+        self._stopped.set()
+        if self._run is not None:
+            self._run.abort("user")
+        return True
+
+
+async def _tick(screen: Screen) -> None:
+    while True:
+        await asyncio.sleep(_TICK_S)
+        screen.tick()
+
+
+def status_line(model: str, usage: SessionUsage, *, window: int | None, session: str | None, width: int) -> str:
+    """Model, context, tokens, cost and session, as far as they fit; the model is always there."""
+    pieces = [
+        format_context(usage.context_tokens, window),
+        format_tokens(usage.spend),
+        format_cost(usage.spend),
+        f"session {safe_line(session)}" if session else "new session",
+        "/help",
+    ]
+    line = f" {safe_line(model)}"
+    for piece in pieces:
+        if piece and cell_len(line) + 3 + cell_len(piece) < width:
+            line += f" · {piece}"
+    return line if cell_len(line) <= width else set_cell_size(line, width)

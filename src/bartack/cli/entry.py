@@ -1,0 +1,109 @@
+"""The table of commands and the front page made from it. In: the command-line arguments. Out: an exit status.
+
+A command is a module with an `app` made by `bartack.cli.options.new_app`, and one row in COMMANDS. The module, and
+typer with it, is imported only when its command runs, because `bartack --help` may take at most three times as long as
+`python -c "import rich"`. Measured in units of that (see bench/start_up.py): msgspec alone 1.9, msgspec and typer 3.2,
+a help page by typer with rich 6.8, one by cyclopts 7.1.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from bartack.app.errors import error_hint, error_text
+
+
+class Command(NamedTuple):
+    """The module of a command, and its line on the front page."""
+
+    module: str
+    summary: str
+
+
+COMMANDS: Mapping[str, Command] = {
+    "chat": Command("bartack.cli.chat.command", "Chat with a model in the terminal."),
+    "run": Command("bartack.cli.run", "Run one prompt and print the answer, for scripts."),
+    "completion": Command("bartack.cli.completion", "Print a shell completion script."),
+    "decode": Command("bartack.cli.decode", "Decode recorded provider streams."),
+    "doctor": Command("bartack.cli.doctor", "Check the installation, keys, models and store."),
+    "models": Command("bartack.cli.models", "Download, list and remove local models."),
+    "schema": Command("bartack.cli.schema", "Print the JSON Schema of the canonical JSON."),
+    "sessions": Command("bartack.cli.sessions", "List, search, export, import, check and purge sessions."),
+    "show": Command("bartack.cli.show", "Print a stored session."),
+}
+
+FRONT_PAGE = """\
+Usage: bartack [--debug] COMMAND [ARGUMENTS]
+
+Chat with and script LLM agents, and inspect and repair their sessions.
+{commands}
+Options:
+  --debug    Show tracebacks.
+  --version  Show the version.
+  --help     Show this page, or the help of a command.
+"""
+
+
+def run(words: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int:
+    """Run one command line and give its exit status. Raises ImportError, and with --debug every error."""
+    debug, kept = take_debug(words)
+    try:
+        if "_BARTACK_COMPLETE" in os.environ:  # called by a completion script
+            from bartack.cli.completion import complete  # noqa: PLC0415 - slow, and needed only here
+
+            return complete(os.environ["_BARTACK_COMPLETE"], words)
+        return _dispatch(kept, commands)
+    except ImportError:
+        raise
+    except Exception as error:  # the outermost level: every other error is reported here
+        if debug:
+            raise
+        _report(error_text(error), error_hint(error) or "Re-run with --debug for a traceback.")
+        return getattr(error, "exit_status", 1)
+
+
+def _dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
+    match words:
+        case [] | ["--help" | "-h"]:
+            print(front_page(commands), end="")
+        case ["--version"]:
+            from importlib.metadata import version  # noqa: PLC0415 - slow, and needed only here
+
+            print(f"bartack {version('bartack')}")
+        case [name, *rest] if name in commands:
+            import_module(commands[name].module).app(rest, prog_name=f"bartack {name}")
+        case [name, *_]:
+            kind = "option" if name.startswith("-") else "command"
+            _report(f"Unknown {kind} {name!r}.", _suggestion(name, commands))
+            return 2
+    return 0
+
+
+def front_page(commands: Mapping[str, Command]) -> str:
+    """The page that `bartack --help` prints."""
+    width = max(map(len, commands), default=0)
+    lines = [f"  {name:{width}}  {command.summary}\n" for name, command in commands.items()]
+    return FRONT_PAGE.format(commands="".join(["\nCommands:\n", *lines]) if lines else "")
+
+
+def take_debug(words: Sequence[str]) -> tuple[bool, list[str]]:
+    """Whether --debug is among the arguments before `--`, and the arguments without it."""
+    end = words.index("--") if "--" in words else len(words)
+    kept = [word for word in words[:end] if word != "--debug"]
+    return len(kept) < end, [*kept, *words[end:]]
+
+
+def _report(text: str, hint: str) -> None:
+    from bartack.app.safe_text import safe_line  # noqa: PLC0415 - needed only here
+
+    if sys.stderr is not None:  # if it is closed, print would use stdout
+        print(f"bartack: {safe_line(text)}\nhint: {safe_line(hint)}", file=sys.stderr)
+
+
+def _suggestion(name: str, commands: Mapping[str, Command]) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - slow, and needed only here
+
+    close = get_close_matches(name, commands, n=1)
+    return f"Did you mean 'bartack {close[0]}'?" if close else "'bartack --help' lists the commands and options."

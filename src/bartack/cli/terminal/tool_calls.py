@@ -1,0 +1,255 @@
+"""The tool calls of a run: their state, tracked from its events, and the lines that show them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from bartack.agent.events import ApprovalRequested, EntryAppended
+from bartack.app.notices import arguments_text, format_duration, format_seconds
+from bartack.app.safe_text import safe_line, safe_text
+from bartack.cli.terminal.rendering import INDENT, Line, indented, lines_of, plain, unwrapped
+from bartack.cli.terminal.style import BAD, FAINT, GOOD, NAME, NOTE, symbols_for
+from bartack.nouns.deltas import ToolCallArgs, ToolCallStart
+from bartack.nouns.entries import ApprovalDecided, ToolProgress
+from bartack.nouns.messages import Message
+from bartack.nouns.tool_states import Completed, Errored, Pending, Running, ToolState
+from bartack.session.tool_state import NO_OUTPUT
+from bartack.stream.partial_json import PartialJson
+
+__all__ = [
+    "CallTracker",
+    "TrackedCall",
+    "call_line",
+    "done_lines",
+    "open_lines",
+    "open_status",
+    "outcome",
+    "output_lines",
+]
+
+_OUTPUT_LINES = 4  # of an output or an error
+_OUTPUT_CHARS = 4_000  # considered for those lines
+_SHORTEST = 0.05  # seconds; a shorter duration is not shown
+
+
+# -- tracking
+
+
+class TrackedCall:
+    """One tool call, as far as it is known."""
+
+    def __init__(self, call_id: str, name: str, now: float, *, by_provider: bool = False) -> None:
+        self.id = call_id
+        self.name = name
+        self.by_provider = by_provider
+        self.started_at = now  # first the time it was announced, then the time it started to run
+        self.state: ToolState | None = None  # None while the model is still writing it
+        self.awaits_approval = False
+        self.has_run = by_provider
+        self.progress = ""  # the last progress message
+        self._partial_arguments = PartialJson()
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments, or those the model has written so far."""
+        if self.state is not None:
+            return self.state.input
+        value = self._partial_arguments.value
+        return value if value is not UNSET and isinstance(value, dict) else {}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has a result."""
+        return isinstance(self.state, Completed | Errored)
+
+    @property
+    def duration(self) -> float | None:
+        """How many seconds it ran; None if it did not run, or ran at the provider."""
+        if not isinstance(self.state, Completed | Errored) or not self.has_run or self.by_provider:
+            return None
+        time = self.state.time
+        return None if time.end is None else (time.end - time.start).total_seconds()
+
+    def add_arguments(self, text: str) -> None:
+        """Take the next piece of the arguments."""
+        self._partial_arguments.feed(text)
+
+
+class CallTracker:
+    """All calls without a result, in the order in which they were made."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._open: dict[str, TrackedCall] = {}
+        self._done: set[str] = set()
+
+    @property
+    def open(self) -> list[TrackedCall]:
+        """The calls without a result."""
+        return list(self._open.values())
+
+    def start(self, delta: ToolCallStart) -> None:
+        """The model starts writing a call. A repeated id is replaced once the message is complete."""
+        self._done.discard(delta.tool_call_id)
+        self._open[delta.tool_call_id] = TrackedCall(
+            delta.tool_call_id, delta.tool_name, self._clock(), by_provider=delta.executed_by == "provider"
+        )
+
+    def add_arguments(self, delta: ToolCallArgs) -> None:
+        """The model writes more of the arguments."""
+        if call := self._open.get(delta.tool_call_id):
+            call.add_arguments(delta.args_text_delta)
+
+    def observe(self, event: ApprovalRequested | EntryAppended) -> None:
+        """Take what these events tell about calls: approvals, progress, and ids that were replaced."""
+        if isinstance(event, ApprovalRequested):
+            self._set_approval(event.request.tool_call_id, awaits=True)
+            return
+        match event.entry.fact:
+            case Message() as message:
+                self._replace_ids(message)
+            case ToolProgress() as progress:
+                if call := self._open.get(progress.tool_call_id):
+                    call.progress = progress.content
+            case ApprovalDecided() as decided:
+                self._set_approval(decided.tool_call_id, awaits=decided.decision == "pause")
+            case _:
+                pass
+
+    def _set_approval(self, call_id: str, *, awaits: bool) -> None:
+        if call := self._open.get(call_id):
+            call.awaits_approval = awaits
+
+    def _replace_ids(self, message: Message) -> None:
+        for part in message.tool_calls:
+            original = (part.metadata or {}).get("providerToolCallId")
+            call = self._open.get(original) if isinstance(original, str) else None
+            if call is not None and call.state is None and part.tool_call_id not in self._open:
+                del self._open[call.id]
+                call.id = part.tool_call_id
+                self._open[call.id] = call
+
+    def update(self, call_id: str, name: str, state: ToolState) -> TrackedCall | None:
+        """Set the state of a call and give the call; None if it already had a result."""
+        if call_id in self._done:
+            return None
+        call = self._open.get(call_id)
+        if call is None:
+            call = self._open[call_id] = TrackedCall(call_id, name, self._clock())
+        if isinstance(state, Running) and not isinstance(call.state, Running):
+            call.started_at = self._clock()
+            call.has_run = True
+        call.has_run = call.has_run or isinstance(state, Completed)
+        call.awaits_approval = call.awaits_approval and isinstance(state, Pending)
+        call.state = state
+        if call.is_done:
+            del self._open[call_id]
+            self._done.add(call_id)
+        return call
+
+    def drop_unwritten(self) -> list[TrackedCall]:
+        """Remove and give the calls that the model did not finish writing; they will never run."""
+        dropped = [call for call in self.open if call.state is None]
+        for call in dropped:
+            del self._open[call.id]
+        return dropped
+
+    def drop_all(self) -> list[TrackedCall]:
+        """Remove and give all calls without a result."""
+        dropped = self.open
+        self._open.clear()
+        return dropped
+
+
+# -- lines
+
+
+def call_line(console: Console, call: TrackedCall, *, symbol: str, style: str, after: str) -> Line:
+    """`✓ name arguments  after`, at most as wide as the window; the arguments are shortened."""
+    ellipsis = symbols_for(console).ellipsis
+    line = Text.assemble((f"{symbol} ", style), (safe_line(call.name) or "?", NAME))
+    room = console.width - line.cell_len - cell_len(after) - (2 if after else 0) - 1
+    arguments = arguments_text(call.arguments, ellipsis)
+    if arguments and room > len(ellipsis):
+        line.append(f" {_cut(arguments, room, ellipsis)}")
+    if after:
+        line.append(f"  {after}", style=FAINT if style != NOTE else NOTE)
+    return unwrapped(console, [line])[0]
+
+
+def _cut(text: str, width: int, ellipsis: str) -> str:
+    """The text in at most this many columns."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(width - cell_len(ellipsis), 0)).rstrip() + ellipsis
+
+
+def open_lines(console: Console, call: TrackedCall, *, now: float, frame: str) -> list[Line]:
+    """A call without a result; `frame` is the current frame of the spinner."""
+    symbols = symbols_for(console)
+    if call.awaits_approval:
+        return [call_line(console, call, symbol=symbols.ask, style=NOTE, after=open_status(call))]
+    if isinstance(call.state, Pending):
+        return [call_line(console, call, symbol=symbols.call, style=FAINT, after="")]
+    elapsed = now - call.started_at
+    after = format_seconds(elapsed) if isinstance(call.state, Running) and elapsed >= 1 else ""
+    lines = [call_line(console, call, symbol=frame, style=FAINT, after=after)]
+    if isinstance(call.state, Running):
+        title, message = safe_line(call.state.title or ""), safe_line(call.progress[-_OUTPUT_CHARS:])
+        numbers = arguments_text(call.state.metadata or {}, symbols.ellipsis)
+        progress = " ".join(filter(None, (title, message, numbers)))
+        if progress:
+            text = Text(_cut(progress, console.width - INDENT, symbols.ellipsis), style=FAINT)
+            lines += indented(unwrapped(console, [text]))
+    return lines
+
+
+def open_status(call: TrackedCall) -> str:
+    """The status of a call that has no result at the end of its run."""
+    return "awaiting approval" if call.awaits_approval else "stopped" if call.has_run else "not run"
+
+
+def outcome(call: TrackedCall) -> list[str]:
+    """Facts about a call with a result: its duration, and the length of its output."""
+    facts = []
+    if call.duration is not None and call.duration >= _SHORTEST:
+        facts.append(format_duration(call.duration))
+    if isinstance(call.state, Errored) and not call.has_run:
+        facts.append("not run")
+    if isinstance(call.state, Completed):
+        count = len(call.state.output.rstrip("\n").split("\n"))
+        facts += ["no output"] if call.state.output == NO_OUTPUT else [f"{count} lines"] if count > 1 else []
+    return facts
+
+
+def done_lines(console: Console, call: TrackedCall) -> list[Line]:
+    """A call at its end: with its result, shortened, or with its status if it has none."""
+    symbols, after = symbols_for(console), "  ".join(outcome(call))
+    if isinstance(call.state, Completed):
+        head = call_line(console, call, symbol=symbols.good, style=GOOD, after=after)
+        return [head, *output_lines(console, call.state.output)]
+    if isinstance(call.state, Errored):
+        head = call_line(console, call, symbol=symbols.bad, style=BAD, after=after)
+        return [head, *output_lines(console, call.state.error, style=BAD)]
+    symbol, style = (symbols.ask, NOTE) if call.awaits_approval else (symbols.bad, FAINT)
+    return [call_line(console, call, symbol=symbol, style=style, after=open_status(call))]
+
+
+def output_lines(console: Console, output: str, *, style: str = FAINT) -> list[Line]:
+    """The first lines of an output, cut at the window's edge, and the number of the others. Errors are wrapped."""
+    if output == NO_OUTPUT:
+        return []
+    ellipsis, width = symbols_for(console).ellipsis, max(console.width - INDENT, 1)
+    count = len(output.rstrip("\n").split("\n"))
+    lines = safe_text(output[:_OUTPUT_CHARS].rstrip()).split("\n")
+    if style == BAD:
+        text = plain("\n".join(lines[:_OUTPUT_LINES]), style)
+        return indented(lines_of(console, text, width=width)[:_OUTPUT_LINES])
+    shown = lines if count <= _OUTPUT_LINES else lines[: _OUTPUT_LINES - 1]
+    left = count - len(shown)
+    texts = [_cut(line, width, ellipsis) for line in shown] + ([f"{ellipsis} {left} more lines"] if left > 0 else [])
+    return indented(unwrapped(console, (Text(text, style=style) for text in texts)))

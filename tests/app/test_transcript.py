@@ -1,0 +1,84 @@
+"""The Markdown transcript of a session."""
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from bartack import (
+    CompactionSummary,
+    ErrorCode,
+    Failed,
+    FileRef,
+    Image,
+    SessionHeader,
+    StreamFailed,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    assistant,
+    system,
+    tool_message,
+    user,
+)
+from bartack.app.transcript import markdown_transcript
+from tests.sample_session import chain
+
+# what opens a construct in Markdown, and what might close it
+OPENING = ["```", "````", "~~~", "`", "- ", "1. ", "> ", "<!--", "<pre>", "<div>", "<script>", "[a]: ", "|", "\\"]
+OTHER = ["\n", "\n\n", "word", "    ", "\t", "-->", "]]>", "</details>", "# ", "## You", "---"]
+texts = st.lists(st.sampled_from(OPENING + OTHER), max_size=12).map("".join)
+
+
+def headings(tokens: list[Token]) -> list[str]:
+    return [tokens[place + 1].content for place, token in enumerate(tokens) if token.type == "heading_open"]
+
+
+@given(said=texts, thought=texts, result=texts)
+@example(said="```python\nx = 1", thought="~~~", result="````\n```")
+@example(said="1. one\n   ```\n   code", thought="<!-- never closed", result="`")
+def test_no_text_swallows_what_follows(said: str, thought: str, result: str) -> None:
+    call = ToolCall("c", "look", {"text": said})
+    written = markdown_transcript(
+        chain(
+            user(Text(said)),
+            assistant(Thinking(thought), Text(said), call),
+            tool_message(ToolResult("c", result)),
+            user("LAST"),
+        )
+    )
+    tokens = MarkdownIt().parse(written)
+    names = headings(tokens)
+    assert names.count("Assistant") == 1
+    assert names[-1] == "You"
+    assert tokens[-2].content == "LAST"
+    fences = [token.content for token in tokens if token.type == "fence" and token.level == 0]
+    assert f"{result.rstrip()}\n" in fences or not result.strip()
+
+
+def test_it_contains_everything_worth_reading() -> None:
+    written = markdown_transcript(
+        chain(
+            SessionHeader(title="About\nstones"),
+            system("Be brief."),
+            user("Look.", FileRef("a.txt"), Image("image/png", url="https://example.org/a.png")),
+            assistant(Thinking("Hm."), "I *look*.", ToolCall("c", "read_file", {"path": "a.txt"})),
+            tool_message(ToolResult("c", "no such file", is_error=True)),
+            StreamFailed(Failed(error_code=ErrorCode.TIMEOUT, message="too\nslow")),
+            CompactionSummary(summary="They looked.\nNothing was there.", first_kept_entry_id="e3"),
+        )
+    )
+    for piece in (
+        "# About stones\n",
+        "## System\n\nBe brief.",
+        "## You\n\nLook.",
+        "*File a.txt*",
+        "*Image (image/png)*",
+        "## Assistant\n\n<details><summary>Thinking</summary>\n\nHm.\n\n</details>\n\nI *look*.",
+        'Tool call `read_file`:\n\n```json\n{\n  "path": "a.txt"\n}\n```',
+        "Error:\n\n```\nno such file\n```",
+        "*Model error: too slow*",
+        "> They looked.\n> Nothing was there.",
+    ):
+        assert piece in written

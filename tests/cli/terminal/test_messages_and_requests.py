@@ -1,0 +1,111 @@
+"""Stored messages, and requests for approval."""
+
+import re
+from typing import Any
+
+import pytest
+
+from bartack.cli.terminal.approval_request import show_request
+from bartack.cli.terminal.stored_message import show_message
+from bartack.nouns.entries import ApprovalRequired
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message, Meta, assistant, system, tool_message, user
+from bartack.nouns.parts import FileRef, Image, Thinking, ToolCall, ToolResult
+from tests.cli.terminal.event_builders import console_of, plain_console, written
+
+
+def shown(message: Message, **settings: Any) -> str:
+    console = plain_console()
+    show_message(console, message, **settings)
+    return written(console)
+
+
+def request_text(name: str, arguments: dict[str, Any], reason: str | None = None, width: int = 60) -> str:
+    console = console_of(width)
+    show_request(console, ApprovalRequired("c1", name, arguments, reason=reason))
+    return re.sub(r"\x1b\[[0-9;]*m", "", written(console))
+
+
+def test_a_prompt_is_shown_with_its_attachments() -> None:
+    text = shown(user("one\ntwo", Image("image/png", data=b"x"), FileRef("notes.txt")))
+    assert text == "› one\n  two\n  [image image/png]\n  [file notes.txt]\n\n"
+
+
+def test_an_answer_is_rendered_with_its_thinking_folded() -> None:
+    message = assistant(Thinking("deep and long"), "Some **bold**\n\n- item", ToolCall("c1", "look", {"at": "it"}))
+    assert shown(message) == 'thought (3 words)\n\nSome bold\n\n • item\n\n→ look at="it"\n'
+    assert "deep and long" in shown(message, thinking=True)
+
+
+def test_a_stopped_answer_is_marked() -> None:
+    assert shown(assistant("Half", meta=Meta(aborted=True))) == "Half\n\nStopped. The partial answer is kept.\n\n"
+
+
+def test_results_are_shortened() -> None:
+    lines = "\n".join(f"line {n}" for n in range(9))
+    bad = ToolResult("c2", "it broke", is_error=True, error_code=ErrorCode.TOOL_FAILED)
+    text = shown(tool_message(ToolResult("c1", lines), bad, ToolResult("c3", "")))
+    assert text == "✓ line 0\n  line 1\n  line 2\n  … 6 more lines\n✗ it broke\n✓ no output\n\n"
+
+
+def test_a_provider_executed_call_has_its_result() -> None:
+    call = ToolCall("c1", "search", {"q": "x"}, executed_by="provider", result=ToolResult("c1", "found"))
+    assert shown(assistant(call)) == '→ search q="x"\n✓ found\n'
+
+
+def test_system_messages_are_not_shown() -> None:
+    assert shown(system("You are.")) == ""
+
+
+def test_a_long_file_to_be_written_is_shortened() -> None:
+    text = request_text("write_file", {"path": "a.py", "text": "".join(f"n = {n}\n" for n in range(50))}, "it writes")
+    lines = text.strip().split("\n")
+    assert lines[:3] == ["? write_file  it writes", "  a.py", "  n = 0"]
+    assert lines[-1] == "  … 30 more lines"
+    assert len(lines) == 23
+
+
+def test_an_edit_is_shown_as_a_diff_with_all_its_arguments() -> None:
+    text = request_text("edit_file", {"path": "a.py", "old": "x = 1\ny = 2", "new": "x = 3", "everywhere": True})
+    assert "  a.py\n  - x = 1\n  - y = 2\n  + x = 3\n" in text
+    assert '"everywhere": true' in text
+
+
+def test_a_command_is_shown_in_full() -> None:
+    command = "echo " + "word " * 40 + "; rm -rf /"
+    text = request_text("run_command", {"command": command, "directory": "."}, width=40)
+    assert " ".join(text.split()).endswith("word ; rm -rf /")
+    assert "directory" not in text
+    assert max(map(len, text.split("\n"))) <= 40
+
+
+def test_a_command_or_value_of_many_lines_is_shown_in_full() -> None:
+    command = "echo 1\n" * 25 + "rm -rf important"
+    assert request_text("run_command", {"command": command}).endswith("  rm -rf important\n")
+    assert '"rm important"' in request_text("run", {"commands": [*["ls"] * 25, "rm important"]})
+
+
+def test_a_request_hides_nothing() -> None:
+    text = request_text("run_command", {"command": "ls\x1b[8m; rm x\r\u202e", "timeout_ms": 5})
+    assert "$ ls\\x1b[8m; rm x\\r\\u202e" in text
+    assert '"timeout_ms": 5' in text
+    odd = request_text("write_file", {"path": 3, "text": ["\x1b[2J"]})
+    assert '"path": 3' in odd
+    assert "\x1b" not in odd
+
+
+def test_the_arguments_of_other_tools_are_shown_as_json() -> None:
+    assert request_text("book", {"city": "Paris", "days": [1, 2]}).startswith('? book\n  {\n    "city": "Paris",\n')
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_symbols_that_the_output_cannot_encode_are_replaced(encoding: str, tmp_path: Any) -> None:
+    from rich.console import Console
+
+    with (tmp_path / "out").open("w", encoding=encoding) as file:
+        console = Console(file=file, width=60)
+        show_message(
+            console, assistant("Ünï 日本\n\n- item\n\n| a |\n|---|\n| b |\n", ToolCall("c1", "look", {"é": "✓"}))
+        )
+        show_request(console, ApprovalRequired("c1", "look", {"é": "✓"}))
+    assert "- item" in (tmp_path / "out").read_text(encoding=encoding)

@@ -1,0 +1,195 @@
+"""The `bartack` command starts, reports errors in one line with a hint, and names the extra that is missing."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import bartack
+from bartack.app.errors import EXTRAS
+from bartack.cli.entry import Command, run
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LIMIT = 300  # seconds; only a hang takes this long
+START = "from bartack.cli import main; main()"
+
+COMMANDS = {"greet": Command("greet_command", "Say hello."), "fail": Command("fail_command", "Fail on purpose.")}
+
+GREET = """
+from bartack.cli.options import new_app
+app = new_app("Say hello.")
+
+@app.command()
+def greet(name: str) -> None:
+    print(f"hello {name}")
+"""
+
+FAIL = """
+from bartack.cli.options import new_app
+from bartack.nouns.errors import BartackError
+app = new_app("Fail on purpose.")
+
+@app.command()
+def fail(how: str) -> None:
+    match how:
+        case "ours":
+            raise BartackError("the disk\\nis full")
+        case "bug":
+            raise KeyError("tokens")
+        case "evil":
+            error = BartackError("a\\x1b[31mb\\x9b2Jc\\u202ed")
+            error.add_note("e\\x1b]0;title\\x07f")
+            raise error
+        case "our-import":
+            from bartack.nouns.errors import no_such_name
+        case "extra":
+            raise ModuleNotFoundError("No module named 'aiohttp'", name="aiohttp")
+"""
+
+
+@pytest.fixture
+def two_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the modules of COMMANDS importable."""
+    (tmp_path / "greet_command.py").write_text(GREET, encoding="utf-8")
+    (tmp_path / "fail_command.py").write_text(FAIL, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def python(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT,
+    )
+
+
+def test_version_prints_the_version_of_the_project() -> None:
+    done = python("-m", "bartack.cli", "--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"bartack {PROJECT['version']}\n", "")
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_the_front_page_is_shown_by_help_and_without_arguments(words: list[str]) -> None:
+    done = python("-c", START, *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: bartack ")
+    assert "--version" in done.stdout
+
+
+def test_the_front_page_loads_no_slow_library() -> None:
+    slow = {"typer", "rich", "asyncio", "aiohttp", "importlib.metadata"}
+    code = f"import sys, bartack.cli.entry as a; a.run(['--help']); sys.exit(str(sorted({slow!r} & set(sys.modules))))"
+    assert python("-c", code).stderr == "[]\n"
+
+
+def test_the_front_page_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"], COMMANDS) == 0
+    assert "\nCommands:\n  greet  Say hello.\n  fail   Fail on purpose.\n\nOptions:\n" in capsys.readouterr().out
+
+
+def test_a_bare_installation_prints_what_to_install(tmp_path: Path) -> None:
+    """No site-packages at all (-S): only Bartack and the one library that it depends on."""
+    (tmp_path / "bartack").symlink_to(Path(bartack.__file__).parent)
+    (tmp_path / "msgspec").symlink_to(Path(msgspec.__file__).parent)
+    done = python("-S", "-c", START, "--help", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "bartack: typer is not installed.\nhint: Run: pip install 'bartack[cli]'\n"
+
+
+@pytest.mark.parametrize("library", ["typer", "rich"])
+def test_a_missing_library_of_the_command_line_is_named(library: str) -> None:
+    done = python("-c", f"import sys; sys.modules[{library!r}] = None; {START}", "--version")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"bartack: {library} is not installed.\nhint: Run: pip install 'bartack[cli]'\n"
+
+
+def test_a_missing_module_of_our_own_is_not_masked() -> None:
+    done = python("-c", f"import sys; sys.modules['bartack.cli.entry'] = None; {START}", "--version")
+    assert done.returncode == 1
+    assert "ModuleNotFoundError: import of bartack.cli.entry halted" in done.stderr
+    assert "pip install" not in done.stderr
+
+
+def test_the_import_name_of_every_library_of_an_extra_is_known() -> None:
+    known = {(name.replace(".", "_"), extra) for name, extra in EXTRAS.items()}
+    named = {
+        (requirement.partition(">=")[0].replace("-", "_"), extra)
+        for extra, requirements in PROJECT["optional-dependencies"].items()
+        if extra != "all"
+        for requirement in requirements
+    }
+    assert {name for name, _ in named} <= {name for name, _ in known}  # one may be in several extras
+    assert known - named == {("google", "vertex")}
+
+
+@pytest.mark.usefixtures("two_commands")
+def test_a_command_gets_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        run(["greet", "Ada"], COMMANDS)
+    assert leaving.value.code == 0
+    assert capsys.readouterr().out == "hello Ada\n"
+
+
+@pytest.mark.usefixtures("two_commands")
+def test_an_unknown_option_is_a_usage_error_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        run(["greet", "--loud"], COMMANDS)
+    assert leaving.value.code == 2
+    assert "bartack greet --help" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "report"),
+    [
+        ("great", "bartack: Unknown command 'great'.\nhint: Did you mean 'bartack greet'?\n"),
+        ("zzz", "bartack: Unknown command 'zzz'.\nhint: 'bartack --help' lists the commands and options.\n"),
+        ("--loud", "bartack: Unknown option '--loud'.\nhint: 'bartack --help' lists the commands and options.\n"),
+    ],
+)
+def test_an_unknown_command_or_option_is_one_line_and_a_hint(
+    word: str, report: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([word], COMMANDS) == 2
+    assert capsys.readouterr().err == report
+
+
+@pytest.mark.usefixtures("two_commands")
+@pytest.mark.parametrize(("how", "text"), [("ours", "the disk is full"), ("bug", "KeyError: 'tokens'")])
+def test_an_error_is_one_line_and_a_hint(how: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fail", how], COMMANDS) == 1
+    assert capsys.readouterr().err == f"bartack: {text}\nhint: Re-run with --debug for a traceback.\n"
+
+
+@pytest.mark.usefixtures("two_commands")
+def test_control_characters_of_an_error_are_removed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fail", "evil"], COMMANDS) == 1
+    assert capsys.readouterr().err == "bartack: abcd\nhint: ef\n"
+
+
+@pytest.mark.usefixtures("two_commands")
+@pytest.mark.parametrize("words", [["--debug", "fail", "bug"], ["fail", "bug", "--debug"]])
+def test_debug_raises_the_error(words: list[str]) -> None:
+    with pytest.raises(KeyError, match="tokens"):
+        run(words, COMMANDS)
+
+
+@pytest.mark.usefixtures("two_commands")
+def test_debug_after_a_double_dash_is_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(["greet", "--", "--debug"], COMMANDS)
+    assert capsys.readouterr().out == "hello --debug\n"
+
+
+@pytest.mark.usefixtures("two_commands")
+@pytest.mark.parametrize("how", ["our-import", "extra"])
+def test_an_import_error_inside_a_command_is_raised(how: str) -> None:
+    with pytest.raises(ImportError, match="no_such_name" if how == "our-import" else "aiohttp"):
+        run(["fail", how], COMMANDS)
