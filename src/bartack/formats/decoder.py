@@ -18,7 +18,7 @@ from bartack.formats.pending import PendingData
 from bartack.nouns.deltas import Delta
 from bartack.nouns.errors import ErrorCode
 
-__all__ = ["Decoder"]
+__all__ = ["Decoder", "event_type"]
 
 _FAULT_CODES = {
     "truncated": ErrorCode.STREAM_TRUNCATED,
@@ -138,3 +138,18 @@ class Decoder(ABC):
             return None
         self.out.join_surrogates()
         return event
+
+
+class _Typed(msgspec.Struct, gc=False):
+    type: str | None = None
+
+
+_TYPED = msgspec.json.Decoder(_Typed)
+
+
+def event_type(data: bytes) -> str | None:
+    """The `type` of an event whose other fields may have any shape; None if it has none, or is not an event."""
+    try:
+        return _TYPED.decode(data).type
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

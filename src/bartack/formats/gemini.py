@@ -5,16 +5,18 @@ from base64 import b64decode
 from typing import Any
 
 from bartack.formats.body_values import text_of
-from bartack.formats.emitter import Emitter
+from bartack.formats.emitter import Emitter, token_count
 from bartack.formats.faults import classify
 from bartack.formats.media import media_type
 from bartack.nouns.config import ThinkingConfig
+from bartack.nouns.deltas import Usage
 from bartack.nouns.parts import FileRef, Image
 
 __all__ = [
     "LEVELS",
     "URL_SAFE",
     "gemini_generation",
+    "gemini_usage",
     "generated_media",
     "is_accepted",
     "media_tool",
@@ -98,6 +100,22 @@ def generated_media(mime_type: str, data: str, uri: str) -> Image | FileRef | No
     if mime_type.startswith("image/"):
         return Image(mime_type, **content)
     return FileRef(media_tool(mime_type), mime_type=mime_type or None, **content)
+
+
+# -- usage
+
+
+def gemini_usage(
+    prompt: int | None, tool_prompt: int | None, answer: int | None, thoughts: int | None, cached: int | None
+) -> Usage:
+    """The usage in our terms: Google counts thoughts, and the prompts of its own tools, separately."""
+    reasoning = token_count(thoughts)
+    return Usage(
+        (token_count(prompt) or 0) + (token_count(tool_prompt) or 0),
+        (token_count(answer) or 0) + (reasoning or 0),
+        cache_read_tokens=token_count(cached),
+        reasoning_tokens=reasoning,
+    )
 
 
 # -- errors

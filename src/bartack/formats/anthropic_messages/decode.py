@@ -32,13 +32,12 @@ from bartack.formats.anthropic_messages.events import (
     ErrorBody,
     Event,
     Keys,
-    Kind,
     MessageBody,
     readable_result,
     usage_of,
 )
 from bartack.formats.body_values import text_of
-from bartack.formats.decoder import Decoder
+from bartack.formats.decoder import Decoder, event_type
 from bartack.formats.framing import Frame
 from bartack.nouns.deltas import FinishReason
 from bartack.nouns.json_values import json_text
@@ -59,7 +58,6 @@ _FINISH: dict[str, FinishReason] = {
 }
 _CALL_KEYS = frozenset(("type", "id", "name", "input"))
 _NO_INDEX = float("nan")  # equal to no index
-_KINDS = msgspec.json.Decoder(Kind)
 
 
 class _CallEnd(NamedTuple):
@@ -121,11 +119,7 @@ class AnthropicMessages(Decoder):
             if self.out.finish_reason is not None:
                 self._read_message_stop(Event(), frame)
             return True
-        try:
-            kind = _KINDS.decode(frame.data).type
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return False
-        return kind is not None and kind != "content_block_delta" and kind not in _EVENTS
+        return event_type(frame.data) not in (None, "content_block_delta", *_EVENTS)
 
     def read_end(self) -> None:
         self._close_blocks()

@@ -12,7 +12,7 @@ from bartack.formats.emitter import token_count
 from bartack.nouns.deltas import Usage
 from bartack.nouns.parts import Text, ToolContent
 
-__all__ = ["BlockDelta", "Counts", "ErrorBody", "Event", "Keys", "Kind", "MessageBody", "readable_result", "usage_of"]
+__all__ = ["BlockDelta", "Counts", "ErrorBody", "Event", "Keys", "MessageBody", "readable_result", "usage_of"]
 
 
 class Keys:
@@ -81,10 +81,6 @@ class Event(msgspec.Struct, gc=False):
     message: MessageBody | str | None = None
     usage: Counts | None = None
     error: ErrorBody | str | None = None
-
-
-class Kind(msgspec.Struct, gc=False):
-    type: str | None = None
 
 
 def usage_of(counts: Counts) -> Usage:

@@ -6,7 +6,7 @@ The family of an ARN that names a custom profile or import is unknown. The diffe
 """
 
 import re
-from typing import Any
+from typing import Any, Literal
 
 from bartack.formats.anthropic_messages.capabilities import Turn, sendable_thinking
 from bartack.formats.losses import Losses
@@ -20,6 +20,7 @@ _REGION = re.compile(r"^(?:[a-z]{2}(?:-gov)?|apac|global)\.")
 _UNLIMITED = 10**9  # tokens: without `maxTokens` an answer may be as long as the model allows
 # Nova: docs.aws.amazon.com/nova/latest/nova2-userguide/extended-thinking.html. gpt-oss and Qwen: not verified.
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "max": "high"}
+_READABLE: tuple[Literal["low", "medium", "high", "max"], ...] = ("low", "medium", "high", "max")
 _EFFORT_FIELDS = {"openai": "reasoning_effort", "qwen": "reasoning_config"}
 _CACHE_POINT = {"cachePoint": {"type": "default"}}
 
@@ -67,14 +68,7 @@ def _candidates(fields: Json) -> list[ThinkingConfig]:
     given = fields.get("thinking")
     budget = given.get("budget_tokens") if isinstance(given, dict) else None
     budgets = [ThinkingConfig(budget_tokens=budget)] if isinstance(budget, int) else []
-    return [
-        *budgets,
-        ThinkingConfig(effort="none"),
-        ThinkingConfig(effort="low"),
-        ThinkingConfig(effort="medium"),
-        ThinkingConfig(effort="high"),
-        ThinkingConfig(effort="max"),
-    ]
+    return [*budgets, ThinkingConfig(effort="none"), *(ThinkingConfig(effort=effort) for effort in _READABLE)]
 
 
 # -- prompt caching: docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html

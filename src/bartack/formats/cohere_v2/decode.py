@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from bartack.formats.decoder import Decoder
+from bartack.formats.decoder import Decoder, event_type
 from bartack.formats.emitter import token_count
 from bartack.formats.framing import Frame
 from bartack.nouns.deltas import FinishReason, Usage
@@ -88,11 +88,6 @@ class _Event(msgspec.Struct, gc=False):
     message: str | None = None  # of an error body
 
 
-class _Kind(msgspec.Struct, gc=False):
-    type: str | None = None
-
-
-_KINDS = msgspec.json.Decoder(_Kind)
 _PLAN_INDEX = -1  # the tool plan has no index of its own
 
 
@@ -119,13 +114,7 @@ class CohereV2(Decoder):
             self.out.refused(event.message)
 
     def read_unparsed(self, frame: Frame) -> bool:
-        if frame.data == b"[DONE]":
-            return True
-        try:
-            kind = _KINDS.decode(frame.data).type
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return False
-        return kind is not None and kind not in _EVENTS
+        return frame.data == b"[DONE]" or event_type(frame.data) not in (None, *_EVENTS)
 
     def read_end(self) -> None:
         self._emit_citations()
@@ -149,9 +138,9 @@ class CohereV2(Decoder):
             self._emit("thinking", content.thinking, event.index, {Keys.ORIGIN: Keys.THINKING})
 
     def _read_plan(self, event: _Event, frame: Frame) -> None:
-        message = event.delta.message if event.delta is not None else None
-        if message is not None and message.tool_plan:
-            self._emit("thinking", message.tool_plan, _PLAN_INDEX, {Keys.ORIGIN: Keys.TOOL_PLAN})
+        plan = _message_of(event).tool_plan
+        if plan:
+            self._emit("thinking", plan, _PLAN_INDEX, {Keys.ORIGIN: Keys.TOOL_PLAN})
 
     def _emit(self, kind: str, piece: str, block: int | None, origin: dict[str, Any] | None = None) -> None:
         is_new = block != self._block or kind != self._last_kind
@@ -162,8 +151,7 @@ class CohereV2(Decoder):
         self._block, self._last_kind = block, kind
 
     def _read_citation(self, event: _Event, frame: Frame) -> None:
-        message = event.delta.message if event.delta is not None else None
-        citation = message.citations if message is not None else None
+        citation = _message_of(event).citations
         if isinstance(citation, dict) and self._pending.can_keep(citation):
             self._citations.append(citation)
             self._pending.hold(len(frame.data))
@@ -222,9 +210,12 @@ class CohereV2(Decoder):
         self.out.done()
 
 
+def _message_of(event: _Event) -> _Message:
+    return (event.delta and event.delta.message) or _Message()
+
+
 def _call_of(event: _Event) -> _ToolCall | None:
-    message = event.delta.message if event.delta is not None else None
-    call = message.tool_calls if message is not None else None
+    call = _message_of(event).tool_calls
     return call if type(call) is _ToolCall else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from bartack.formats.body_values import text_of
-from bartack.formats.emitter import token_count
+from bartack.formats.gemini import gemini_usage
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.parts import ToolContent
 
@@ -122,13 +122,12 @@ class Chunk(msgspec.Struct, gc=False, rename="camel"):
 
 
 def usage_of(counts: Counts) -> Usage:
-    """The usage in our terms: Google counts thoughts and the prompts of its own tools separately."""
-    thoughts = token_count(counts.thoughts_token_count)
-    return Usage(
-        (token_count(counts.prompt_token_count) or 0) + (token_count(counts.tool_use_prompt_token_count) or 0),
-        (token_count(counts.candidates_token_count) or 0) + (thoughts or 0),
-        cache_read_tokens=token_count(counts.cached_content_token_count),
-        reasoning_tokens=thoughts,
+    return gemini_usage(
+        counts.prompt_token_count,
+        counts.tool_use_prompt_token_count,
+        counts.candidates_token_count,
+        counts.thoughts_token_count,
+        counts.cached_content_token_count,
     )
 
 

@@ -22,10 +22,9 @@ import msgspec
 
 from bartack.formats.body_values import text_of
 from bartack.formats.decoder import Decoder
-from bartack.formats.emitter import token_count
 from bartack.formats.framing import Frame
-from bartack.formats.gemini import generated_media, media_tool, refuse
-from bartack.nouns.deltas import FinishReason, Usage
+from bartack.formats.gemini import gemini_usage, generated_media, media_tool, refuse
+from bartack.nouns.deltas import FinishReason
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import FileRef, Image, Text, ToolContent
@@ -154,13 +153,13 @@ class GeminiInteractions(Decoder):
     def _read_counts(self, counts: Counts | None) -> None:
         if counts is None or counts.total_input_tokens is None:
             return
-        thoughts = token_count(counts.total_thought_tokens)
         self.out.usage(
-            Usage(
-                (token_count(counts.total_input_tokens) or 0) + (token_count(counts.total_tool_use_tokens) or 0),
-                (token_count(counts.total_output_tokens) or 0) + (thoughts or 0),
-                cache_read_tokens=token_count(counts.total_cached_tokens),
-                reasoning_tokens=thoughts,
+            gemini_usage(
+                counts.total_input_tokens,
+                counts.total_tool_use_tokens,
+                counts.total_output_tokens,
+                counts.total_thought_tokens,
+                counts.total_cached_tokens,
             )
         )
 
@@ -284,9 +283,7 @@ class GeminiInteractions(Decoder):
             self._pending.hold(len(frame.data))
 
     def _read_signature(self, step: _Step, value: dict[str, Any]) -> None:
-        signature = text_of(
-            value, "signature"
-        )  # often empty (ai--google-search--0-7f6a23); the last one that is not holds
+        signature = text_of(value, "signature")  # may be empty (ai--google-search--0-7f6a23); the last other one holds
         if signature:
             self._emit_thought(step, "", {"signature": signature})
 
