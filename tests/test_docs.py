@@ -1,4 +1,4 @@
-"""The docs say what is so: what is drawn is current, the code runs, the commands exist, the links lead somewhere."""
+"""The docs are current: generated parts match the code, examples run, command lines parse, links resolve."""
 
 import asyncio
 import os
@@ -39,21 +39,21 @@ def python(*words: str, stdin: str = "", **environment: str) -> "subprocess.Comp
 
 
 def alone(folder: Path) -> dict[str, str]:
-    """An environment in which nobody has keys, settings, sessions or models."""
+    """An environment without keys, settings, sessions or models."""
     places = ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "BARTACK_CACHE")
     keys = {key: "" for vendor in VENDORS.values() for key in vendor.key_names}
     return {**keys, **dict.fromkeys(places, str(folder)), "BARTACK_STORE": "", "BARTACK_MODEL": ""}
 
 
-# -- what is drawn from the code
+# -- parts generated from the code
 
 
-def test_the_diagrams_are_drawn_from_the_tables() -> None:
+def test_diagrams_match_the_tables() -> None:
     done = python(str(ROOT / "scripts" / "draw_tables.py"), "--check")
     assert done.returncode == 0, done.stderr
 
 
-def test_a_diagram_that_is_not_current_is_noticed() -> None:
+def test_outdated_diagram_is_detected() -> None:
     from scripts import draw_tables
 
     page = text_of(DOCS / "architecture.md")
@@ -61,34 +61,34 @@ def test_a_diagram_that_is_not_current_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("width", ["40", "200"])
-def test_the_help_pages_are_those_of_the_commands_on_any_terminal(width: str) -> None:
+def test_help_pages_match_the_commands_at_any_terminal_width(width: str) -> None:
     done = python(str(ROOT / "scripts" / "draw_cli.py"), "--check", COLUMNS=width, FORCE_COLOR="1")
     assert done.returncode == 0, done.stderr
 
 
-def test_a_help_page_that_is_not_current_is_noticed() -> None:
+def test_outdated_help_page_is_detected() -> None:
     from scripts import draw_cli
 
     page = text_of(DOCS / "cli.md")
     assert draw_cli.drawn(page.replace("Usage: bartack decode", "Usage: bartack encode")) == page
 
 
-# -- the code
+# -- Python blocks
 
 
 def blocks(page: Path) -> str:
-    """The Python of a page, block after block, as a reader would type it."""
+    """All Python blocks of a page, in order, as one program."""
     return "\n".join(re.findall(r"^```python\n(.*?)^```$", text_of(page), re.DOTALL | re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES[1:] if blocks(page)], ids=name_of)
-def test_the_code_of_a_page_runs_without_a_key(page: Path, tmp_path: Path) -> None:
+def test_code_of_a_page_runs_without_a_key(page: Path, tmp_path: Path) -> None:
     done = python("-", stdin=blocks(page), **alone(tmp_path))
     assert done.returncode == 0, done.stderr
 
 
-async def test_the_code_of_the_readme_runs_with_a_provider(tmp_path: Path) -> None:
-    """It asks a provider; here that is a server on this machine, which says that all is well."""
+async def test_code_of_the_readme_runs_with_a_provider(tmp_path: Path) -> None:
+    """The provider is a local server that sends a complete answer."""
     whole_text = next(one for one in scenarios("anthropic-messages") if one.name == "complete text")
     async with fault_server(whole_text) as server:
         provider = {"ANTHROPIC_API_KEY": "not-a-real-key", "ANTHROPIC_BASE_URL": server.base_url, "NO_PROXY": "*"}
@@ -103,19 +103,19 @@ async def test_the_code_of_the_readme_runs_with_a_provider(tmp_path: Path) -> No
     assert process.returncode == 0, stderr.decode()
 
 
-def test_every_guide_has_code_that_runs() -> None:
+def test_every_guide_has_code() -> None:
     guides = {page for page in (DOCS / "guides").glob("*.md") if page.name != "index.md"}
     assert {page.name for page in guides if not blocks(page)} == set()
 
 
-def test_the_first_look_runs_without_a_key() -> None:
+def test_first_look_runs_without_a_key() -> None:
     done = python(str(ROOT / "examples" / "first_look.py"))
     assert done.returncode == 0, done.stderr
     assert "stream_truncated" in done.stdout
     assert "arguments so far: {'city': 'Paris', 'days': 1}" in done.stdout
 
 
-# -- the commands
+# -- command lines
 
 
 def command_lines(text: str) -> Iterator[list[str]]:
@@ -129,7 +129,7 @@ def command_lines(text: str) -> Iterator[list[str]]:
 
 
 def parse(words: list[str]) -> None:
-    """Read the words as the command line would, and run nothing; raises for what it would refuse."""
+    """Parse the words as the command line does, without running anything; raises if they are invalid."""
     from typer.main import get_command
 
     from bartack.cli.entry import COMMANDS
@@ -144,7 +144,7 @@ def parse(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if [*command_lines(text_of(page))]], ids=name_of)
-def test_every_command_line_of_a_page_would_be_understood(page: Path) -> None:
+def test_every_command_line_of_a_page_is_valid(page: Path) -> None:
     for words in command_lines(text_of(page)):
         parse(words)
 
@@ -159,49 +159,49 @@ def test_every_command_line_of_a_page_would_be_understood(page: Path) -> None:
         "bartack show x --as table",
     ],
 )
-def test_a_command_line_that_would_not_be_understood_is_noticed(line: str) -> None:
+def test_invalid_command_line_is_detected(line: str) -> None:
     ((*words,),) = command_lines(f"```console\n$ cat x | {line}  # a comment\n```\n")
     with pytest.raises(Exception, match=r".") as refused:
         parse(words)
     assert isinstance(refused.value, LookupError) or "Usage" in str(type(refused.value).__mro__)
 
 
-# -- the links and the words
+# -- links and tables
 
 
 def prose(page: Path) -> str:
-    """The page without its code, in which brackets mean something else."""
+    """The page without its code, where brackets are not links."""
     return re.sub(r"^```.*?^```$|`[^`\n]*`", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
+def test_every_link_between_pages_resolves(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose(page))
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_no_page_names_a_place_on_the_machine_it_was_written_on(page: Path) -> None:
+def test_no_page_contains_a_path_of_the_machine_it_was_written_on(page: Path) -> None:
     places = re.findall(
         r"(?<![\w.~])/(?:home|root|work|tmp|Users|mnt|opt|var)/\S*|pypi\.org|pythonhosted", text_of(page)
     )
     assert places == []
 
 
-def test_the_readme_names_every_vendor_beside_its_format() -> None:
+def test_readme_lists_every_vendor_with_its_format() -> None:
     rows = re.findall(r"^\| `([^|]+)` \| ([^|]+) \|$", text_of(ROOT / "README.md"), re.MULTILINE)
     named = {vendor: format for format, vendors in rows for vendor in vendors.split(", ")}
     assert named == {name: row.format for name, row in VENDORS.items()}
 
 
-def test_the_guide_names_every_vendor_with_its_format_and_its_key() -> None:
+def test_provider_guide_lists_every_vendor_with_its_format_and_key() -> None:
     rows = re.findall(r"^\| `([^|]+)` \| `([^|]+)` \| ([^|]+) \|$", text_of(DOCS / "guides/providers.md"), re.MULTILINE)
     assert {name: (format, tuple(re.findall(r"`(\w+)`", keys))) for name, format, keys in rows} == {
         name: (row.format, row.key_names) for name, row in VENDORS.items()
     }
 
 
-def test_the_reference_shows_each_module_once() -> None:
+def test_reference_shows_each_module_once() -> None:
     shown = [
         name for page in (DOCS / "reference").glob("*.md") for name in re.findall(r"^::: (\S+)$", text_of(page), re.M)
     ]
@@ -212,10 +212,12 @@ def test_the_reference_shows_each_module_once() -> None:
 
 # -- the site
 
+built_once = pytest.mark.xdist_group("site")  # by one worker
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built strictly: a broken link or anchor, or a page that nothing leads to, is an error."""
+    """The site, built strictly: a broken link or anchor, or a page outside the navigation, is an error."""
     if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
         pytest.skip("mkdocs is not installed")
     folder = tmp_path_factory.mktemp("site")
@@ -226,30 +228,34 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_site_has_every_page(site: Path) -> None:
+@built_once
+def test_site_has_every_page(site: Path) -> None:
     names = [page.relative_to(DOCS).with_suffix("") for page in DOCS.rglob("*.md")]
     places = [name.parent if name.name == "index" else name for name in names]
     assert [place for place in places if not (site / place / "index.html").is_file()] == []
 
 
-def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
+@built_once
+def test_site_loads_nothing_from_other_hosts(site: Path) -> None:
     loads = re.compile(
         r"<(?:script|img|iframe)[^>]+src=[\"']?(?:https?:)?//|<link[^>]+stylesheet[^>]+href=[\"']?(?:https?:)?//"
     )
-    draws = re.compile(r"class=[\"']?mermaid")  # the theme draws these with a script from elsewhere
+    draws = re.compile(r"class=[\"']?mermaid")  # the theme renders these with a script from another host
     pages = list(site.rglob("*.html"))
     assert pages
     found = [page for page in pages if (text := text_of(page)) and (loads.search(text) or draws.search(text))]
     assert found == []
 
 
-def test_the_site_shows_the_diagrams_as_tables(site: Path) -> None:
+@built_once
+def test_site_shows_the_diagrams_as_tables(site: Path) -> None:
     page = text_of(site / "architecture" / "index.html")
     assert page.count("<th>in the state</th>") == 4
     assert "stateDiagram" not in page
 
 
-def test_the_reference_shows_signatures_and_what_fields_mean(site: Path) -> None:
+@built_once
+def test_reference_shows_signatures_and_the_meaning_of_fields(site: Path) -> None:
     page = re.sub(r"<[^>]+>", "", text_of(site / "reference" / "conversation" / "index.html"))
     assert "written by a program, not by the speaker" in page
     assert re.search(r"Text\(\s*text: str,\s*\*,", page)

@@ -36,6 +36,8 @@ from scripts.record_local import served
 
 pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (bartack[local])")
 
+pytestmark = pytest.mark.xdist_group("local-model")  # one worker holds the weights, so memory stays bounded
+
 ROOT = Path(__file__).parents[2]
 PERSON = {
     "type": "object",
