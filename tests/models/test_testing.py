@@ -40,7 +40,7 @@ def stamp(*deltas: Delta, run_id: str = "checked-run", now: datetime = NOW) -> l
     ("deltas", "message"),
     [
         (stamp(TextDelta("early")), "before start"),
-        (stamp(Start("m", "r"), Done("stop"), TextDelta("late")), "after the stream"),
+        (stamp(Start("m", "r"), Done("stop"), TextDelta("late")), "after the end"),
         (stamp(Start("m", "r")), "without done or error"),
         (stamp(Start("m", "r"), run_id="another"), "another"),
         (stamp(Start("m", "r"), now=NOW.replace(tzinfo=None)), "zone"),

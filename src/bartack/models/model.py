@@ -53,14 +53,16 @@ class Model(Protocol):
     def get_config(self) -> ModelConfig:
         """The current settings."""
 
+    @abstractmethod
     def model_info(self) -> ModelInfo:
         """Name, context window and prices, as far as they are known."""
 
+    @abstractmethod
     def supports(self, feature: str) -> bool:
         """Whether calls may use this feature; see `bartack.formats.Feature`."""
 
 
-class StreamingModel(ABC):
+class StreamingModel(Model, ABC):
     """Implements `Model` for subclasses that only turn a `ModelRequest` into deltas.
 
     It holds the configuration, which is a value: `update_config` replaces it, and calls in progress keep theirs.
@@ -76,14 +78,6 @@ class StreamingModel(ABC):
     @abstractmethod
     def respond(self, request: ModelRequest) -> GuardedStream:
         """The answer to a request. Raises only if the request cannot be expressed."""
-
-    @abstractmethod
-    def model_info(self) -> ModelInfo:
-        """See `Model.model_info`."""
-
-    @abstractmethod
-    def supports(self, feature: str) -> bool:
-        """See `Model.supports`."""
 
     def stream(
         self,
@@ -140,7 +134,7 @@ class StreamingModel(ABC):
         """The current settings."""
         return self.config
 
-    async def aclose(self) -> None:  # noqa: B027 - by default there is nothing to release
+    async def aclose(self) -> None:
         """Release the model's resources."""
 
     async def __aenter__(self) -> Self:

@@ -51,12 +51,15 @@ def _row(name: str, format: str, base_url: str | None, path: str, *key_names: st
     return Vendor(name=name, format=format, base_url=base_url, path=path, key_names=key_names, **more)
 
 
-def _chat(name: str, base_url: str | None, *key_names: str, **more: Any) -> Vendor:
-    return _row(name, "openai-chat", base_url, "/chat/completions", *key_names, **more)
+def _chat(
+    name: str, base_url: str | None, key_name: str, prices: str | None, default_model: str | None = None, **more: Any
+) -> Vendor:
+    more |= {"prices": prices, "default_model": default_model}
+    return _row(name, "openai-chat", base_url, "/chat/completions", key_name, **more)
 
 
-def _responses(name: str, base_url: str | None, *key_names: str, **more: Any) -> Vendor:
-    return _row(name, "openai-responses", base_url, "/responses", *key_names, **more)
+def _responses(name: str, base_url: str | None, key_name: str, prices: str, **more: Any) -> Vendor:
+    return _row(name, "openai-responses", base_url, "/responses", key_name, prices=prices, **more)
 
 
 AWS_REGION = ("AWS_REGION", "AWS_DEFAULT_REGION", "=us-east-1")
@@ -80,7 +83,9 @@ _VERTEX_OPTIONS: dict[str, Any] = {
     "prices": "google",
 }
 _BEDROCK = "https://bedrock-runtime.{region}.amazonaws.com"
+_BEDROCK_KEY = "AWS_BEARER_TOKEN_BEDROCK"
 _BEDROCK_OPTIONS: dict[str, Any] = {"auth": "aws", "settings": {"region": AWS_REGION}, "prices": "aws"}
+_AZURE_KEY = "AZURE_OPENAI_API_KEY"
 _AZURE_OPTIONS: dict[str, Any] = {"auth": "api-key", "base_url_names": ("AZURE_OPENAI_ENDPOINT",), "prices": "azure"}
 
 # Ordered by the priority of their default models. Those are capable models of the middle class; such a list ages.
@@ -96,8 +101,8 @@ _ROWS = (
         prices="anthropic",
         default_model="claude-sonnet-4-6",
     ),
-    _responses("openai", _OPENAI, "OPENAI_API_KEY", prices="openai", default_model="gpt-5.5"),  # recorded
-    _chat("openai-chat", _OPENAI, "OPENAI_API_KEY", base_url_names=("OPENAI_BASE_URL",), prices="openai"),  # recorded
+    _responses("openai", _OPENAI, "OPENAI_API_KEY", "openai", default_model="gpt-5.5"),  # recorded
+    _chat("openai-chat", _OPENAI, "OPENAI_API_KEY", "openai", base_url_names=("OPENAI_BASE_URL",)),  # recorded
     _row(  # recorded
         "google",
         "gemini-generate",
@@ -110,74 +115,50 @@ _ROWS = (
     _row(  # recorded
         "gemini-interactions", "gemini-interactions", _GEMINI, "/v1beta/interactions", *_GEMINI_KEYS, **_GEMINI_OPTIONS
     ),
-    _chat(  # recorded
-        "mistral",
-        "https://api.mistral.ai/v1",
-        "MISTRAL_API_KEY",
-        prices="mistral",
-        default_model="mistral-medium-latest",
-    ),
-    _chat("xai", _XAI, "XAI_API_KEY", prices="x-ai", default_model="grok-4.3"),  # recorded
-    _responses("xai-responses", _XAI, "XAI_API_KEY", base_url_names=("XAI_BASE_URL",), prices="x-ai"),  # docs.x.ai
-    _chat(  # recorded
-        "deepseek", "https://api.deepseek.com", "DEEPSEEK_API_KEY", prices="deepseek", default_model="deepseek-v4-flash"
-    ),
-    _chat(  # recorded
-        "groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", prices="groq", default_model="openai/gpt-oss-120b"
-    ),
-    _chat(  # recorded
-        "openrouter",
-        "https://openrouter.ai/api/v1",
-        "OPENROUTER_API_KEY",
-        prices="openrouter",
-        default_model="anthropic/claude-sonnet-4.6",
+    _chat("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "mistral", "mistral-medium-latest"),  # recorded
+    _chat("xai", _XAI, "XAI_API_KEY", "x-ai", "grok-4.3"),  # recorded
+    _responses("xai-responses", _XAI, "XAI_API_KEY", "x-ai", base_url_names=("XAI_BASE_URL",)),  # not verified
+    _chat("deepseek", "https://api.deepseek.com", "DEEPSEEK_API_KEY", "deepseek", "deepseek-v4-flash"),  # recorded
+    _chat("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "groq", "openai/gpt-oss-120b"),  # recorded
+    # recorded
+    _chat(
+        "openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "openrouter", "anthropic/claude-sonnet-4.6"
     ),
     _row(  # recorded; the names of the variables: docs.cohere.com/docs/create-client
         "cohere",
         "cohere-v2",
         "https://api.cohere.com",
         "/v2/chat",
-        "CO_API_KEY",
-        "COHERE_API_KEY",
+        *("CO_API_KEY", "COHERE_API_KEY"),
         base_url_names=("CO_API_URL",),
         prices="cohere",
         default_model="command-a-03-2025",
     ),
-    _chat(  # recorded
-        "cerebras", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY", prices="cerebras", default_model="gpt-oss-120b"
-    ),
-    _chat(  # docs.perplexity.ai/docs/sonar/openai-compatibility
-        "perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY", prices="perplexity", default_model="sonar-pro"
-    ),
-    _chat("zai", "https://api.z.ai/api/paas/v4", "ZAI_API_KEY", prices="zai", default_model="glm-4.6"),  # recorded
-    _chat(  # recorded
-        "together",
-        "https://api.together.xyz/v1",
-        "TOGETHER_API_KEY",
-        prices="together",
-        default_model="Qwen/Qwen3.7-Plus",
-    ),
-    _chat(  # docs.fireworks.ai; not verified
+    _chat("cerebras", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY", "cerebras", "gpt-oss-120b"),  # recorded
+    # docs.perplexity.ai/docs/sonar/openai-compatibility
+    _chat("perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY", "perplexity", "sonar-pro"),
+    _chat("zai", "https://api.z.ai/api/paas/v4", "ZAI_API_KEY", "zai", "glm-4.6"),  # recorded
+    _chat("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", "together", "Qwen/Qwen3.7-Plus"),  # recorded
+    _chat(  # not verified
         "fireworks",
         "https://api.fireworks.ai/inference/v1",
         "FIREWORKS_API_KEY",
-        prices="fireworks",
-        default_model="accounts/fireworks/models/gpt-oss-120b",
+        "fireworks",
+        "accounts/fireworks/models/gpt-oss-120b",
     ),
-    _chat(  # huggingface.co/docs/inference-providers
-        "huggingface", "https://router.huggingface.co/v1", "HF_TOKEN", default_model="openai/gpt-oss-120b"
-    ),
+    # huggingface.co/docs/inference-providers
+    _chat("huggingface", "https://router.huggingface.co/v1", "HF_TOKEN", None, "openai/gpt-oss-120b"),
     # The v1 API takes the deployment as `model` and needs no api-version:
     # learn.microsoft.com/azure/foundry/openai/api-version-lifecycle
-    _row("azure", "openai-responses", None, "/openai/v1/responses", "AZURE_OPENAI_API_KEY", **_AZURE_OPTIONS),
+    _row("azure", "openai-responses", None, "/openai/v1/responses", _AZURE_KEY, **_AZURE_OPTIONS),
     _row(
         "azure-chat",
         "openai-chat",
         None,
         "/openai/v1/chat/completions",
-        "AZURE_OPENAI_API_KEY",
-        **_AZURE_OPTIONS,
+        _AZURE_KEY,
         provider="azure-openai",
+        **_AZURE_OPTIONS,
     ),
     _row(  # recorded
         "vertex",
@@ -191,28 +172,28 @@ _ROWS = (
         "anthropic-messages",
         _VERTEX,
         f"{_VERTEX_PATH}anthropic/models/{{model}}:streamRawPredict",
-        **_VERTEX_OPTIONS,
         body={"anthropic_version": "vertex-2023-10-16"},
         body_without=("model",),
+        **_VERTEX_OPTIONS,
     ),
     _row(  # recorded
         "bedrock",
         "bedrock-converse",
         _BEDROCK,
         "/model/{model}/converse-stream",
-        "AWS_BEARER_TOKEN_BEDROCK",
-        **_BEDROCK_OPTIONS,
+        _BEDROCK_KEY,
         body_without=("modelId",),
+        **_BEDROCK_OPTIONS,
     ),
     _row(  # recorded
         "bedrock-invoke",
         "bedrock-invoke",
         _BEDROCK,
         "/model/{model}/invoke-with-response-stream",
-        "AWS_BEARER_TOKEN_BEDROCK",
-        **_BEDROCK_OPTIONS,
+        _BEDROCK_KEY,
         base_url_names=("BEDROCK_BASE_URL",),
         body_without=("model", "modelId", "stream"),
+        **_BEDROCK_OPTIONS,
     ),
     _row(  # recorded; OLLAMA_HOST is a host and a port, as for the ollama command
         "ollama",
@@ -223,24 +204,17 @@ _ROWS = (
         needs_key=False,
         base_url_names=("OLLAMA_HOST",),
     ),
-    _chat("llama.cpp", "http://127.0.0.1:8080/v1", "LLAMA_API_KEY", needs_key=False),  # its default port
-    _chat("vllm", "http://127.0.0.1:8000/v1", "VLLM_API_KEY", needs_key=False),  # its default port
+    _chat("llama.cpp", "http://127.0.0.1:8080/v1", "LLAMA_API_KEY", None, needs_key=False),  # its default port
+    _chat("vllm", "http://127.0.0.1:8000/v1", "VLLM_API_KEY", None, needs_key=False),  # its default port
     # lmstudio.ai/docs/developer/openai-compat and lmstudio.ai/docs/python/getting-started/authentication
-    _chat("lmstudio", "http://127.0.0.1:1234/v1", "LM_API_TOKEN", needs_key=False),
-    _chat("openai-compatible", None, "OPENAI_COMPATIBLE_API_KEY", needs_key=False),
+    _chat("lmstudio", "http://127.0.0.1:1234/v1", "LM_API_TOKEN", None, needs_key=False),
+    _chat("openai-compatible", None, "OPENAI_COMPATIBLE_API_KEY", None, needs_key=False),
 )
 
 VENDORS: dict[str, Vendor] = {row.name: row for row in _ROWS}
 
-_ALIASES = {
-    "gemini": "google",
-    "google-vertex": "vertex",
-    "aws": "bedrock",
-    "x-ai": "xai",
-    "z-ai": "zai",
-    "llamacpp": "llama.cpp",
-    "openai-responses": "openai",
-}
+_ALIASES = {"gemini": "google", "google-vertex": "vertex", "aws": "bedrock", "openai-responses": "openai"}
+_ALIASES |= {"x-ai": "xai", "z-ai": "zai", "llamacpp": "llama.cpp"}
 
 
 def vendor_named(name: str) -> Vendor:

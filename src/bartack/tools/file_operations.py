@@ -58,13 +58,9 @@ class FileOperations:
             if b"\0" in start:
                 raise ToolError(f"{path!r} is a binary file ({info.st_size} bytes).")
             file.seek(0)
-            lines = _LineRange(operation, self._max_bytes)
-            while not lines.full and (line := file.readline(_READ_BYTES)):
-                lines.add(line)
-                if stop.is_set():
-                    raise ToolError("Reading was stopped.")
+            text = _line_range(file, operation, self._max_bytes, stop)
         self._seen[self._root.parts(path)] = file_version(info)
-        return lines.output()
+        return ToolOutput(text)
 
     # -- changing
 
@@ -227,41 +223,28 @@ class FileOperations:
                 yield entry.path
 
 
-class _LineRange:
-    """The requested lines of a file, added in pieces of at most one line."""
-
-    def __init__(self, operation: ReadFile, max_bytes: int) -> None:
-        self._first = max(operation.offset, 1)
-        self._last = self._first + max(operation.limit, 1) - 1
-        self._max_bytes = max_bytes
-        self._kept: list[bytes] = []
-        self._size = 0
-        self._line = 1
-        self.full = False
-
-    def add(self, piece: bytes) -> None:
-        if self._line > self._last or self._size >= self._max_bytes:
-            self.full = True
-            return
-        if self._line >= self._first:
-            self._kept.append(piece)
-            self._size += len(piece)
-        if piece.endswith(b"\n"):
-            self._line += 1
-
-    def output(self) -> ToolOutput:
-        data = b"".join(self._kept)
-        text = data.decode("utf-8", "replace")
-        notes = []
-        if not self._kept and self._first > 1:
-            notes.append(f"[the file ends before line {self._first}]")
-        if self.full:
-            notes.append(f"[more lines follow; continue with offset={self._line}]")
-        if "\ufffd" in text and "\ufffd".encode() not in data:
-            notes.append("[not valid UTF-8: invalid bytes are shown as \ufffd]")
-        if not notes:
-            return ToolOutput(text)
-        return ToolOutput("\n".join([text.removesuffix("\n"), *notes] if text else notes))
+def _line_range(file: IO[bytes], operation: ReadFile, max_bytes: int, stop: threading.Event) -> str:
+    """The requested lines of a file, with notes about what is missing."""
+    first = max(operation.offset, 1)
+    last = first + max(operation.limit, 1) - 1
+    data, line, notes = bytearray(), 1, []
+    while piece := file.readline(_READ_BYTES):
+        if line > last or len(data) >= max_bytes:
+            notes.append(f"[more lines follow; continue with offset={line}]")
+            break
+        if line >= first:
+            data += piece
+        line += piece.endswith(b"\n")
+        if stop.is_set():
+            raise ToolError("Reading was stopped.")
+    text = data.decode("utf-8", "replace")
+    if not data and first > 1:
+        notes.append(f"[the file ends before line {first}]")
+    if "\ufffd" in text and "\ufffd".encode() not in data:
+        notes.append("[not valid UTF-8: invalid bytes are shown as \ufffd]")
+    if not notes:
+        return text
+    return "\n".join([text.removesuffix("\n"), *notes] if text else notes)
 
 
 def _whole_text(fd: int, info: os.stat_result, path: str) -> str:

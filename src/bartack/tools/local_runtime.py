@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from bartack.nouns.errors import ToolError
 from bartack.tools.file_operations import FileOperations
@@ -89,8 +89,8 @@ class LocalRuntime:
     @property
     def capabilities(self) -> frozenset[str]:
         """The kinds of operation that are supported."""
-        files = {"read_file", "write_file", "edit_file", "list_files", "search_files"}
-        return frozenset(files | {"run_command"} if self._commands else files)
+        kinds = frozenset(str(operation.__struct_config__.tag) for operation in get_args(Operation))
+        return kinds if self._commands else kinds - {"run_command"}
 
     async def get_init_data(self) -> dict[str, Any]:
         """Root, platform and capabilities."""
