@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bartack.formats import FORMATS, format_named
@@ -64,7 +64,6 @@ def value_at(request: ModelRequest, path: str) -> Any:
 def test_losses_name_places_in_the_canonical_json(format: str) -> None:
     row = format_named(format)
 
-    @settings(max_examples=100)
     @given(
         histories,
         configs,

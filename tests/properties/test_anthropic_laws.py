@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bartack.formats.anthropic_messages.decode import AnthropicMessages
 from bartack.formats.bedrock_invoke.decode import BedrockInvoke
 from bartack.nouns.deltas import Delta, Done, Failed, Start
-from tests.decode.framing_bytes import aws_message
+from tests.formats.framing.framing_bytes import aws_message
 from tests.recordings.agreement import assembler_of, decoded
 
 Json = dict[str, Any]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bartack.formats import FORMATS, decoder
 from bartack.nouns.deltas import Delta, Done, Failed, Start
 from bartack.nouns.tables import AssemblyStatus
-from tests.decode.framing_bytes import aws_message
+from tests.formats.framing.framing_bytes import aws_message
 from tests.recordings.agreement import assembler_of, decoded
 
 Json = dict[str, Any]

@@ -1,6 +1,6 @@
 """The law of the encoders: any history gives a request that its provider accepts.
 
-`tests.encode.validity` judges the bodies and knows nothing of the encoders. Each target is a format with a model and a
+`tests.formats.validity.checks` judges the bodies and knows nothing of the encoders. Each target is a format with a model and a
 vendor, wherever these make a difference.
 """
 
@@ -15,7 +15,7 @@ from bartack.formats import Encoded, ModelRequest, encode
 from bartack.nouns.config import CacheConfig, ModelConfig, ThinkingConfig, ToolSpec
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall, ToolResult
-from tests.encode.validity import faults
+from tests.formats.validity.checks import faults
 from tests.properties.answers import LEFT, MODELS, TEXTS_KEPT
 from tests.properties.histories import encodable_histories
 

@@ -18,7 +18,7 @@ from bartack.formats.framing import (
     ServerSentEvents,
     sniff,
 )
-from tests.decode.framing_bytes import aws_message, cut, read
+from tests.formats.framing.framing_bytes import aws_message, cut, read
 
 NAMES: list[FramingName] = list(FRAMINGS)
 

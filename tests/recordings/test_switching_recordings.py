@@ -20,7 +20,7 @@ from bartack.nouns.deltas import Done
 from bartack.nouns.messages import Message, tool_message, user
 from bartack.nouns.parts import ToolResult
 from bartack.nouns.wire import dump
-from tests.encode.validity import faults
+from tests.formats.validity.checks import faults
 from tests.properties.answers import LEFT, MODELS
 from tests.recordings.agreement import FRAMINGS, assembler_of, decoded
 from tests.recordings.oracle_openai import CHAT_APIS

@@ -22,7 +22,7 @@ from bartack.nouns.deltas import (
 )
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.parts import Image, Text, Thinking
-from tests.decode.framing_bytes import aws_message
+from tests.formats.framing.framing_bytes import aws_message
 from tests.recordings.agreement import assembler_of, decoded
 
 Event = tuple[str, dict[str, Any]]

@@ -10,7 +10,7 @@ from bartack.formats.bedrock_invoke.decode import BedrockInvoke
 from bartack.formats.bedrock_invoke.text_completions import TextCompletions
 from bartack.nouns.deltas import Delta, Done, Failed, TextDelta, Usage
 from bartack.nouns.errors import ErrorCode
-from tests.decode.framing_bytes import aws_message
+from tests.formats.framing.framing_bytes import aws_message
 from tests.recordings.agreement import assembler_of, decoded
 
 Json = dict[str, Any]

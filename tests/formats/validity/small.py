@@ -1,4 +1,4 @@
-"""What Cohere and Ollama refuse, for `tests.encode.validity`.
+"""What Cohere and Ollama refuse, for `tests.formats.validity.checks`.
 
 Sources: Cohere's reference of `/v2/chat` and its page of errors; Ollama's reference, and its server, which parses a
 request into typed structures and refuses what does not fit them.
@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.encode.validity_rules import Json, is_blank, missing, not_an_address, not_base64, twice
+from tests.formats.validity.rules import Json, is_blank, missing, not_an_address, not_base64, twice
 
 _ROLES = ("system", "user", "assistant", "tool")
 _KNOWN = {"role", "content", "tool_calls", "tool_plan", "tool_call_id", "citations"}

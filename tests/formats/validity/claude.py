@@ -1,4 +1,4 @@
-"""What Anthropic's Messages API refuses, for `tests.encode.validity`.
+"""What Anthropic's Messages API refuses, for `tests.formats.validity.checks`.
 
 Sources: the API reference, the pages on extended and adaptive thinking, tool use, vision, PDF and prompt caching, and
 the API's own words where they are quoted.
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tests.encode.validity_rules import (
+from tests.formats.validity.rules import (
     PICTURES,
     Json,
     is_blank,

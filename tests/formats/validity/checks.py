@@ -12,20 +12,20 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.encode import validity_bedrock, validity_claude, validity_gemini, validity_openai, validity_small
+from tests.formats.validity import bedrock, claude, gemini, openai, small
 
 Json = dict[str, Any]
 
 _CHECKS: dict[str, Callable[[Json, str, str], Iterator[str]]] = {
-    "anthropic-messages": lambda body, model, provider: validity_claude.faults(body, model),
-    "bedrock-converse": lambda body, model, provider: validity_bedrock.converse_faults(body, model),
-    "bedrock-invoke": lambda body, model, provider: validity_bedrock.invoke_faults(body, model),
-    "cohere-v2": lambda body, model, provider: validity_small.cohere_faults(body),
-    "gemini-generate": lambda body, model, provider: validity_gemini.generate_faults(body, model),
-    "gemini-interactions": lambda body, model, provider: validity_gemini.interactions_faults(body),
-    "ollama-chat": lambda body, model, provider: validity_small.ollama_faults(body),
-    "openai-chat": lambda body, model, provider: validity_openai.chat_faults(body, provider),
-    "openai-responses": lambda body, model, provider: validity_openai.responses_faults(body, provider),
+    "anthropic-messages": lambda body, model, provider: claude.faults(body, model),
+    "bedrock-converse": lambda body, model, provider: bedrock.converse_faults(body, model),
+    "bedrock-invoke": lambda body, model, provider: bedrock.invoke_faults(body, model),
+    "cohere-v2": lambda body, model, provider: small.cohere_faults(body),
+    "gemini-generate": lambda body, model, provider: gemini.generate_faults(body, model),
+    "gemini-interactions": lambda body, model, provider: gemini.interactions_faults(body),
+    "ollama-chat": lambda body, model, provider: small.ollama_faults(body),
+    "openai-chat": lambda body, model, provider: openai.chat_faults(body, provider),
+    "openai-responses": lambda body, model, provider: openai.responses_faults(body, provider),
 }
 
 

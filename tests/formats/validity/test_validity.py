@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.encode.validity import faults
+from tests.formats.validity.checks import faults
 from tests.recordings.oracle_openai import CHAT_APIS
 from tests.recordings.plain import case_dirs, recordings_root
 

@@ -1,4 +1,4 @@
-"""What Bedrock's Converse and InvokeModel refuse, for `tests.encode.validity`.
+"""What Bedrock's Converse and InvokeModel refuse, for `tests.formats.validity.checks`.
 
 Sources: the API reference of Converse (Message, ContentBlock, ToolUseBlock, DocumentBlock, ToolConfiguration), and the
 service's own words where they are quoted. What a model behind it refuses is added for Claude.
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from tests.encode import validity_claude
-from tests.encode.validity_openai import chat_faults
-from tests.encode.validity_rules import NAME, Json, is_blank, missing, not_base64, not_matching, twice
+from tests.formats.validity import claude
+from tests.formats.validity.openai import chat_faults
+from tests.formats.validity.rules import NAME, Json, is_blank, missing, not_base64, not_matching, twice
 
 _BLOCKS = (
     *("text", "image", "document", "video", "audio", "toolUse", "toolResult", "guardContent", "cachePoint"),
@@ -29,7 +29,7 @@ _MOST_POINTS = 4
 
 def invoke_faults(body: Json, model: str) -> Iterator[str]:
     if "anthropic_version" in body:
-        yield from validity_claude.faults(body, model)
+        yield from claude.faults(body, model)
     elif "inputText" in body:
         if is_blank(body["inputText"]):
             yield "$.inputText is blank"
@@ -176,7 +176,7 @@ def _tool_config(body: Json, messages: list[Json]) -> Iterator[str]:
 
 
 def _thinking(body: Json, messages: list[Json]) -> Iterator[str]:
-    """Claude's demand on a turn that is still going on; see `validity_claude.turn_opening`."""
+    """Claude's demand on a turn that is still going on; see `claude.turn_opening`."""
     if (body.get("additionalModelRequestFields", {}).get("thinking") or {}).get("type") != "enabled":
         return
     opening: Json | None = None

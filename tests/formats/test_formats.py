@@ -1,7 +1,8 @@
-"""The way in: a format by its name, the history repaired by its rules, the losses told."""
+"""`bartack.formats`: formats by name, requests with a repaired history and its losses, and recognising a format."""
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,12 +10,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bartack.formats import FORMATS, Encoded, Loss, ModelRequest, encode, format_named, read_request
+from bartack.formats import (
+    FORMATS,
+    Encoded,
+    Loss,
+    ModelRequest,
+    decoder,
+    encode,
+    format_named,
+    guess_format,
+    read_request,
+)
+from bartack.formats.framing import FramingName
 from bartack.formats.repair import CLOSING
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
+from bartack.nouns.deltas import Failed
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, ToolCall, ToolResult
+from tests.formats.framing.framing_bytes import aws_message
 from tests.properties.histories import histories
 
 # Any model will do, except where the model decides on the body.
@@ -60,7 +74,7 @@ READABLE = [name for name in FORMATS if format_named(name).read_request is not N
 
 
 @pytest.mark.parametrize("format", READABLE)
-def test_a_body_is_read_back_as_what_was_asked(format: str) -> None:
+def test_a_body_is_read_back_as_the_request_it_was_made_of(format: str) -> None:
     messages = [system("be brief"), user("read x"), assistant(ToolCall("abcdefghi", "read", {"path": "x"}))]
     messages += [tool_message(ToolResult("abcdefghi", "contents"))]
     model_id = MODELS.get(format, "some-model")
@@ -85,13 +99,13 @@ def chat(*messages: Message, provider: str = "", **rules: bool) -> Encoded:
     return encode("openai-chat", ModelRequest(messages, config=CONFIG, provider=provider), rules=own_rules)
 
 
-def test_the_history_is_repaired_and_what_that_drops_is_a_loss() -> None:
+def test_the_history_is_repaired_and_dropped_parts_are_losses() -> None:
     encoded = chat(user("hi"), tool_message(ToolResult("a", "lost")), assistant(ToolCall("b", "read", {})))
     assert [message["role"] for message in encoded.body["messages"]] == ["user", "assistant", "tool"]
     assert encoded.report.losses == (Loss("history[1]", "a result for call 'a'", "no call before it has this id"),)
 
 
-def test_the_rules_of_the_provider_hold_where_it_is_stricter_than_its_format() -> None:
+def test_a_provider_may_be_stricter_than_its_format() -> None:
     history = [
         user("hi"),
         assistant(ToolCall("call_1", "read", {})),
@@ -105,13 +119,13 @@ def test_the_rules_of_the_provider_hold_where_it_is_stricter_than_its_format() -
     assert len(bridged[1]["tool_calls"][0]["id"]) == 9
 
 
-def test_a_caller_may_bring_rules_of_its_own() -> None:
+def test_a_caller_may_override_the_rules() -> None:
     history = [user("tell"), assistant("once upon")]
     assert chat(*history).body["messages"][-1]["role"] == "assistant"
     assert chat(*history, allows_assistant_last=False).body["messages"][-1]["content"] == CLOSING
 
 
-def test_continuation_data_goes_back_to_the_provider_named_and_by_default_to_the_format() -> None:
+def test_continuation_data_is_sent_to_the_named_provider_which_defaults_to_the_format() -> None:
     def told(owner: str, provider: str) -> list[str]:
         call = ToolCall("a", "read", {}, continuation=Continuation(owner, "m", {}))
         return [loss.what for loss in chat(assistant(call), provider=provider).report.losses]
@@ -121,17 +135,29 @@ def test_continuation_data_goes_back_to_the_provider_named_and_by_default_to_the
     assert told("groq", "") == ["continuation data"]
 
 
-def test_a_request_belongs_to_the_provider_named_and_by_default_to_the_format() -> None:
+def test_a_request_that_was_read_belongs_to_the_named_provider_or_the_format() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
     assert read_request("openai-chat", body).provider == "openai-chat"
     request = read_request("openai-chat", body, provider="groq")
     assert (type(request), request.provider) == (ModelRequest, "groq")
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_has_a_decoder(format: str) -> None:
+    made = decoder(format, model_id="m", local_id="local-1")
+    assert made.format == format
+    assert isinstance(made.receive_eof()[-1], Failed)
+
+
 @pytest.mark.parametrize(
-    "ask", [lambda: encode("morse", ModelRequest((), config=CONFIG)), lambda: read_request("morse", {})]
+    "ask",
+    [
+        lambda: encode("morse", ModelRequest((), config=CONFIG)),
+        lambda: read_request("morse", {}),
+        lambda: decoder("morse"),
+    ],
 )
-def test_a_format_that_does_not_exist_is_an_error_that_names_those_that_do(ask: Any) -> None:
+def test_an_unknown_format_is_an_error_that_lists_the_formats(ask: Any) -> None:
     with pytest.raises(
         PartValidationError, match=r"unknown format 'morse'; the formats are anthropic-messages, openai-chat"
     ) as caught:
@@ -139,7 +165,7 @@ def test_a_format_that_does_not_exist_is_an_error_that_names_those_that_do(ask: 
     assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
-def test_a_format_is_imported_when_it_is_first_asked_for() -> None:
+def test_a_format_is_imported_when_it_is_first_used() -> None:
     program = """
 import sys
 from bartack.formats import FORMATS, format_named
@@ -148,3 +174,60 @@ print(loaded()); format_named("cohere-v2"); print(loaded())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["[]", "['cohere-v2']"]
+
+
+# -- recognising a format
+
+
+@pytest.mark.parametrize(
+    ("head", "format"),
+    [
+        (b'event: message_start\ndata: {"type":"message_start","message":{}}\n\n', "anthropic-messages"),
+        (b'event: ping\ndata: {"type":"ping"}\n\nevent: x\ndata: {"type":"message_start"}\n\n', "anthropic-messages"),
+        (b'data: {"id":"x","object":"chat.completion.chunk","choices":[]}\n\n', "openai-chat"),
+        (b'data: {"choices":[]}\n\n', "openai-chat"),
+        (b'event: response.created\ndata: {"type":"response.created"}\n\n', "openai-responses"),
+        (b'data: {"candidates":[]}\r\n\r\n', "gemini-generate"),
+        (b'[{"candidates":[]},', "gemini-generate"),
+        (b'data: {"promptFeedback":{}}\n\n', "gemini-generate"),
+        (b'data: {"event_type":"interaction.start"}\n\n', "gemini-interactions"),
+        (b'event: message-start\ndata: {"type":"message-start"}\n\n', "cohere-v2"),
+        (b'{"model":"m","created_at":"t","message":{},"done":false}\n', "ollama-chat"),
+        (b'{"messageStart":{"role":"assistant"}}\n', "bedrock-converse"),
+    ],
+)
+def test_a_format_is_recognised_by_its_first_events(head: bytes, format: str) -> None:
+    assert guess_format(head) == format
+
+
+def test_amazon_frames_are_distinguished_by_their_event_types() -> None:
+    assert guess_format(aws_message({":event-type": "chunk"}, b"{}")) == "bedrock-invoke"
+    assert guess_format(aws_message({":event-type": "messageStart"}, b"{}"), "aws") == "bedrock-converse"
+
+
+@pytest.mark.parametrize(
+    ("head", "framing"),
+    [
+        (b"", None),
+        (b"hello", None),
+        (b"data: [DONE]\n\n", None),
+        (b'data: {"type":"ping"}\n\n', None),
+        (b"data: [1]\n\n", None),
+        (b'data: {"cut": \n\n', None),
+        (b"not frames of amazon's", "aws"),
+        (b"data: " + b"[" * 5000 + b"\n\n", None),
+    ],
+)
+def test_ambiguous_bytes_are_not_guessed(head: bytes, framing: FramingName | None) -> None:
+    assert guess_format(head, framing) is None
+
+
+def test_recordings_are_recognised_correctly_or_not_at_all(recordings: Path) -> None:
+    guessed = 0
+    for format in FORMATS:
+        for pattern in ("response.sse", "response.ndjson", "response.bin"):
+            for file in sorted((recordings / format).glob(f"*/{pattern}")):
+                found = guess_format(file.read_bytes()[:4096])
+                assert found in (format, None), file
+                guessed += found is not None
+    assert guessed > 100

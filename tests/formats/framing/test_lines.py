@@ -3,7 +3,7 @@
 import pytest
 
 from bartack.formats.framing import Frame, FramingFault, Lines
-from tests.decode.framing_bytes import cut, read
+from tests.formats.framing.framing_bytes import cut, read
 
 
 def test_each_line_is_a_frame_as_soon_as_it_ends() -> None:

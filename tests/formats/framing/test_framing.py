@@ -12,7 +12,7 @@ from bartack.formats.framing import (
     ServerSentEvents,
     sniff,
 )
-from tests.decode.framing_bytes import aws_message, read
+from tests.formats.framing.framing_bytes import aws_message, read
 
 
 @pytest.mark.parametrize(

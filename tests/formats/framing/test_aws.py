@@ -6,7 +6,7 @@ from zlib import crc32
 import pytest
 
 from bartack.formats.framing import AwsEventStream, Frame, FramingFault, HeaderValue
-from tests.decode.framing_bytes import HeaderIn, aws_message, aws_message_of, cut, read
+from tests.formats.framing.framing_bytes import HeaderIn, aws_message, aws_message_of, cut, read
 
 EVENT: dict[str, HeaderValue] = {":event-type": "contentBlockDelta", ":message-type": "event"}
 

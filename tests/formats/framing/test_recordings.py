@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bartack.formats.framing import FRAMINGS, Frame, Framed, FramingName, sniff
-from tests.decode.framing_bytes import cut, read
+from tests.formats.framing.framing_bytes import cut, read
 
 FRAMING_OF: dict[str, FramingName] = {
     "response.sse": "sse",

@@ -1,4 +1,4 @@
-"""What Chat Completions and the Responses API refuse, for `tests.encode.validity`.
+"""What Chat Completions and the Responses API refuse, for `tests.formats.validity.checks`.
 
 Sources: OpenAI's and the vendors' API references, and their own words where they are quoted. OpenAI takes empty text
 from a user; others do not ("must not be empty", Moonshot), and nobody misses it, so it is a fault here.
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from tests.encode.validity_rules import NAME, Json, is_blank, missing, not_an_address, not_base64, not_matching, twice
+from tests.formats.validity.rules import NAME, Json, is_blank, missing, not_an_address, not_base64, not_matching, twice
 
 # Recordings show that these take results without calls and calls without results or names.
 LENIENT = frozenset(("cerebras", "groq", "openai-compat", "openrouter", "xai", "zai"))

@@ -1,4 +1,4 @@
-"""What Gemini's two APIs refuse, for `tests.encode.validity`.
+"""What Gemini's two APIs refuse, for `tests.formats.validity.checks`.
 
 Sources: the references of generateContent and of Interactions, the pages on function calling, thought signatures and
 file input, and the API's own words where they are quoted.
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tests.encode.validity_rules import Json, is_blank, missing, not_base64, not_fetchable, not_matching, twice
+from tests.formats.validity.rules import Json, is_blank, missing, not_base64, not_fetchable, not_matching, twice
 
 _NAME = r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}"
 _DATA = ("text", "inlineData", "fileData", "functionCall", "functionResponse", "executableCode")

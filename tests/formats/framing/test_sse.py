@@ -3,7 +3,7 @@
 import pytest
 
 from bartack.formats.framing import Frame, Framed, FramingFault, ServerSentEvents
-from tests.decode.framing_bytes import cut, read
+from tests.formats.framing.framing_bytes import cut, read
 
 
 def events(*pieces: bytes, limit: int = 1000) -> Framed:

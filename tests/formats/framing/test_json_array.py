@@ -3,7 +3,7 @@
 import pytest
 
 from bartack.formats.framing import Frame, Framed, FramingFault, JsonArray
-from tests.decode.framing_bytes import cut, read
+from tests.formats.framing.framing_bytes import cut, read
 
 
 def test_an_element_is_handed_out_when_it_closes() -> None:

@@ -1,4 +1,4 @@
-"""Rules that several formats share, for `tests.encode.validity`."""
+"""Rules that several formats share, for `tests.formats.validity.checks`."""
 
 import binascii
 import re

@@ -10,7 +10,7 @@ from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame
 from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta
 from bartack.nouns.errors import ErrorCode
-from tests.decode.framing_bytes import aws_message
+from tests.formats.framing.framing_bytes import aws_message
 
 
 class Word(msgspec.Struct):
