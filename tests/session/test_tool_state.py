@@ -1,5 +1,7 @@
 """The life of a tool call: 003's transitions, and the fold that reads it from facts."""
 
+from collections.abc import Callable
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -73,6 +75,47 @@ def test_completing_hands_metadata_on_and_may_add_to_it() -> None:
     done = tool_state.running_to_completed(running, "rain", T1, title="Paris", metadata={"percent": 100})
     assert done.metadata == {"percent": 100, "step": 1}
     assert done.title == "Paris"
+
+
+TRANSITIONS: dict[str, Callable[[Running], ToolState]] = {
+    "start": lambda state: tool_state.pending_to_running(state, start=T1, title="Other"),
+    "progress": lambda state: tool_state.running_progress(state, title="Other", metadata={"percent": 100, "new": 1}),
+    "complete": lambda state: tool_state.running_to_completed(state, "rain", T1, metadata={"percent": 100, "new": 1}),
+    "fail": lambda state: tool_state.running_to_error(state, "no such city", T1),
+    "time_out": lambda state: tool_state.time_out(state, T2, 1),
+}
+
+
+@pytest.mark.parametrize("event", TRANSITIONS)
+def test_a_transition_leaves_the_old_state_unchanged(event: str) -> None:
+    """003-7.1.2"""
+    metadata = {"percent": 50, "nested": {"list": [1]}}
+    running = Running(input={"city": "Paris"}, title="Weather", time=ToolTime(start=T0), metadata=metadata)
+    before = deepcopy(running)
+    after = TRANSITIONS[event](running)
+    assert running == before
+    assert metadata == before.metadata
+    assert (after is running) == (event == "start")
+
+
+def test_facts_leave_the_states_before_them_unchanged() -> None:
+    """003-7.1.2"""
+    fold = tool_state.ToolFold()
+    result = ToolResult("c1", "no such city", is_error=True, error_code=ErrorCode.TOOL_FAILED, metadata={"new": 1})
+    facts: list[Fact] = [
+        asked(ToolCall("c1", "weather", {"city": "Paris"})),
+        ToolStarted("c1", "weather", {"city": "Paris"}),
+        ToolProgress("c1", "half", metadata={"percent": 50}),
+        ToolProgress("c1", "most", metadata={"percent": 90, "step": 1}),
+        answered(result),
+    ]
+    seen: list[tuple[ToolState, ToolState]] = []
+    for entry in entries(*facts):
+        fold.push(entry)
+        seen.append((fold.states["c1"], deepcopy(fold.states["c1"])))
+    assert all(state == copied for state, copied in seen)
+    assert [state.status for state, _ in seen] == ["pending", "running", "running", "running", "error"]
+    assert result.metadata == {"new": 1}
 
 
 def test_failing_sets_the_error_and_the_end() -> None:

@@ -33,7 +33,7 @@ def test_a_redaction_is_honoured() -> None:
 
 
 def test_another_view_is_not_a_ledger() -> None:
-    with pytest.raises(PartValidationError, match="this is a feed") as caught:
+    with pytest.raises(PartValidationError, match="expected a ledger") as caught:
         ledger.load({"view": "feed", "sessionId": "s", "entries": []})
     assert caught.value.path == "$.view"
 

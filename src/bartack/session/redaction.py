@@ -1,8 +1,8 @@
-"""Redaction: a fact whose content nobody may see any more, and the entries as everybody may see them.
+"""Redaction: entries whose content must no longer be shown or sent.
 
-Nothing stored is changed. A redaction is an entry that names another; every view and every export looks at
-`visible(entries)`. What is left of a redacted fact is its shape (who spoke, which call it was), so that calls keep
-their results and the chain of entries stays whole.
+A redaction is an entry that refers to another one; stored entries never change. Every view and export uses
+`visible(entries)`. The structure of a redacted fact remains (its role, the call it belongs to), so that calls keep
+their results and the chain of entries stays intact.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ REDACTED = "[redacted]"
 
 
 def visible(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """The entries with the content of the redacted ones taken out."""
+    """The entries, without the content of those that are redacted."""
     all_entries = tuple(entries)
     hidden = {entry.fact.entry_id for entry in all_entries if isinstance(entry.fact, Redaction)}
     return tuple(
@@ -53,7 +53,7 @@ def redacted(fact: Fact) -> Fact:
     """The fact without its content."""
     match fact:
         case Message():
-            return replace(fact, parts=tuple(map(_without_content, fact.parts)), meta=_kept(fact.meta), extra=None)
+            return replace(fact, parts=tuple(map(_without_content, fact.parts)), meta=_kept_meta(fact.meta), extra=None)
         case StreamFailed():
             error = Failed(fact.error.error_code, REDACTED, retryable=fact.error.retryable)
             return replace(fact, error=error, parts=tuple(map(_without_content, fact.parts)), extra=None)
@@ -103,8 +103,8 @@ def _without_content(part: Part) -> Part:
             assert_never(part)
 
 
-def _kept(meta: Meta | None) -> Meta | None:
-    """Counts and names stay: they say what a turn cost, not what it said."""
+def _kept_meta(meta: Meta | None) -> Meta | None:
+    """Keep counts and names: they are about the cost of a turn, not its content."""
     if meta is None:
         return None
     return Meta(

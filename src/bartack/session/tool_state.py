@@ -1,8 +1,8 @@
-"""The life of each tool call: 003's transitions between its four states, and the fold that reads it from facts.
+"""`ToolStateTransition` (003 §4.2): transitions between the states of a tool call, and the fold that derives them.
 
-Every step asks the table TOOL first; a step it has no edge for raises `InvalidStateTransition` and nothing has
-changed. States are frozen values, so threads may share them. A repeat that stays in its state gives back the very same
-object: what a call came to is said once. Times are inputs.
+Every transition consults the table TOOL and raises `InvalidStateTransition` if it has no such edge. States are immutable,
+so threads can share them: a transition returns a new state and leaves the old one as it was. Repeating a transition
+returns the same object. Times are inputs.
 """
 
 from collections.abc import Iterable
@@ -36,34 +36,34 @@ __all__ = [
     "time_out",
 ]
 
-NO_OUTPUT = "(no output)"  # 003 forbids an empty output, and tools may return nothing (D-7.4)
+NO_OUTPUT = "(no output)"  # 003 does not allow an empty output, but tools may return nothing (D-7.4)
 
 
 def create_pending(input: dict[str, Any], raw: str) -> Pending:
-    """A call as the model asked for it."""
+    """A call as the model requested it."""
     return Pending(input, raw)
 
 
 def create_running(input: dict[str, Any], title: str | None = None, *, start: datetime) -> Running:
-    """A call that runs since `start`."""
+    """A call that started at `start`."""
     return Running(input=input, title=title, time=ToolTime(start=start))
 
 
 def create_completed(  # noqa: PLR0917 - the signature of 003 §4.2
     input: dict[str, Any], output: str, title: str, metadata: dict[str, Any], start_time: datetime, end_time: datetime
 ) -> Completed:
-    """A call that ended well."""
+    """A call that succeeded."""
     time = ToolTime(start=start_time, end=end_time)
     return Completed(input=input, output=output, title=title, metadata=metadata, time=time)
 
 
 def create_error(input: dict[str, Any], error: str, start_time: datetime, end_time: datetime) -> Errored:
-    """A call that ended badly."""
+    """A call that failed."""
     return Errored(input=input, error=error, time=ToolTime(start=start_time, end=end_time))
 
 
 def pending_to_running(state: ToolState, *, start: datetime, title: str | None = None) -> Running:
-    """The call starts."""
+    """Start the call."""
     _advance(state, "start")
     if isinstance(state, Running):
         return state
@@ -71,7 +71,7 @@ def pending_to_running(state: ToolState, *, start: datetime, title: str | None =
 
 
 def running_progress(state: ToolState, *, title: str | None = None, metadata: dict[str, Any] | None = None) -> Running:
-    """The running call said how far it is; a new title replaces the old one, metadata is added to."""
+    """Update a running call: a title replaces the old one, and metadata is merged into the old."""
     _advance(state, "progress")
     assert isinstance(state, Running)
     if title is None and metadata is None:
@@ -88,7 +88,7 @@ def running_to_completed(
     title: str | None = None,
     metadata: dict[str, Any] | None = None,
 ) -> Completed:
-    """The call ended well."""
+    """Complete the call."""
     _advance(state, "complete")
     if isinstance(state, Completed):
         return state
@@ -104,7 +104,7 @@ def running_to_completed(
 
 
 def running_to_error(state: ToolState, error: str, end_time: datetime, *, event: str = "fail") -> Errored:
-    """The call ended badly: ``fail``, ``time_out`` or ``abort``."""
+    """Fail the call; `event` is ``fail``, ``time_out`` or ``abort``."""
     _advance(state, event)
     if isinstance(state, Errored):
         return state
@@ -114,12 +114,12 @@ def running_to_error(state: ToolState, error: str, end_time: datetime, *, event:
 
 
 def pending_to_error(state: ToolState, error: str, at: datetime, *, event: str = "reject") -> Errored:
-    """The call never ran: ``reject`` (denied, or refused before the start) or ``abort``."""
+    """End a call that never ran; `event` is ``reject`` (denied, or rejected before it started) or ``abort``."""
     return running_to_error(state, error, at, event=event)
 
 
 def time_out(state: ToolState, now: datetime, timeout_ms: int) -> ToolState:
-    """The state at `now`: a call that has run for its whole time is an error (003 §7.1), any other is as it was."""
+    """Fail a call that has been running for `timeout_ms` at `now` (003 §7.1); return any other state unchanged."""
     if not isinstance(state, Running) or now - state.time.start < timedelta(milliseconds=timeout_ms):
         return state
     return running_to_error(state, f"timed out after {timeout_ms} ms", now, event="time_out")
@@ -131,7 +131,7 @@ def _advance(state: ToolState, event: str) -> ToolStatus:
 
 # -- from facts
 
-# How a result that is an error ended its call. What is not here ended while running.
+# The event of an error result, by its code. Other codes are for calls that had started.
 _NEVER_RAN = {
     ErrorCode.TOOL_DENIED: "reject",
     ErrorCode.TOOL_NOT_RUN: "reject",
@@ -147,13 +147,13 @@ _WHILE_RUNNING = {
 
 
 class ToolFold:
-    """The state of every call, entry by entry. Facts about calls that nobody made, or that are over, change nothing."""
+    """The state of every call, updated entry by entry. Facts about unknown or finished calls are ignored."""
 
     def __init__(self) -> None:
         self.states: dict[str, ToolState] = {}
 
     def push(self, entry: Entry) -> None:
-        """Take the next entry."""
+        """Apply the next entry."""
         fact, at = entry.fact, entry.timestamp
         match fact:
             case Message():
@@ -187,10 +187,10 @@ class ToolFold:
     def _result(self, result: ToolResult, at: datetime) -> None:
         state = self.states.get(result.tool_call_id)
         if isinstance(state, Pending | Running):
-            self.states[result.tool_call_id] = _ended(state, result, at)
+            self.states[result.tool_call_id] = _finished(state, result, at)
 
 
-def _ended(state: Pending | Running, result: ToolResult, at: datetime) -> ToolState:
+def _finished(state: Pending | Running, result: ToolResult, at: datetime) -> ToolState:
     output = output_text(result)
     code = result.error_code
     if isinstance(state, Pending):
@@ -210,7 +210,7 @@ def _with_metadata(state: Errored, metadata: dict[str, Any] | None) -> Errored:
 
 
 def fold_tools(entries: Iterable[Entry]) -> dict[str, ToolState]:
-    """The state of every call that these entries tell of, by its id."""
+    """The state of every call in these entries, by call id."""
     fold = ToolFold()
     for entry in entries:
         fold.push(entry)
@@ -218,8 +218,7 @@ def fold_tools(entries: Iterable[Entry]) -> dict[str, ToolState]:
 
 
 def output_text(result: ToolResult) -> str:
-    """A result's content as one text: an object as JSON, parts as their text (or, without any, their
-    names), nothing as a fixed phrase."""
+    """The content of a result as text: JSON for an object, the text of parts, or a placeholder if there is none."""
     match result.content:
         case str():
             text = result.content

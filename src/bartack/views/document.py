@@ -1,8 +1,8 @@
-"""The document (003): messages as parts with identity, each tool call in the state that the facts say it is in.
+"""The document view (003): messages with parts that have ids, and each tool call in its current state.
 
-One assistant message is one step: `StepStartPart`, its content, `StepFinishPart`. Results stand in their call's
-`ToolPart`, not in messages of their own. Ids are UUIDs here: a foreign id is shown as a UUID that is always the same
-for it. What a document cannot carry (system messages, failed model calls, approvals, ...) is counted at its head.
+One assistant message is one step: `StepStartPart`, its content, `StepFinishPart`. A tool result is part of its call's
+`ToolPart`, not a message of its own. Ids are UUIDs; other ids are mapped to stable UUIDs. What a document cannot
+represent (system messages, failed model calls, approvals, ...) is counted in ``omitted``.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,26 +41,26 @@ __all__ = ["DOCUMENT", "Document", "dump", "load", "try_load"]
 
 P = TypeVar("P", bound=DocumentPart)
 
-# What a message's meta holds and a document does not.
-_UNSHOWN_META = ("response_id", "duration_ms", "bad_args", "koding", "trace", "approvals")
+# Fields of `Meta` that a document cannot represent.
+_OMITTED_META = ("response_id", "duration_ms", "bad_args", "koding", "trace", "approvals")
 
 
 class Document(Fold):
-    """The document of a session, entry by entry."""
+    """The document of a session, built entry by entry."""
 
     def _clear(self) -> None:
         self._messages: list[Entry] = []  # user and assistant messages
         self._tools = ToolFold()
         self._results: dict[str, ToolResult] = {}
         self._summaries: dict[str, str] = {}  # entry id of a user message -> summary
-        self._compacted: dict[str, datetime] = {}  # call id -> when its output was compacted away
+        self._compacted: dict[str, datetime] = {}  # call id -> when its output was removed by a compaction
 
     def _add(self, entry: Entry) -> None:
         self._tools.push(entry)
         match entry.fact:
             case Message(role="user" | "assistant") as message:
                 self._messages.append(entry)
-                self._omit_unshown(message)
+                self._omit_from(message)
             case Message(role="tool") as message:
                 for result in message.tool_results:
                     if result.tool_call_id in self._tools.states:
@@ -70,7 +70,7 @@ class Document(Fold):
             case Message():
                 self._omit("system message")
             case ToolStarted() | ToolProgress():
-                pass  # in the state of the call
+                pass  # part of the state of the call
             case CompactionSummary() as summary:
                 self._compact(summary, entry)
             case fact:
@@ -101,8 +101,8 @@ class Document(Fold):
             "messages": [DOCUMENT.dump(message) for message in self.messages()],
         }
 
-    def _omit_unshown(self, message: Message) -> None:
-        for name in _UNSHOWN_META:
+    def _omit_from(self, message: Message) -> None:
+        for name in _OMITTED_META:
             if getattr(message.meta, name, None) is not None:
                 self._omit(f"meta.{name}")
         for part in message.parts:
@@ -111,15 +111,17 @@ class Document(Fold):
 
     def _with_parts(self, entry: Entry, message: Message) -> WithParts:
         meta = message.meta or Meta()
-        stamp = _Stamp(as_uuid(entry.session_id), as_uuid(message.id or entry.id), message.timestamp or entry.timestamp)
-        info = self._user(entry, meta, stamp) if message.role == "user" else _assistant(meta, stamp)
-        return WithParts(info, tuple(self._parts(message, meta, stamp)))
+        identity = _Identity(
+            as_uuid(entry.session_id), as_uuid(message.id or entry.id), message.timestamp or entry.timestamp
+        )
+        info = self._user(entry, meta, identity) if message.role == "user" else _assistant(meta, identity)
+        return WithParts(info, tuple(self._parts(message, meta, identity)))
 
-    def _user(self, entry: Entry, meta: Meta, stamp: "_Stamp") -> UserInfo:
+    def _user(self, entry: Entry, meta: Meta, identity: "_Identity") -> UserInfo:
         summary = self._summaries.get(entry.id)
         return UserInfo(
-            id=stamp.message_id,
-            time=MessageTime(created=stamp.created, completed=meta.completed_at),
+            id=identity.message_id,
+            time=MessageTime(created=identity.created, completed=meta.completed_at),
             agent=meta.agent,
             model=_model(meta),
             summary=meta.summary if summary is None else Summary(body=summary),
@@ -128,18 +130,18 @@ class Document(Fold):
             variant=meta.variant,
         )
 
-    def _parts(self, message: Message, meta: Meta, stamp: "_Stamp") -> Iterator[DocumentPart]:
+    def _parts(self, message: Message, meta: Meta, identity: "_Identity") -> Iterator[DocumentPart]:
         is_step = message.role == "assistant"
         step = meta.step or Step()
         if is_step:
-            yield stamp.on(StepStartPart, "step-start", id=step.start_id, snapshot=step.start_snapshot)
+            yield identity.part(StepStartPart, "step-start", id=step.start_id, snapshot=step.start_snapshot)
         seen: set[str | None] = set()
         for index, part in enumerate(message.parts):
-            yield self._part(replace(part, id=None) if part.id in seen else part, index, stamp)
+            yield self._part(replace(part, id=None) if part.id in seen else part, index, identity)
             seen.add(part.id)
         if is_step and meta.finish_reason is not None:
             reason = meta.finish_reason
-            yield stamp.on(
+            yield identity.part(
                 StepFinishPart,
                 "step-finish",
                 id=step.finish_id,
@@ -149,11 +151,11 @@ class Document(Fold):
                 tokens=_tokens(meta.usage),
             )
 
-    def _part(self, part: Part, index: int, stamp: "_Stamp") -> DocumentPart:
-        assert not isinstance(part, ToolResult)  # neither a user's nor an assistant's: 000-3.2.10, 000-3.2.11
+    def _part(self, part: Part, index: int, identity: "_Identity") -> DocumentPart:
+        assert not isinstance(part, ToolResult)  # only in tool messages: 000-3.2.12
         match part:
             case Text():
-                return stamp.on(
+                return identity.part(
                     TextPart,
                     index,
                     id=part.id,
@@ -164,22 +166,26 @@ class Document(Fold):
                     metadata=part.metadata,
                 )
             case Thinking():
-                time = part.time if part.time is not None and part.time.start is not None else Span(start=stamp.created)
-                return stamp.on(ReasoningPart, index, id=part.id, text=part.text, time=time, metadata=part.metadata)
+                time = (
+                    part.time if part.time is not None and part.time.start is not None else Span(start=identity.created)
+                )
+                return identity.part(
+                    ReasoningPart, index, id=part.id, text=part.text, time=time, metadata=part.metadata
+                )
             case ToolCall():
-                return stamp.on(
+                return identity.part(
                     ToolPart,
                     index,
                     id=part.id,
                     call_id=part.tool_call_id,
                     tool=part.tool_name,
-                    state=self._state(part, stamp),
+                    state=self._state(part, identity),
                     metadata=part.metadata,
                 )
             case media:
-                return _file(media, index, stamp)
+                return _file(media, index, identity)
 
-    def _state(self, call: ToolCall, stamp: "_Stamp") -> ToolState:
+    def _state(self, call: ToolCall, identity: "_Identity") -> ToolState:
         state = self._tools.states[call.tool_call_id]
         if not isinstance(state, Completed):
             return state
@@ -190,18 +196,19 @@ class Document(Fold):
             state,
             title=state.title or call.tool_name,
             time=replace(state.time, compacted=self._compacted.get(call.tool_call_id, result.compacted_at)),
-            attachments=tuple(_file(part, f"{call.tool_call_id}/{n}", stamp) for n, part in enumerate(media)) or None,
+            attachments=tuple(_file(part, f"{call.tool_call_id}/{n}", identity) for n, part in enumerate(media))
+            or None,
         )
 
 
-class _Stamp:
-    """Gives parts the identity of their message."""
+class _Identity:
+    """What the parts of one message have in common."""
 
     def __init__(self, session_id: str, message_id: str, created: datetime) -> None:
         self.session_id, self.message_id, self.created = session_id, message_id, created
 
-    def on(self, make: type[P], place: str | int, *, id: str | None = None, **fields: Any) -> P:
-        """A part of this message; without an id of its own it gets one by its place."""
+    def part(self, make: type[P], place: str | int, *, id: str | None = None, **fields: Any) -> P:
+        """Create a part of this message; without an id of its own, it gets one derived from its place."""
         return make(
             id=id or derived_id(self.message_id, place),
             session_id=self.session_id,
@@ -210,10 +217,10 @@ class _Stamp:
         )
 
 
-def _assistant(meta: Meta, stamp: _Stamp) -> AssistantInfo:
+def _assistant(meta: Meta, identity: _Identity) -> AssistantInfo:
     return AssistantInfo(
-        id=stamp.message_id,
-        time=MessageTime(created=stamp.created, completed=meta.completed_at),
+        id=identity.message_id,
+        time=MessageTime(created=identity.created, completed=meta.completed_at),
         agent=meta.agent,
         model=_model(meta),
         cost=meta.cost_usd,
@@ -237,13 +244,13 @@ def _tokens(usage: Usage | None) -> TokenStats | None:
     )
 
 
-def _file(part: Image | FileRef, place: str | int, stamp: _Stamp) -> FilePart:
+def _file(part: Image | FileRef, place: str | int, identity: _Identity) -> FilePart:
     mime = part.mime_type or "application/octet-stream"
     path = part.path if isinstance(part, FileRef) else None
     url = part.url
     if url is None:
         url = f"file://{path}" if part.data is None else data_url(mime, part.data)
-    return stamp.on(
+    return identity.part(
         FilePart,
         place,
         id=part.id,
@@ -255,5 +262,5 @@ def _file(part: Image | FileRef, place: str | int, stamp: _Stamp) -> FilePart:
 
 
 def dump(entries: Iterable[Entry]) -> dict[str, Any]:
-    """The document of these entries."""
+    """The document of these entries, as JSON in Python values."""
     return Document.of(entries).dump()

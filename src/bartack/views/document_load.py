@@ -1,7 +1,7 @@
-"""A document read back: `WithParts` -> the facts that would show it.
+"""Reads a document back into the facts that produce it.
 
-A message of several steps becomes one assistant message for each; a tool's state becomes the facts that lead to it:
-the call, its start, its progress, its result.
+A message with several steps becomes one assistant message per step. The state of a tool call becomes the facts that
+lead to it: the call, its start, its progress, its result.
 """
 
 import logging
@@ -44,7 +44,7 @@ _log = logging.getLogger("bartack.views.document")
 
 
 def _document_name(name: str) -> str:
-    """003 writes ``sessionID`` where the ledger writes ``sessionId``."""
+    """``session_id`` -> ``sessionID``, as in 003."""
     return camel(name.removesuffix("_id")) + "ID" if name.endswith("_id") else camel(name)
 
 
@@ -59,19 +59,19 @@ class _DocumentJson(Noun, frozen=True, kw_only=True):
 
 
 def try_load(data: Any) -> tuple[Entry, ...] | None:
-    """As `load`, but a missing field is logged and gives None (D-7.5)."""
+    """As `load`, but if a field is missing, log it and return None (D-7.5)."""
     try:
         return load(data)
     except MissingRequiredField as error:
-        _log.warning("not a document: %s", error)
+        _log.warning("Not a valid document: %s", error)
         return None
 
 
 def load(data: Any) -> tuple[Entry, ...]:
-    """A session that has this document; raises `PartValidationError`. Entry ids are made from the session's id."""
+    """Read the entries of a session from its document; raises `PartValidationError`. Entry ids are derived."""
     document = DOCUMENT.load(_DocumentJson, data)
     if document.view != "document":
-        raise PartValidationError(f"this is a {document.view}, not a document", path="$.view")
+        raise PartValidationError(f"expected a document, got the view {document.view!r}", path="$.view")
     chain = Chain(document.session_id)
     for index, message in enumerate(document.messages):
         try:
@@ -113,7 +113,7 @@ def _user_message(info: UserInfo, parts: tuple[DocumentPart, ...]) -> Message:
 
 
 def _steps(parts: tuple[DocumentPart, ...]) -> Iterator[list[DocumentPart]]:
-    """The parts of each step; a step ends at its finish, or where the next one starts."""
+    """The parts of each step; a step ends with its `StepFinishPart`, or where the next one starts."""
     step: list[DocumentPart] = []
     for part in parts:
         if step and (isinstance(part, StepStartPart) or isinstance(step[-1], StepFinishPart)):
@@ -192,7 +192,7 @@ def _content(parts: tuple[DocumentPart, ...] | list[DocumentPart]) -> Iterator[P
             case FilePart():
                 yield _media(part)
             case _:
-                pass  # where a step starts and finishes stands in the message's meta
+                pass  # step parts are in the metadata of the message
 
 
 def _load_tools(step: list[DocumentPart], info: AssistantInfo, chain: Chain) -> None:
@@ -234,12 +234,12 @@ def _media(part: FilePart) -> Image | FileRef:
 
 
 def data_url(mime: str, data: bytes) -> str:
-    """The content itself as an address."""
+    """The content as a ``data:`` URL."""
     return f"data:{mime};base64,{b64encode(data).decode()}"
 
 
 def _data_of(part: FilePart) -> bytes | None:
-    """The content of a file whose address is its content; None for any other address."""
+    """The content of a ``data:`` URL; None for any other URL."""
     try:
         data = b64decode(part.url.partition(",")[2], validate=True)
     except ValueError:

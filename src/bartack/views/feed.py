@@ -1,8 +1,8 @@
-"""The feed (002): a flat list of messages as a terminal or a chat window shows them, with progress between them.
+"""The feed view (002): a flat list of messages as a terminal or chat window shows them, with tool progress in between.
 
-It is written in snake_case. A failed model call stands in it as a message with `is_api_error_message`; a running
-tool's news stand in it as `ProgressMessage`. It carries no token counts, no stop reasons, no approvals and no
-changes of model: those are counted at its head.
+Its JSON uses snake_case. A failed model call is a message with `is_api_error_message`, and the progress of a running
+tool is a `ProgressMessage`. The feed has no token counts, finish reasons, approvals or model changes; these are counted
+in ``omitted``.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ __all__ = ["FEED", "Feed", "FeedMessage", "FeedOptions", "ProgressMessage", "dum
 
 
 class FeedOptions(Noun, frozen=True, kw_only=True):
-    """What a user's input carries beside its content."""
+    """Options of a user message (002)."""
 
     is_koding_request: bool = False
     koding_context: str | None = None
@@ -45,10 +45,10 @@ class FeedMessage(Noun, frozen=True, kw_only=True):
 
 
 class ProgressMessage(Noun, frozen=True, kw_only=True):
-    """News from a running tool (002).
+    """Progress of a running tool (002).
 
-    `normalized_messages` are the messages that this call and its siblings already have in the feed: the one that
-    asked for them and the results that are there.
+    `normalized_messages` are the messages in the feed that belong to this call and its siblings: the one that requested
+    them, and the results so far.
     """
 
     type: ClassVar = "progress"
@@ -71,12 +71,12 @@ class _FeedJson(Noun, frozen=True, kw_only=True):
 _NAMES = {"tool_call_id": "tool_use_id", "sibling_tool_call_ids": "sibling_tool_use_ids"}
 FEED = Dialect(rename=lambda name: _NAMES.get(name, name))
 
-# What a message's meta holds and the feed does not.
-_UNSHOWN_META = ("usage", "finish_reason", "model", "bad_args", "summary", "trace", "approvals")
+# Fields of `Meta` that the feed cannot represent.
+_OMITTED_META = ("usage", "finish_reason", "model", "bad_args", "summary", "trace", "approvals")
 
 
 class Feed(Fold):
-    """The feed of a session, entry by entry."""
+    """The feed of a session, built entry by entry."""
 
     def _clear(self) -> None:
         self.messages: list[FeedMessage | ProgressMessage] = []
@@ -102,7 +102,7 @@ class Feed(Fold):
     def _add_message(self, message: Message, entry: Entry) -> None:
         shown = _shown(message, entry)
         self.messages.append(shown)
-        for name in _UNSHOWN_META:
+        for name in _OMITTED_META:
             if getattr(message.meta, name, None) is not None:
                 self._omit(f"meta.{name}")
         group = [shown]
@@ -166,15 +166,15 @@ def _api_error(fact: StreamFailed, entry: Entry) -> FeedMessage:
 
 
 def dump(entries: Iterable[Entry]) -> dict[str, Any]:
-    """The feed of these entries."""
+    """The feed of these entries, as JSON in Python values."""
     return Feed.of(entries).dump()
 
 
 def load(data: Any) -> tuple[Entry, ...]:
-    """A session that has this feed; raises `PartValidationError`. Entry ids are made from the session's id."""
+    """Read the entries of a session from its feed; raises `PartValidationError`. Entry ids are derived."""
     feed = FEED.load(_FeedJson, data)
     if feed.view != "feed":
-        raise PartValidationError(f"this is a {feed.view}, not a feed", path="$.view")
+        raise PartValidationError(f"expected a feed, got the view {feed.view!r}", path="$.view")
     chain = Chain(feed.session_id)
     tools: tuple[str, ...] = ()
     for message in feed.messages:

@@ -1,4 +1,4 @@
-"""`Fold`: what the views have in common: entries come one by one, and what was redacted is never shown."""
+"""`Fold`: the base of the views, which add entries one by one and apply redactions."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -14,7 +14,7 @@ __all__ = ["Chain", "Fold"]
 
 
 class Fold(ABC):
-    """A view that grows with its session. Looking (`dump`) changes nothing."""
+    """A view that grows with its session."""
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
@@ -30,7 +30,7 @@ class Fold(ABC):
         return fold
 
     def push(self, entry: Entry) -> None:
-        """Take the next entry. A redaction reaches back, so after one the view is made anew."""
+        """Add the next entry. A redaction affects earlier entries, so the view is rebuilt."""
         self._entries.append(entry)
         if not isinstance(entry.fact, Redaction):
             self._add(entry)
@@ -47,7 +47,7 @@ class Fold(ABC):
 
     @property
     def omitted(self) -> dict[str, int]:
-        """How many of which things this view cannot carry."""
+        """What this view cannot represent, with counts."""
         return dict(sorted(self._omitted.items()))
 
     def _omit(self, what: str) -> None:
@@ -55,11 +55,11 @@ class Fold(ABC):
 
     @abstractmethod
     def _clear(self) -> None:
-        """Forget what the entries amounted to."""
+        """Reset the view."""
 
     @abstractmethod
     def _add(self, entry: Entry) -> None:
-        """Fold one entry, as everybody may see it."""
+        """Add one entry, with redactions applied."""
 
     @abstractmethod
     def dump(self) -> dict[str, Any]:
@@ -67,14 +67,14 @@ class Fold(ABC):
 
 
 class Chain:
-    """Entries made by reading a view: numbered, each the child of the one before, ids by their place."""
+    """The entries read from a view: numbered, each the child of the previous one, with derived ids."""
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         self.entries: list[Entry] = []
 
     def add(self, fact: Fact, timestamp: datetime, *, id: str | None = None) -> None:
-        """Append a fact; `id` is the entry's own where the view shows it."""
+        """Append a fact; `id` is the entry's id if the view includes it."""
         self.entries.append(
             Entry(
                 id=id or derived_id(self.session_id, len(self.entries)),

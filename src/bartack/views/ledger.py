@@ -1,4 +1,4 @@
-"""The ledger (000, 001, 004): the canonical JSON of a session. It carries everything, so nothing is omitted."""
+"""The ledger view (000, 001, 004): the canonical JSON of a session. It represents everything; nothing is omitted."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -20,7 +20,7 @@ class _LedgerJson(Noun, frozen=True, kw_only=True):
 
 
 class Ledger(Fold):
-    """The entries themselves."""
+    """The ledger of a session, built entry by entry."""
 
     def _clear(self) -> None:
         self._shown: list[Any] = []
@@ -34,13 +34,13 @@ class Ledger(Fold):
 
 
 def dump(entries: Iterable[Entry]) -> dict[str, Any]:
-    """The ledger of these entries."""
+    """The ledger of these entries, as JSON in Python values."""
     return Ledger.of(entries).dump()
 
 
 def load(data: Any) -> tuple[Entry, ...]:
-    """The entries of a ledger; raises `PartValidationError`."""
+    """Read the entries of a ledger; raises `PartValidationError`."""
     ledger = wire.load(_LedgerJson, data)
     if ledger.view != "ledger":
-        raise PartValidationError(f"this is a {ledger.view}, not a ledger", path="$.view")
+        raise PartValidationError(f"expected a ledger, got the view {ledger.view!r}", path="$.view")
     return ledger.entries

@@ -1,4 +1,4 @@
-"""003 §4.1: parts of the document view, made by hand. Ids and times are inputs, as everywhere in the core."""
+"""`PartFactory` (003 §4.1): creates parts of the document view. Ids and times are inputs, as everywhere in the core."""
 
 from datetime import datetime
 
@@ -16,29 +16,29 @@ __all__ = [
 
 
 def create_text_part(session_id: str, message_id: str, text: str, *, id: str) -> TextPart:
-    """A `TextPart`."""
+    """Create a `TextPart`."""
     return TextPart(id=id, session_id=session_id, message_id=message_id, text=text)
 
 
 def create_reasoning_part(session_id: str, message_id: str, text: str, *, id: str, start: datetime) -> ReasoningPart:
-    """A `ReasoningPart` that began at `start`."""
+    """Create a `ReasoningPart` that started at `start`."""
     return ReasoningPart(id=id, session_id=session_id, message_id=message_id, text=text, time=Span(start=start))
 
 
 def create_tool_part(
     session_id: str, message_id: str, call_id: str, tool: str, state: ToolState, *, id: str
 ) -> ToolPart:
-    """A `ToolPart` in the given state."""
+    """Create a `ToolPart` in the given state."""
     return ToolPart(id=id, session_id=session_id, message_id=message_id, call_id=call_id, tool=tool, state=state)
 
 
 def create_step_start_part(session_id: str, message_id: str, *, id: str) -> StepStartPart:
-    """A `StepStartPart`."""
+    """Create a `StepStartPart`."""
     return StepStartPart(id=id, session_id=session_id, message_id=message_id)
 
 
 def create_step_finish_part(
     session_id: str, message_id: str, reason: str, cost: float | None, tokens: TokenStats | None, *, id: str
 ) -> StepFinishPart:
-    """A `StepFinishPart`."""
+    """Create a `StepFinishPart`."""
     return StepFinishPart(id=id, session_id=session_id, message_id=message_id, reason=reason, cost=cost, tokens=tokens)
