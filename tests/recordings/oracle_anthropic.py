@@ -1,14 +1,14 @@
-"""Anthropic's message events read as a whole: first the finished message is put together, then it is read.
+"""An independent reading of Anthropic's message events: first the message is assembled, then it is read.
 
 In: the event objects of one stream, in order, without their framing. Out: a `PlainReading`.
-Bedrock's InvokeModel carries the same events, so it is read here too.
+Bedrock's InvokeModel carries the same events and is read here, too.
 
 Decisions:
 - `message_stop` is the terminal signal. A `stop_reason` without it is a truncated stream.
 - Usage is merged key by key, `message_start` first, then every `message_delta`: old streams send only `output_tokens`
   at the end, new ones repeat every count. `iterations` only breaks the same call down and is not added.
 - A `compaction` block is neither text nor thinking nor a call. Its content has to be sent back: continuation.
-- Redacted thinking, and thinking of which only the signature came, is continuation and no content.
+- Redacted thinking, and thinking with only a signature, is continuation and not content.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ FINISH = {
     "model_context_window_exceeded": "length",
     "refusal": "refusal",
     "pause_turn": "pause",
-    "compaction": "pause",  # only with pause_after_compaction: send the block back and the turn goes on
+    "compaction": "pause",  # only with pause_after_compaction: the turn continues once the block is sent back
 }
 SERVER_CALLS = {"server_tool_use", "mcp_tool_use"}
 
@@ -68,7 +68,7 @@ def read_events(events: list[Json]) -> PlainReading:
 
 
 def _given(counts: Json | None) -> Json:
-    """The keys that hold something: a null in a later event does not take back an earlier value."""
+    """The keys with a value: a null in a later event does not reset an earlier value."""
     return {key: value for key, value in (counts or {}).items() if value is not None}
 
 
@@ -131,7 +131,7 @@ def _encrypted(value: object) -> list[str]:
 
 
 def _usage(counts: Json) -> PlainUsage | None:
-    """Anthropic counts cache reads and writes beside `input_tokens`; thinking is inside `output_tokens`."""
+    """Anthropic counts cache reads and writes apart from `input_tokens`; `output_tokens` include thinking."""
     if not counts:
         return None
     read, written = counts.get("cache_read_input_tokens"), counts.get("cache_creation_input_tokens")

@@ -1,14 +1,15 @@
-"""Amazon Bedrock's two streams read as a whole: AWS event stream frames around Converse events or a model's own events.
+"""An independent reading of Bedrock's two streams: AWS frames around Converse events or a model's own events.
 
 In: the bytes of one body, or the event objects of a recording that kept no frames. Out: a `PlainReading`.
 
 Decisions:
 - `messageStop` is the terminal signal of Converse; the usage follows it in `metadata`.
-- Cache reads and writes stand beside `inputTokens`: recorded replies sum the three and `outputTokens` to `totalTokens`.
-- InvokeModel speaks the model's language: Anthropic's events (Claude), Converse's (Nova), `outputText` pieces (Titan).
-  The model's own usage holds; `amazon-bedrock-invocationMetrics` leaves out some of Claude's tool tokens.
-- A model's own stop word wins over `amazon-bedrock-guardrailAction`, which only says that text was masked. Where the
-  guardrail blocked the request there is no stop word, and the guardrail's action is the terminal signal.
+- Cache reads and writes are not part of `inputTokens`: in recorded replies the three and `outputTokens` add up to
+  `totalTokens`.
+- InvokeModel sends the model's own events: Anthropic's (Claude), Converse's (Nova), `outputText` pieces (Titan).
+  The model's own usage holds; `amazon-bedrock-invocationMetrics` omits some of Claude's tool tokens.
+- A model's own stop reason wins over `amazon-bedrock-guardrailAction`, which only means that text was masked. If the
+  guardrail blocked the request there is no stop reason, and the guardrail's action is the terminal signal.
 """
 
 import base64
@@ -33,21 +34,21 @@ FINISH = {
     "content_filtered": "content_filter",
 }
 TITAN_FINISH = {
-    "FINISH": "stop",  # recorded; the documentation says FINISHED
+    "FINISH": "stop",  # recorded; documented as FINISHED
     "FINISHED": "stop",
     "STOP_CRITERIA_MET": "stop",
     "LENGTH": "length",
     "CONTENT_FILTERED": "content_filter",
     "INTERVENED": "content_filter",
 }
-HEADER_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}  # by value type; 6 and 7 say their own length
+HEADER_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}  # by value type; 6 and 7 have their own length
 
 
 def frames(body: bytes) -> list[Event]:
     """Every whole frame as (event type, payload). An exception frame is ("exception", {"type": its name, ...}).
 
     A frame: total length, header length, checksum of these eight bytes, headers, payload, checksum of all before it.
-    Raises ValueError on a wrong checksum; a last frame that is cut off is left out.
+    Raises ValueError on a wrong checksum; a truncated last frame is omitted.
     """
     events: list[Event] = []
     at = 0
@@ -160,7 +161,7 @@ def _read_reasoning(piece: Json, reading: PlainReading) -> None:
 
 
 def _usage(counts: Json | None) -> PlainUsage | None:
-    """Converse says `cacheReadInputTokens`, Nova by InvokeModel `cacheReadInputTokenCount`; some replies say both."""
+    """Converse has `cacheReadInputTokens`, Nova behind InvokeModel `cacheReadInputTokenCount`; some have both."""
     if not counts:
         return None
     read = counts.get("cacheReadInputTokens", counts.get("cacheReadInputTokenCount"))

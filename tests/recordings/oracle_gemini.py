@@ -1,14 +1,14 @@
-"""Gemini's two streams read as a whole: generateContent chunks, and the events of the Interactions API.
+"""An independent reading of Gemini's two streams: generateContent chunks, and the events of the Interactions API.
 
 In: the JSON objects of one stream, in order, without their framing. Out: a `PlainReading`.
 
 Decisions for generateContent:
 - A candidate's `finishReason` or the prompt's `blockReason` is the terminal signal.
-- The last `usageMetadata` that has counts holds as a whole: mid-stream ones go up and down with server-side tools.
-- `executableCode` is a server-side call named `code_execution`, a `toolCall` part one named by its `toolType`,
-  generated media one named `image_output` (`audio_output`, ...). Their results are no calls, nor is grounding.
-- Streamed arguments come as JSON paths with values, so there is no argument text: `raw` is "".
-- An empty text part is no content, even if it carries a signature.
+- The last `usageMetadata` that has counts holds as a whole: earlier ones go up and down with server-side tools.
+- `executableCode` is a server-side call named `code_execution`, a `toolCall` part one named after its `toolType`,
+  generated media one named `image_output` (`audio_output`, ...). Their results are not calls, nor is grounding.
+- Streamed arguments are JSON paths with values, so there is no argument text: `raw` is "".
+- An empty text part is not content, even if it has a signature.
 """
 
 from typing import Any
@@ -107,7 +107,7 @@ def _add_server_call(name: str, arguments: Json, provider_id: str | None, readin
 
 
 class _StreamedArguments:
-    """Puts `functionCall` parts together: one part usually, many where Vertex streams the arguments.
+    """Assembles `functionCall` parts: usually one, several if Vertex AI streams the arguments.
 
     A part with a name opens a call; a part without one goes on with it. `willContinue` on the part says that the call
     goes on, on a partial argument that its string does.
@@ -171,7 +171,7 @@ def path_steps(path: str) -> list[str | int]:
 
 
 def _put(root: Any, steps: list[str | int], new: Any, append: bool) -> None:
-    """Set (or lengthen, a string) the value at the path, making the lists and objects on the way."""
+    """Set the value at the path, or append to it if it is a string, creating the lists and objects on the way."""
     node = root
     for here, following in zip(steps, [*steps[1:], None], strict=True):
         if isinstance(here, int):
@@ -186,7 +186,7 @@ def _put(root: Any, steps: list[str | int], new: Any, append: bool) -> None:
 
 
 def _chunk_usage(counts: Json) -> PlainUsage | None:
-    """Cached tokens are inside `promptTokenCount`; tool prompts and thoughts stand beside the other two counts."""
+    """`promptTokenCount` includes cached tokens; tool prompts and thoughts are counted separately."""
     if "promptTokenCount" not in counts:
         return None
     thoughts = counts.get("thoughtsTokenCount")

@@ -1,8 +1,8 @@
-"""The independent reading of every recorded stream that does not speak an OpenAI format.
+"""An independent reading of every recorded stream that is not in an OpenAI format.
 
-In: the api (the name of the recordings' folder) and a case folder. Out: the `PlainReading` of the whole body. The
-formats are read by the oracle modules beside this one; here the framing is taken off. Nothing of Bartack is imported.
-A case recorded as an HTTP error reads as `finish="error"` and nothing else; `oracle_error` says what the error was.
+In: the API (the name of the recordings' folder) and a case folder. Out: the `PlainReading` of the whole body. The
+oracle modules beside this one read the formats; here the framing is removed. Nothing of Bartack is imported. A case
+recorded as an HTTP error reads as `finish="error"` and nothing else; `oracle_error` reads the error itself.
 """
 
 import json
@@ -31,7 +31,7 @@ READERS = {
 
 
 def read_stream(api: str, case_dir: Path) -> PlainReading:
-    """What the recorded stream contains. Raises ValueError on anything the oracle does not know."""
+    """What the recorded stream contains. Raises ValueError on anything unknown."""
     case = load_case(case_dir)
     if case.http_status >= 400:
         return PlainReading(finish="error")
@@ -59,12 +59,12 @@ def _objects(case: Case) -> list[dict[str, Any]]:
 def oracle_error(body: bytes, meta: dict[str, object]) -> tuple[int, str | None, str]:
     """An HTTP error as (status, the provider's own type or code, its message).
 
-    Anthropic names a type, Google a status word. Bedrock names its type in a header, which the recordings lack: None.
+    Anthropic has a type, Google a status. Bedrock's type is in a header, which the recordings lack: None.
     """
     status = meta["http_status"]
     assert isinstance(status, int)
     value = json.loads(body)
-    if isinstance(value, list):  # Google wraps an error of its array form in an array too
+    if isinstance(value, list):  # Google wraps an error of its array form in an array, too
         value = value[0]
     error = value.get("error", value)
     if isinstance(error, str):  # Ollama

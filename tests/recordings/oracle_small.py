@@ -1,13 +1,13 @@
-"""Cohere's v2 chat events and Ollama's chat lines read as a whole.
+"""An independent reading of Cohere's v2 chat events and Ollama's chat lines.
 
 In: the JSON objects of one stream, in order, without their framing. Out: a `PlainReading`.
 
-Decisions for Cohere: `message-end` is the terminal signal. `tool_plan` is thinking: the model says what it is about to
-do. `usage.tokens` counts what the model saw, cached tokens included; `billed_units` is an invoice. A finish reason of
-ERROR, ERROR_TOXIC or TIMEOUT is an in-band error.
+Decisions for Cohere: `message-end` is the terminal signal. `tool_plan` is thinking: the model announces what it will
+do. `usage.tokens` counts what the model read, cached tokens included; `billed_units` is what is charged. A finish
+reason of ERROR, ERROR_TOXIC or TIMEOUT is an in-band error.
 
-Decisions for Ollama: `done: true` is the terminal signal, and its line may hold content too. Arguments come as an
-object, mostly without an id.
+Decisions for Ollama: `done: true` is the terminal signal, and its line may have content, too. Arguments are an
+object, mostly without a call id.
 """
 
 from typing import Any
@@ -101,6 +101,6 @@ def read_ollama(lines: list[Json]) -> PlainReading:
             reading.raw_finish = line.get("done_reason")
             reading.finish = OLLAMA_FINISH.get(line.get("done_reason", ""), "other")
             if "eval_count" in line:
-                # A prompt that was evaluated before is left out of the counts altogether.
+                # Older servers do not count a cached prompt.
                 reading.usage = PlainUsage(line.get("prompt_eval_count", 0), line["eval_count"])
     return _with_calls(reading)

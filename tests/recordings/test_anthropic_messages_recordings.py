@@ -27,7 +27,7 @@ def decoder_for(case_dir: Path) -> AnthropicMessages:
 
 
 @pytest.mark.parametrize("case_dir", STREAMS, ids=lambda path: path.name[-30:])
-def test_the_deltas_say_what_the_oracle_read(case_dir: Path) -> None:
+def test_decoding_agrees_with_the_oracle(case_dir: Path) -> None:
     deltas = decoded(decoder_for(case_dir), load_case(case_dir).body)
     assert_agrees(deltas, read_stream("anthropic-messages", case_dir))
 
@@ -38,27 +38,27 @@ def test_cutting_the_bytes_differently_changes_nothing(case_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("case_dir", STREAMS, ids=lambda path: path.name[-30:])
-def test_a_decoded_answer_goes_back_block_for_block(case_dir: Path) -> None:
-    """What the provider said is what it is told it said, in the same order, signatures and results included (D-3.9).
+def test_an_answer_is_sent_back_block_by_block(case_dir: Path) -> None:
+    """The same blocks in the same order, signatures and results included (D-3.9).
 
-    Blank text is left out, since the API refuses it; a block that names no citations has none. A call that the
-    provider's code made names it, so the history has that code before the answer.
+    Blank text is omitted, since the API refuses it; an empty list of citations is the same as none. A call that the
+    provider's code made refers to it, so the history has that code before the answer.
     """
     case = load_case(case_dir)
     deltas = decoded(AnthropicMessages(framing=FRAMINGS[Path(case.file).suffix], provider="anthropic"), case.body)
     answer = assembler_of(deltas).build_final_message()
     expected = blocks_of(case)
     before = [user("Hi"), assistant(*map(code_call, callers_of(expected)))]
-    history = (*before, user("Go on."), answer)
+    history = (*before, user("Continue."), answer)
     request = ModelRequest(messages=history, config=ModelConfig(model_id="claude-x"), provider="anthropic")
     losses = Losses("anthropic")
-    *_, said = encode(request, losses)["messages"]
-    assert said["content"] == expected
+    *_, turn = encode(request, losses)["messages"]
+    assert turn["content"] == expected
     assert losses.found == []
 
 
 def callers_of(blocks: list[dict[str, Any]]) -> list[str]:
-    """The provider's own calls that an answer names and does not hold."""
+    """The provider calls that an answer refers to but does not contain."""
     named = {str((block.get("caller") or {}).get("tool_id", "")) for block in blocks}
     return sorted(named - {str(block.get("id")) for block in blocks} - {""})
 
@@ -70,7 +70,7 @@ def code_call(call_id: str) -> ToolCall:
 
 
 def blocks_of(case: Case) -> list[dict[str, Any]]:
-    """The content blocks of a recorded answer, put together by hand."""
+    """The content blocks of a recorded answer, assembled without the decoder."""
     sse = case.file == "response.sse"
     lines = [data for _, data in sse_events(case.body)] if sse else json_lines(case.body)
     blocks: dict[int, dict[str, Any]] = {}
@@ -115,12 +115,12 @@ REQUESTS = [
 
 
 @pytest.mark.parametrize("path", REQUESTS, ids=lambda path: path.parent.name[-30:])
-def test_a_recorded_request_survives_reading_and_encoding(path: Path) -> None:
-    """Encoding what was read gives the recorded body again, up to what the API says means the same:
+def test_a_recorded_request_survives_a_round_trip(path: Path) -> None:
+    """Encoding what was read gives the recorded body again, up to differences without a meaning:
 
-    - a string is short for one block of text (`content`, `system`);
+    - a string is short for one text block (`content`, `system`);
     - neighbours of one role are combined into a single turn;
-    - `is_error: false` is the default, and `stream` is always asked for.
+    - `is_error: false` is the default, and `stream` is always set.
     """
     body = json.loads(path.read_bytes())
     losses = Losses("anthropic")

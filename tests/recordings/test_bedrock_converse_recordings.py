@@ -32,7 +32,7 @@ def decoder_for(case_dir: Path) -> BedrockConverse:
 
 
 @every_stream
-def test_the_deltas_say_what_the_oracle_read(case_dir: Path) -> None:
+def test_decoding_agrees_with_the_oracle(case_dir: Path) -> None:
     deltas = decoded(decoder_for(case_dir), load_case(case_dir).body)
     assert_agrees(deltas, read_stream("bedrock-converse", case_dir))
 
@@ -44,8 +44,8 @@ def test_cutting_the_bytes_differently_changes_nothing(case_dir: Path) -> None:
 
 
 @every_stream
-def test_an_answer_goes_back_to_its_provider_without_loss(case_dir: Path) -> None:
-    """D-3.9: what the decoder kept is what the encoder needs."""
+def test_an_answer_is_sent_back_without_loss(case_dir: Path) -> None:
+    """D-3.9: the decoder keeps what the encoder needs."""
     answer = assembler_of(decoded(decoder_for(case_dir), load_case(case_dir).body)).build_final_message()
     model_id = answer.meta.model.model if answer.meta and answer.meta.model else ""
     losses = Losses("bedrock-converse")
@@ -55,11 +55,11 @@ def test_an_answer_goes_back_to_its_provider_without_loss(case_dir: Path) -> Non
 
 
 def normalised(body: dict[str, Any]) -> dict[str, Any]:
-    """What says the same in two ways, said in one.
+    """The body without the differences that have no meaning.
 
-    `modelId` belongs into the URL, and some clients repeat it; empty `system`, `inferenceConfig` and
-    `additionalModelRequestFields` are none; the status ``success`` of a result is the default; neighbours of one role,
-    which few models take, are one message.
+    `modelId` is part of the URL, and some clients repeat it; empty `system`, `inferenceConfig` and
+    `additionalModelRequestFields` can be omitted; the status ``success`` of a result is the default; neighbours of one
+    role, which few models accept, are one message.
     """
     plain = {key: value for key, value in body.items() if key != "modelId" and value not in ([], {})}
     messages: list[dict[str, Any]] = []
@@ -75,7 +75,7 @@ def normalised(body: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case_dir", REQUESTS, ids=lambda path: path.name[-30:])
-def test_a_recorded_request_is_read_and_encoded_without_loss(case_dir: Path) -> None:
+def test_a_recorded_request_survives_a_round_trip(case_dir: Path) -> None:
     body = json.loads((case_dir / "request.json").read_text("utf-8"))
     model = json.loads((case_dir / "meta.json").read_text("utf-8"))["model"]
     losses = Losses("bedrock")

@@ -1,4 +1,4 @@
-"""Every recorded stream of Bedrock's InvokeModel, compared with the oracle; every request, there and back."""
+"""Every recorded InvokeModel stream, decoded and compared with the oracle; every recorded request, read and encoded."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ STREAMS = [case for case in case_dirs("bedrock-invoke") if load_case(case).http_
 
 
 @pytest.mark.parametrize("case_dir", STREAMS, ids=lambda path: path.name[-30:])
-def test_the_deltas_say_what_the_oracle_read(case_dir: Path) -> None:
+def test_decoding_agrees_with_the_oracle(case_dir: Path) -> None:
     deltas = decoded(BedrockInvoke(model_id="m"), load_case(case_dir).body)
     assert_agrees(deltas, read_stream("bedrock-invoke", case_dir))
 
@@ -37,11 +37,11 @@ REQUESTS = [
 
 
 @pytest.mark.parametrize("path", REQUESTS, ids=lambda path: path.parent.name[-30:])
-def test_a_recorded_request_survives_reading_and_encoding(path: Path) -> None:
-    """Encoding what was read gives the recorded body again, up to what means the same:
+def test_a_recorded_request_survives_a_round_trip(path: Path) -> None:
+    """Encoding what was read gives the recorded body again, up to differences without a meaning:
 
-    - for Claude a string is short for one block of text, and neighbours of one role are one turn;
-    - Nova's `schemaVersion` may be left out, and is always sent.
+    - for Claude a string is short for one text block, and neighbours of one role are one turn;
+    - Nova's `schemaVersion` may be omitted, and is always sent.
     """
     body = json.loads(path.read_bytes())
     model_id = str(json.loads((path.parent / "meta.json").read_bytes())["model"])

@@ -29,7 +29,7 @@ def decoder_for(case_dir: Path) -> CohereV2:
 
 
 @every_stream
-def test_the_deltas_say_what_the_oracle_read(case_dir: Path) -> None:
+def test_decoding_agrees_with_the_oracle(case_dir: Path) -> None:
     deltas = decoded(decoder_for(case_dir), load_case(case_dir).body)
     assert_agrees(deltas, read_stream("cohere-v2", case_dir))
 
@@ -41,8 +41,8 @@ def test_cutting_the_bytes_differently_changes_nothing(case_dir: Path) -> None:
 
 
 @every_stream
-def test_an_answer_goes_back_to_its_provider_without_loss(case_dir: Path) -> None:
-    """D-3.9: what the decoder kept is what the encoder needs."""
+def test_an_answer_is_sent_back_without_loss(case_dir: Path) -> None:
+    """D-3.9: the decoder keeps what the encoder needs."""
     answer = assembler_of(decoded(decoder_for(case_dir), load_case(case_dir).body)).build_final_message()
     model_id = answer.meta.model.model if answer.meta and answer.meta.model else ""
     losses = Losses("cohere-v2")
@@ -52,9 +52,9 @@ def test_an_answer_goes_back_to_its_provider_without_loss(case_dir: Path) -> Non
 
 
 def normalised(body: dict[str, Any]) -> dict[str, Any]:
-    """What says the same in two ways, said in one.
+    """The body without the differences that have no meaning.
 
-    We always stream; `content` of null is none; argument text is compared as the JSON it holds.
+    We always stream; `content: null` can be omitted; argument text is compared as JSON.
     """
     plain = {key: value for key, value in body.items() if key != "stream"}
     for message in plain["messages"]:
@@ -66,7 +66,7 @@ def normalised(body: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case_dir", REQUESTS, ids=lambda path: path.name[-30:])
-def test_a_recorded_request_is_read_and_encoded_without_loss(case_dir: Path) -> None:
+def test_a_recorded_request_survives_a_round_trip(case_dir: Path) -> None:
     body = json.loads((case_dir / "request.json").read_text("utf-8"))
     losses = Losses("cohere")
     encoded = encode(read_request(body, "cohere"), losses)

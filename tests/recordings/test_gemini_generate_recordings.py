@@ -35,7 +35,7 @@ def decoder_for(case_dir: Path) -> GeminiGenerate:
 
 
 def with_local_ids(reading: PlainReading, deltas: list[Delta]) -> PlainReading:
-    """Where Gemini gives a call no id, it has a local one."""
+    """The reading with the local ids of calls that have none."""
     starts = [delta for delta in deltas if isinstance(delta, ToolCallStart)]
     for call, start in zip(reading.calls, starts, strict=True):
         if call.provider_id is None:
@@ -45,7 +45,7 @@ def with_local_ids(reading: PlainReading, deltas: list[Delta]) -> PlainReading:
 
 
 @pytest.mark.parametrize("case_dir", STREAMS, ids=lambda path: path.name[-30:])
-def test_the_deltas_say_what_the_oracle_read(case_dir: Path) -> None:
+def test_decoding_agrees_with_the_oracle(case_dir: Path) -> None:
     deltas = decoded(decoder_for(case_dir), load_case(case_dir).body)
     assert_agrees(deltas, with_local_ids(read_stream("gemini-generate", case_dir), deltas))
 
@@ -55,12 +55,12 @@ def test_cutting_the_bytes_differently_changes_nothing(case_dir: Path) -> None:
     assert_cuts_change_nothing(lambda: decoder_for(case_dir), load_case(case_dir).body)
 
 
-# -- what came goes back
+# -- answers
 
 
 @pytest.mark.parametrize("case_dir", STREAMS, ids=lambda path: path.name[-30:])
-def test_an_answer_goes_back_as_the_parts_it_came_as(case_dir: Path) -> None:
-    """Signatures on the very part, results behind their calls. What may differ: pieces of text without a signature are
+def test_an_answer_is_sent_back_part_by_part(case_dir: Path) -> None:
+    """Signatures on their own parts, results after their calls. What may differ: pieces of text without a signature are
     joined, empty ones dropped, and a call whose arguments were streamed is one part."""
     message = assembler_of(decoded(decoder_for(case_dir), load_case(case_dir).body)).build_final_message()
     losses = Losses("google")
@@ -110,13 +110,13 @@ def with_arguments(part: Json, arguments: Any) -> Json:
 
 
 @pytest.mark.parametrize("path", REQUESTS, ids=lambda path: path.parent.name[-30:])
-def test_a_recorded_request_survives_reading_and_encoding(path: Path) -> None:
-    """Encoding what was read gives the recorded body again, up to what Google reads as the same:
+def test_a_recorded_request_survives_a_round_trip(path: Path) -> None:
+    """Encoding what was read gives the recorded body again, up to what is the same to Google:
 
-    - names may be written ``snake_case``, base64 with either alphabet, enums in either case;
-    - a list of one tool may be the tool; `parameters` and `responseSchema` are the older way to say
+    - names may be ``snake_case``, base64 in either alphabet, enums in either case;
+    - a list of one tool may be the tool itself; `parameters` and `responseSchema` are the older forms of
       `parametersJsonSchema` and `responseJsonSchema`, with the types in capitals;
-    - the role of the system instruction and empty settings say nothing.
+    - the role of the system instruction and empty settings have no meaning.
     """
     body = json.loads(path.read_bytes())
     model_id = json.loads((path.parent / "meta.json").read_bytes())["model"]

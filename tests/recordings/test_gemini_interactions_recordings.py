@@ -28,7 +28,7 @@ def decoder_for(case_dir: Path) -> GeminiInteractions:
 
 
 @pytest.mark.parametrize("case_dir", STREAMS, ids=lambda path: path.name[-30:])
-def test_the_deltas_say_what_the_oracle_read(case_dir: Path) -> None:
+def test_decoding_agrees_with_the_oracle(case_dir: Path) -> None:
     deltas = decoded(decoder_for(case_dir), load_case(case_dir).body)
     assert_agrees(deltas, read_stream("gemini-interactions", case_dir))
 
@@ -39,8 +39,8 @@ def test_cutting_the_bytes_differently_changes_nothing(case_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("case_dir", STREAMS, ids=lambda path: path.name[-30:])
-def test_an_answer_goes_back_as_the_steps_it_came_as(case_dir: Path) -> None:
-    """Every step with its signature, in its place; empty signatures of function calls say nothing and stay away."""
+def test_an_answer_is_sent_back_step_by_step(case_dir: Path) -> None:
+    """Every step with its signature, in order; empty signatures of function calls are omitted."""
     message = assembler_of(decoded(decoder_for(case_dir), load_case(case_dir).body)).build_final_message()
     losses = Losses("google")
     request = ModelRequest(messages=(user("hi"), message), config=ModelConfig("gemini-2.5-flash"), provider="google")
@@ -85,8 +85,8 @@ def add_delta(step: Json, delta: Json) -> None:
 
 
 @pytest.mark.parametrize("path", REQUESTS, ids=lambda path: path.parent.name[-30:])
-def test_a_recorded_request_survives_reading_and_encoding(path: Path) -> None:
-    """Encoding what was read gives the recorded body again; text or contents alone are short for one `user_input`."""
+def test_a_recorded_request_survives_a_round_trip(path: Path) -> None:
+    """Encoding what was read gives the recorded body again; a string or contents are short for one `user_input`."""
     body = json.loads(path.read_bytes())
     losses = Losses("google")
     encoded = encode(read_request(body, "google"), losses)

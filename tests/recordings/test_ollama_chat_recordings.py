@@ -34,14 +34,14 @@ def decoder_for(case_dir: Path) -> OllamaChat:
 
 
 def with_local_ids(reading: PlainReading) -> PlainReading:
-    """D-3.8.1: where the provider sent no id, the decoder makes one."""
+    """D-3.8.1: a call without an id gets a local one."""
     made = count(1)
     calls = [replace(call, provider_id=call.provider_id or f"local-{next(made)}") for call in reading.calls]
     return replace(reading, calls=calls)
 
 
 @every_stream
-def test_the_deltas_say_what_the_oracle_read(case_dir: Path) -> None:
+def test_decoding_agrees_with_the_oracle(case_dir: Path) -> None:
     deltas = decoded(decoder_for(case_dir), load_case(case_dir).body)
     assert_agrees(deltas, with_local_ids(read_stream("ollama-chat", case_dir)))
 
@@ -53,8 +53,8 @@ def test_cutting_the_bytes_differently_changes_nothing(case_dir: Path) -> None:
 
 
 @every_stream
-def test_an_answer_goes_back_to_its_provider_without_loss(case_dir: Path) -> None:
-    """D-3.9: what the decoder kept is what the encoder needs."""
+def test_an_answer_is_sent_back_without_loss(case_dir: Path) -> None:
+    """D-3.9: the decoder keeps what the encoder needs."""
     answer = assembler_of(decoded(decoder_for(case_dir), load_case(case_dir).body)).build_final_message()
     model_id = answer.meta.model.model if answer.meta and answer.meta.model else ""
     losses = Losses("ollama-chat")
@@ -64,9 +64,9 @@ def test_an_answer_goes_back_to_its_provider_without_loss(case_dir: Path) -> Non
 
 
 def normalised(body: dict[str, Any]) -> dict[str, Any]:
-    """What says the same in two ways, said in one.
+    """The body without the differences that have no meaning.
 
-    We always stream. Ids of calls and the names in results are ours to add: older clients send neither.
+    We always stream, and we add call ids and the names in results, which older clients do not send.
     """
     plain = {key: value for key, value in body.items() if key != "stream"}
     for message in plain["messages"]:
@@ -78,7 +78,7 @@ def normalised(body: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case_dir", REQUESTS, ids=lambda path: path.name[-30:])
-def test_a_recorded_request_is_read_and_encoded_without_loss(case_dir: Path) -> None:
+def test_a_recorded_request_survives_a_round_trip(case_dir: Path) -> None:
     body = json.loads((case_dir / "request.json").read_text("utf-8"))
     losses = Losses("ollama")
     encoded = encode(read_request(body, "ollama"), losses)

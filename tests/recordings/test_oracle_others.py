@@ -1,6 +1,6 @@
-"""The oracle of the non-OpenAI streams, judged by laws of every reading, by facts seen by eye, and by made-up streams.
+"""The oracle of the non-OpenAI streams, tested by laws of every reading, by known facts, and by hand-made streams.
 
-The facts were taken from the recordings by hand, not from the oracle's output.
+The facts were read off the recordings by hand, not taken from the output of the oracle.
 """
 
 import base64
@@ -40,7 +40,7 @@ def reading_of(api: str, digest: str) -> PlainReading:
 
 @needs_recordings
 @pytest.mark.parametrize(("api", "path"), CASES)
-def test_every_case_reads_into_a_reading_that_agrees_with_itself(api: str, path: Path) -> None:
+def test_every_reading_is_consistent(api: str, path: Path) -> None:
     reading = read_stream(api, path)
     failed = load_case(path).http_status >= 400
     assert (reading == PlainReading(finish="error")) is failed
@@ -61,7 +61,7 @@ def test_every_case_reads_into_a_reading_that_agrees_with_itself(api: str, path:
 
 @needs_recordings
 @pytest.mark.parametrize(("api", "path"), CASES)
-def test_every_answer_reports_usage_whose_breakdown_fits_into_it(api: str, path: Path) -> None:
+def test_the_breakdown_of_usage_fits_into_its_totals(api: str, path: Path) -> None:
     if load_case(path).http_status >= 400:
         return
     usage = read_stream(api, path).usage
@@ -79,7 +79,7 @@ TOTALS = {
 
 @needs_recordings
 @pytest.mark.parametrize(("api", "key"), TOTALS.items())
-def test_input_and_output_make_the_total_that_the_provider_reports(api: str, key: str) -> None:
+def test_input_and_output_add_up_to_the_reported_total(api: str, key: str) -> None:
     checked = 0
     for path in case_dirs(api):
         usage = read_stream(api, path).usage
@@ -92,7 +92,7 @@ def test_input_and_output_make_the_total_that_the_provider_reports(api: str, key
 
 @needs_recordings
 @pytest.mark.parametrize(("api", "path"), CASES)
-def test_continuation_strings_stand_in_the_body_as_they_are(api: str, path: Path) -> None:
+def test_continuation_strings_occur_unchanged_in_the_body(api: str, path: Path) -> None:
     body = load_case(path).body
     for text in read_stream(api, path).continuation:
         forms = [json.dumps(text, ensure_ascii=ascii)[1:-1].encode() for ascii in (True, False)]
@@ -100,15 +100,15 @@ def test_continuation_strings_stand_in_the_body_as_they_are(api: str, path: Path
 
 
 @needs_recordings
-def test_no_api_is_without_cases() -> None:
+def test_every_api_has_cases() -> None:
     assert [api for api in APIS if not case_dirs(api)] == []
 
 
-# -- facts seen by eye
+# -- facts checked by hand
 
 
 @needs_recordings
-def test_anthropic_arguments_cut_by_the_token_limit_are_kept_as_text() -> None:
+def test_anthropic_arguments_cut_at_the_token_limit_are_kept_as_text() -> None:
     reading = reading_of("anthropic-messages", "e0e79e")
     assert (reading.finish, reading.raw_finish) == ("length", "max_tokens")
     [call] = reading.calls
@@ -118,7 +118,7 @@ def test_anthropic_arguments_cut_by_the_token_limit_are_kept_as_text() -> None:
 
 
 @needs_recordings
-def test_anthropic_message_start_may_hold_the_whole_message() -> None:
+def test_anthropic_message_start_may_have_the_whole_message() -> None:
     reading = reading_of("anthropic-messages", "1e2e88")
     [call] = reading.calls
     assert (call.name, call.arguments, call.raw, call.server_side) == ("rollDie", {"player": "player2"}, "", False)
@@ -127,7 +127,7 @@ def test_anthropic_message_start_may_hold_the_whole_message() -> None:
 
 
 @needs_recordings
-def test_anthropic_server_tools_and_client_tools_are_told_apart() -> None:
+def test_anthropic_server_tools_and_client_tools_are_distinguished() -> None:
     reading = reading_of("anthropic-messages", "75eeac")
     assert [(call.name, call.server_side) for call in reading.calls] == [
         ("code_execution", True),
@@ -138,7 +138,7 @@ def test_anthropic_server_tools_and_client_tools_are_told_apart() -> None:
 
 
 @needs_recordings
-def test_anthropic_pause_turn_ends_with_a_search_that_has_no_result_yet() -> None:
+def test_anthropic_pause_turn_ends_with_a_search_without_a_result() -> None:
     reading = reading_of("anthropic-messages", "607c7c")
     assert (reading.finish, reading.raw_finish) == ("pause", "pause_turn")
     assert {(call.name, call.server_side) for call in reading.calls} == {("web_search", True)}
@@ -157,14 +157,14 @@ def test_anthropic_cache_tokens_are_part_of_the_input() -> None:
 
 
 @needs_recordings
-def test_anthropic_redacted_thinking_is_continuation_and_no_text() -> None:
+def test_anthropic_redacted_thinking_is_continuation_and_not_text() -> None:
     reading = reading_of("anthropic-messages", "074ca9")
     assert (reading.thinking, reading.order) == ("", ["text"])
     assert [len(text) for text in reading.continuation] == [456, 400, 800]
 
 
 @needs_recordings
-def test_anthropic_compaction_is_continuation_and_no_text() -> None:
+def test_anthropic_compaction_is_continuation_and_not_text() -> None:
     reading = reading_of("anthropic-messages", "7ec22e")
     assert [len(text) for text in reading.continuation] == [2192]
     assert reading.text.startswith("Based")
@@ -186,7 +186,7 @@ def test_gemini_streamed_arguments_become_one_object() -> None:
 
 
 @needs_recordings
-def test_gemini_strings_that_come_in_pieces_are_joined() -> None:
+def test_gemini_strings_in_pieces_are_joined() -> None:
     [call] = reading_of("gemini-generate", "3518ea").calls
     assert isinstance(call.arguments, dict)
     recipe = call.arguments["recipe"]
@@ -196,7 +196,7 @@ def test_gemini_strings_that_come_in_pieces_are_joined() -> None:
 
 
 @needs_recordings
-def test_gemini_calls_without_arguments_and_without_ids_stay_apart() -> None:
+def test_gemini_calls_without_arguments_and_ids_are_separate() -> None:
     reading = reading_of("gemini-generate", "458bb6")
     assert [(call.name, call.arguments) for call in reading.calls] == [
         ("read_theme", {}),
@@ -217,19 +217,19 @@ def test_gemini_code_execution_is_a_server_side_call_and_its_prompt_is_input() -
 
 
 @needs_recordings
-def test_gemini_array_body_may_number_its_finish_reason() -> None:
+def test_a_gemini_finish_reason_may_be_a_number() -> None:
     reading = reading_of("gemini-generate", "f49e97")
     assert (reading.finish, reading.raw_finish) == ("stop", "1")
     assert reading.usage == PlainUsage(11, 16 + 232, reasoning=232)
 
 
 @needs_recordings
-def test_gemini_cached_tokens_are_inside_the_prompt() -> None:
+def test_gemini_cached_tokens_are_part_of_the_prompt() -> None:
     assert reading_of("gemini-generate", "7c5e4a").usage == PlainUsage(1200, 2, cache_read=1100)
 
 
 @needs_recordings
-def test_interactions_end_by_status() -> None:
+def test_interactions_end_with_their_status() -> None:
     asked = reading_of("gemini-interactions", "0cb5f1")
     assert (asked.finish, asked.raw_finish) == ("tool_calls", "requires_action")
     assert asked.calls[0].raw == '{"location":"San Francisco"}'
@@ -239,7 +239,7 @@ def test_interactions_end_by_status() -> None:
 
 
 @needs_recordings
-def test_interactions_tell_of_a_search_after_the_text() -> None:
+def test_interactions_report_a_search_after_the_text() -> None:
     reading = reading_of("gemini-interactions", "7f6a23")
     [call] = reading.calls
     assert (call.name, call.provider_id, call.server_side) == ("google_search", "7xveqyd2", True)
@@ -248,7 +248,7 @@ def test_interactions_tell_of_a_search_after_the_text() -> None:
 
 
 @needs_recordings
-def test_bedrock_runs_its_own_interpreter_beside_a_client_call() -> None:
+def test_bedrock_code_execution_is_a_server_side_call() -> None:
     reading = reading_of("bedrock-converse", "f109eb")
     assert [(call.name, call.arguments, call.server_side) for call in reading.calls] == [
         ("nova_code_interpreter", {"snippet": "1234 * 5678"}, True),
@@ -258,7 +258,7 @@ def test_bedrock_runs_its_own_interpreter_beside_a_client_call() -> None:
 
 
 @needs_recordings
-def test_bedrock_guardrails_filter_by_converse_and_only_say_so_by_invoke() -> None:
+def test_bedrock_guardrails_end_converse_and_only_mark_invoke() -> None:
     masked = reading_of("bedrock-converse", "77ac65")
     assert (masked.finish, masked.raw_finish) == ("content_filter", "guardrail_intervened")
     named = reading_of("bedrock-invoke", "30c8be")
@@ -279,7 +279,7 @@ def test_bedrock_invoke_reads_three_families() -> None:
 
 
 @needs_recordings
-def test_cohere_plans_are_thinking_and_unbilled_tokens_count() -> None:
+def test_cohere_plans_are_thinking_and_unbilled_tokens_are_counted() -> None:
     empty = reading_of("cohere-v2", "9bac6b")
     assert [(call.name, call.arguments, call.raw) for call in empty.calls] == [("currentTime", {}, "")]
     assert (empty.order, empty.usage) == (["thinking", "tool_call"], PlainUsage(1445, 43, cache_read=704))
@@ -306,7 +306,7 @@ def test_ollama_calls_turn_a_stop_into_tool_calls_and_tags_stay_text() -> None:
         ("gemini-generate", "dd709a", 404, "NOT_FOUND", "models/gemini-live"),
     ],
 )
-def test_http_errors_name_status_type_and_message(
+def test_http_errors_have_status_type_and_message(
     api: str, digest: str, status: int, code: str | None, beginning: str
 ) -> None:
     case = load_case(case_dir(api, digest))
@@ -315,7 +315,7 @@ def test_http_errors_name_status_type_and_message(
     assert message.startswith(beginning)
 
 
-# -- what no recording shows
+# -- not in any recording
 
 
 def frame(headers: dict[str, str], payload: dict[str, Any]) -> bytes:
@@ -333,14 +333,14 @@ def event(name: str, payload: dict[str, Any]) -> bytes:
     return frame({":message-type": "event", ":event-type": name}, payload)
 
 
-def test_a_frame_with_a_wrong_checksum_is_refused_and_a_cut_one_is_left_out() -> None:
+def test_a_wrong_checksum_raises_and_a_truncated_frame_is_omitted() -> None:
     whole = event("messageStart", {"role": "assistant"})
     assert oracle_bedrock.frames(whole + whole[:-1]) == [("messageStart", {"role": "assistant"})]
     with pytest.raises(ValueError, match="checksum"):
         oracle_bedrock.frames(whole[:-1] + bytes([whole[-1] ^ 1]))
 
 
-def test_an_exception_frame_is_an_error_that_keeps_what_came_before() -> None:
+def test_an_exception_frame_is_an_error_that_keeps_what_arrived() -> None:
     hello = event("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "Hel"}})
     failure = frame({":message-type": "exception", ":exception-type": "throttlingException"}, {"message": "slow down"})
     reading = oracle_bedrock.read_converse(oracle_bedrock.frames(hello + failure))
@@ -391,7 +391,7 @@ def test_json_paths_are_split_at_names_quotes_and_indexes() -> None:
         oracle_gemini.path_steps("$a")
 
 
-def test_what_the_oracle_does_not_know_it_refuses_to_read() -> None:
+def test_unknown_events_raise() -> None:
     with pytest.raises(ValueError, match="unknown"):
         oracle_anthropic.read_events([{"type": "novelty"}])
     with pytest.raises(ValueError, match="unknown"):
