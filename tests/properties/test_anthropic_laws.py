@@ -1,4 +1,4 @@
-"""Anthropic's events in any order, under any index, doubled and left out: a stream that keeps the contract results."""
+"""Anthropic's events in any order, under any index, repeated or omitted, decode to a stream that keeps the contract."""
 
 import json
 from base64 import b64encode
@@ -53,7 +53,7 @@ EVENTS = st.one_of(
 
 
 @given(st.lists(EVENTS, max_size=25), st.booleans())
-def test_events_in_any_order_become_a_stream(events: list[Json], is_ended: bool) -> None:
+def test_events_in_any_order_decode_to_a_stream(events: list[Json], is_ended: bool) -> None:
     payloads = [json.dumps(event).encode() for event in [*events, *([{"type": "message_stop"}] if is_ended else [])]]
     deltas = decoded(AnthropicMessages(framing="lines"), b"\n".join(payloads))
     assert_is_a_stream(deltas)

@@ -1,4 +1,4 @@
-"""Laws of Gemini's two decoders: whatever comes, in whatever order, is a stream that keeps the contract (D-3.11)."""
+"""Laws of Gemini's two decoders: any events in any order decode to a stream that keeps the contract (D-3.11)."""
 
 import json
 from typing import Any
@@ -119,8 +119,8 @@ def test_any_steps_decode_to_a_stream(drawn: tuple[bytes, int]) -> None:
 
 
 @given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=8))
-def test_what_came_goes_back_and_is_read_as_what_came(parts: list[Json]) -> None:
-    """D-3.9: every signature stands on the part it came with, also after reading the body and encoding it again."""
+def test_a_decoded_answer_survives_encoding_and_a_round_trip(parts: list[Json]) -> None:
+    """D-3.9: every signature stays on the part it came with, also after reading the body and encoding it again."""
     body = as_sse([*map(chunk, parts), ENDINGS[0]])
     message = assembler_of(decoded(GeminiGenerate(provider="google"), body)).build_final_message()
     config = ModelConfig("gemini-2.5-pro")

@@ -1,4 +1,4 @@
-"""Converse, Cohere and Ollama: events shuffled, repeated, left out and renumbered still decode to a stream (D-3.11)."""
+"""Converse, Cohere and Ollama: events in any order, repeated, omitted and renumbered, decode to a stream (D-3.11)."""
 
 import json
 from collections.abc import Callable
@@ -88,7 +88,7 @@ FORMATS: dict[str, tuple[list[Json], Callable[[list[Json]], bytes]]] = {
 
 @st.composite
 def disordered(draw: st.DrawFn, events: list[Json]) -> list[Json]:
-    """Events in any order and number, their indexes changed at will."""
+    """Events in any order and number, with arbitrary indexes."""
     chosen = json.dumps(draw(st.lists(st.sampled_from(events), max_size=30)))
     for name in ("index", "contentBlockIndex"):
         pieces = chosen.split(f'"{name}": ')
@@ -101,7 +101,7 @@ def disordered(draw: st.DrawFn, events: list[Json]) -> list[Json]:
 
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data())
-def test_disordered_events_decode_to_a_stream_all_the_same(format: str, data: st.DataObject) -> None:
+def test_events_in_any_order_decode_to_a_stream(format: str, data: st.DataObject) -> None:
     events, framed = FORMATS[format]
     body = framed(data.draw(disordered(events)))
     cut = data.draw(st.integers(0, len(body)))

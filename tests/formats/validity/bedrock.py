@@ -1,7 +1,7 @@
 """What Bedrock's Converse and InvokeModel refuse, for `tests.formats.validity.checks`.
 
 Sources: the API reference of Converse (Message, ContentBlock, ToolUseBlock, DocumentBlock, ToolConfiguration), and the
-service's own words where they are quoted. What a model behind it refuses is added for Claude.
+service's error messages where they are quoted. What the model itself refuses is included for Claude.
 """
 
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ _FORMATS = {
     "video": "(video/)?(mkv|mov|mp4|webm|flv|mpeg|mpg|wmv|three_gp)",
     "audio": "mp3|opus|wav|aac|flac|mp4|ogg|mkv|mka|x-aac|m4a|mpeg|mpga|pcm|webm",
 }
-_DOCUMENT_NAME = r"[A-Za-z0-9()\[\]-]+( [A-Za-z0-9()\[\]-]+)*"  # no two spaces in a row
-_MOST_POINTS = 4
+_DOCUMENT_NAME = r"[A-Za-z0-9()\[\]-]+( [A-Za-z0-9()\[\]-]+)*"  # no consecutive spaces
+_MAX_POINTS = 4
 
 
 def invoke_faults(body: Json, model: str) -> Iterator[str]:
@@ -44,7 +44,7 @@ def converse_faults(body: Json, model: str) -> Iterator[str]:
         if "text" in block and is_blank(block["text"]):
             yield f"$.system[{place}].text is blank"
     messages = body.get("messages") or []
-    if "titan" not in model:  # it takes what is said twice
+    if "titan" not in model:  # it accepts neighbours of one role
         yield from _order([message.get("role") for message in messages])
     for place, message in enumerate(messages):
         yield from _message(message, f"$.messages[{place}]", model)
@@ -52,7 +52,7 @@ def converse_faults(body: Json, model: str) -> Iterator[str]:
     yield from _pairs(messages)
     yield from _tool_config(body, messages)
     yield from _thinking(body, messages)
-    if _points(body) > _MOST_POINTS:
+    if _points(body) > _MAX_POINTS:
         yield "too many cache points"
 
 
@@ -72,16 +72,16 @@ def _message(message: Json, at: str, model: str) -> Iterator[str]:
         return
     for place, block in enumerate(blocks):
         if "text" in block and block["text"] and place and "document" in blocks[place - 1]:
-            continue  # recorded: behind a document a newline is taken
+            continue  # recorded: after a document a newline is accepted
         yield from _block(block, message.get("role"), f"{at}.content[{place}]", model, _BLOCKS)
     kinds = [next(iter(block)) for block in blocks]
     if "document" in kinds and "text" not in kinds and "toolResult" not in kinds:
         yield f"{at}: a text block must be included when using documents"
     if kinds[0] == "cachePoint":
-        yield f"{at}: a cache point stands behind content"
+        yield f"{at}: a cache point must follow content"
     for before, after in pairwise(kinds):
         if after == "cachePoint" and before in ("document", "video", "cachePoint"):
-            yield f"{at}: a cache point stands directly behind a {before}"
+            yield f"{at}: a cache point directly follows a {before}"
     if message.get("role") == "assistant" and kinds[-1] == "reasoningContent":
         yield f"{at}: the final block cannot be thinking"
 
@@ -114,9 +114,9 @@ def _block(block: Json, role: Any, at: str, model: str, allowed: tuple[str, ...]
         case "reasoningContent":
             yield from _reasoning(value, at, model)
     if kind in ("toolUse", "reasoningContent") and role != "assistant":
-        yield f"{at} is the assistant's"
+        yield f"{at} is only permitted in assistant messages"
     if kind in ("image", "document", "video", "audio", "guardContent") and role != "user":
-        yield f"{at} is the user's"
+        yield f"{at} is only permitted in user messages"
 
 
 def _media(kind: str, value: Json, at: str) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _tool_config(body: Json, messages: list[Json]) -> Iterator[str]:
 
 
 def _thinking(body: Json, messages: list[Json]) -> Iterator[str]:
-    """Claude's demand on a turn that is still going on; see `claude.turn_opening`."""
+    """What Claude requires of an unfinished turn; see `claude.turn_opening`."""
     if (body.get("additionalModelRequestFields", {}).get("thinking") or {}).get("type") != "enabled":
         return
     opening: Json | None = None

@@ -1,7 +1,7 @@
 """What Anthropic's Messages API refuses, for `tests.formats.validity.checks`.
 
 Sources: the API reference, the pages on extended and adaptive thinking, tool use, vision, PDF and prompt caching, and
-the API's own words where they are quoted.
+the API's error messages where they are quoted.
 """
 
 import re
@@ -19,20 +19,20 @@ from tests.formats.validity.rules import (
     twice,
 )
 
-_THOUGHTS = ("thinking", "redacted_thinking")
+_THINKING = ("thinking", "redacted_thinking")
 _ROLES = ("user", "assistant", "system")
-_MOST_BREAKPOINTS = 4
-_OWN_CALLS = ("server_tool_use", "mcp_tool_use")
+_MAX_BREAKPOINTS = 4
+_PROVIDER_CALLS = ("server_tool_use", "mcp_tool_use")
 
 
 def faults(body: Json, model: str) -> Iterator[str]:
     yield from missing(body, ("max_tokens", "messages"), "$")
     if ("model" in body) == ("anthropic_version" in body):
-        yield "$.model: either it or anthropic_version"
+        yield "$.model: exactly one of model and anthropic_version"
     system = body.get("system", [])
     for place, block in enumerate(system if isinstance(system, list) else [{"type": "text", "text": system}]):
         if block.get("type") != "text" or is_blank(block.get("text")):
-            yield f"$.system[{place}] is no text"
+            yield f"$.system[{place}] is not text"
     messages = _joined(body.get("messages") or [])
     yield from _order(messages, model)
     for place, message in enumerate(messages):
@@ -40,7 +40,7 @@ def faults(body: Json, model: str) -> Iterator[str]:
     yield from _pairs(messages)
     yield from _tools(body)
     yield from _thinking(body, messages)
-    if _breakpoints(body) > _MOST_BREAKPOINTS:
+    if _breakpoints(body) > _MAX_BREAKPOINTS:
         yield "a maximum of 4 blocks with cache_control may be provided"
 
 
@@ -50,7 +50,7 @@ def _blocks(message: Json) -> list[Json]:
 
 
 def _joined(messages: list[Json]) -> list[Json]:
-    """Neighbours of one role are one turn to the API."""
+    """The messages as the API sees them: neighbours of one role are one turn."""
     joined: list[Json] = []
     for message in messages:
         if joined and joined[-1].get("role") == message.get("role"):
@@ -71,10 +71,10 @@ def _order(messages: list[Json], model: str) -> Iterator[str]:
         if role not in _ROLES:
             yield f"$.messages[{place}].role: {role!r}"
         if role == "system" and not (place and roles[place - 1] == "user" and roles[place + 1 :][:1] != ["user"]):
-            yield f"$.messages[{place}]: a system message stands behind the user and before the assistant"
+            yield f"$.messages[{place}]: a system message must follow the user and precede the assistant"
     last = _blocks(messages[-1])[-1:]
     if roles[-1] == "assistant":
-        is_paused = any(block.get("type") in _OWN_CALLS for block in _blocks(messages[-1]))
+        is_paused = any(block.get("type") in _PROVIDER_CALLS for block in _blocks(messages[-1]))
         version = re.search(r"claude-\w+-(\d)-(\d)\b", model)
         if version is not None and (version[1], version[2]) >= ("4", "6") and not is_paused:
             yield "This model does not support assistant message prefill"
@@ -88,11 +88,11 @@ def _message(message: Json, at: str) -> Iterator[str]:
         yield f"{at}: all messages must have non-empty content"
     for place, block in enumerate(blocks):
         yield from _block(block, message.get("role"), f"{at}.content[{place}]")
-    if message.get("role") == "assistant" and blocks and blocks[-1].get("type") in _THOUGHTS:
+    if message.get("role") == "assistant" and blocks and blocks[-1].get("type") in _THINKING:
         yield f"{at}: the final block in an assistant message cannot be thinking"
     results = [block.get("type") == "tool_result" for block in blocks]
     if results != sorted(results, reverse=True):
-        yield f"{at}: tool results come first in the content"
+        yield f"{at}: tool results must come first in the content"
 
 
 def _block(block: Json, role: Any, at: str) -> Iterator[str]:
@@ -116,12 +116,12 @@ def _block(block: Json, role: Any, at: str) -> Iterator[str]:
             yield from _result(block, at)
         case None:
             yield f"{at}.type is missing"
-    if (block.get("type") in (*_THOUGHTS, "tool_use", *_OWN_CALLS)) and role != "assistant":
+    if (block.get("type") in (*_THINKING, "tool_use", *_PROVIDER_CALLS)) and role != "assistant":
         yield f"{at}: {block['type']} blocks are only permitted in assistant messages"
     if block.get("type") in ("image", "document", "tool_result") and role != "user":
         yield f"{at}: {block['type']} blocks are only permitted in user messages"
-    if block.get("type") in _THOUGHTS and "cache_control" in block:
-        yield f"{at}: thinking takes no cache_control"
+    if block.get("type") in _THINKING and "cache_control" in block:
+        yield f"{at}: thinking cannot have cache_control"
 
 
 def _source(block: Json, at: str, inline: frozenset[str]) -> Iterator[str]:
@@ -138,7 +138,7 @@ def _source(block: Json, at: str, inline: frozenset[str]) -> Iterator[str]:
             yield from not_fetchable(source.get("url"), f"{at}.source.url")
         case "text":
             if source.get("media_type") != "text/plain" or is_blank(source.get("data")):
-                yield f"{at}.source is no plain text"
+                yield f"{at}.source is not plain text"
         case "content" | "file":
             pass
         case kind:
@@ -170,7 +170,7 @@ def _ids(message: Json, kind: str, key: str) -> list[Any]:
 
 
 def _pairs(messages: list[Json]) -> Iterator[str]:
-    """Client calls are answered by the next message; the provider's own results follow in the same message or later."""
+    """Client calls are answered in the next message, provider calls in the same message or later."""
     turns = [message for message in messages if message.get("role") != "system"]
     uses = [use for message in turns for use in _ids(message, "tool_use", "id")]
     yield from twice(uses, "tool_use ids must be unique")
@@ -183,13 +183,13 @@ def _pairs(messages: list[Json]) -> Iterator[str]:
     answered = []
     for message in turns:
         for block in _blocks(message):
-            if block.get("type") in _OWN_CALLS:
+            if block.get("type") in _PROVIDER_CALLS:
                 named.append(block.get("id"))
             elif block.get("type") == "tool_use" and (block.get("caller") or {}).get("tool_id", None) not in (
                 None,
                 *named,
             ):
-                yield f"tool_use {block.get('id')!r} names a caller that is not there"
+                yield f"tool_use {block.get('id')!r} has a caller that does not exist"
             elif str(block.get("type")).endswith("_tool_result"):
                 if block.get("tool_use_id") not in named:
                     yield f"{block['type']} of {block.get('tool_use_id')!r} has no call before it"
@@ -215,19 +215,19 @@ def _thinking(body: Json, messages: list[Json]) -> Iterator[str]:
     thinking = body.get("thinking") or {}
     if thinking.get("type") == "enabled":
         if not 1024 <= thinking.get("budget_tokens", 0) < body.get("max_tokens", 0):
-            yield "$.thinking.budget_tokens lies between 1024 and max_tokens"
+            yield "$.thinking.budget_tokens must be between 1024 and max_tokens"
         if body.get("tool_choice", {}).get("type") in ("any", "tool"):
             yield "Thinking may not be enabled when tool_choice forces tool use"
         opening = turn_opening(messages)
-        if opening is not None and opening.get("type") not in _THOUGHTS:
+        if opening is not None and opening.get("type") not in _THINKING:
             yield f"Expected thinking or redacted_thinking, but found {opening.get('type')}"
     last = _blocks(messages[-1]) if messages and messages[-1].get("role") == "assistant" else []
-    if thinking.get("type") == "disabled" and any(block.get("type") in _THOUGHTS for block in last):
+    if thinking.get("type") == "disabled" and any(block.get("type") in _THINKING for block in last):
         yield "When thinking is disabled, an assistant message in the final position cannot contain thinking"
 
 
 def turn_opening(messages: list[Json]) -> Json | None:
-    """The first block of the answer that tool results at the end belong to; None if it ends otherwise.
+    """The first block of the answer to which trailing tool results belong; None if there are none.
 
     "When thinking is enabled, a final assistant message must start with a thinking block (preceding the lastmost set
     of tool_use and tool_result blocks)." Without interleaved thinking only the first of several calls has one.

@@ -1,7 +1,7 @@
 """What Gemini's two APIs refuse, for `tests.formats.validity.checks`.
 
 Sources: the references of generateContent and of Interactions, the pages on function calling, thought signatures and
-file input, and the API's own words where they are quoted.
+file input, and the API's error messages where they are quoted.
 """
 
 import re
@@ -64,19 +64,19 @@ def _part(part: Json, role: Any, at: str) -> Iterator[str]:
         case "functionCall":
             yield from not_matching(_NAME, value.get("name"), f"{at}.name")
             if not isinstance(value.get("args", {}), dict) or role != "model":
-                yield f"{at}: a call of the model has an object of arguments"
+                yield f"{at}: a call belongs to the model and its arguments are an object"
         case "functionResponse":
             yield from not_matching(_NAME, value.get("name"), f"{at}.name")
             if not isinstance(value.get("response"), dict) or role == "model":
-                yield f"{at}: a response of the user has an object"
+                yield f"{at}: a response belongs to the user and is an object"
             for number, inner in enumerate(value.get("parts", [])):
                 yield from _part(_in_camel_case(inner), role, f"{at}.parts[{number}]")
     if kinds[0] in ("executableCode", "toolCall") and role != "model":
-        yield f"{at}: {kinds[0]} is the model's"
+        yield f"{at}: {kinds[0]} is only permitted in model contents"
 
 
 def _in_camel_case(value: Any) -> Any:
-    """JSON of protocol buffers may be written in either case."""
+    """The JSON form of protocol buffers may use either case."""
     if not isinstance(value, dict):
         return value
     return {re.sub(r"_(\w)", lambda one: one[1].upper(), key): _in_camel_case(one) for key, one in value.items()}
@@ -88,7 +88,7 @@ def _type(mime_type: Any, at: str) -> Iterator[str]:
 
 
 def _joined(contents: list[Json]) -> list[Json]:
-    """Neighbouring contents of the model are one turn."""
+    """The contents as turns: neighbouring contents of the model are one."""
     joined: list[Json] = []
     for content in contents:
         if joined and joined[-1].get("role") == content.get("role") == "model":
@@ -111,11 +111,11 @@ def _turns(contents: list[Json]) -> Iterator[str]:
     for place, (before, content) in enumerate(zip([{}, *contents], contents, strict=False)):
         calls, asked = _named(content, "functionCall"), _named(before, "functionCall")
         if calls and before.get("role", "user") == "model":
-            yield f"$.contents[{place}]: a function call turn comes after a user turn or a function response turn"
+            yield f"$.contents[{place}]: a function call turn must follow a user turn or a function response turn"
         if _named(content, "functionResponse") != asked:
             yield f"$.contents[{place}]: function responses {_named(content, 'functionResponse')} to calls {asked}"
         if asked and any("functionResponse" not in part for part in content.get("parts") or []):
-            yield f"$.contents[{place}]: function responses stand alone"
+            yield f"$.contents[{place}]: function responses must be in a content of their own"
     if _named(contents[-1], "functionCall"):
         yield "the last function calls have no responses"
 
@@ -133,7 +133,7 @@ def _signatures(contents: list[Json]) -> Iterator[str]:
 
 def interactions_faults(body: Json) -> Iterator[str]:
     if ("model" in body) == ("agent" in body):
-        yield "$: either model or agent"
+        yield "$: exactly one of model and agent"
     steps = body.get("input")
     if not steps:
         yield "$.input is empty"
@@ -161,12 +161,12 @@ def _step(step: Json, at: str) -> Iterator[str]:
                 yield from _item(item, f"{at}.content[{place}]")
         case "thought":
             if not step.get("signature") and not step.get("summary"):
-                yield f"{at} says nothing"
+                yield f"{at} is empty"
         case "function_call":
             yield from missing(step, ("id", "name", "arguments"), at)
             yield from not_matching(_NAME, step.get("name"), f"{at}.name")
             if not isinstance(step.get("arguments"), dict):
-                yield f"{at}.arguments is no object"
+                yield f"{at}.arguments is not an object"
         case "function_result":
             yield from missing(step, ("call_id", "result"), at)
             if "name" in step:

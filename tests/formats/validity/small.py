@@ -1,7 +1,7 @@
 """What Cohere and Ollama refuse, for `tests.formats.validity.checks`.
 
-Sources: Cohere's reference of `/v2/chat` and its page of errors; Ollama's reference, and its server, which parses a
-request into typed structures and refuses what does not fit them.
+Sources: Cohere's reference of `/v2/chat` and its list of errors; Ollama's reference, and its server, which parses a
+request into typed structs and refuses what does not fit.
 """
 
 import json
@@ -51,11 +51,11 @@ def _cohere_content(message: Json, at: str) -> Iterator[str]:
                 if not block.get(kind):
                     yield f"{spot} is empty"
                 if kind == "thinking" and message.get("role") != "assistant":
-                    yield f"{spot}: thinking is the assistant's"
+                    yield f"{spot}: thinking is only permitted in assistant messages"
             case "image_url":
                 yield from not_an_address((block.get("image_url") or {}).get("url"), spot)
                 if message.get("role") != "user":
-                    yield f"{spot}: images are the user's"
+                    yield f"{spot}: images are only permitted in user messages"
             case "document":
                 yield from missing(block, ("document",), spot)
             case kind:
@@ -72,7 +72,7 @@ def _cohere_call(call: Json, at: str) -> Iterator[str]:
         except ValueError:
             is_object = False
         if not is_object or not function.get("name"):
-            yield f"{at}: a function has a name and arguments in JSON"
+            yield f"{at}: a function needs a name and JSON arguments"
 
 
 def _pairs(messages: list[Json], *, by_id: bool) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _pairs(messages: list[Json], *, by_id: bool) -> Iterator[str]:
         if message.get("role") == "tool":
             wanted = message.get("tool_call_id") if by_id else (due or [None])[0]
             if wanted not in due:
-                yield f"$.messages[{place}]: a result without a call"
+                yield f"$.messages[{place}]: result without a call"
             else:
                 due.remove(wanted)
             continue
@@ -99,21 +99,21 @@ def ollama_faults(body: Json) -> Iterator[str]:
     yield from missing(body, ("model", "messages"), "$")
     messages = body.get("messages") or []
     if not messages:
-        yield "$.messages is empty: the model is loaded and says nothing"
+        yield "$.messages is empty: the model would only be loaded"
     for place, message in enumerate(messages):
         at = f"$.messages[{place}]"
         if message.get("role") not in _ROLES:
             yield f"{at}.role: {message.get('role')!r}"
         if not isinstance(message.get("content", ""), str):
-            yield f"{at}.content is no text"
-        is_silent = is_blank(message.get("content")) and not message.get("images") and not message.get("tool_calls")
-        if is_silent and message.get("role") != "tool":
-            yield f"{at} says nothing"
+            yield f"{at}.content is not text"
+        is_empty = is_blank(message.get("content")) and not message.get("images") and not message.get("tool_calls")
+        if is_empty and message.get("role") != "tool":
+            yield f"{at} is empty"
         for number, image in enumerate(message.get("images") or []):
             yield from not_base64(image, f"{at}.images[{number}]")
         for number, call in enumerate(message.get("tool_calls") or []):
             function = call.get("function")
             yield from missing(function, ("name", "arguments"), f"{at}.tool_calls[{number}]")
             if not isinstance((function or {}).get("arguments"), dict) or not function.get("name"):
-                yield f"{at}.tool_calls[{number}]: a function has a name and an object of arguments"
+                yield f"{at}.tool_calls[{number}]: a function needs a name and an object of arguments"
     yield from _pairs(messages, by_id=False)

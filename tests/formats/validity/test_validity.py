@@ -171,7 +171,7 @@ GIVEN = {"functionResponse": {"name": "f", "response": {}}}
         (gemini_body([{"text": ""}]), "text is empty"),
         (gemini_body([HI], [CALLED], [HI]), "function responses []"),
         (gemini_body([HI], [CALLED], [GIVEN, GIVEN]), "to calls"),
-        (gemini_body([HI], [CALLED], [GIVEN, HI]), "stand alone"),
+        (gemini_body([HI], [CALLED], [GIVEN, HI]), "content of their own"),
         (gemini_body([HI], [HI]), "ending with a model turn"),
         (gemini_body([HI], [{"functionCall": {"name": "f"}}], [GIVEN]), "thought_signature"),
         (gemini_body([{"inlineData": {"mimeType": "image/gif", "data": "eA=="}}]), "Unsupported MIME type"),
@@ -226,7 +226,7 @@ def converse_body(*turns: Any, **settings: Any) -> dict[str, Any]:
         (converse_body([PDF]), "text block must be included"),
         (converse_body([PDF, PDF, HI]), "Duplicate document names"),
         (converse_body([HI], [{"reasoningContent": {"reasoningText": {"text": "x"}}}, HI], [HI]), "no signature"),
-        (converse_body([{"cachePoint": {"type": "default"}}, HI]), "stands behind content"),
+        (converse_body([{"cachePoint": {"type": "default"}}, HI]), "must follow content"),
     ],
 )
 def test_faults_in_converse_are_found(body: dict[str, Any], fault: str | None) -> None:
@@ -253,7 +253,7 @@ def test_faults_in_coheres_format_are_found(messages: list[Any], fault: str | No
     [
         ([ASKED[0]], None),
         ([], "is empty"),
-        ([{"role": "assistant", "content": ""}], "says nothing"),
+        ([{"role": "assistant", "content": ""}], "is empty"),
         (ASKED, "object of arguments"),
         ([TOLD], "without a call"),
         ([{"role": "user", "content": "x", "images": ["?"]}], "no base64"),
