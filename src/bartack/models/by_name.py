@@ -76,15 +76,15 @@ def connect(
     if name == "local" or name.startswith(("local:", "local/")):
         return LocalModel(name[len("local:") :] or None, environment=environment, **config)
     vendor, model_id = _split(name)
-    endpoint = _endpoint(vendor, base_url, settings or {})
+    url, path, used = _endpoint(vendor, base_url, settings or {})
     return ProviderModel(
         client or _http_client(timeouts),
         updated_config(ModelConfig(model_id), config),
         cache_config,
         error_mapper,
-        vendor=replace(vendor, path=endpoint.path),
-        base_url=endpoint.base_url,
-        credentials=_credentials(vendor, api_key, endpoint.settings),
+        vendor=replace(vendor, path=path),
+        base_url=url,
+        credentials=_credentials(vendor, api_key, used),
         headers=headers,
         environment=environment,
         provider_raw=provider_raw,
@@ -120,13 +120,8 @@ def _split(name: str) -> tuple[Vendor, str]:
     )
 
 
-class _Endpoint(NamedTuple):
-    base_url: str
-    path: str
-    settings: dict[str, str]
-
-
-def _endpoint(vendor: Vendor, base_url: str | None, given: Mapping[str, str]) -> _Endpoint:
+def _endpoint(vendor: Vendor, base_url: str | None, given: Mapping[str, str]) -> tuple[str, str, dict[str, str]]:
+    """The base URL and the path, and the settings that were inserted into them."""
     names = (f"{_variable_prefix(vendor.name)}_BASE_URL", *vendor.base_url_names)
     custom = base_url or _from_environment(names)
     if custom is None and vendor.base_url is None:
@@ -142,7 +137,7 @@ def _endpoint(vendor: Vendor, base_url: str | None, given: Mapping[str, str]) ->
     if "://" not in url:  # OLLAMA_HOST is a host and a port
         url = f"http://{url}"
     # The host for the location "global" has no prefix: recorded in gemini-generate-requests.
-    return _Endpoint(url.replace("//global-aiplatform", "//aiplatform"), path, settings)
+    return url.replace("//global-aiplatform", "//aiplatform"), path, settings
 
 
 def _variable_prefix(vendor: str) -> str:

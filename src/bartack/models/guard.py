@@ -52,8 +52,9 @@ def guarded(
     """The stream of any model, held to the contract; all its deltas must belong to `run_id`."""
     if isinstance(stream, GuardedStream) and stream.run_id == run_id:
         return stream
-    guard = _Guard(RequestMetadata(run_id=run_id), environment or Environment(), limits)
-    return GuardedStream(guard.run(stream, lambda delta: (delta,)), guard.run_id)
+    metadata = RequestMetadata(run_id=run_id)
+    guard = _guard(stream, lambda delta: (delta,), run_id, metadata, environment or Environment(), limits=limits)
+    return GuardedStream(guard, run_id)
 
 
 def guarded_batches(
@@ -64,59 +65,49 @@ def guarded_batches(
     take_raw: Callable[[], Any] = lambda: None,
 ) -> GuardedStream:
     """The bare deltas of a model, stamped and held to the contract; `take_raw` returns the raw data of each batch."""
-    guard = _Guard(metadata, environment)
-    stamp = DeltaStamper(guard.run_id, metadata).stamp
+    run_id = metadata.run_id or environment.new_id()
+    stamp = DeltaStamper(run_id, metadata).stamp
 
     def stamped(deltas: Iterable[Delta]) -> list[MessageDelta]:
         return stamp(deltas, environment.now(), provider_raw=take_raw())
 
-    return GuardedStream(guard.run(batches, stamped), guard.run_id)
+    return GuardedStream(_guard(batches, stamped, run_id, metadata, environment), run_id)
 
 
-class _Guard:
-    def __init__(self, metadata: RequestMetadata, environment: Environment, limits: StreamLimits | None = None) -> None:
-        self.run_id = metadata.run_id or environment.new_id()
-        self._metadata = metadata
-        self._environment = environment
-        self._contract = Contract(self.run_id, limits)
-
-    async def run(
-        self, source: AsyncIterator[T], stamped: Callable[[T], Iterable[MessageDelta]]
-    ) -> AsyncIterator[MessageDelta]:
-        contract, admit = self._contract, self._contract.admit
+async def _guard(
+    source: AsyncIterator[T],
+    stamped: Callable[[T], Iterable[MessageDelta]],
+    run_id: str,
+    metadata: RequestMetadata,
+    environment: Environment,
+    *,
+    limits: StreamLimits | None = None,
+) -> AsyncIterator[MessageDelta]:
+    contract = Contract(run_id, limits)
+    admit = contract.admit
+    try:
         try:
-            try:
-                async for item in source:
-                    for delta in stamped(item):
-                        admit(delta)
-                        yield delta
-                    if contract.ended:
-                        return
-                failed = Failed(
-                    ErrorCode.STREAM_TRUNCATED, "The model's stream ended before it was complete.", retryable=True
-                )
-            except StreamError as error:
-                failed = Failed(error.code, str(error), rule=error.rule)
-            except BartackError as error:
-                failed = Failed(error.code, mask_secrets(str(error)), retryable=error.retryable)
-            except Exception as error:  # noqa: BLE001 - a third-party model may raise anything
-                failed = Failed(ErrorCode.PROVIDER_ERROR, mask_secrets(f"{type(error).__name__}: {error}"))
-            for delta in self._failure(failed):
-                yield delta
-        finally:
-            await _close(source)
-
-    def _failure(self, failed: Failed) -> list[MessageDelta]:
-        """The deltas that end the stream in this error, with a `start` if there was none."""
-        contract = self._contract
-        deltas: list[Delta] = [failed]
-        if contract.last_seq < 0:
-            deltas.insert(0, Start("", self._environment.new_id()))
-        stamper = DeltaStamper(self.run_id, self._metadata, first_seq=contract.last_seq + 1)
-        stamped = stamper.stamp(deltas, self._environment.now())
-        for delta in stamped:
-            contract.admit(delta)
-        return stamped
+            async for item in source:
+                for delta in stamped(item):
+                    admit(delta)
+                    yield delta
+                if contract.ended:
+                    return
+            message = "The model's stream ended before it was complete."
+            failed = Failed(ErrorCode.STREAM_TRUNCATED, message, retryable=True)
+        except StreamError as error:
+            failed = Failed(error.code, str(error), rule=error.rule)
+        except BartackError as error:
+            failed = Failed(error.code, mask_secrets(str(error)), retryable=error.retryable)
+        except Exception as error:  # noqa: BLE001 - a third-party model may raise anything
+            failed = Failed(ErrorCode.PROVIDER_ERROR, mask_secrets(f"{type(error).__name__}: {error}"))
+        starts = [] if contract.last_seq >= 0 else [Start("", environment.new_id())]
+        stamper = DeltaStamper(run_id, metadata, first_seq=contract.last_seq + 1)
+        for delta in stamper.stamp([*starts, failed], environment.now()):
+            admit(delta)
+            yield delta
+    finally:
+        await _close(source)
 
 
 async def _close(stream: Any) -> None:

@@ -13,7 +13,7 @@ import os
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
@@ -183,11 +183,9 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
     """Read the end of a body after its last event, so that the connection can be reused."""
     if response.content.is_eof():
         return
-    try:
+    with suppress(aiohttp.ClientError, OSError):  # the response is complete; the connection is closed instead
         async with asyncio.timeout(_DRAIN_SECONDS):
             await response.content.readany()
-    except (aiohttp.ClientError, OSError):  # the response is complete; the connection is closed instead
-        pass
 
 
 def _options(request: HttpRequest) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from bartack.environment import Environment
 from bartack.formats import decoder, encode
-from bartack.models.guard import GuardedStream
+from bartack.models.guard import GuardedStream, guarded_batches
 from bartack.models.local_engine import Engine, LlamaEngine, Worker
 from bartack.models.local_tools import (
     Route,
@@ -125,7 +125,7 @@ class LocalModel(StreamingModel):
 
     def respond(self, request: ModelRequest) -> GuardedStream:
         """The answer to a request."""
-        return self._guarded(request, self._batches(request))
+        return guarded_batches(self._batches(request), request.metadata, self._environment)
 
     # -- one answer: exceptions become an error delta in the guard
 
@@ -152,8 +152,7 @@ class LocalModel(StreamingModel):
         if self._is_llama and self.weights.known is not None and not self.weights.path.is_file():
             name = self.weights.model_id
             raise ModelError(
-                f"{name} has not been downloaded yet. Run: bartack models pull {name}",
-                code=ErrorCode.MODEL_NOT_FOUND,
+                f"{name} has not been downloaded yet. Run: bartack models pull {name}", code=ErrorCode.MODEL_NOT_FOUND
             )
 
     def _answer(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:

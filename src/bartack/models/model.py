@@ -5,17 +5,17 @@ There is one way to call a model: `stream`. It returns `MessageDelta` values tha
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 import msgspec
 from msgspec.structs import replace
 
 from bartack.environment import Environment
-from bartack.models.guard import GuardedStream, guarded_batches
+from bartack.models.guard import GuardedStream
 from bartack.models.prices import ModelInfo
 from bartack.nouns.config import ModelConfig, ToolChoice, ToolSpec
-from bartack.nouns.deltas import Delta, MessageDelta
+from bartack.nouns.deltas import MessageDelta
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Text
@@ -77,7 +77,7 @@ class StreamingModel(Model, ABC):
 
     @abstractmethod
     def respond(self, request: ModelRequest) -> GuardedStream:
-        """The answer to a request. Raises only if the request cannot be expressed."""
+        """The answer to a request, from `guarded_batches`. Raises only if the request cannot be expressed."""
 
     def stream(
         self,
@@ -117,14 +117,6 @@ class StreamingModel(Model, ABC):
             metadata=metadata,
             invocation_state=invocation_state,
         )
-
-    def _guarded(
-        self,
-        request: ModelRequest,
-        batches: AsyncIterator[Iterable[Delta]],
-        take_raw: Callable[[], Any] = lambda: None,
-    ) -> GuardedStream:
-        return guarded_batches(batches, request.metadata, self._environment, take_raw=take_raw)
 
     def update_config(self, **config: Any) -> None:
         """Change settings for later calls. An invalid setting raises and changes nothing."""

@@ -9,6 +9,7 @@ connection is `stream_truncated`, unless the provider had already finished.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +21,7 @@ from bartack.environment import Environment
 from bartack.formats import Decoder, LossReport, decoder, encode, format_named
 from bartack.models.auth import Credentials, NoCredentials
 from bartack.models.client import HttpRequest, HttpResponse, ProviderClient, mask_secrets
-from bartack.models.guard import GuardedStream
+from bartack.models.guard import GuardedStream, guarded_batches
 from bartack.models.http_errors import error_from_response, retry_delay_in
 from bartack.models.model import StreamingModel
 from bartack.models.prices import ModelInfo, cost_in_thread, model_info
@@ -139,7 +140,8 @@ class ProviderModel(StreamingModel):
     def send(self, call: PreparedCall) -> GuardedStream:
         """The answer to a prepared call."""
         exchange = _Exchange(self, call)
-        return self._guarded(call.request, exchange.batches(), exchange.take_raw)
+        metadata = call.request.metadata
+        return guarded_batches(exchange.batches(), metadata, self._environment, take_raw=exchange.take_raw)
 
     def _prepared(self, request: ModelRequest) -> PreparedCall:
         vendor = self.vendor
@@ -225,11 +227,7 @@ class _Exchange:
         if self._body_started and code is ErrorCode.CONNECTION_FAILED:
             code = ErrorCode.STREAM_TRUNCATED  # D-3.5
         return Failed(
-            code,
-            error.message,
-            retryable=error.retryable,
-            status=error.status,
-            retry_after_ms=error.retry_after_ms,
+            code, error.message, retryable=error.retryable, status=error.status, retry_after_ms=error.retry_after_ms
         )
 
     def _ended_by(self, failed: Failed) -> list[Delta]:
@@ -265,11 +263,9 @@ class _Exchange:
 
 async def _http_error(response: HttpResponse, now: datetime) -> Failed:
     body = bytearray()
-    try:
+    with suppress(ModelError):  # the status alone is enough
         async for chunk in response.chunks:
             body += chunk
             if len(body) > _MAX_ERROR_BYTES:
                 break
-    except ModelError:  # the status alone is enough
-        pass
     return error_from_response(response.status, response.headers, bytes(body), now=now)

@@ -18,7 +18,7 @@ Only harmless headers are recorded. Keys are masked in URL, body and chunks: tho
 import time
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +79,8 @@ class _Recorder:
 
     def request(self, request: HttpRequest) -> None:
         body: Any = mask_secrets(request.body.decode("utf-8", "replace"), self._secrets)
-        try:
+        with suppress(msgspec.DecodeError):
             body = msgspec.json.decode(body)
-        except msgspec.DecodeError:
-            pass
         url = mask_secrets(request.url, self._secrets)
         headers = safe_headers(request.headers)
         self.write(request={"method": request.method, "url": url, "headers": headers, "body": body})

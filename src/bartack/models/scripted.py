@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequen
 from typing import Any
 
 from bartack.environment import Environment
-from bartack.models.guard import GuardedStream
+from bartack.models.guard import GuardedStream, guarded_batches
 from bartack.models.model import StreamingModel
 from bartack.models.prices import ModelInfo
 from bartack.nouns.config import ModelConfig
@@ -62,7 +62,7 @@ class ScriptedModel(StreamingModel):
         """The next response of the script."""
         response = self._next_response(request.messages)
         self.calls.append(request)
-        return self._guarded(request, self._batches(response))
+        return guarded_batches(self._batches(response), request.metadata, self._environment)
 
     def model_info(self) -> ModelInfo:
         """The model's name."""

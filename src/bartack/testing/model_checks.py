@@ -34,11 +34,7 @@ class StreamResult(Struct, frozen=True, kw_only=True):
 
 
 async def check_stream(
-    model: Model,
-    messages: Sequence[Message] = (user("Hello"),),
-    *,
-    tool_specs: Sequence[ToolSpec] = (),
-    **options: Any,
+    model: Model, messages: Sequence[Message] = (user("Hello"),), *, tool_specs: Sequence[ToolSpec] = (), **options: Any
 ) -> StreamResult:
     """Call a model once and check every delta against the contract. `options` are passed to `stream`."""
     metadata = options.pop("request_metadata", None) or RequestMetadata(run_id="checked-run")

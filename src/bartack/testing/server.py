@@ -7,7 +7,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 
 from msgspec import Struct
 
@@ -38,13 +38,9 @@ class FaultServer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until the scenario or the client closes it."""
         self.connections += 1
-        try:
+        with closing(writer), suppress(ConnectionError, asyncio.IncompleteReadError):  # the client disconnected
             while await self._exchange(reader, writer):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError):  # the client disconnected
-            pass
-        finally:
-            writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = await reader.readuntil(b"\r\n\r\n")

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
 from typing import IO
@@ -170,7 +171,8 @@ class FileOperations:
             watchdog.join()
             process.kill()
             process.wait()
-            _close(process.stdin)
+            with suppress(BrokenPipeError):
+                process.stdin.close()
             process.stdout.close()
         if killed.is_set():
             raise ToolError(
@@ -185,15 +187,13 @@ class FileOperations:
             "limit": operation.limit,
             "lineChars": _MATCH_CHARS,
         }
-        try:
+        with suppress(BrokenPipeError):  # the process has reached the limit, or was killed
             pipe.write(json.dumps(query).encode() + b"\n")
             for path, data in self._searched_files(operation):
                 if stop.is_set():
                     break
                 pipe.write(json.dumps([path, len(data)]).encode() + b"\n" + data)
             pipe.close()
-        except BrokenPipeError:
-            pass  # the process has reached the limit, or was killed
 
     def _searched_files(self, operation: SearchFiles) -> Iterator[tuple[str, bytes]]:
         total = 0
@@ -299,10 +299,3 @@ def _kill_when_late(
             return
     killed.set()
     process.kill()
-
-
-def _close(pipe: IO[bytes]) -> None:
-    try:
-        pipe.close()
-    except BrokenPipeError:
-        pass

@@ -135,21 +135,17 @@ class Runtime(Protocol):
 
     async def connect(self) -> None:
         """Make the runtime ready for use. Connecting again has no effect."""
-        ...
 
     async def close(self) -> None:
         """Stop running operations and release all resources."""
-        ...
 
     @property
     def status(self) -> Literal["closed", "connected"]:
         """Whether the runtime can be used now."""
-        ...
 
     @property
     def capabilities(self) -> frozenset[str]:
         """The kinds of operation that are supported."""
-        ...
 
     async def execute(self, operation: Operation) -> ToolOutput:
         """Perform an operation. Cancelling terminates whatever the operation started.
@@ -157,15 +153,12 @@ class Runtime(Protocol):
         Raises:
             ToolError: The operation failed; the message is for the model.
         """
-        ...
 
     async def get_init_data(self) -> dict[str, Any]:
         """A description of this runtime as JSON, stored with the session."""
-        ...
 
     def get_hints(self) -> str:
         """Instructions for the model on how to use this runtime."""
-        ...
 
 
 def file_tools() -> tuple[ToolDefinition, ...]:

@@ -13,7 +13,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
@@ -144,7 +144,8 @@ class SandboxedDirectory:
             for name in names:
                 with _tool_errors(path):
                     if create:
-                        _make_directory(name, fd)
+                        with suppress(FileExistsError):
+                            os.mkdir(name, dir_fd=fd)
                     child = _open_directory(name, fd)
                 os.close(fd)
                 fd = child
@@ -268,13 +269,6 @@ def _open_directory(name: str, parent: int) -> int:
         if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             raise _is_link(name) from None
         raise
-
-
-def _make_directory(name: str, parent: int) -> None:
-    try:
-        os.mkdir(name, dir_fd=parent)
-    except FileExistsError:
-        pass
 
 
 def _shown(path: str) -> str:

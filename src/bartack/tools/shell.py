@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -107,10 +108,8 @@ def _has_exited(process: "subprocess.Popen[bytes]") -> bool:
 
 
 def _signal_group(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):  # no process is left; macOS raises the second for zombies
         os.killpg(process.pid, number)
-    except (ProcessLookupError, PermissionError):  # no process is left; macOS raises PermissionError for zombies
-        pass
 
 
 def _read(pipe: int, output: "_OutputBuffer", *, once: bool = False) -> bool:
