@@ -73,6 +73,14 @@ def test_outdated_help_page_is_detected() -> None:
     assert draw_cli.drawn(page.replace("Usage: bartack decode", "Usage: bartack encode")) == page
 
 
+def test_architecture_page_names_existing_files() -> None:
+    names = set(re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?)`", text_of(DOCS / "architecture.md")))
+    assert len(names) > 50
+    assert {
+        name for name in names if not (ROOT / "src" / "bartack" / name).exists() and not (ROOT / name).exists()
+    } == set()
+
+
 # -- Python blocks
 
 
