@@ -1,4 +1,4 @@
-"""A small session with one of everything that views show, for tests that look at it from several sides."""
+"""A small session with one of everything that views show, shared by several tests."""
 
 from datetime import UTC, datetime, timedelta
 

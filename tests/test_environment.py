@@ -1,4 +1,4 @@
-"""The environment: the one place where time and new ids come from."""
+"""The environment: the source of time and new ids."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -7,7 +7,7 @@ from uuid import UUID
 from bartack.environment import Environment
 
 
-def test_a_given_clock_and_given_bits_make_the_same_ids_every_time() -> None:
+def test_a_given_clock_and_given_bits_give_the_same_ids() -> None:
     """D-1.4"""
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -22,7 +22,7 @@ def test_a_given_clock_and_given_bits_make_the_same_ids_every_time() -> None:
     assert first.now() == noon + timedelta(seconds=3)
 
 
-def test_the_real_edge_knows_the_time_in_utc_and_repeats_no_id() -> None:
+def test_the_default_environment_has_utc_time_and_unique_ids() -> None:
     environment = Environment()
     before = datetime.now(UTC)
     now = environment.now()

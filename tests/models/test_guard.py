@@ -94,6 +94,7 @@ async def test_what_is_no_delta_is_refused() -> None:
 
 
 async def test_a_stream_that_just_stops_is_truncated() -> None:
+    """001-4.1.13"""
     error = await last_error(*stamp(Start("m", "r"), TextDelta("half an ")))
     assert error.error_code is ErrorCode.STREAM_TRUNCATED
     assert error.retryable

@@ -1,4 +1,4 @@
-"""Configurations: values that say what is wanted, checked when they are made."""
+"""Configurations: their fields, their ranges and their JSON."""
 
 from typing import Any
 
@@ -22,18 +22,18 @@ from bartack.nouns.wire import dump, load
         ({"top_p": 1.1}, "topP"),
     ],
 )
-def test_a_setting_outside_its_range_is_refused(given: dict[str, Any], key: str) -> None:
+def test_a_setting_outside_its_range_is_rejected(given: dict[str, Any], key: str) -> None:
     with pytest.raises(PartValidationError) as caught:
         ModelConfig(**{"model_id": "m", **given})
     assert (caught.value.path, caught.value.code) == (f"$.{key}", ErrorCode.INVALID_CONFIG)
 
 
-def test_the_edges_of_the_ranges_are_allowed() -> None:
+def test_the_limits_of_the_ranges_are_allowed() -> None:
     config = ModelConfig("m", max_tokens=1, temperature=0, top_p=1)
     assert (config.max_tokens, config.temperature, config.top_p) == (1, 0, 1)
 
 
-def test_a_model_config_carries_a_providers_own_settings() -> None:
+def test_a_model_config_keeps_provider_specific_settings() -> None:
     data = {
         "modelId": "m",
         "temperature": 0.5,

@@ -11,7 +11,7 @@ from bartack.nouns.wire import dump
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def test_there_are_nine_kinds_and_no_more() -> None:
+def test_there_are_exactly_nine_kinds() -> None:
     """000-4.2, 001-7.4, 004-delta-kinds.1"""
     assert [delta.kind for delta in get_args(Delta)] == [
         "start",
@@ -26,7 +26,7 @@ def test_there_are_nine_kinds_and_no_more() -> None:
     ]
 
 
-def test_there_are_seven_finish_reasons_and_the_providers_own_word_stands_beside_them() -> None:
+def test_there_are_seven_finish_reasons_beside_the_providers_own() -> None:
     """D-3.4.5, D-3.4.6, 000-4.10"""
     assert get_args(FinishReason) == ("stop", "length", "tool_calls", "content_filter", "refusal", "pause", "other")
     assert dump(Done("length", raw_finish_reason="MAX_TOKENS")) == {
@@ -36,11 +36,11 @@ def test_there_are_seven_finish_reasons_and_the_providers_own_word_stands_beside
 
 
 @pytest.mark.parametrize(("given", "total"), [((3, 4), 7), ((3, 4, 9), 9), ((3, 4, 0), 0), ((3, 4, -1), 7)])
-def test_the_total_is_the_sum_unless_the_provider_says_otherwise(given: tuple[int, ...], total: int) -> None:
+def test_the_total_is_the_sum_unless_the_provider_reports_another(given: tuple[int, ...], total: int) -> None:
     assert Usage(*given).total_tokens == total
 
 
-def test_a_stamp_says_which_run_which_place_and_when() -> None:
+def test_a_stamp_has_run_number_and_time() -> None:
     """000-4.1, 004-message-delta.1"""
     stamped = MessageDelta("r1", 3, TextDelta("hi"), NOON, provider_raw={"type": "x"}, model_call_index=0, attempt=2)
     assert dump(stamped) == {

@@ -1,4 +1,4 @@
-"""Facts and the entries around them; the folds that are too small for a view."""
+"""Entries and facts: their fields, branches, and the session they form."""
 
 from datetime import UTC, datetime
 from typing import Any, get_args
@@ -35,7 +35,7 @@ def entry(id: str, parent_id: str | None = None, fact: Fact | None = None, run_i
     )
 
 
-def test_the_types_of_entry_are_these_and_no_more() -> None:
+def test_there_are_exactly_these_kinds_of_facts() -> None:
     """D-5.1"""
     assert {fact.kind for fact in get_args(Fact)} == {
         "session_header",
@@ -84,7 +84,7 @@ def test_the_first_entry_has_the_number_one(seq: int) -> None:
 
 
 @pytest.mark.parametrize("stamps", [{}, {"id": "m1"}, {"timestamp": "2026-01-01T12:00:00Z"}])
-def test_a_message_becomes_a_fact_with_an_id_and_a_time(stamps: dict[str, Any]) -> None:
+def test_a_stored_message_needs_an_id_and_a_time(stamps: dict[str, Any]) -> None:
     data = {"role": "user", "parts": [], **stamps}
     with pytest.raises(PartValidationError) as caught:
         load(
@@ -99,7 +99,7 @@ def test_the_version_of_the_ledger_is_always_written() -> None:
     assert dump(SessionHeader()) == {"version": 1}
 
 
-def test_a_session_is_what_its_entries_amount_to() -> None:
+def test_a_session_is_the_sum_of_its_entries() -> None:
     message = stamped(user("hi"), id="m1", timestamp=NOON)
     running = [
         entry("1", fact=SessionHeader(metadata={"a": 1})),
@@ -133,6 +133,6 @@ def test_a_branch_is_a_head_and_its_parents() -> None:
     ],
     ids=["no such head", "no such parent", "a circle"],
 )
-def test_a_branch_with_a_hole_is_not_found(entries: list[Entry], head: str) -> None:
+def test_a_branch_with_a_missing_entry_raises_not_found(entries: list[Entry], head: str) -> None:
     with pytest.raises(NotFound):
         branch(entries, head)

@@ -1,4 +1,4 @@
-"""The tree of errors: who is to blame, with which code, and what a caller may read from it."""
+"""The error classes and codes, and the attributes that callers read."""
 
 import ast
 import copy
@@ -46,7 +46,7 @@ def test_every_error_has_one_root_and_every_code_is_an_enum() -> None:
     assert all(isinstance(cls.default_code, ErrorCode) for cls in classes)
 
 
-def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
+def test_the_tree_in_the_docstring_matches_the_classes() -> None:
     drawn: dict[str, str] = {}
     path: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
@@ -60,21 +60,21 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
 
 
 @pytest.mark.parametrize("cls", DEFAULT_CODES)
-def test_an_error_carries_message_code_and_whether_to_try_again(cls: type[BartackError]) -> None:
+def test_an_error_has_a_message_a_code_and_retryable(cls: type[BartackError]) -> None:
     error = cls("it broke")
     assert (error.message, error.code, error.cause) == ("it broke", DEFAULT_CODES[cls], None)
     assert error.retryable is error.code.retryable
     assert str(error).startswith("it broke")
 
 
-def test_a_caller_may_say_otherwise_than_the_code() -> None:
+def test_a_caller_can_override_retryable() -> None:
     cause = OSError("cable")
     error = ModelError("no", code=ErrorCode.TIMEOUT, retryable=False, cause=cause, status=504, retry_after_ms=10)
     assert (error.code, error.retryable, error.status, error.retry_after_ms) == (ErrorCode.TIMEOUT, False, 504, 10)
     assert error.cause is error.__cause__ is cause
 
 
-def test_an_error_without_a_cause_does_not_hide_what_was_going_on() -> None:
+def test_an_error_without_a_cause_keeps_its_context() -> None:
     def tool() -> None:
         try:
             raise OSError("the real fault")
@@ -87,7 +87,7 @@ def test_an_error_without_a_cause_does_not_hide_what_was_going_on() -> None:
     assert not caught.value.__suppress_context__
 
 
-def test_what_may_succeed_later_is_retryable_and_nothing_else() -> None:
+def test_exactly_these_codes_are_retryable() -> None:
     assert {code.value for code in ErrorCode if code.retryable} == {
         "stream_truncated",
         "stream_malformed",
@@ -99,7 +99,7 @@ def test_what_may_succeed_later_is_retryable_and_nothing_else() -> None:
     }
 
 
-def test_a_code_is_its_own_small_text() -> None:
+def test_a_code_is_its_name_in_lower_case() -> None:
     assert all(code.value == code.name.lower() == str(code) for code in ErrorCode)
 
 
@@ -149,7 +149,7 @@ def test_a_stream_error_names_its_rule() -> None:
     assert StreamError("late").rule is None
 
 
-def test_an_invalid_transition_tells_what_was_possible() -> None:
+def test_an_invalid_transition_has_the_valid_events() -> None:
     error = InvalidStateTransition("open", "fly", iter(["close", "lock"]))
     assert (error.current, error.attempted, error.valid) == ("open", "fly", ("close", "lock"))
     assert error.code is ErrorCode.INVALID_TRANSITION
@@ -162,7 +162,7 @@ def test_an_invalid_transition_tells_what_was_possible() -> None:
     }
 
 
-def test_a_validation_error_says_where_and_which_rule() -> None:
+def test_a_validation_error_has_its_path_and_rule() -> None:
     error = PartValidationError("no", path="$.text", rule="000-3.2.3")
     assert (str(error), error.rule) == ("no - at `$.text`", "000-3.2.3")
     assert str(PartValidationError("no")) == "no"
@@ -171,7 +171,7 @@ def test_a_validation_error_says_where_and_which_rule() -> None:
     assert outer.path == "$.parts[2].payload.text"
 
 
-def test_a_conflict_tells_the_real_tail() -> None:
+def test_a_conflict_has_the_actual_tail() -> None:
     assert Conflict("moved on", tail="e9").tail == "e9"
     assert Conflict("moved on").tail is None
 

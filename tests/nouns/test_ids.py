@@ -1,4 +1,4 @@
-"""Ids: made from given time and given bits, or derived from what is known."""
+"""Ids: created from a given time and given bits, or derived from other ids."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -13,7 +13,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @given(st.integers(0, 2**74 - 1), st.integers(0, 2**40))
-def test_an_id_holds_its_time_and_all_its_random_bits(random: int, ms: int) -> None:
+def test_an_id_contains_its_time_and_all_its_random_bits(random: int, ms: int) -> None:
     """D-1.4"""
     made = UUID(uuid7(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms), random))
     assert (made.version, made.variant) == (7, "specified in RFC 4122")
@@ -26,13 +26,13 @@ def test_a_later_id_sorts_later_as_text(random: int, other: int, ms: int) -> Non
     assert uuid7(NOON, random) < uuid7(NOON + timedelta(milliseconds=ms), other)
 
 
-def test_the_example_of_the_standard_comes_out() -> None:
+def test_the_example_in_the_rfc_is_reproduced() -> None:
     """RFC 9562, appendix A.6."""
     now = datetime(2022, 2, 22, 19, 22, 22, tzinfo=UTC)
     assert uuid7(now, 0xCC3 << 62 | 0x18C4DC0C0C07398F) == "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"
 
 
-def test_a_uuid_stays_and_a_foreign_id_always_gives_the_same() -> None:
+def test_a_uuid_is_kept_and_other_ids_map_to_stable_uuids() -> None:
     known = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"
     assert as_uuid(known) == known
     foreign = as_uuid("msg_abc")

@@ -1,4 +1,4 @@
-"""Messages: which parts a role may hold, the short ways to write one, and how one becomes a fact."""
+"""Messages: which parts a role accepts, the short constructors, and stamping."""
 
 from datetime import UTC, datetime
 from typing import Any, get_args
@@ -34,7 +34,7 @@ def test_there_are_four_roles() -> None:
 
 @pytest.mark.parametrize("part", ONE_OF_EACH, ids=lambda part: part.kind)
 @pytest.mark.parametrize("role", get_args(Role))
-def test_a_role_holds_its_own_kinds_of_part_only(role: Role, part: Part) -> None:
+def test_a_role_accepts_its_own_kinds_of_part_only(role: Role, part: Part) -> None:
     """000-3.2.9, 000-3.2.10, 000-3.2.11, 000-3.2.12"""
     if part.kind in ALLOWED[role]:
         assert Message(role, (part,)).parts == (part,)
@@ -44,7 +44,7 @@ def test_a_role_holds_its_own_kinds_of_part_only(role: Role, part: Part) -> None
     assert (caught.value.path, caught.value.rule) == ("$.parts[0]", RULES[role])
 
 
-def test_an_unknown_role_is_refused() -> None:
+def test_an_unknown_role_is_rejected() -> None:
     role: Any = "developer"
     with pytest.raises(PartValidationError) as caught:
         Message(role, ())
@@ -58,7 +58,7 @@ def test_parts_are_a_tuple() -> None:
     assert (caught.value.path, caught.value.rule) == ("$.parts", "000-3.1.1")
 
 
-def test_what_is_no_part_is_refused_by_its_name() -> None:
+def test_a_value_that_is_not_a_part_is_rejected_with_its_type() -> None:
     parts: Any = ("hi",)
     with pytest.raises(PartValidationError, match="str"):
         Message("user", parts)
@@ -90,7 +90,7 @@ def test_the_content_can_be_read_by_kind() -> None:
     assert assistant("hi").tool_calls == ()
 
 
-def test_short_spellings_make_messages() -> None:
+def test_short_constructors_create_messages() -> None:
     image = Image("image/png", url="u")
     meta = Meta(agent="a")
     assert user("look", image, meta=meta) == Message("user", (Text("look"), image), meta=meta)
@@ -99,7 +99,7 @@ def test_short_spellings_make_messages() -> None:
     assert tool_message() == Message("tool", ())
 
 
-def test_stamping_gives_what_is_missing_and_keeps_what_is_there() -> None:
+def test_stamping_adds_missing_stamps_and_keeps_the_others() -> None:
     """000-8.1"""
     fresh = stamped(user("hi"), id="m1", timestamp=NOON)
     assert (fresh.id, fresh.timestamp, fresh.run_id) == ("m1", NOON, None)

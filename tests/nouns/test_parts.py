@@ -1,4 +1,4 @@
-"""The six parts: what may be built, and what each one refuses."""
+"""The six kinds of parts, and what their constructors reject."""
 
 from typing import Any, get_args
 
@@ -8,7 +8,7 @@ from bartack.nouns.errors import PartValidationError
 from bartack.nouns.parts import Continuation, FileRef, Image, Part, Span, Text, Thinking, ToolCall, ToolResult
 
 
-def test_there_are_six_kinds_and_no_more() -> None:
+def test_there_are_exactly_six_kinds() -> None:
     """000-3.2.2, 000-7.2"""
     assert [part.kind for part in get_args(Part)] == [
         "text",
@@ -32,7 +32,7 @@ def test_there_are_six_kinds_and_no_more() -> None:
     ],
     ids=lambda part: part.kind,
 )
-def test_a_part_is_a_frozen_value_with_short_spelling(part: Part) -> None:
+def test_a_part_is_an_immutable_value_with_a_short_constructor(part: Part) -> None:
     assert part == type(part)(**{name: getattr(part, name) for name in part.__struct_fields__})
     with pytest.raises(AttributeError):
         part.id = "other"  # type: ignore[misc]
@@ -52,7 +52,7 @@ def test_an_image_has_exactly_one_of_data_and_url(given: dict[str, Any]) -> None
     assert (caught.value.path, caught.value.rule) == ("$", "000-3.2.7")
 
 
-def test_an_image_may_be_inline_or_by_address() -> None:
+def test_an_image_may_be_inline_or_a_url() -> None:
     assert Image("image/png", data=b"").url is None
     assert Image("image/png", url="").data is None
 
@@ -66,13 +66,13 @@ def test_a_file_has_at_most_one_of_data_and_url() -> None:
 
 
 @pytest.mark.parametrize("content", ["", "text", {}, {"a": 1}, (), (Text("a"), Image("i", url="u"), FileRef("f"))])
-def test_a_result_holds_text_an_object_or_parts(content: Any) -> None:
+def test_a_result_contains_text_an_object_or_parts(content: Any) -> None:
     """000-3.3.3"""
     assert ToolResult("c1", content).content == content
 
 
 @pytest.mark.parametrize("part", [Thinking("x"), ToolCall("c", "t", {}), ToolResult("c", ""), "text", None])
-def test_a_result_refuses_what_is_no_content(part: Any) -> None:
+def test_a_result_rejects_parts_that_are_not_content(part: Any) -> None:
     """000-3.3.3"""
     with pytest.raises(PartValidationError) as caught:
         ToolResult("c1", (Text("fine"), part))
@@ -89,7 +89,7 @@ def test_a_call_and_a_result_need_an_id() -> None:
     assert (of_call.value.rule, of_result.value.rule) == ("000-6.1", "000-6.3")
 
 
-def test_only_a_call_that_the_provider_executed_holds_its_result() -> None:
+def test_only_a_call_executed_by_the_provider_contains_its_result() -> None:
     """D-3.10"""
     result = ToolResult("c1", "found")
     assert ToolCall("c1", "search", {}, executed_by="provider", result=result).result is result
@@ -98,7 +98,7 @@ def test_only_a_call_that_the_provider_executed_holds_its_result() -> None:
     assert (caught.value.path, caught.value.rule) == ("$.result", "D-3.10")
 
 
-def test_a_call_holds_no_other_calls_result() -> None:
+def test_a_call_cannot_contain_the_result_of_another() -> None:
     """000-6.3, D-3.10"""
     with pytest.raises(PartValidationError) as caught:
         ToolCall("c1", "search", {}, executed_by="provider", result=ToolResult("c2", "found"))

@@ -1,4 +1,4 @@
-"""The published JSON Schema: it is a schema, it says what the JSON says, and it finds what is broken."""
+"""The JSON Schema of the nouns: valid data validates, invalid data does not."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def test_the_schema_is_a_schema_and_names_every_noun() -> None:
     assert json_schema() == SCHEMA
 
 
-def test_every_reference_leads_somewhere_and_every_object_says_what_it_is() -> None:
+def test_every_reference_resolves_and_every_object_has_a_description() -> None:
     def references(schema: Any) -> list[str]:
         if isinstance(schema, dict):
             own = [schema["$ref"]] if isinstance(schema.get("$ref"), str) else []
@@ -37,7 +37,7 @@ def test_every_reference_leads_somewhere_and_every_object_says_what_it_is() -> N
     assert [name for name, schema in SCHEMA["$defs"].items() if "type" in schema and not schema["description"]] == []
 
 
-def test_a_stamp_holds_kind_and_payload_among_its_own_keys() -> None:
+def test_a_stamped_value_has_kind_and_payload_among_its_keys() -> None:
     entry = SCHEMA["$defs"]["Entry"]
     assert entry["required"] == ["id", "sessionId", "seq", "timestamp"]
     assert {one["properties"]["kind"]["const"] for one in entry["oneOf"]} >= {"message", "custom", "redaction"}
@@ -60,7 +60,7 @@ def test_a_stamp_holds_kind_and_payload_among_its_own_keys() -> None:
         ("AgentState", {"status": "idle"}),
     ],
 )
-def test_good_json_is_valid(noun: str, data: Any) -> None:
+def test_valid_data_validates(noun: str, data: Any) -> None:
     assert is_valid(noun, data)
 
 
@@ -92,5 +92,5 @@ def test_good_json_is_valid(noun: str, data: Any) -> None:
         ("AgentState", {"status": "asleep"}),
     ],
 )
-def test_broken_json_is_not_valid(noun: str, data: Any) -> None:
+def test_invalid_data_does_not_validate(noun: str, data: Any) -> None:
     assert not is_valid(noun, data)

@@ -1,4 +1,4 @@
-"""Every state of every table against every event: the table's answer, or a refusal that says what was possible."""
+"""Every state of every table with every event: the edge of the table, or `InvalidStateTransition`."""
 
 from enum import StrEnum
 from typing import Any, get_args
@@ -58,7 +58,7 @@ def test_there_are_four_tables_with_a_row_for_every_state() -> None:
 
 
 @pytest.mark.parametrize(("table", "state", "event"), CASES)
-def test_every_event_in_every_state_is_an_edge_or_refused(table: Table[Any], state: StrEnum, event: str) -> None:
+def test_every_event_in_every_state_is_an_edge_or_rejected(table: Table[Any], state: StrEnum, event: str) -> None:
     """D-4.2, D-4.3"""
     before = edges(table)
     if event in table[state]:
@@ -85,7 +85,7 @@ def test_every_state_can_be_reached_from_the_first(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_repeat_in_the_same_state_gives_the_same_object(name: str) -> None:
+def test_an_edge_to_the_same_state_returns_the_same_object(name: str) -> None:
     """D-4.4"""
     table, _ = TABLES[name]
     loops = [(state, event) for state, row in table.items() for event, after in row.items() if after == state]
@@ -102,7 +102,7 @@ def test_a_call_is_opened_grows_and_is_closed() -> None:
     assert edges(CALL) == CALL_EDGES
 
 
-def test_a_tool_ends_by_running_unless_it_was_denied_or_aborted() -> None:
+def test_a_pending_call_can_only_start_be_rejected_or_aborted() -> None:
     """D-4.5"""
     from_pending = {event: after for (state, event), after in edges(TOOL).items() if state == "pending"}
     assert from_pending == {"start": "running", "reject": "error", "abort": "error"}
@@ -115,12 +115,12 @@ def test_a_timeout_moves_running_to_error() -> None:
         advance(TOOL, ToolStatus.PENDING, "time_out")
 
 
-def test_no_tool_leaves_its_end() -> None:
+def test_a_final_tool_state_has_only_edges_to_itself() -> None:
     for end in (ToolStatus.COMPLETED, ToolStatus.ERROR):
         assert set(TOOL[end].values()) == {end}
 
 
-def test_an_agent_has_the_eight_statuses_and_a_human_who_never_answers_hangs_nothing() -> None:
+def test_an_agent_has_eight_statuses_and_awaiting_human_can_end() -> None:
     """004-agent-state.1"""
     assert [status.value for status in AgentStatus] == [
         "idle",

@@ -1,4 +1,4 @@
-"""A field of `Usage` reaches everything that counts: a new one that is forgotten somewhere fails here."""
+"""Every field of `Usage` is counted everywhere. A new field that is forgotten somewhere fails here."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Nouns to JSON and back: names, times, kinds, unknown keys, and every way in which JSON can be wrong."""
+"""Nouns to JSON and back: names, times, kinds, unknown keys, and invalid JSON."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, ClassVar, Literal
@@ -79,14 +79,14 @@ def test_the_payload_of_a_part_is_read_by_its_class() -> None:
     assert load(Text, {"text": "hi"}) == Text("hi")
 
 
-def test_defaults_are_left_out_and_required_nulls_are_written() -> None:
+def test_defaults_are_omitted_and_required_nulls_are_written() -> None:
     assert dump(AgentConfig()) == {}
     assert dump(Message("user", ())) == {"role": "user", "parts": []}
     assert dump(SystemPromptOverride(None)) == {"text": None}
     assert load(SystemPromptOverride, {"text": None}) == SystemPromptOverride(None)
 
 
-def test_a_default_is_left_out_also_where_it_is_another_object() -> None:
+def test_a_value_equal_to_its_default_is_omitted() -> None:
     by_whom: Any = "".join(["cli", "ent"])
     assert dump(ToolCall("c1", "t", {}, executed_by=by_whom)) == part("tool_call", **CALL)
 
@@ -121,7 +121,7 @@ def test_another_dialect_has_its_own_names_and_times() -> None:
         assert caught.value.path == "$.timestamp"
 
 
-def test_json_text_goes_both_ways() -> None:
+def test_json_text_is_written_and_read() -> None:
     assert encode(Text("é")) == '{"kind":"text","payload":{"text":"é"}}'.encode()
     for text in (encode(user("é")), encode(user("é")).decode()):
         assert decode(Message, text) == user("é")
@@ -143,7 +143,7 @@ class Drawing(Noun, frozen=True):
     scale: float | Literal["fit"] = 1
 
 
-def test_a_class_may_carry_its_tag_inside() -> None:
+def test_a_class_may_write_its_tag_as_a_key() -> None:
     data = {
         "shapes": [{"type": "circle", "radius": 1.5}, {"type": "square", "side": 2, "color": "red"}],
         "names": {"a": {"type": "square", "side": 3}},
@@ -166,7 +166,7 @@ def test_a_class_may_carry_its_tag_inside() -> None:
         ({"type": "circle", "radius": "1"}, "$.shapes[0].radius", ErrorCode.INVALID_VALUE),
     ],
 )
-def test_a_wrong_tag_inside_is_refused(shape: Any, path: str, code: ErrorCode) -> None:
+def test_a_wrong_tag_is_rejected(shape: Any, path: str, code: ErrorCode) -> None:
     error = refusal(Drawing, {"shapes": [shape], "names": {}})
     assert (error.path, error.code) == (path, code)
 
@@ -236,7 +236,7 @@ def test_a_known_key_in_extra_never_replaces_the_real_one() -> None:
         (ModelConfig, {"modelId": "m", "stopSequences": ["a", 1]}, "$.stopSequences[1]"),
     ],
 )  # fmt: skip
-def test_a_wrong_type_is_refused_with_its_path(noun: Any, data: Any, path: str) -> None:
+def test_a_wrong_type_is_rejected_with_its_path(noun: Any, data: Any, path: str) -> None:
     error = refusal(noun, data)
     assert (error.path, error.code) == (path, ErrorCode.INVALID_VALUE)
     assert path in str(error) or path == "$"
@@ -256,7 +256,7 @@ def test_a_wrong_type_is_refused_with_its_path(noun: Any, data: Any, path: str) 
         (ModelConfig, {}, "$.modelId"),
     ],
 )
-def test_a_missing_field_is_refused_with_its_path(noun: Any, data: Any, path: str) -> None:
+def test_a_missing_field_is_rejected_with_its_path(noun: Any, data: Any, path: str) -> None:
     error = refusal(noun, data)
     assert isinstance(error, MissingRequiredField)
     assert (error.path, error.code) == (path, ErrorCode.MISSING_FIELD)
@@ -274,7 +274,7 @@ def test_a_missing_field_is_refused_with_its_path(noun: Any, data: Any, path: st
     ],
     ids=["part", "delta", "message_delta", "entry", "message"],
 )
-def test_an_unknown_kind_is_refused_with_its_path(noun: Any, around: Any, path: str, kind: Any) -> None:
+def test_an_unknown_kind_is_rejected_with_its_path(noun: Any, around: Any, path: str, kind: Any) -> None:
     """000-7.2"""
     error = refusal(noun, around(kind))
     assert (error.path, error.code) == (path, ErrorCode.UNKNOWN_KIND)
@@ -299,13 +299,13 @@ def test_an_unknown_kind_is_refused_with_its_path(noun: Any, around: Any, path: 
         ),
     ],
 )
-def test_a_broken_rule_is_named_with_its_path(data: Any, path: str, rule: str) -> None:
+def test_a_violated_rule_is_reported_with_its_path(data: Any, path: str, rule: str) -> None:
     error = refusal(Message, data)
     assert (error.path, error.rule) == (path, rule)
 
 
 @pytest.mark.parametrize("data", ["!!", "YQ", "YQ=\n=", "é", 5])
-def test_bad_base64_is_refused(data: Any) -> None:
+def test_invalid_base64_is_rejected(data: Any) -> None:
     assert refusal(Part, part("image", mimeType="i", data=data)).path == "$.payload.data"
 
 
@@ -322,12 +322,12 @@ def test_bad_base64_is_refused(data: Any) -> None:
         "9999-12-31T23:59:59-14:00",
     ],
 )
-def test_a_time_without_zone_or_place_in_the_calendar_is_refused(time: Any) -> None:
+def test_a_time_without_a_zone_or_out_of_range_is_rejected(time: Any) -> None:
     assert refusal(MessageDelta, {**DELTA, "timestamp": time, **part("text", textDelta="")}).path == "$.timestamp"
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
-def test_a_number_that_is_not_finite_is_refused_both_ways(number: float) -> None:
+def test_a_number_that_is_not_finite_is_rejected_both_ways(number: float) -> None:
     assert refusal(Part, part("tool_call", **{**CALL, "arguments": {"a": [number]}})).path == "$.payload.arguments.a[0]"
     assert refusal(Usage, {**Usages.least, "cost": number}).path == "$.cost"
     with pytest.raises(PartValidationError) as caught:
@@ -335,11 +335,11 @@ def test_a_number_that_is_not_finite_is_refused_both_ways(number: float) -> None
     assert caught.value.path == "$.payload.cost"
 
 
-def test_a_whole_number_beyond_every_float_is_no_cost() -> None:
+def test_an_integer_too_large_for_a_float_is_rejected_as_a_cost() -> None:
     assert refusal(Usage, {**Usages.least, "cost": 10**5000}).path == "$.cost"
 
 
-def test_a_whole_number_that_python_will_not_write_is_refused() -> None:
+def test_an_integer_with_too_many_digits_is_rejected() -> None:
     with pytest.raises(PartValidationError, match="not JSON"):
         encode(Usage(10**5000, 1))
 
@@ -363,7 +363,7 @@ SURROGATE = "half \ud83d"
         ({**message(), "x": {5: 1}}, "$.x"),
     ],
 )
-def test_text_that_cannot_be_stored_is_refused_as_value_and_as_key(data: Any, path: str) -> None:
+def test_text_that_cannot_be_stored_is_rejected_as_value_and_as_key(data: Any, path: str) -> None:
     assert refusal(Message, data).path == path
 
 
@@ -384,7 +384,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("key", PLACES)
-def test_what_may_be_read_may_be_written_and_one_level_more_may_not(key: str) -> None:
+def test_reading_and_writing_have_the_same_depth_limit(key: str) -> None:
     """D-2.4"""
     deepest = PLACES[key](nested(MAX_DEPTH))
     assert dump(load(Part, deepest)) == deepest
@@ -393,7 +393,7 @@ def test_what_may_be_read_may_be_written_and_one_level_more_may_not(key: str) ->
     assert str(MAX_DEPTH) in error.message
 
 
-def test_too_deep_is_refused_when_written() -> None:
+def test_deep_nesting_is_rejected_when_written() -> None:
     assert dump(ToolCall("c", "t", nested(MAX_DEPTH)))
     with pytest.raises(PartValidationError, match="nested"):
         dump(ToolCall("c", "t", nested(MAX_DEPTH + 1)))
@@ -416,13 +416,13 @@ def test_too_deep_is_refused_when_written() -> None:
     ],
     ids=lambda text: repr(text[:10]),
 )
-def test_text_that_is_not_json_is_refused(text: Any) -> None:
+def test_text_that_is_not_json_is_rejected(text: Any) -> None:
     with pytest.raises(PartValidationError) as caught:
         decode(Message, text)
     assert caught.value.path == "$"
 
 
-def test_a_json_list_is_no_message() -> None:
+def test_a_json_list_is_not_a_message() -> None:
     with pytest.raises(PartValidationError, match="expected an object for Message, got a list"):
         decode(Message, "[]")
 
@@ -446,7 +446,7 @@ def test_a_json_list_is_no_message() -> None:
         (Custom("n", {"x": b"raw"}), "$.data.x"),
     ],
 )
-def test_a_value_in_the_wrong_place_is_not_written(value: Any, path: str) -> None:
+def test_a_value_of_the_wrong_type_is_not_written(value: Any, path: str) -> None:
     with pytest.raises(PartValidationError) as caught:
         encode(value)
     assert caught.value.path == path
@@ -470,7 +470,7 @@ def test_an_enum_within_free_json_is_its_value() -> None:
     }
 
 
-def test_beside_kind_and_payload_a_part_has_no_key() -> None:
+def test_a_part_has_no_keys_beside_kind_and_payload() -> None:
     """000-3.2.1: there is no place to keep a third key, and dropping it would be a loss that nobody sees."""
     with pytest.raises(PartValidationError) as caught:
         load(Part, {"kind": "text", "payload": {"text": "a"}, "id": "p1"})

@@ -1,7 +1,8 @@
 """Values of every noun, legal streams and plausible sessions, for hypothesis.
 
-`of_type` reads a noun's own annotations, as `bartack.nouns.wire` does, so a new field is tested from the day it exists. What
-annotations cannot say (an image has data or an address, a call's id is not empty) stands in `_FIELDS` and `_CLASSES`.
+`of_type` reads the annotations of a noun, as `bartack.nouns.wire` does, so a new field is tested as soon as it exists.
+Constraints that annotations cannot express (an image has data or a URL, a call id is not empty) are in `_FIELDS` and
+`_CLASSES`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The laws of the context: what holds for every session, every budget and every way of taking the entries."""
+"""Laws of the context, for every session, every budget and every order of pushing and building."""
 
 import json
 from collections.abc import Iterable
@@ -115,7 +115,7 @@ def test_d_6_1_the_same_entries_give_the_same_bytes(session: list[Entry], config
 
 
 @given(conversations(), configs)
-def test_trimming_comes_to_the_same_step_by_step_and_at_once(facts: list[Fact], config: ContextConfig) -> None:
+def test_trimming_step_by_step_equals_trimming_at_once(facts: list[Fact], config: ContextConfig) -> None:
     fold, manager = ContextFold(), ContextManager(config)
     for place, entry in enumerate(entries := chain(*facts)):
         fold.push(entry)
@@ -125,9 +125,7 @@ def test_trimming_comes_to_the_same_step_by_step_and_at_once(facts: list[Fact], 
 
 
 @given(sessions(), configs)
-def test_a_redaction_counts_the_same_whether_heard_or_already_applied(
-    session: list[Entry], config: ContextConfig
-) -> None:
+def test_pushing_a_redaction_equals_loading_redacted_entries(session: list[Entry], config: ContextConfig) -> None:
     assert context_of(session, config) == context_of(visible(session), config)
 
 
@@ -148,7 +146,7 @@ def marked(entry: Entry) -> Entry:
 
 
 @given(sessions(), configs)
-def test_what_was_redacted_or_compacted_reaches_no_model(session: list[Entry], config: ContextConfig) -> None:
+def test_redacted_and_compacted_content_is_not_sent(session: list[Entry], config: ContextConfig) -> None:
     entries = [marked(entry) for entry in session]
     seqs = {entry.id: entry.seq for entry in entries}
     gone = {entry.fact.entry_id for entry in entries if isinstance(entry.fact, Redaction)}
@@ -186,7 +184,7 @@ def test_a_request_has_the_one_before_it_as_a_prefix(format: str, facts: list[Fa
 
 
 @given(conversations(), configs)
-def test_a_trim_is_followed_by_turns_that_keep_the_prefix(facts: list[Fact], config: ContextConfig) -> None:
+def test_the_turns_after_a_trim_keep_the_prefix(facts: list[Fact], config: ContextConfig) -> None:
     """The prefix changes only when the budget was reached, and then as much is cut as can be, down to the low mark."""
     fold, manager = ContextFold(), ContextManager(config)
     before = manager.build_context(given_to(fold))
@@ -202,7 +200,7 @@ def test_a_trim_is_followed_by_turns_that_keep_the_prefix(facts: list[Fact], con
 
 
 @given(conversations(), configs)
-def test_d_6_3_trimming_keeps_calls_with_results_and_what_the_user_wanted(
+def test_d_6_3_trimming_keeps_calls_with_results_and_the_users_requests(
     facts: list[Fact], config: ContextConfig
 ) -> None:
     context = context_of(chain(*facts), config)
@@ -217,7 +215,7 @@ def test_d_6_3_trimming_keeps_calls_with_results_and_what_the_user_wanted(
 
 
 @given(conversations(), st.integers(1_000, 16_000))
-def test_nothing_is_left_out_while_an_output_that_was_seen_can_be_shortened(facts: list[Fact], max_tokens: int) -> None:
+def test_nothing_is_dropped_while_a_seen_output_can_be_shortened(facts: list[Fact], max_tokens: int) -> None:
     fold, manager = ContextFold(), ContextManager(ContextConfig(max_tokens=max_tokens, reserve_tokens=0))
     dropped = 0
     for entry in chain(*facts):
@@ -239,7 +237,7 @@ def grown(entries: list[Entry], fact: Fact) -> Entry:
 
 
 @given(conversations(), st.integers(200, 4_000), st.sampled_from(["", "s", "s" * 40, "s" * 4_000]))
-def test_compactions_shrink_the_context_or_fail_and_tell_everything(
+def test_compactions_shrink_the_context_or_fail_and_cover_everything(
     facts: list[Fact], max_tokens: int, summary: str
 ) -> None:
     """As a loop does it: before each question, at most one compaction at a time, until none is needed."""

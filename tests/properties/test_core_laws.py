@@ -1,4 +1,4 @@
-"""The laws of the core, for whatever hypothesis can think of."""
+"""Laws of the nouns, the assembler and the contract."""
 
 import json
 import re
@@ -61,7 +61,7 @@ each_noun = pytest.mark.parametrize("name", NOUNS)
 
 @each_noun
 @given(data=st.data())
-def test_what_was_dumped_loads_as_the_same_value(name: str, data: st.DataObject) -> None:
+def test_a_dumped_value_loads_as_an_equal_one(name: str, data: st.DataObject) -> None:
     """D-2.4"""
     noun, values = NOUNS[name]
     value = data.draw(values)
@@ -75,13 +75,13 @@ def test_what_was_dumped_loads_as_the_same_value(name: str, data: st.DataObject)
 
 @each_noun
 @given(data=st.data())
-def test_what_is_written_validates_against_the_published_schema(name: str, data: st.DataObject) -> None:
+def test_written_json_validates_against_the_schema(name: str, data: st.DataObject) -> None:
     """D-2.4.1"""
     VALIDATORS[name].validate(dump(data.draw(NOUNS[name][1])))
 
 
 @given(some.of_type(ToolChoice))
-def test_a_tool_choice_goes_both_ways(choice: Any) -> None:
+def test_a_tool_choice_is_written_and_read(choice: Any) -> None:
     assert load(ToolChoice, dump(ModelConfig("m", tool_choice=choice))["toolChoice"]) == choice
 
 
@@ -111,7 +111,7 @@ def _objects(value: Any, without: frozenset[str] = frozenset()) -> list[dict[str
 
 @each_noun
 @given(data=st.data())
-def test_any_json_loads_or_is_refused_by_the_one_error(name: str, data: st.DataObject) -> None:
+def test_any_json_loads_or_raises_part_validation_error(name: str, data: st.DataObject) -> None:
     noun, values = NOUNS[name]
     wrong = _broken(data, dump(data.draw(values)))
     value, error = _loaded(noun, wrong)
@@ -143,7 +143,7 @@ def _broken(data: st.DataObject, written: Any) -> Any:
 
 
 @given(some.json_values | st.binary() | st.text())
-def test_any_text_is_json_of_a_message_or_refused(value: Any) -> None:
+def test_any_text_is_a_message_or_rejected(value: Any) -> None:
     text = value if isinstance(value, str | bytes) else json.dumps(value)
     with pytest.raises(PartValidationError):
         decode(Message, text)
@@ -174,7 +174,7 @@ def consumed(stream: list[MessageDelta]) -> MessageAssembler:
 
 
 @given(some.streams())
-def test_whatever_stream_is_legal_the_assembler_accepts_and_ends_as_it_says(stream: list[MessageDelta]) -> None:
+def test_the_assembler_accepts_every_legal_stream(stream: list[MessageDelta]) -> None:
     """000-5.1, 000-5.2, 004-invariants.5"""
     assembler = consumed(stream)
     last = stream[-1].delta
@@ -210,7 +210,7 @@ def _assert_grown(before: tuple[Part, ...], now: tuple[Part, ...]) -> None:
 
 
 @given(some.streams(end="done"))
-def test_looking_changes_nothing(stream: list[MessageDelta]) -> None:
+def test_building_a_context_changes_nothing(stream: list[MessageDelta]) -> None:
     looked = MessageAssembler()
     for delta in stream:
         looked.consume(delta)
@@ -241,9 +241,7 @@ def test_the_text_is_the_joined_text_and_calls_keep_their_order_and_arguments(st
 
 
 @given(some.streams(), some.streams(end="done"))
-def test_after_a_reset_nothing_of_the_stream_before_is_left(
-    first: list[MessageDelta], second: list[MessageDelta]
-) -> None:
+def test_after_a_reset_nothing_of_the_old_stream_remains(first: list[MessageDelta], second: list[MessageDelta]) -> None:
     """001-4.2.5"""
     assembler = consumed(first)
     assembler.reset()
@@ -307,7 +305,7 @@ def refused(assembler: MessageAssembler, delta: Any) -> StreamError:
 
 
 @given(some.streams(), st.data())
-def test_an_illegal_delta_changes_nothing_and_the_stream_can_go_on(
+def test_a_rejected_delta_changes_nothing_and_the_stream_can_continue(
     stream: list[MessageDelta], data: st.DataObject
 ) -> None:
     """D-4.3"""
@@ -324,7 +322,7 @@ def test_an_illegal_delta_changes_nothing_and_the_stream_can_go_on(
 
 
 @given(some.streams(), st.data())
-def test_a_stream_out_of_order_is_refused(stream: list[MessageDelta], data: st.DataObject) -> None:
+def test_a_stream_out_of_order_is_rejected(stream: list[MessageDelta], data: st.DataObject) -> None:
     """000-5.3, 004-invariants.4, 001-1.10"""
     a = data.draw(st.integers(0, len(stream) - 2))
     b = data.draw(st.integers(a + 1, len(stream) - 1))
@@ -338,9 +336,7 @@ def test_a_stream_out_of_order_is_refused(stream: list[MessageDelta], data: st.D
 
 
 @given(some.streams(), st.data())
-def test_any_delta_at_all_is_admitted_or_refused_by_the_one_error(
-    stream: list[MessageDelta], data: st.DataObject
-) -> None:
+def test_any_delta_is_accepted_or_raises_stream_error(stream: list[MessageDelta], data: st.DataObject) -> None:
     assembler = consumed(stream[: data.draw(st.integers(0, len(stream)))])
     stray = data.draw(st.builds(MessageDelta, some.names, st.integers(-1, 99), some.deltas, some.times))
     assert _rule_against(assembler, stray) in {*RULES, None}
@@ -371,7 +367,7 @@ def _rule_against(assembler: MessageAssembler, delta: MessageDelta) -> str | Non
 
 
 @given(some.sessions())
-def test_a_view_depends_on_its_entries_alone(entries: list[Entry]) -> None:
+def test_a_view_depends_on_its_entries_only(entries: list[Entry]) -> None:
     """D-1.1"""
     copies = [decode(Entry, encode(entry)) for entry in entries]
     for view in (ledger, feed, document):

@@ -1,4 +1,4 @@
-"""The laws of partial_json: what holds for every text and every way of cutting it."""
+"""Laws of incremental JSON, for every text and every way of cutting it."""
 
 import copy
 import json
@@ -138,14 +138,14 @@ def grows_into(earlier: Any, later: Any) -> bool:
 
 
 @given(json_texts() | repeating_texts, st.data())
-def test_a_whole_text_however_cut_gives_what_json_loads_gives(text: str, data: st.DataObject) -> None:
+def test_a_complete_text_cut_anywhere_has_the_value_of_json_loads(text: str, data: st.DataObject) -> None:
     parser = fed(*cut(text, data))
     parser.finish()
     assert state(parser) == (repr(loads(text)), True, None)
 
 
 @given(any_texts, st.data())
-def test_cutting_and_looking_change_nothing(text: str, data: st.DataObject) -> None:
+def test_cutting_and_reading_the_value_change_nothing(text: str, data: st.DataObject) -> None:
     parser = PartialJson()
     length = 0
     for piece in cut(text, data):
@@ -158,7 +158,7 @@ def test_cutting_and_looking_change_nothing(text: str, data: st.DataObject) -> N
 
 @given(json_texts())
 @example('{"a": [1.5e3, {"b": "x\\n"}], "c": "\\ud83d\\ude00", "d": -0.5}')
-def test_what_is_shown_only_grows(text: str) -> None:
+def test_the_value_only_grows(text: str) -> None:
     assume(not repeats_a_key(text))  # escaped, two keys of a dict may become one: "\\ud83d" "\\ude00" side by side
     parser = PartialJson()
     earlier: Any = UNSET
@@ -173,7 +173,7 @@ def test_what_is_shown_only_grows(text: str) -> None:
 @given(any_texts.filter(lambda text: len(text) < 200))
 @example('{"a": 1, "a": "\\ud83d\\u00')
 @example('["\\\\ud83d')
-def test_the_value_is_the_text_with_its_unfinished_end_dropped_and_the_rest_closed(text: str) -> None:
+def test_the_value_is_that_of_the_text_with_its_unfinished_end_removed(text: str) -> None:
     parser = PartialJson()
     for count, character in enumerate(text, start=1):
         parser.feed(character)
@@ -183,7 +183,7 @@ def test_the_value_is_the_text_with_its_unfinished_end_dropped_and_the_rest_clos
 
 
 @given(any_texts)
-def test_a_text_is_complete_or_at_fault_as_json_loads_says(text: str) -> None:
+def test_a_text_is_complete_or_invalid_exactly_as_in_json_loads(text: str) -> None:
     parser = fed(text)
     parser.finish()
     assert parser.complete == is_json(text)
@@ -191,7 +191,7 @@ def test_a_text_is_complete_or_at_fault_as_json_loads_says(text: str) -> None:
 
 
 @given(any_texts)
-def test_the_fault_stands_at_the_first_character_that_cannot(text: str) -> None:
+def test_the_fault_is_at_the_first_invalid_character(text: str) -> None:
     parser = fed(text)
     if parser.fault is not None:
         before = fed(text[: parser.fault.position])

@@ -1,4 +1,4 @@
-"""Laws of the views: every prefix of a session has every view, and looking in between changes nothing."""
+"""Laws of the views: every prefix of a session has every view, and reading a view changes nothing."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def test_every_prefix_has_the_view_and_step_by_step_equals_at_once(
 
 @each_view
 @given(session=sessions())
-def test_what_a_view_shows_it_reads_back(view: Any, fold: type[Fold], session: list[Entry]) -> None:
+def test_a_view_reads_back_what_it_writes(view: Any, fold: type[Fold], session: list[Entry]) -> None:
     """D-1.5, D-1.6.1, D-1.7.1"""
     shown = view.dump(session)
     assert content(view.dump(view.load(shown))) == content(shown)
@@ -51,7 +51,7 @@ def test_entries_in_any_order_have_every_view(view: Any, fold: type[Fold], sessi
 
 
 @given(sessions())
-def test_the_ledger_gives_back_what_may_be_seen(session: list[Entry]) -> None:
+def test_the_ledger_returns_the_visible_entries(session: list[Entry]) -> None:
     assert ledger.load(ledger.dump(session)) == visible(session)
 
 

@@ -161,7 +161,7 @@ def test_the_other_forms_of_a_part_load_and_dump_unchanged(data: dict[str, Any])
         ("file_ref", "path"),
     ],
 )
-def test_a_part_without_a_needed_field_is_refused(kind: str, field: str) -> None:
+def test_a_part_without_a_required_field_is_rejected(kind: str, field: str) -> None:
     """000-3.2.3, 000-3.2.4, 000-3.2.5, 000-3.2.6, 000-3.2.7, 000-3.2.8"""
     payload = {key: value for key, value in PARTS[kind].items() if key != field}
     with pytest.raises(PartValidationError):
@@ -211,7 +211,7 @@ def test_a_delta_loads_and_dumps_unchanged(kind: str) -> None:
 
 
 @pytest.mark.parametrize("field", ["runId", "seq", "kind", "payload", "timestamp"])
-def test_000_4_1_a_delta_has_all_its_stamps(field: str) -> None:
+def test_000_4_1_a_delta_needs_all_its_stamps(field: str) -> None:
     data = {**STAMPS, "seq": 4, "kind": "text", "payload": DELTAS["text"]}
     del data[field]
     with pytest.raises(PartValidationError) as caught:
@@ -243,7 +243,7 @@ def test_000_5_2_a_stream_ends_once(end: tuple[str, Any], again: tuple[str, Any]
     assert refused(stream(START, TEXT, end, again)) == "000-5.2"
 
 
-def test_000_5_3_seq_rises_strictly() -> None:
+def test_000_5_3_seq_strictly_increases() -> None:
     deltas = stream(START, TEXT, TEXT)
     deltas[2]["seq"] = deltas[1]["seq"]
     assert refused(deltas) == "000-5.3"
@@ -273,7 +273,7 @@ def test_000_5_5_arguments_join_per_call_into_one_json_text() -> None:
     assert [one.raw_args_text for one in message.tool_calls] == [None, None]
 
 
-def test_000_5_6_arguments_that_do_not_parse_are_kept_and_marked() -> None:
+def test_000_5_6_invalid_arguments_are_kept_and_marked() -> None:
     message = assembled(stream(START, *call('{"a": '), DONE)).build_final_message()
     assert [(one.arguments, one.raw_args_text) for one in message.tool_calls] == [({}, '{"a": ')]
     assert list(dump(message)["meta"]["badArgs"]) == ["call_1"]
@@ -336,7 +336,7 @@ def test_000_6_4_provider_raw_changes_no_result() -> None:
     assert assembled(deltas).build_final_message() == assembled(with_raw).build_final_message()
 
 
-def test_000_7_2_another_kind_of_part_is_refused() -> None:
+def test_000_7_2_an_unknown_kind_of_part_is_rejected() -> None:
     for kind in ("audio", "video", "TEXT", "tool"):
         with pytest.raises(PartValidationError) as caught:
             load(Message, {"role": "user", "parts": [{"kind": kind, "payload": {"text": "x"}}]})

@@ -62,14 +62,14 @@ def test_001_1_9_it_keeps_unfinished_calls_and_usage() -> None:
     assert assembler.usage == Usage(3, 1)
 
 
-def test_001_1_10_a_repeated_delta_is_refused_and_not_removed() -> None:
+def test_001_1_10_a_duplicate_delta_is_rejected() -> None:
     assembler = fed(START, TextDelta("a"))
     assert refused(assembler, TextDelta("a"), seq=1) == "000-5.3"
     assembler.consume(MessageDelta("run_1", 2, TextDelta("a"), NOON))  # the same text under a new seq is new text
     assert assembler.snapshot().text == "aa"
 
 
-def test_001_1_11_the_assembler_knows_deltas_only() -> None:
+def test_001_1_11_the_assembler_depends_on_deltas_only() -> None:
     """001-1.11, 001-6.2"""
     source = Path(inspect.getfile(bartack.stream.assembler)).read_text(encoding="utf-8")
     modules = {
@@ -152,7 +152,7 @@ def test_001_4_2_1_the_methods_are_these() -> None:
     assert reset() is None
 
 
-def test_001_4_2_2_a_delta_of_another_run_is_refused() -> None:
+def test_001_4_2_2_a_delta_of_another_run_is_rejected() -> None:
     assembler = MessageAssembler("run_2")
     assert refused(assembler, START) == "001-4.2.2"
 
@@ -179,7 +179,7 @@ def test_001_4_2_6_get_error_returns_the_error_or_none() -> None:
     assert fed(START, failed).get_error() is failed
 
 
-def test_001_5_2_1_the_states_follow_one_another() -> None:
+def test_001_5_2_1_states_follow_the_table() -> None:
     assembler = MessageAssembler()
     seen = [assembler.status]
     deltas: list[Delta] = [START, TextDelta("a"), Done("stop")]
@@ -190,32 +190,32 @@ def test_001_5_2_1_the_states_follow_one_another() -> None:
     assert fed(START, Failed(ErrorCode.TIMEOUT)).status == "error"
 
 
-def test_001_5_2_2_a_second_end_is_refused() -> None:
+def test_001_5_2_2_a_second_end_is_rejected() -> None:
     for end in (Done("stop"), Failed(ErrorCode.TIMEOUT)):
         assert refused(fed(START, end), Done("stop")) == "000-5.2"
         assert refused(fed(START, end), Failed(ErrorCode.TIMEOUT)) == "000-5.2"
 
 
-def test_001_5_2_3_nothing_comes_before_start() -> None:
+def test_001_5_2_3_nothing_is_accepted_before_start() -> None:
     assert refused(MessageAssembler(), TextDelta("a")) == "000-5.1"
 
 
-def test_001_5_2_4_seq_must_rise() -> None:
+def test_001_5_2_4_seq_must_increase() -> None:
     assert refused(fed(START, TextDelta("a")), TextDelta("b"), seq=1) == "000-5.3"
 
 
-def test_001_5_2_5_an_open_call_keeps_the_stream_from_being_done() -> None:
+def test_001_5_2_5_done_is_rejected_while_a_call_is_open() -> None:
     assert refused(fed(START, CALL), Done("stop")) == "001-5.2.5"
     assert refused(fed(START), ToolCallEnd("call_1")) == "001-5.2.5"
     assert fed(START, CALL, ToolCallEnd("call_1"), Done("stop")).status == "done"
 
 
-def test_001_5_2_6_arguments_that_are_no_json_break_nothing() -> None:
+def test_001_5_2_6_invalid_arguments_do_not_raise() -> None:
     message = fed(START, CALL, ToolCallArgs("call_1", "{oops"), ToolCallEnd("call_1"), Done("stop"))
     assert message.build_final_message().tool_calls[0].raw_args_text == "{oops"
 
 
-def test_001_7_3_one_stream_makes_one_assistant_message() -> None:
+def test_001_7_3_one_stream_gives_one_assistant_message() -> None:
     """001-7.3, 001-8.3"""
     assembler = fed(START, TextDelta("a"))
     assert refused(assembler, START) == "001-8.3"

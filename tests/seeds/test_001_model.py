@@ -1,4 +1,4 @@
-"""Model (001 §1-5, 004): what any model is asked and gives, shown on one that speaks Anthropic's format."""
+"""Model (001 §1-5, 004): the rules of any model, checked on one that uses Anthropic's format."""
 
 import asyncio
 import inspect
@@ -129,7 +129,7 @@ async def test_update_config_changes_the_cache_config_of_the_model_and_of_its_re
         assert (b"cache_control" in client.requests[-1].body) == (cache is not None)
 
 
-def test_an_invalid_config_is_refused_at_once() -> None:
+def test_an_invalid_config_is_rejected_at_once() -> None:
     """001-2.1.2"""
     for bad in ({"max_tokens": 0}, {"temperature": "warm"}, {"top_p": 3}):
         with pytest.raises(PartValidationError) as caught:
@@ -183,7 +183,7 @@ async def test_a_model_may_be_asked_many_things_at_once_and_keeps_nothing() -> N
     assert made.get_config() is before
 
 
-async def test_what_is_private_to_the_provider_stays_below() -> None:
+async def test_provider_specific_data_does_not_leave_the_model() -> None:
     """001-7.5, D-3.9.3"""
     quiet = await read(make(BytesClient(WHOLE)).stream([user("Hello")]))
     assert {delta.provider_raw for delta in quiet} == {None}
@@ -213,7 +213,7 @@ def test_the_config_of_001_loads_and_dumps_unchanged() -> None:
         wire.load(CacheConfig, {"strategy": "never"})
 
 
-def test_a_tool_spec_is_what_the_model_sees_and_no_more() -> None:
+def test_a_tool_spec_has_only_what_the_model_sees() -> None:
     """001-4.1.9, 004-tool-spec.1, 004-tool-spec.3"""
     shape = {
         "name": "look",
@@ -244,7 +244,7 @@ def test_a_vendor_is_a_row_and_a_decoder_belongs_to_a_format() -> None:
     assert not any(hasattr(delta, stamp) for delta in deltas for stamp in ("run_id", "seq", "timestamp"))
 
 
-def test_whatever_a_history_holds_repair_makes_a_request_of_it() -> None:
+def test_repair_makes_a_valid_request_of_any_history() -> None:
     """D-5.10, D-5.10.1, 002-non-goals.4"""
     foreign = Thinking("Hm", continuation=Continuation("openai", "gpt", {"encrypted_content": "b3BhcXVl"}))
     history = [

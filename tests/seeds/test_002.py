@@ -61,7 +61,7 @@ def test_a_progress_message_loads_and_dumps_unchanged() -> None:
     assert FEED.dump(FEED.load(ProgressMessage, PROGRESS)) == PROGRESS
 
 
-def test_thinking_and_redacted_thinking_travel_in_deltas_and_parts() -> None:
+def test_thinking_and_redacted_thinking_are_kept_in_deltas_and_parts() -> None:
     """002-non-goals.6, D-3.9"""
     assembler = MessageAssembler()
     now = FEED.load(FeedMessage, MESSAGE).timestamp

@@ -129,13 +129,13 @@ def test_a_whole_document_loads_into_facts_and_dumps_unchanged() -> None:
     assert document.dump(document.load(view))["messages"] == [message]
 
 
-def test_a_part_of_no_known_type_is_refused() -> None:
+def test_a_part_of_an_unknown_type_is_rejected() -> None:
     """003-BR-03"""
     with pytest.raises(PartValidationError, match="unknown type"):
         DOCUMENT.load(DocumentPart, {**PARTS[0], "type": "dream"})
 
 
-def test_a_file_is_never_without_its_address() -> None:
+def test_a_file_part_always_has_a_url() -> None:
     """003-3.7.1"""
     with pytest.raises(PartValidationError):
         DOCUMENT.load(FilePart, {key: value for key, value in FILE.items() if key != "url"})
@@ -148,7 +148,7 @@ def test_a_cost_is_a_number() -> None:
     assert caught.value.path == "$.cost"
 
 
-def test_a_transition_that_is_not_allowed_says_what_would_be() -> None:
+def test_an_invalid_transition_lists_the_valid_ones() -> None:
     """003-6.2.1, 003-6.1.2"""
     with pytest.raises(InvalidStateTransition) as caught:
         advance(TOOL, ToolStatus.COMPLETED, "start")
@@ -161,7 +161,7 @@ def test_a_transition_that_is_not_allowed_says_what_would_be() -> None:
     }
 
 
-def test_a_human_who_never_answers_hangs_no_run() -> None:
+def test_a_missing_decision_does_not_block_a_run_forever() -> None:
     """D-7.11"""
     assert advance(AGENT, AgentStatus.AWAITING_HUMAN, "fail") is AgentStatus.FAILED
     assert advance(AGENT, AgentStatus.AWAITING_HUMAN, "abort") is AgentStatus.ABORTED

@@ -110,7 +110,7 @@ def test_the_tool_spec_loads_and_dumps_unchanged() -> None:
     )
 
 
-def test_004_delta_kinds_1_every_kind_does_its_part() -> None:
+def test_004_delta_kinds_1_every_kind_is_applied() -> None:
     """004-delta-kinds.1"""
     from bartack.nouns.deltas import ToolCallArgs, ToolCallEnd, ToolCallStart
 
@@ -161,7 +161,7 @@ def test_calls_and_results_have_their_fields() -> None:
         )
 
 
-def test_004_invariants_1_every_result_in_a_tool_message_leads_back_to_one_call() -> None:
+def test_004_invariants_1_every_tool_result_belongs_to_one_call() -> None:
     """004-invariants.1"""
     with pytest.raises(PartValidationError):
         load(Message, {"role": "tool", "parts": [{"kind": "text", "payload": {"text": "no call"}}]})
@@ -196,7 +196,7 @@ def test_004_invariants_2_a_call_has_one_terminal_result(result: ToolResult, sta
     assert fold_tools(entries)["call_1"].status == status
 
 
-def test_004_invariants_4_seq_rises_strictly() -> None:
+def test_004_invariants_4_seq_strictly_increases() -> None:
     """004-invariants.4"""
     assembler = fed(Start("m", "q"), TextDelta("a"))
     for seq in (0, 1):

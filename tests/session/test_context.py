@@ -1,4 +1,4 @@
-"""What a model is told of a session, and when the session is summarised."""
+"""The context of a request, and when a session is compacted."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -96,13 +96,13 @@ def test_004_context_manager_1_the_system_prompt_and_the_runtimes_hints_come_fir
     assert said(user("hi")) == [("user", "hi")]
 
 
-def test_an_override_replaces_the_agents_prompt_until_it_is_taken_back() -> None:
+def test_an_override_replaces_the_system_prompt_until_it_is_removed() -> None:
     override = SystemPromptOverride("Be long.")
     assert said(override, system_prompt="Be brief.") == [("system", "Be long.")]
     assert said(override, SystemPromptOverride(None), system_prompt="Be brief.") == [("system", "Be brief.")]
 
 
-def test_facts_that_are_not_said_to_a_model_are_not() -> None:
+def test_other_facts_are_not_sent() -> None:
     facts: list[Fact] = [
         SessionHeader(title="t"),
         RunStarted(),
@@ -113,13 +113,13 @@ def test_facts_that_are_not_said_to_a_model_are_not() -> None:
     assert build(*facts).messages == ()
 
 
-def test_a_session_says_which_model_is_to_answer_and_how_much_it_thinks() -> None:
+def test_a_session_determines_the_model_and_its_thinking_level() -> None:
     context = build(RunStarted(model=FIRST), ModelChange(SECOND), RunStarted(), ThinkingLevelChange("high"))
     assert (context.model, context.thinking_level) == (SECOND, "high")
     assert build(user("hi"), assistant("yes", meta=Meta(model=FIRST))).model == FIRST
 
 
-def test_a_branch_that_was_left_is_told_where_its_summary_stands() -> None:
+def test_a_branch_summary_is_a_message_at_its_position() -> None:
     messages = build(user("a"), BranchSummary("It failed.", "e9"), user("b")).messages
     assert messages[1] == branch_message("It failed.")
 
@@ -140,19 +140,19 @@ def test_003_7_2_3_ignored_parts_do_not_reach_a_model() -> None:
     assert messages[2].tool_results[0].content == (Text("seen"),)
 
 
-def test_a_message_that_needs_no_change_is_the_one_that_was_stored() -> None:
+def test_an_unchanged_message_is_the_stored_object() -> None:
     entries = chain(user("hi", Image("image/png", data=b"x")), calls("c"), result("c", (Text("a"),)))
     context = ContextManager().build_context(ContextInput(ContextFold.of(entries)))
     assert all(told is entry.fact for told, entry in zip(context.messages, entries, strict=True))
 
 
-def test_an_error_shown_as_a_message_and_a_message_without_content_are_left_out() -> None:
+def test_error_messages_and_empty_messages_are_not_sent() -> None:
     assert said(user("hi"), assistant("Overloaded", meta=Meta(is_api_error_message=True)), assistant()) == [
         ("user", "hi")
     ]
 
 
-def test_an_output_that_was_dropped_is_not_told() -> None:
+def test_a_removed_output_is_not_sent() -> None:
     when = datetime(2026, 1, 1, tzinfo=UTC)
     continuation = Continuation("p", "m", {"block": "secret"})
     context = build(calls("c"), result("c", "secret", compacted_at=when, continuation=continuation))
@@ -160,7 +160,7 @@ def test_an_output_that_was_dropped_is_not_told() -> None:
     assert "secret" not in repr(context.messages)
 
 
-def test_the_whole_of_an_output_that_was_cut_is_for_people() -> None:
+def test_the_full_text_of_a_truncated_output_is_not_sent() -> None:
     whole = FileRef("out.txt", data=b"all of it", metadata={"full_output": True})
     assert contents(build(calls("c"), result("c", (Text("a part"), FileRef("a.txt"), whole)))) == [
         (Text("a part"), FileRef("a.txt"))
@@ -170,7 +170,7 @@ def test_the_whole_of_an_output_that_was_cut_is_for_people() -> None:
 # -- repeats
 
 
-def test_an_entry_that_comes_twice_counts_once() -> None:
+def test_a_duplicate_entry_counts_once() -> None:
     fold = ContextFold()
     for entry in chain(user("hi"), assistant("yes")) * 2:
         fold.push(entry)
@@ -187,12 +187,12 @@ def test_an_entry_that_comes_twice_counts_once() -> None:
         (None, 2),
     ],
 )
-def test_d_7_10_an_answer_to_the_same_attempt_is_a_repeat(second: Meta | None, count: int) -> None:
+def test_d_7_10_an_answer_to_the_same_attempt_is_a_duplicate(second: Meta | None, count: int) -> None:
     first = Meta(model_call_index=0, attempt=1)
     assert len(build(assistant("yes", meta=first), assistant("yes", meta=second)).messages) == count
 
 
-def test_answers_outside_of_runs_are_no_repeats() -> None:
+def test_answers_without_a_run_are_not_duplicates() -> None:
     answer = assistant("yes", meta=Meta(model_call_index=0))
     entries = [replace(entry, run_id=None) for entry in chain(answer, answer)]
     assert len(ContextFold.of(entries).items) == 2
@@ -203,7 +203,7 @@ def test_answers_outside_of_runs_are_no_repeats() -> None:
 # -- redactions
 
 
-def test_a_redacted_message_is_not_told_before_or_after_its_redaction_is_heard() -> None:
+def test_a_redacted_message_is_not_sent_wherever_its_redaction_is() -> None:
     facts: list[Fact] = [user("secret"), assistant("yes"), Redaction("e0")]
     assert said(*facts) == [("user", "[redacted]"), ("assistant", "yes")]
     early = chain(*facts)
@@ -211,18 +211,18 @@ def test_a_redacted_message_is_not_told_before_or_after_its_redaction_is_heard()
     assert said(*facts[:2], Redaction("elsewhere")) == [("user", "secret"), ("assistant", "yes")]
 
 
-def test_a_redacted_override_instructs_nobody() -> None:
+def test_a_redacted_system_prompt_no_longer_applies() -> None:
     assert said(SystemPromptOverride("secret"), Redaction("e0"), system_prompt="Be brief.") == [("system", "Be brief.")]
 
 
-def test_a_redacted_summary_still_hides_what_it_summarised() -> None:
+def test_a_redacted_summary_still_replaces_what_it_summarised() -> None:
     facts: list[Fact] = [user("old"), user("new"), CompactionSummary("secret", "e1"), Redaction("e2")]
     assert build(*facts).messages[0] == summary_message("[redacted]")
     assert "secret" not in repr(build(*facts).messages)
     assert "old" not in repr(build(*facts).messages)
 
 
-def test_a_redaction_after_a_compaction_reaches_what_was_kept_and_changes_nothing_else() -> None:
+def test_a_redaction_after_a_compaction_changes_only_its_entry() -> None:
     facts: list[Fact] = [
         RunStarted(model=FIRST),
         SystemPromptOverride("Short."),
@@ -254,7 +254,7 @@ def test_a_redaction_after_a_compaction_reaches_what_was_kept_and_changes_nothin
 # -- compactions that were made
 
 
-def test_what_a_compaction_summarised_is_not_told() -> None:
+def test_summarised_messages_are_not_sent() -> None:
     assert said(user("a"), assistant("b"), user("c"), CompactionSummary("A and b.", "e2"), assistant("d")) == [
         ("user", summary_message("A and b.").text),
         ("user", "c"),
@@ -267,11 +267,11 @@ def test_the_first_kept_entry_may_be_any_entry() -> None:
     assert said(*facts)[1:] == [("user", "b")]
 
 
-def test_an_unknown_first_kept_entry_keeps_nothing() -> None:
+def test_an_unknown_first_kept_entry_keeps_no_earlier_entries() -> None:
     assert said(user("a"), CompactionSummary("A.", "elsewhere"), user("b"))[1:] == [("user", "b")]
 
 
-def test_a_later_compaction_never_brings_back_what_an_earlier_one_let_go() -> None:
+def test_a_later_compaction_does_not_restore_what_an_earlier_one_removed() -> None:
     facts: list[Fact] = [user("a"), user("b"), CompactionSummary("A.", "e1"), user("c"), CompactionSummary("Z.", "e0")]
     assert said(*facts) == [("user", summary_message("Z.").text), ("user", "b"), ("user", "c")]
 
@@ -311,17 +311,17 @@ def test_tools_and_system_prompt_are_counted() -> None:
     assert build(user("four"), tools=tools, system_prompt="four").tokens == 5 + 5 + 7
 
 
-def test_the_providers_last_count_is_taken_and_what_follows_is_estimated() -> None:
+def test_the_last_reported_count_is_used_and_the_rest_is_estimated() -> None:
     answer = assistant("yes", meta=Meta(model=FIRST, usage=Usage(1_000, 50)))
     assert build(user("hi"), answer).tokens == 1_050
     assert build(user("hi"), answer, user("four")).tokens == 1_055
 
 
-def test_a_count_of_nothing_is_none() -> None:
+def test_a_reported_count_of_zero_is_ignored() -> None:
     assert build(user("four"), assistant("four", meta=Meta(usage=Usage(0, 0)))).tokens == 10
 
 
-def test_the_count_of_another_model_is_not_taken() -> None:
+def test_the_count_of_another_model_is_not_used() -> None:
     facts: list[Fact] = [
         RunStarted(model=FIRST),
         user("four"),
@@ -332,7 +332,7 @@ def test_the_count_of_another_model_is_not_taken() -> None:
     assert build(*facts, ModelChange(SECOND), user("four"), ModelChange(FIRST)).tokens == 1_055
 
 
-def test_a_count_from_before_a_compaction_is_not_taken() -> None:
+def test_a_count_from_before_a_compaction_is_not_used() -> None:
     answer = assistant("four", meta=Meta(usage=Usage(1_000, 50)))
     assert build(user("old"), answer, CompactionSummary("s", "e1")).tokens < 100
 
@@ -354,7 +354,7 @@ def trimmed(max_tokens: int, **settings: Any) -> ContextConfig:
     return ContextConfig(max_tokens=max_tokens, **settings)
 
 
-def test_old_tool_outputs_are_cut_first_with_a_note_of_how_much() -> None:
+def test_old_tool_outputs_are_truncated_first_with_a_note() -> None:
     context = build(*rounds(6), config=trimmed(10_000))
     outputs = contents(context)
     assert [len(output) < 2_000 for output in outputs] == [True, True, False, False, False, False]
@@ -365,7 +365,7 @@ def test_old_tool_outputs_are_cut_first_with_a_note_of_how_much() -> None:
     assert not context.over_budget
 
 
-def test_trimming_goes_down_to_the_low_mark_so_that_the_next_turns_keep_their_prefix() -> None:
+def test_trimming_reaches_the_target_so_that_the_next_turns_keep_their_prefix() -> None:
     fold = ContextFold()
     manager = ContextManager(trimmed(20_000))
     before: tuple[Message, ...] = ()
@@ -378,7 +378,7 @@ def test_trimming_goes_down_to_the_low_mark_so_that_the_next_turns_keep_their_pr
     assert 0 < changes <= 15
 
 
-def test_recent_outputs_are_cut_before_anything_is_left_out() -> None:
+def test_recent_outputs_are_truncated_before_anything_is_dropped() -> None:
     context = build(*rounds(4), config=trimmed(8_000, keep_recent_tokens=4_000))
     assert [len(output) < 2_000 for output in contents(context)] == [True, True, False, False]
     tight = build(*rounds(4), config=trimmed(4_000, keep_recent_tokens=4_000))
@@ -386,13 +386,13 @@ def test_recent_outputs_are_cut_before_anything_is_left_out() -> None:
     assert {note.action for note in tight.notes} == {"shortened"}
 
 
-def test_an_output_that_the_model_has_not_seen_is_cut_last() -> None:
+def test_unseen_outputs_are_truncated_last() -> None:
     context = build(*rounds(4), config=trimmed(1_000))
     assert [len(output) < 2_000 for output in contents(context)] == [True]
     assert [message.role for message in context.messages] == ["user", "user", "assistant", "tool"]
 
 
-def test_outputs_of_every_shape_are_cut() -> None:
+def test_outputs_of_every_type_are_truncated() -> None:
     signed = Continuation("p", "m", {"block": LONG})
     image, file = Image("image/png", data=b"x"), FileRef("a.pdf", data=b"x")
     facts: list[Fact] = [
@@ -421,7 +421,7 @@ def talk(count: int) -> list[Fact]:
     return facts
 
 
-def test_whole_exchanges_are_left_out_when_cutting_outputs_is_not_enough() -> None:
+def test_whole_exchanges_are_dropped_if_truncating_outputs_is_not_enough() -> None:
     context = build(*talk(20), config=trimmed(1_000))
     texts = [message.text for message in context.messages]
     assert texts[:2] == ["Be kind.", "the first intent"]
@@ -433,14 +433,14 @@ def test_whole_exchanges_are_left_out_when_cutting_outputs_is_not_enough() -> No
     assert len(texts) == 42 - 23 + 1
 
 
-def test_the_last_request_stays_while_its_exchanges_are_left_out() -> None:
+def test_the_last_request_is_kept_while_its_exchanges_are_dropped() -> None:
     facts: list[Fact] = [*talk(3), user("the request"), *rounds(9, "z" * 1_000)[1:]]
     texts = [message.text for message in build(*facts, config=trimmed(1_000)).messages]
     assert texts[:2] == ["Be kind.", "the first intent"]
     assert "the request" in texts
 
 
-def test_d_6_3_no_call_is_left_out_without_its_results_or_kept_without_them() -> None:
+def test_d_6_3_calls_and_results_are_dropped_or_kept_together() -> None:
     facts: list[Fact] = [user("go")]
     for number in range(20):
         ids = [f"c{number}a", f"c{number}b"]
@@ -452,33 +452,33 @@ def test_d_6_3_no_call_is_left_out_without_its_results_or_kept_without_them() ->
         assert sorted(called) == sorted(answered)
 
 
-def test_a_call_that_waits_for_its_result_is_not_left_out() -> None:
+def test_a_call_waiting_for_its_result_is_not_dropped() -> None:
     facts: list[Fact] = [*talk(5), calls("c", "d"), result("c"), user("w" * 4_000)]
     messages = build(*facts, config=trimmed(300)).messages
     assert [message.role for message in messages] == ["system", "user", "user", "assistant", "tool", "user"]
     assert build(*facts, config=trimmed(300)).over_budget
 
 
-def test_a_result_that_comes_late_stays_with_its_call() -> None:
+def test_a_late_result_stays_with_its_call() -> None:
     facts: list[Fact] = [user("go"), calls("c"), assistant("so"), user("on"), result("c"), assistant("y" * 360)]
     told = build(*facts, config=trimmed(100)).messages
     assert [message.role for message in told] == ["user", "user", "user", "assistant"]
     assert [message.text for message in told[:2]] == ["go", "on"]
 
 
-def test_a_result_that_comes_after_its_call_was_left_out_is_told_to_nobody() -> None:
+def test_a_result_whose_call_was_dropped_is_not_sent() -> None:
     facts: list[Fact] = [user("go"), calls("c"), assistant("y" * 400), user("on"), result("c"), assistant("yes")]
     told = repair(build(*facts, config=trimmed(100)).messages).messages
     assert "c" not in [one.tool_call_id for message in told for one in message.tool_results]
     assert check_history(told) == []
 
 
-def test_a_result_without_a_call_ties_nothing() -> None:
+def test_a_result_without_a_call_does_not_prevent_a_split() -> None:
     facts: list[Fact] = [user("go"), result("nobody", "z" * 400), assistant("y" * 400), user("on"), assistant("yes")]
     assert len(build(*facts, config=trimmed(100)).messages) == 4
 
 
-def test_what_cannot_be_made_to_fit_is_told_in_full_and_said_to_be_too_long() -> None:
+def test_a_context_that_cannot_fit_is_returned_and_reported_as_over_budget() -> None:
     context = build(user("w" * 4_000), config=trimmed(100))
     assert context.over_budget
     assert (len(context.messages), context.notes) == (1, ())
@@ -503,7 +503,7 @@ def test_004_context_manager_2_a_short_session_needs_no_compaction() -> None:
     assert not update(*rounds(6), config=COMPACT).needs_compaction  # cutting outputs is enough
 
 
-def test_d_6_4_a_session_over_its_budget_is_compacted_where_no_call_is_parted_from_its_result() -> None:
+def test_d_6_4_a_session_over_its_budget_is_compacted_without_separating_calls_and_results() -> None:
     facts = rounds(25, "z" * 1_600)
     found = update(*facts, config=COMPACT)
     assert found.needs_compaction
@@ -516,12 +516,12 @@ def test_d_6_4_a_session_over_its_budget_is_compacted_where_no_call_is_parted_fr
     assert len(found.to_summarise) == kept
 
 
-def test_without_compaction_none_is_needed() -> None:
+def test_without_compaction_in_the_config_none_is_requested() -> None:
     assert not update(*rounds(25, "z" * 1_600), config=trimmed(10_000)).needs_compaction
     assert not update(*rounds(3), config=ContextConfig(compaction=False), overflow=True).needs_compaction
 
 
-def test_d_6_5_an_overflow_is_a_reason_for_a_compaction_whatever_we_counted() -> None:
+def test_d_6_5_an_overflow_requests_a_compaction_whatever_the_count() -> None:
     found = update(*rounds(8), overflow=True)
     assert found.needs_compaction
     assert len(found.to_summarise) == 13  # a quarter of the tokens is kept: two rounds
@@ -535,12 +535,12 @@ def test_system_messages_are_not_summarised() -> None:
 
 
 @pytest.mark.parametrize("facts", [[], [user("hi")], [system("Be kind."), user("hi")], [calls("a"), result("a", LONG)]])
-def test_an_overflow_with_nothing_to_summarise_is_a_failed_compaction(facts: list[Fact]) -> None:
+def test_an_overflow_with_nothing_to_summarise_fails_the_compaction(facts: list[Fact]) -> None:
     found = update(*facts, overflow=True)
     assert (found.needs_compaction, found.error) == (False, ErrorCode.COMPACTION_FAILED)
 
 
-def test_a_compaction_that_is_not_worth_a_model_call_is_not_wanted() -> None:
+def test_a_compaction_that_saves_too_little_is_not_requested() -> None:
     facts = [user("go"), assistant("yes"), calls("a"), result("a", "z" * 60_000)]
     found = update(*facts, config=COMPACT)
     assert (found.needs_compaction, found.error) == (False, None)
@@ -549,7 +549,7 @@ def test_a_compaction_that_is_not_worth_a_model_call_is_not_wanted() -> None:
     assert (hopeless.needs_compaction, hopeless.error) == (False, ErrorCode.COMPACTION_FAILED)
 
 
-def test_what_is_to_be_summarised_fits_into_the_budget_too() -> None:
+def test_the_messages_to_summarise_fit_the_budget() -> None:
     facts = talk(400)
     found = update(*facts, config=COMPACT)
     assert found.needs_compaction
@@ -568,7 +568,7 @@ def compacted(entries: list[Entry], config: ContextConfig, summary: str, **surro
     return [*entries, entry]
 
 
-def test_a_compaction_says_what_it_was_made_with_and_what_it_saved() -> None:
+def test_a_compaction_records_its_model_usage_and_savings() -> None:
     manager = ContextManager(COMPACT)
     input = ContextInput(ContextFold.of(chain(*rounds(25, "z" * 1_600))))
     found = manager.compute_context_updates(input)
@@ -580,7 +580,7 @@ def test_a_compaction_says_what_it_was_made_with_and_what_it_saved() -> None:
     assert fact.tokens_after < found.tokens < fact.tokens_before
 
 
-def test_the_context_after_a_compaction_is_the_size_that_was_said() -> None:
+def test_the_context_after_a_compaction_has_the_recorded_size() -> None:
     entries = compacted(chain(system("Be kind."), *rounds(25, "z" * 1_600)), COMPACT, "They read.")
     fact = entries[-1].fact
     assert isinstance(fact, CompactionSummary)
@@ -590,7 +590,7 @@ def test_the_context_after_a_compaction_is_the_size_that_was_said() -> None:
     assert not ContextManager(COMPACT).compute_context_updates(ContextInput(ContextFold.of(entries))).needs_compaction
 
 
-def test_a_second_compaction_summarises_the_first_summary_and_all_that_was_said_since() -> None:
+def test_a_second_compaction_summarises_the_first_summary_and_everything_since() -> None:
     once = compacted(chain(*rounds(25, "z" * 1_600)), COMPACT, "They read.")
     kept = ContextFold.of(once).items
     more = [
@@ -603,7 +603,7 @@ def test_a_second_compaction_summarises_the_first_summary_and_all_that_was_said_
     assert found.to_summarise[1 : len(kept) + 1] == tuple(item.message for item in kept)
 
 
-def test_the_first_intent_need_not_stay_when_a_summary_tells_it() -> None:
+def test_the_first_request_may_be_dropped_if_the_summary_covers_it() -> None:
     facts: list[Fact] = [user("old"), *talk(20), CompactionSummary("s", "e1")]
     context = build(*facts, *talk(20), config=trimmed(1_000))
     assert [message.text for message in context.messages[:2]] == [summary_message("s").text, "Be kind."]
@@ -617,7 +617,7 @@ def test_d_6_6_a_compaction_that_does_not_shrink_the_context_fails(summary: str)
     assert caught.value.code is ErrorCode.COMPACTION_FAILED
 
 
-def test_after_an_overflow_it_is_what_was_refused_that_must_become_smaller() -> None:
+def test_after_an_overflow_the_rejected_context_must_become_smaller() -> None:
     entries = chain(*talk(40))  # trimmed to 750 tokens
     config = trimmed(1_000, compaction=True)
     assert len(compacted(entries, config, "s" * 400, overflow=True)) == len(entries) + 1
@@ -636,14 +636,14 @@ def test_a_compaction_of_another_session_fails() -> None:
 # -- asking for a summary
 
 
-def test_a_summary_is_asked_for_with_the_conversation_as_text() -> None:
+def test_a_summary_request_contains_the_conversation_as_text() -> None:
     found = ContextUpdateResult(True, 9, 9, to_summarise=(user("hi"),))
     prompt, question = summary_request(found)
     assert prompt == system(SUMMARY_INSTRUCTIONS)
     assert "<conversation>\nUser: hi\n</conversation>" in question.text
 
 
-def test_a_transcript_tells_who_said_what_and_what_came_of_it() -> None:
+def test_a_transcript_has_messages_calls_and_results() -> None:
     searched = ToolCall("s", "search", {"q": 1}, executed_by="provider", result=ToolResult("s", {"found": 2}))
     messages = [
         user("look", Image("image/png", data=b"x"), FileRef("a.txt")),
@@ -660,7 +660,7 @@ def test_a_transcript_tells_who_said_what_and_what_came_of_it() -> None:
     assert len("".join(lines)) < 3_000
 
 
-def test_d_6_2_what_is_said_is_normalised_then_without_repeats_then_trimmed_then_compacted_then_assembled() -> None:
+def test_d_6_2_the_context_is_normalised_deduplicated_trimmed_compacted_and_assembled() -> None:
     """D-6.2, 002-non-goals.2: each step works on what the one before it left, and none of it is the feed's business."""
     ignored = user(Text(LONG * 50, ignored=True), "the first intent")  # never counted: normalised before anything else
     facts = [ignored, *rounds(6)[1:]]

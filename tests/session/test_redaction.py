@@ -1,4 +1,4 @@
-"""What was redacted is never shown, and everything around it stays."""
+"""Redacted content is never shown, and everything around it stays."""
 
 from typing import Any
 
@@ -80,7 +80,7 @@ SECRETS: list[Fact] = [
 
 
 @pytest.mark.parametrize("fact", SECRETS, ids=lambda fact: fact.kind)
-def test_nothing_of_a_redacted_fact_is_left_but_its_shape(fact: Fact) -> None:
+def test_only_the_structure_of_a_redacted_fact_remains(fact: Fact) -> None:
     """D-5.6"""
     entries = chain(fact, Redaction("e0"))
     assert SECRET.encode() in wire.encode(entries[0])
@@ -90,11 +90,11 @@ def test_nothing_of_a_redacted_fact_is_left_but_its_shape(fact: Fact) -> None:
     assert shown[1] == entries[1]
 
 
-def test_what_was_not_redacted_is_the_same_object() -> None:
+def test_other_entries_are_the_same_objects() -> None:
     assert all(one is other for one, other in zip(visible(SESSION), SESSION, strict=True))
 
 
-def test_a_redacted_message_keeps_its_calls_and_what_it_cost() -> None:
+def test_a_redacted_message_keeps_its_calls_and_its_cost() -> None:
     """D-5.6"""
     call = ToolCall("c1", "search", {"q": SECRET})
     shown = redacted(assistant(call, meta=Meta(usage=Usage(1, 2), cost_usd=0.5)))

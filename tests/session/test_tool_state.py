@@ -1,4 +1,4 @@
-"""The life of a tool call: 003's transitions, and the fold that reads it from facts."""
+"""Tool states: the transitions of 003, and the fold over facts."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -45,7 +45,7 @@ def test_a_call_begins_as_pending_with_the_text_of_its_arguments() -> None:
     assert PENDING.status == "pending"
 
 
-def test_the_four_states_are_told_apart_by_their_status() -> None:
+def test_the_four_states_differ_by_status() -> None:
     """003-3.4.1"""
     assert [state.status for state in (PENDING, RUNNING, COMPLETED, ERRORED)] == [
         "pending",
@@ -55,7 +55,7 @@ def test_the_four_states_are_told_apart_by_their_status() -> None:
     ]
 
 
-def test_starting_records_the_start_and_leaves_the_old_state_alone() -> None:
+def test_starting_records_the_start_and_leaves_the_old_state_unchanged() -> None:
     """003-4.2.2, 003-BR-05, 003-BR-07, 003-7.1.2"""
     running = tool_state.pending_to_running(PENDING, start=T0, title="Weather")
     assert running == Running(input={"city": "Paris"}, title="Weather", time=ToolTime(start=T0))
@@ -69,7 +69,7 @@ def test_completing_sets_output_title_and_end() -> None:
     assert done.time == ToolTime(start=T0, end=T1)
 
 
-def test_completing_hands_metadata_on_and_may_add_to_it() -> None:
+def test_completing_keeps_metadata_and_may_add_to_it() -> None:
     """003-7.1.6"""
     running = tool_state.running_progress(RUNNING, metadata={"percent": 50, "step": 1})
     done = tool_state.running_to_completed(running, "rain", T1, title="Paris", metadata={"percent": 100})
@@ -146,7 +146,7 @@ def test_no_other_event_ends_a_pending_call() -> None:
 
 
 @pytest.mark.parametrize("state", [COMPLETED, ERRORED], ids=["completed", "error"])
-def test_what_is_over_does_not_start_again(state: ToolState) -> None:
+def test_a_finished_call_cannot_start_again(state: ToolState) -> None:
     """003-BR-05, 003-6.1.2"""
     with pytest.raises(InvalidStateTransition):
         tool_state.pending_to_running(state, start=T0)
@@ -154,7 +154,7 @@ def test_what_is_over_does_not_start_again(state: ToolState) -> None:
         tool_state.running_progress(state, title="again")
 
 
-def test_an_outcome_is_not_exchanged_for_another() -> None:
+def test_an_outcome_is_never_replaced() -> None:
     """003-BR-05"""
     with pytest.raises(InvalidStateTransition):
         tool_state.running_to_error(COMPLETED, "late", T2)
@@ -162,7 +162,7 @@ def test_an_outcome_is_not_exchanged_for_another() -> None:
         tool_state.running_to_completed(ERRORED, "late", T2)
 
 
-def test_a_repeat_gives_back_the_very_same_object() -> None:
+def test_a_repeated_transition_returns_the_same_object() -> None:
     """003-7.1.7, D-4.4"""
     assert tool_state.pending_to_running(RUNNING, start=T2) is RUNNING
     assert tool_state.running_to_completed(COMPLETED, "other", T2) is COMPLETED
@@ -171,7 +171,7 @@ def test_a_repeat_gives_back_the_very_same_object() -> None:
     assert tool_state.running_progress(RUNNING) is RUNNING
 
 
-def test_a_tool_that_ran_its_whole_time_is_an_error() -> None:
+def test_a_tool_that_reaches_its_timeout_is_an_error() -> None:
     """D-4.6"""
     assert tool_state.time_out(RUNNING, T0 + timedelta(milliseconds=999), 1000) is RUNNING
     late = tool_state.time_out(RUNNING, T1, 1000)
@@ -180,14 +180,14 @@ def test_a_tool_that_ran_its_whole_time_is_an_error() -> None:
     assert tool_state.time_out(late, T2, 1) is late
 
 
-def test_a_completed_tool_has_an_output() -> None:
+def test_a_completed_tool_needs_an_output() -> None:
     """003-BR-09"""
     with pytest.raises(PartValidationError) as caught:
         tool_state.create_completed({}, "", "t", {}, T0, T1)
     assert (caught.value.path, caught.value.rule) == ("$.output", "003-BR-09")
 
 
-def test_a_tool_error_says_what_went_wrong() -> None:
+def test_a_tool_error_needs_a_description() -> None:
     """003-BR-10"""
     with pytest.raises(PartValidationError) as caught:
         tool_state.create_error({}, "", T0, T1)
@@ -202,7 +202,7 @@ def test_a_tool_error_says_what_went_wrong() -> None:
     ],
     ids=["completed", "error"],
 )
-def test_a_finished_tool_has_an_end_time(make: Any) -> None:
+def test_a_finished_tool_needs_an_end_time(make: Any) -> None:
     """003-BR-08"""
     with pytest.raises(PartValidationError) as caught:
         make(ToolTime(start=T0))
@@ -235,12 +235,12 @@ def state_after(*facts: Fact) -> ToolState:
     return tool_state.fold_tools(entries(*facts))["c1"]
 
 
-def test_a_call_nobody_started_is_pending() -> None:
+def test_a_call_that_has_not_started_is_pending() -> None:
     """003-7.2.4"""
     assert state_after(asked(CALL)) == Pending({"city": "Paris"}, '{"city":"Paris"}')
 
 
-def test_a_pending_call_keeps_the_text_that_did_not_parse() -> None:
+def test_a_pending_call_keeps_invalid_argument_text() -> None:
     """003-BR-06"""
     broken = ToolCall("c1", "weather", {}, raw_args_text='{"city": "Pa')
     assert state_after(asked(broken)) == Pending({}, '{"city": "Pa')
@@ -310,7 +310,7 @@ def test_an_error_without_metadata_has_none() -> None:
     assert state.metadata is None
 
 
-def test_the_first_outcome_of_a_call_holds() -> None:
+def test_the_first_outcome_of_a_call_is_final() -> None:
     """000-6.2, 004-invariants.2"""
     once = state_after(asked(CALL), answered(ToolResult("c1", "rain")))
     twice = state_after(asked(CALL), answered(ToolResult("c1", "rain")), answered(ToolResult("c1", "sun")))
@@ -331,7 +331,7 @@ def test_facts_about_calls_that_are_not_open_change_nothing() -> None:
     assert tool_state.fold_tools(entries(*over, *late)) == tool_state.fold_tools(entries(*over))
 
 
-def test_a_call_the_provider_executed_is_over_when_it_is_told() -> None:
+def test_a_call_executed_by_the_provider_is_finished_at_once() -> None:
     """D-3.10"""
     search = ToolCall("c1", "search", {"q": "x"}, executed_by="provider", result=ToolResult("c1", "found"))
     state = state_after(asked(search))

@@ -112,7 +112,7 @@ def test_a_stream_becomes_one_message() -> None:
     assert assembler.build_final_message() == assembler.snapshot()
 
 
-def test_adjacent_pieces_of_one_kind_join_and_a_change_of_kind_ends_the_part() -> None:
+def test_adjacent_deltas_of_one_kind_join_and_another_kind_ends_the_part() -> None:
     """D-3.2, D-3.2.2, 000-5.4, 000-3.2.13"""
     message = built(
         TextDelta("a"), TextDelta("b"), ThinkingDelta("c"), ThinkingDelta("d"), TextDelta("e"), ThinkingDelta("f")
@@ -128,7 +128,7 @@ def test_a_new_part_of_the_same_kind_may_begin() -> None:
     assert contents(message) == [("thinking", "a"), ("thinking", "b")]
 
 
-def test_a_call_ends_the_text_before_it_and_its_arguments_do_not_tear_the_text_after_it() -> None:
+def test_a_call_ends_the_text_before_it_and_its_arguments_do_not_split_the_text_after_it() -> None:
     """D-3.2.2"""
     message = built(
         TextDelta("a"),
@@ -188,7 +188,7 @@ BAD_ARGS = [
 
 
 @pytest.mark.parametrize("text", [*BAD_ARGS, '{"a": "\\ud800"}', '{"\\ud800": 1}', "[" * 100_000])
-def test_arguments_that_do_not_parse_are_data(text: str) -> None:
+def test_invalid_arguments_are_data(text: str) -> None:
     """D-3.3.2, 000-5.6, 001-5.2.6"""
     message = built(ToolCallStart("c1", "t"), ToolCallArgs("c1", text), ToolCallEnd("c1"), TextDelta("after"))
     assert message.parts[0] == ToolCall("c1", "t", {}, raw_args_text=text)
@@ -203,7 +203,7 @@ def nested(depth: int) -> str:
     return '{"a":' * (depth - 1) + "{}" + "}" * (depth - 1)
 
 
-def test_arguments_as_deep_as_can_be_stored_are_good_and_deeper_ones_are_bad() -> None:
+def test_arguments_may_be_as_deep_as_can_be_stored() -> None:
     def message(depth: int) -> Message:
         return built(ToolCallStart("c1", "t"), ToolCallArgs("c1", nested(depth)), ToolCallEnd("c1"))
 
@@ -225,7 +225,7 @@ def test_a_call_without_argument_text_has_no_arguments(pieces: list[str]) -> Non
     assert message.meta.bad_args is None
 
 
-def test_arguments_are_parsed_when_the_call_ends_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_are_parsed_only_when_the_call_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """D-3.3.1"""
     parsed: list[str] = []
 
@@ -244,7 +244,7 @@ def test_arguments_are_parsed_when_the_call_ends_and_not_before(monkeypatch: pyt
     assert parsed == ['{"a":1}']
 
 
-def test_parsing_names_what_is_wrong() -> None:
+def test_parse_errors_describe_the_problem() -> None:
     assert parse_arguments(' {"a": [1, {"b": null}]} ') == {"a": [1, {"b": None}]}
     wide = {"rows": [{"n": number} for number in range(2 * MAX_DEPTH)]}
     assert parse_arguments(json.dumps(wide)) == wide
@@ -257,7 +257,7 @@ def test_parsing_names_what_is_wrong() -> None:
     assert caught.value.path == "$.a[0]"
 
 
-def test_usage_is_cumulative_and_the_last_one_holds() -> None:
+def test_usage_is_cumulative_and_the_last_one_counts() -> None:
     """D-3.4, 001-8.1, 004-delta-kinds.3, D-3.4.1"""
     last = Usage(10, 7, cache_read_tokens=3, cache_write_tokens=2, reasoning_tokens=1)
     message = built(Usage(10, 1, cost=0.1), TextDelta("a"), last)
@@ -266,7 +266,7 @@ def test_usage_is_cumulative_and_the_last_one_holds() -> None:
     assert message.meta.cost_usd is None
 
 
-def test_a_stream_without_usage_gives_none_and_not_zeros() -> None:
+def test_a_stream_without_usage_gives_none_instead_of_zeros() -> None:
     """D-3.4.3"""
     meta = built(TextDelta("a")).meta
     assert meta is not None
@@ -293,7 +293,7 @@ def test_continuation_data_is_kept_per_part_with_its_origin() -> None:
     ]
 
 
-def test_a_look_at_a_part_does_not_see_later_continuation_data() -> None:
+def test_a_snapshot_is_not_changed_by_later_continuation_data() -> None:
     assembler = fed(START, ThinkingDelta("a", continuation={"x": 1}))
     early = assembler.snapshot()
     assembler.consume(MessageDelta("r1", 5, ThinkingDelta("", continuation={"x": 2}), NOON))
@@ -301,7 +301,7 @@ def test_a_look_at_a_part_does_not_see_later_continuation_data() -> None:
 
 
 @pytest.mark.parametrize("result", ["", "found", {"hits": [1]}, (Text("found"),), ()])
-def test_a_tool_that_the_provider_runs_has_its_result_inside(result: Any) -> None:
+def test_a_call_executed_by_the_provider_contains_its_result(result: Any) -> None:
     """D-3.10"""
     message = built(
         ToolCallStart("c1", "search", executed_by="provider"),
@@ -327,7 +327,7 @@ def test_there_is_no_final_message_before_done() -> None:
 
 
 @pytest.mark.parametrize("message", ["", "slow down"])
-def test_after_an_error_the_final_message_is_the_streams_own_error(message: str) -> None:
+def test_after_an_error_building_the_message_raises_it(message: str) -> None:
     """000-5.8, 001-8.2, D-3.5.1, 001-4.2.6"""
     failed = Failed(ErrorCode.RATE_LIMITED, message, retryable=True, status=429, retry_after_ms=20)
     assembler = fed(START, TextDelta("half"), failed)
@@ -340,7 +340,7 @@ def test_after_an_error_the_final_message_is_the_streams_own_error(message: str)
     assert error.message == (message or "the stream failed with rate_limited")
 
 
-def test_what_had_arrived_before_an_error_is_kept_as_a_fact() -> None:
+def test_parts_received_before_an_error_are_kept_as_a_fact() -> None:
     """D-3.5.2"""
     failed = Failed(ErrorCode.STREAM_TRUNCATED)
     assembler = fed(START, TextDelta("half"), ToolCallStart("c1", "t"), ToolCallArgs("c1", '{"a'), Usage(9, 1), failed)
@@ -356,13 +356,13 @@ def test_what_had_arrived_before_an_error_is_kept_as_a_fact() -> None:
     assert (snapshot.meta.open_calls, snapshot.meta.duration_ms, snapshot.meta.completed_at) == (("c1",), 5000, None)
 
 
-def test_no_error_is_none() -> None:
+def test_get_error_is_none_without_an_error() -> None:
     """001-4.2.6"""
     assert MessageAssembler().get_error() is None
     assert fed(START, Done("stop")).get_error() is None
 
 
-def test_a_refused_delta_changes_nothing_and_the_stream_goes_on() -> None:
+def test_a_rejected_delta_changes_nothing_and_the_stream_continues() -> None:
     assembler = fed(START, TextDelta("a"))
     before = assembler.snapshot()
     with pytest.raises(StreamError):
@@ -374,7 +374,7 @@ def test_a_refused_delta_changes_nothing_and_the_stream_goes_on() -> None:
     assert assembler.snapshot().text == "ab"
 
 
-def test_a_run_id_given_at_the_start_holds() -> None:
+def test_a_given_run_id_is_enforced() -> None:
     """001-4.2.2"""
     assembler = MessageAssembler("r2")
     with pytest.raises(StreamError) as caught:
@@ -387,7 +387,7 @@ def test_a_run_id_given_at_the_start_holds() -> None:
     assert free.snapshot().run_id == "r9"
 
 
-def test_reset_empties_everything_and_keeps_who_it_is() -> None:
+def test_reset_empties_everything_but_keeps_its_ids() -> None:
     """001-4.2.5"""
     assembler = MessageAssembler("r1", message_id="m1", limits=StreamLimits(max_chars=8))
     used: list[Delta] = [START, TextDelta("a"), ToolCallStart("c1", "t"), Usage(1, 1), Failed(ErrorCode.TIMEOUT)]
@@ -411,7 +411,7 @@ def test_deltas_from_a_guard_are_not_checked_twice_and_give_the_same() -> None:
     assert (guarded.status, guarded.last_seq, guarded.parts) == (AssemblyStatus.IDLE, -1, ())
 
 
-def test_what_the_provider_sent_is_never_read() -> None:
+def test_provider_raw_is_never_read() -> None:
     """000-6.4"""
     plain, loud = MessageAssembler(), MessageAssembler()
     raw = {"textDelta": "other", "kind": "error", "nan": float("nan")}
@@ -422,7 +422,7 @@ def test_what_the_provider_sent_is_never_read() -> None:
     assert plain.build_final_message() == loud.build_final_message()
 
 
-def test_a_provider_without_a_name_is_an_empty_one() -> None:
+def test_a_missing_provider_name_becomes_empty() -> None:
     assert fed(Start("m", "q"), Done("stop")).snapshot().meta == Meta(
         model=ModelRef("", "m"),
         response_id="q",

@@ -1,4 +1,4 @@
-"""The contract: which delta may come when, what it refuses, by which rule, and that a refusal changes nothing."""
+"""The contract: which deltas are accepted, and which rule a rejected one violates."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -56,7 +56,7 @@ def refusal(contract: Contract, stamped: Any) -> StreamError:
     return caught.value
 
 
-def test_a_whole_stream_is_admitted() -> None:
+def test_a_complete_stream_is_accepted() -> None:
     contract = after(
         START,
         ThinkingDelta("hm", continuation={"signature": "c2ln"}),
@@ -94,23 +94,23 @@ ANY: list[Delta] = [
 
 
 @pytest.mark.parametrize("delta", ANY[1:], ids=lambda delta: delta.kind)
-def test_nothing_comes_before_start(delta: Delta) -> None:
+def test_nothing_is_accepted_before_start(delta: Delta) -> None:
     assert refusal(Contract(), at(0, delta)).rule == "000-5.1"
 
 
 @pytest.mark.parametrize("delta", ANY, ids=lambda delta: delta.kind)
 @pytest.mark.parametrize("end", [Done("stop"), Failed(ErrorCode.TIMEOUT)], ids=["done", "error"])
-def test_nothing_follows_the_end(end: Delta, delta: Delta) -> None:
+def test_nothing_is_accepted_after_the_end(end: Delta, delta: Delta) -> None:
     expected = "000-5.2" if delta.kind in ("done", "error") else "D-3.1"
     assert refusal(after(START, end), at(9, delta)).rule == expected
 
 
-def test_a_second_start_is_refused() -> None:
+def test_a_second_start_is_rejected() -> None:
     assert refusal(after(START), at(1, START)).rule == "001-8.3"
 
 
 @pytest.mark.parametrize("seq", [0, -1, "1", 1.0, True, None])
-def test_seq_is_a_whole_number_that_rises(seq: Any) -> None:
+def test_seq_is_an_integer_that_increases(seq: Any) -> None:
     assert refusal(after(START), at(seq, TextDelta("a"))).rule == "000-5.3"
 
 
@@ -122,7 +122,7 @@ def test_seq_may_begin_anywhere_from_zero_and_leave_gaps() -> None:
     assert contract.last_seq == 1000
 
 
-def test_a_delta_of_another_run_is_refused() -> None:
+def test_a_delta_of_another_run_is_rejected() -> None:
     contract = after(START, run_id="r1")
     assert refusal(contract, at(1, TextDelta("a"), run_id="r2")).rule == "001-4.2.2"
 
@@ -147,12 +147,12 @@ def test_a_run_may_have_any_name() -> None:
 
 
 @pytest.mark.parametrize("value", [START, None, "start", {"kind": "start"}])
-def test_only_stamped_deltas_are_admitted(value: Any) -> None:
+def test_only_stamped_deltas_are_accepted(value: Any) -> None:
     assert refusal(Contract(), value).rule == "000-4.1"
 
 
 @pytest.mark.parametrize("delta", [Text("a"), None, "text"])
-def test_only_the_nine_deltas_are_admitted(delta: Any) -> None:
+def test_only_the_nine_kinds_of_delta_are_accepted(delta: Any) -> None:
     assert refusal(after(START), at(1, delta)).rule == "000-4.2"
 
 
@@ -211,7 +211,7 @@ BAD: list[Any] = [
 
 
 @pytest.mark.parametrize(("rule", "before", "delta"), BAD, ids=[f"{rule}-{n}" for n, (rule, _, _) in enumerate(BAD)])
-def test_a_bad_delta_is_refused_by_its_rule(rule: str, before: tuple[Delta, ...], delta: Delta) -> None:
+def test_an_invalid_delta_is_rejected_with_its_rule(rule: str, before: tuple[Delta, ...], delta: Delta) -> None:
     contract = after(*before)
     error = refusal(contract, at(50, delta))
     assert (error.rule, error.code, error.retryable) == (rule, ErrorCode.CONTRACT_VIOLATION, False)
@@ -233,12 +233,12 @@ LIMITS = StreamLimits(max_chars=14, max_args_chars=4)  # every delta counts for 
     ],
     ids=["text", "thinking", "arguments", "together", "deltas", "usage", "calls"],
 )
-def test_nothing_grows_without_limit(before: tuple[Delta, ...], delta: Delta) -> None:
+def test_everything_is_limited_in_size(before: tuple[Delta, ...], delta: Delta) -> None:
     error = refusal(after(*before, limits=LIMITS), at(50, delta))
     assert (error.rule, error.code) == ("D-3.11.2", ErrorCode.STREAM_TOO_LARGE)
 
 
-def test_what_reaches_a_limit_exactly_is_admitted() -> None:
+def test_a_stream_of_exactly_the_limit_is_accepted() -> None:
     contract = after(START, TextDelta("1234567"), CALL, ToolCallArgs("c1", "1234"), limits=LIMITS)
     assert contract.last_seq == 3
 

@@ -1,4 +1,4 @@
-"""What a screen sees of growing arguments, case by case. The laws over all texts are in properties/."""
+"""Incremental JSON, case by case. The laws for all texts are in properties/."""
 
 import json
 import math
@@ -53,7 +53,7 @@ def test_arguments_grow_from_piece_to_piece() -> None:
         ('["a", "b', ["a", "b"]),
     ],
 )
-def test_the_value_is_the_text_with_its_unfinished_end_dropped_and_the_rest_closed(text: str, shown: object) -> None:
+def test_the_value_is_that_of_the_text_with_its_unfinished_end_removed(text: str, shown: object) -> None:
     assert fed(text).value == shown
 
 
@@ -80,7 +80,7 @@ def test_a_number_shows_its_longest_valid_prefix(text: str, shown: object) -> No
 
 
 @pytest.mark.parametrize(("word", "meaning"), [("true", True), ("false", False), ("null", None)])
-def test_a_literal_appears_when_spelled_out(word: str, meaning: object) -> None:
+def test_a_literal_appears_when_it_is_complete(word: str, meaning: object) -> None:
     parser = PartialJson()
     for letter in word[:-1]:
         parser.feed(letter)
@@ -91,7 +91,7 @@ def test_a_literal_appears_when_spelled_out(word: str, meaning: object) -> None:
 
 
 @pytest.mark.parametrize("held", ["\\", "\\u", "\\u00e", "\\ud83d", "\\ud83d\\", "\\ud83d\\u", "\\uD83D\\uDE0"])
-def test_half_an_escape_is_held_back(held: str) -> None:
+def test_an_incomplete_escape_is_held_back(held: str) -> None:
     assert fed('["a' + held).value == ["a"]
 
 
@@ -105,7 +105,7 @@ def test_a_lone_high_surrogate_appears_when_what_follows_is_known(after: str) ->
     assert fed(text).value == json.loads(text if after == '"' else text + '"')
 
 
-def test_the_value_of_a_repeated_key_stands_until_something_is_known_of_the_next() -> None:
+def test_the_value_of_a_repeated_key_remains_until_the_next_is_known() -> None:
     text = '{"a": [1], "b": 2, "a": -3'
     assert fed(text.removesuffix(": -3")).value == {"a": [1], "b": 2}
     assert fed(text.removesuffix("3")).value == {"a": [1], "b": 2}
@@ -125,13 +125,13 @@ def test_the_value_of_a_repeated_key_stands_until_something_is_known_of_the_next
         "null",
     ],
 )
-def test_a_whole_text_gives_what_json_loads_gives(text: str) -> None:
+def test_a_complete_text_has_the_value_of_json_loads(text: str) -> None:
     for parser in (finished(text), finished(*text)):
         assert parser.complete
         assert repr(parser.value) == repr(json.loads(text))
 
 
-def test_looking_between_pieces_changes_nothing() -> None:
+def test_reading_the_value_between_pieces_changes_nothing() -> None:
     text = '{"a": [1.5, "xy", 20], "b": "\\n", "a": {"c": tru'
     parser = PartialJson()
     for count, character in enumerate(text, start=1):
@@ -140,7 +140,7 @@ def test_looking_between_pieces_changes_nothing() -> None:
         assert parser.value == parser.value == fed(text[:count]).value
 
 
-def test_containers_are_handed_out_live_and_never_rebuilt() -> None:
+def test_containers_are_live_and_never_rebuilt() -> None:
     parser = fed('{"list": [1')
     value: Any = parser.value
     items = value["list"]
@@ -161,7 +161,7 @@ def test_a_container_is_complete_with_its_last_bracket() -> None:
     assert parser.value == {"a": 1}
 
 
-def test_a_bare_number_is_complete_when_something_ends_it() -> None:
+def test_a_bare_number_is_complete_when_something_follows() -> None:
     assert not fed("12").complete
     assert fed("12 ").complete
     parser = finished("12")
@@ -188,7 +188,7 @@ def test_a_bare_number_is_complete_when_something_ends_it() -> None:
         ('{"a": 1', JsonFault(7, "',' or '}'"), {"a": 1}),
     ],
 )
-def test_a_text_cut_short_is_at_fault_only_when_finished(text: str, fault: JsonFault, shown: object) -> None:
+def test_an_incomplete_text_is_a_fault_only_when_finished(text: str, fault: JsonFault, shown: object) -> None:
     assert not fed(text).failed
     parser = finished(text)
     assert parser.failed
@@ -227,9 +227,7 @@ def test_a_text_cut_short_is_at_fault_only_when_finished(text: str, fault: JsonF
         ('"\\ud83d\n', JsonFault(7, "a character or escape allowed in a string"), ""),
     ],
 )
-def test_the_first_fault_is_found_where_it_stands_and_the_value_stays(
-    text: str, fault: JsonFault, shown: object
-) -> None:
+def test_the_first_fault_is_located_and_the_value_is_kept(text: str, fault: JsonFault, shown: object) -> None:
     for parser in (fed(text), fed(*text)):
         assert parser.failed
         assert parser.fault == fault
@@ -240,7 +238,7 @@ def test_the_first_fault_is_found_where_it_stands_and_the_value_stays(
         assert parser.value == shown
 
 
-def test_nesting_beyond_the_limit_is_at_fault() -> None:
+def test_nesting_beyond_the_limit_is_a_fault() -> None:
     deepest = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert fed(deepest).value == json.loads(deepest)
     assert fed(deepest).complete
@@ -250,7 +248,7 @@ def test_nesting_beyond_the_limit_is_at_fault() -> None:
     assert parser.value == {"a": []}
 
 
-def test_text_beyond_the_limit_is_at_fault_and_what_fits_is_shown() -> None:
+def test_text_beyond_the_limit_is_a_fault_and_the_rest_is_shown() -> None:
     for parser in (fed("[1, 2, 3]", max_chars=5), fed(*"[1, 2, 3]", max_chars=5)):
         assert parser.fault == JsonFault(5, "at most 5 characters")
         assert parser.value == [1, 2]
@@ -260,7 +258,7 @@ def test_text_beyond_the_limit_is_at_fault_and_what_fits_is_shown() -> None:
 
 
 @pytest.mark.parametrize("sign", ["", "-"])
-def test_a_number_is_as_long_as_python_agrees_to_read(sign: str) -> None:
+def test_the_length_of_a_number_is_limited_as_in_python(sign: str) -> None:
     longest = sign + "7" * sys.get_int_max_str_digits()
     assert finished(longest).complete
     assert finished(longest).value == json.loads(longest)
@@ -269,7 +267,7 @@ def test_a_number_is_as_long_as_python_agrees_to_read(sign: str) -> None:
         assert parser.value == int(longest)
 
 
-def test_a_process_without_a_limit_for_integers_keeps_ours() -> None:
+def test_without_an_integer_limit_in_python_the_default_applies() -> None:
     before = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
     try:
@@ -278,11 +276,11 @@ def test_a_process_without_a_limit_for_integers_keeps_ours() -> None:
         sys.set_int_max_str_digits(before)
 
 
-def test_an_exponent_beyond_a_float_is_infinity_as_in_json_loads() -> None:
+def test_a_huge_exponent_is_infinity_as_in_json_loads() -> None:
     assert finished("-1e999").value == -math.inf
 
 
-def test_the_parser_does_not_look_back_at_what_it_has_settled() -> None:
+def test_the_parser_does_not_read_finished_text_again() -> None:
     parser = fed("[" + "1," * 50_000)
     long_string = fed('"' + "x" * 50_000)
     for _ in range(3):

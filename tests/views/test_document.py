@@ -1,4 +1,4 @@
-"""The document of 003: how facts are shown in it, and how it is read back."""
+"""The document view: how facts are represented, and how it is read back."""
 
 import logging
 from typing import Any
@@ -72,14 +72,14 @@ def test_the_id_of_a_part_is_unique_in_its_message() -> None:
         assert len(set(part_ids)) == len(part_ids)
 
 
-def test_an_id_that_two_parts_claim_is_given_to_the_first() -> None:
+def test_a_duplicate_part_id_is_kept_for_the_first_part_only() -> None:
     """003-BR-02"""
     (message,) = shown(user(Text("a", id="p1"), Text("b", id="p1")))
     first, second = (part["id"] for part in message["parts"])
     assert first == "p1" != second
 
 
-def test_a_uuid_stays_and_a_foreign_id_always_becomes_the_same_one() -> None:
+def test_a_uuid_is_kept_and_other_ids_map_to_stable_uuids() -> None:
     """D-7.3, 003-BR-04"""
     uuid = "0198c0de-0000-7000-8000-000000000001"
     assert ids.as_uuid(uuid) == uuid
@@ -97,7 +97,7 @@ def test_a_user_message_has_its_text_and_its_files() -> None:
     assert (file["filename"], file["url"]) == ("notes.txt", "file://notes.txt")
 
 
-def test_a_step_starts_holds_its_content_and_finishes() -> None:
+def test_a_step_has_a_start_its_content_and_a_finish() -> None:
     """003-7.2.2, 003-3.6.1, 003-3.6.2, 003-3.9.4, D-1.7"""
     step = MESSAGES[1]
     types = [part["type"] for part in step["parts"]]
@@ -107,7 +107,7 @@ def test_a_step_starts_holds_its_content_and_finishes() -> None:
     assert finish["tokens"] == {"input": 20, "output": 7, "reasoning": 3, "cache": {"read": 5, "write": 0}}
 
 
-def test_an_answer_in_progress_has_no_finish() -> None:
+def test_an_unfinished_answer_has_no_step_finish() -> None:
     (message,) = shown(assistant("partial"))
     assert [part["type"] for part in message["parts"]] == ["step-start", "text"]
 
@@ -127,7 +127,7 @@ def test_the_info_of_an_assistant_has_cost_tokens_agent_path_and_times() -> None
     }
 
 
-def test_what_no_fact_stands_behind_is_left_out() -> None:
+def test_fields_without_a_fact_are_omitted() -> None:
     """003-BR-12: a cost that the provider did not report is not made up."""
     assert MESSAGES[2]["info"].keys() == {"role", "id", "time"}
 
@@ -156,7 +156,7 @@ def test_the_info_of_a_user_has_all_its_fields() -> None:
     }
 
 
-def test_text_carries_its_flags_times_and_metadata() -> None:
+def test_text_keeps_its_flags_times_and_metadata() -> None:
     """003-3.2.1, 003-3.2.2, 003-3.2.3"""
     text = Text("x", id="p1", synthetic=True, ignored=True, time=Span(start=at(1), end=at(2)), metadata={"a": 1})
     (message,) = shown(user(text))
@@ -179,7 +179,7 @@ def test_reasoning_always_has_a_start() -> None:
     assert second["time"] == third["time"] == {"start": ms(0)}
 
 
-def test_a_tool_part_shows_the_state_its_facts_say() -> None:
+def test_a_tool_part_has_the_state_of_its_call() -> None:
     """003-3.5.1, 003-7.2.4, 003-3.4.4, 003-3.4.5, 003-BR-07, 003-BR-08"""
     done, denied = parts_of(MESSAGES[1], "tool")
     assert (done["callID"], done["tool"]) == ("c1", "weather")
@@ -198,7 +198,7 @@ def test_a_tool_part_shows_the_state_its_facts_say() -> None:
     }
 
 
-def test_a_call_goes_through_its_states_as_the_session_grows() -> None:
+def test_the_state_of_a_call_changes_as_the_session_grows() -> None:
     """003-7.2.4, 003-3.4.2, 003-3.4.3"""
     states = [parts_of(document.dump(SESSION[:end])["messages"][1], "tool")[0]["state"] for end in (5, 6, 7, 9)]
     assert [state["status"] for state in states] == ["pending", "running", "running", "completed"]
@@ -212,7 +212,7 @@ def test_a_call_goes_through_its_states_as_the_session_grows() -> None:
     assert states[2]["metadata"] == {"percent": 50}
 
 
-def test_an_empty_output_is_shown_as_a_fixed_phrase_and_read_back_as_empty() -> None:
+def test_an_empty_output_is_shown_as_a_placeholder_and_read_back_as_empty() -> None:
     """003-BR-09, D-7.4"""
     entries = chain(assistant(ToolCall("c1", "quiet", {})), tool_message(ToolResult("c1", "")))
     view = document.dump(entries)
@@ -228,7 +228,7 @@ def test_a_summary_appears_only_after_a_compaction() -> None:
     assert MESSAGES[0]["info"]["summary"] == {"body": "They talked about rain."}
 
 
-def test_a_compaction_marks_only_the_outputs_it_dropped() -> None:
+def test_a_compaction_marks_only_the_outputs_it_removed() -> None:
     """003-3.4.4"""
     calls = [assistant(ToolCall(f"c{n}", "t", {})) for n in (1, 2)]
     results = [tool_message(ToolResult(f"c{n}", "x")) for n in (1, 2)]
@@ -237,7 +237,7 @@ def test_a_compaction_marks_only_the_outputs_it_dropped() -> None:
     assert ["compacted" in time for time in times] == [True, False]
 
 
-def test_what_the_document_cannot_carry_is_counted_at_its_head() -> None:
+def test_what_the_document_cannot_represent_is_counted() -> None:
     view = document.dump([*SESSION, *chain(tool_message(ToolResult("c9", "x")), CompactionSummary("s", "e1"))])
     assert list(view)[:3] == ["view", "sessionID", "omitted"]
     assert view["omitted"] == {
@@ -255,7 +255,7 @@ def test_what_the_document_cannot_carry_is_counted_at_its_head() -> None:
     assert document.dump(chain(CompactionSummary("s", "e1")))["omitted"] == {"compaction_summary": 1}
 
 
-def test_a_redaction_is_honoured() -> None:
+def test_redacted_content_is_not_shown() -> None:
     """D-5.6"""
     (message,) = shown(user("secret"), Redaction("e0"))
     assert parts_of(message, "text")[0]["text"] == "[redacted]"
@@ -284,7 +284,7 @@ def test_a_running_tool_reads_back_as_its_start_and_its_progress() -> None:
         assert [fact.kind for fact in facts_of(view)][2:] == ["tool_started", "tool_progress"][: len(facts)]
 
 
-def test_a_pending_call_reads_back_with_the_text_that_did_not_parse() -> None:
+def test_a_pending_call_reads_back_with_invalid_argument_text() -> None:
     """003-BR-06"""
     broken = assistant(ToolCall("c1", "t", {}, raw_args_text='{"a'))
     (message,) = facts_of(document.dump(chain(broken)))[1:]
@@ -311,7 +311,7 @@ def test_a_message_of_several_steps_is_split_into_one_message_each() -> None:
     assert metas[0].usage == Usage(5, 1)
 
 
-def test_a_reason_that_is_not_ours_is_kept_beside_other() -> None:
+def test_an_unknown_finish_reason_is_kept_beside_other() -> None:
     """D-3.4.6"""
     view = document.dump(chain(assistant("x", meta=Meta(finish_reason="other", raw_finish_reason="flagged"))))
     assert view["messages"][0]["parts"][-1]["reason"] == "flagged"
@@ -396,14 +396,14 @@ def broken(path: list[str | int], value: Any) -> Any:
         (["messages", 0, "info", "time", "created"], 10**30, "$.messages[0].info.time.created"),
     ],
 )
-def test_a_broken_document_is_refused_with_the_path(path: list[str | int], value: Any, error: str) -> None:
+def test_an_invalid_document_is_rejected_with_the_path(path: list[str | int], value: Any, error: str) -> None:
     """003-6.1.1"""
     with pytest.raises(PartValidationError) as caught:
         document.load(broken(path, value))
     assert caught.value.path == error
 
 
-def test_a_missing_field_raises_in_load_and_gives_none_in_try_load(caplog: pytest.LogCaptureFixture) -> None:
+def test_load_raises_and_try_load_returns_none_for_a_missing_field(caplog: pytest.LogCaptureFixture) -> None:
     """003-6.1.3, D-7.5"""
     view = broken(["messages", 0, "parts", 0, "text"], None)
     with pytest.raises(MissingRequiredField) as caught:
@@ -415,12 +415,12 @@ def test_a_missing_field_raises_in_load_and_gives_none_in_try_load(caplog: pytes
     assert document.try_load(document.dump(SESSION)) == document.load(document.dump(SESSION))
 
 
-def test_no_entries_are_a_document_too() -> None:
+def test_no_entries_give_an_empty_document() -> None:
     assert document.load(document.dump([])) == ()
     assert document.dump(chain(SessionHeader(), system("x")))["messages"] == []
 
 
-def test_messages_gives_the_values_themselves() -> None:
+def test_messages_returns_the_values() -> None:
     messages = document.Document.of(SESSION).messages()
     assert isinstance(messages[0].info, UserInfo)
     assert sum(isinstance(part, ToolPart) for part in messages[1].parts) == 2

@@ -1,4 +1,4 @@
-"""The feed of 002."""
+"""The feed view: how facts are represented, and how it is read back."""
 
 from typing import Any
 from uuid import UUID
@@ -56,7 +56,7 @@ def test_an_answer_has_its_time_cost_duration_and_response_id() -> None:
     }
 
 
-def test_every_message_made_at_the_edge_has_a_unique_uuid() -> None:
+def test_every_stamped_message_has_a_unique_uuid() -> None:
     """002-metadata.1"""
     environment = Environment()
     made = [stamped(user("hi"), id=environment.new_id(), timestamp=environment.now()) for _ in range(100)]
@@ -65,13 +65,13 @@ def test_every_message_made_at_the_edge_has_a_unique_uuid() -> None:
     assert {UUID(str(id)).version for id in ids} == {7}
 
 
-def test_a_koding_request_is_marked_and_brings_its_context() -> None:
+def test_a_koding_request_is_marked_and_keeps_its_context() -> None:
     """002-options.1, 002-options.2, 002-options.3, D-1.6"""
     assert SHOWN[1]["options"] == {"is_koding_request": True, "koding_context": "src/a.py"}
     assert "options" not in SHOWN[0]
 
 
-def test_progress_stands_between_the_messages() -> None:
+def test_progress_appears_between_messages() -> None:
     """002-progress.1, 002-progress.2, 002-progress.3, 002-progress.4, D-1.6"""
     progress = SHOWN[3]
     assert progress["type"] == "progress"
@@ -81,7 +81,7 @@ def test_progress_stands_between_the_messages() -> None:
     assert progress["normalized_messages"] == [SHOWN[2]]
 
 
-def test_progress_shows_the_results_its_siblings_already_have() -> None:
+def test_progress_includes_the_results_of_its_siblings() -> None:
     """002-progress.4"""
     calls = assistant(ToolCall("c1", "a", {}), ToolCall("c2", "b", {}))
     entries = chain(calls, tool_message(ToolResult("c2", "two")), ToolProgress("c1", "half"))
@@ -96,7 +96,7 @@ def test_two_results_in_one_message_are_shown_once() -> None:
     assert progress["normalized_messages"] == shown
 
 
-def test_progress_of_a_call_nobody_made_stands_alone() -> None:
+def test_progress_of_an_unknown_call_has_no_siblings() -> None:
     (progress,) = messages(feed.dump(chain(ToolProgress("c9", "half"))))
     assert (progress["sibling_tool_use_ids"], progress["normalized_messages"], progress["tools"]) == ([], [], [])
 
@@ -112,7 +112,7 @@ def test_a_failed_model_call_is_a_message_marked_as_an_api_error() -> None:
     assert silent["content"] == [{"kind": "text", "payload": {"text": "timeout"}}]
 
 
-def test_what_the_feed_cannot_carry_is_counted_at_its_head() -> None:
+def test_what_the_feed_cannot_represent_is_counted() -> None:
     view = feed.dump(SESSION)
     assert list(view)[:3] == ["view", "session_id", "omitted"]
     assert view["omitted"] == {
@@ -148,12 +148,12 @@ def test_a_message_marked_as_an_error_without_a_code_stays_a_message() -> None:
     assert entry.fact.meta == Meta(is_api_error_message=True)
 
 
-def test_tools_that_stay_the_same_are_told_once() -> None:
+def test_unchanged_tools_are_counted_once() -> None:
     entries = feed.load(feed.dump(chain(RunStarted(tools=("a",)), ToolProgress("c1", "1"), ToolProgress("c1", "2"))))
     assert [entry.fact.kind for entry in entries] == ["session_header", "run_started", "tool_progress", "tool_progress"]
 
 
-def test_a_redaction_is_honoured() -> None:
+def test_redacted_content_is_not_shown() -> None:
     """D-5.6"""
     (shown,) = messages(feed.dump(chain(user("secret"), Redaction("e0"))))
     assert shown["content"] == [{"kind": "text", "payload": {"text": "[redacted]"}}]
@@ -165,5 +165,5 @@ def test_another_view_is_not_a_feed() -> None:
     assert caught.value.path == "$.view"
 
 
-def test_no_entries_are_a_feed_too() -> None:
+def test_no_entries_give_an_empty_feed() -> None:
     assert feed.load(feed.dump([])) == ()

@@ -1,4 +1,4 @@
-"""The ledger: everything, in canonical JSON."""
+"""The ledger view: everything, in canonical JSON."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from bartack.views import ledger
 from tests.sample_session import SESSION, chain
 
 
-def test_the_ledger_carries_everything_and_reads_back() -> None:
+def test_the_ledger_represents_everything_and_reads_back() -> None:
     """D-1.5, D-1.1"""
     shown = ledger.dump(SESSION)
     assert (shown["view"], shown["sessionId"], shown["omitted"]) == ("ledger", "s", {})
@@ -26,7 +26,7 @@ def test_parts_in_the_ledger_are_kind_and_payload_in_camel_case() -> None:
     }
 
 
-def test_a_redaction_is_honoured() -> None:
+def test_redacted_content_is_not_shown() -> None:
     """D-5.6"""
     entries = chain(user("secret"), Redaction("e0"))
     assert ledger.load(ledger.dump(entries)) == visible(entries)
@@ -38,7 +38,7 @@ def test_another_view_is_not_a_ledger() -> None:
     assert caught.value.path == "$.view"
 
 
-def test_a_broken_entry_is_named_by_its_path() -> None:
+def test_an_invalid_entry_is_rejected_with_its_path() -> None:
     shown = ledger.dump(SESSION)
     shown["entries"][3]["payload"]["parts"][0]["payload"]["text"] = 5
     with pytest.raises(PartValidationError) as caught:
@@ -46,5 +46,5 @@ def test_a_broken_entry_is_named_by_its_path() -> None:
     assert caught.value.path == "$.entries[3].payload.parts[0].payload.text"
 
 
-def test_no_entries_are_a_ledger_too() -> None:
+def test_no_entries_give_an_empty_ledger() -> None:
     assert ledger.load(ledger.dump([])) == ()

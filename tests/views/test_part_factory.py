@@ -1,4 +1,4 @@
-"""Parts of 003 made by hand, told apart, and validated."""
+"""`PartFactory` and `PartValidator` of 003."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -37,7 +37,7 @@ FILE = FilePart(id="p6", session_id=SESSION_ID, message_id=MESSAGE_ID, mime="tex
 ALL: list[DocumentPart] = [TEXT, REASONING, TOOL, STEP_START, STEP_FINISH, FILE]
 
 
-def test_the_factory_makes_each_part_with_its_identity() -> None:
+def test_the_factory_creates_each_part_with_its_ids() -> None:
     """003-4.1.1, 003-3.1.1, 003-BR-01, D-1.8"""
     for part in ALL:
         assert (part.session_id, part.message_id) == (SESSION_ID, MESSAGE_ID)
@@ -54,7 +54,7 @@ def test_the_factory_makes_each_part_with_its_identity() -> None:
     )
 
 
-def test_a_type_tells_the_parts_apart() -> None:
+def test_parts_differ_by_type() -> None:
     """003-BR-03, 003-3.9.4"""
     assert [part.type for part in ALL] == ["text", "reasoning", "tool", "step-start", "step-finish", "file"]
 
@@ -125,7 +125,7 @@ def test_with_parts_is_built_part_by_part_in_order() -> None:
         (msgspec.structs.replace(TEXT, id="p9", message_id=SESSION_ID), "003-3.1.1"),
     ],
 )
-def test_a_part_that_does_not_belong_is_refused_and_not_added(part: DocumentPart, rule: str) -> None:
+def test_a_part_of_another_message_is_rejected_and_not_added(part: DocumentPart, rule: str) -> None:
     """003-BR-02, 003-6.1.1"""
     builder = part_validator.WithPartsBuilder(UserInfo(id=MESSAGE_ID, time=MessageTime(created=NOW))).add(TEXT)
     with pytest.raises(PartValidationError) as caught:
@@ -134,7 +134,7 @@ def test_a_part_that_does_not_belong_is_refused_and_not_added(part: DocumentPart
     assert builder.build().parts == (TEXT,)
 
 
-def test_an_invalid_part_is_refused_with_its_place() -> None:
+def test_an_invalid_part_is_rejected_with_its_path() -> None:
     """003-6.1.1"""
     builder = part_validator.WithPartsBuilder(ASSISTANT)
     with pytest.raises(PartValidationError, match="is not a UUID") as caught:
