@@ -262,7 +262,9 @@ def test_a_response_of_images_only_has_no_output() -> None:
 
 def test_functions_share_one_entry_and_native_tools_stay_unchanged() -> None:
     tools = (
-        ToolSpec("f", SCHEMA, description="F", extra={"behavior": "BLOCKING"}),
+        ToolSpec(
+            "f", SCHEMA, description="F", extra={"gemini-generate": {"behavior": "BLOCKING"}, "openai-chat": {"x": 1}}
+        ),
         ToolSpec("g", {}),
         ToolSpec("googleSearch", {}, native=own(googleSearch={})),
         ToolSpec("web_search", {}, native=FOREIGN),

@@ -168,7 +168,7 @@ def test_a_missing_generated_image_is_reported() -> None:
 
 def test_functions_and_native_tools_are_declared_together() -> None:
     tools = (
-        ToolSpec("f", SCHEMA, description="F", extra={"x": 1}),
+        ToolSpec("f", SCHEMA, description="F", extra={"gemini-interactions": {"x": 1}, "openai-chat": {"y": 1}}),
         ToolSpec("g", {}),
         ToolSpec("google_search", {}, native=own(type="google_search")),
         ToolSpec("web_search", {}, native=FOREIGN),

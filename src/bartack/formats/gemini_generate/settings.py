@@ -45,7 +45,7 @@ def _declaration(spec: ToolSpec) -> Json:
         declaration["description"] = spec.description
     if spec.parameter_schema:
         declaration["parametersJsonSchema"] = spec.parameter_schema
-    return {**declaration, **(spec.extra or {})}
+    return {**declaration, **(spec.extra or {}).get("gemini-generate", {})}
 
 
 def function_calling(config: ModelConfig, specs: tuple[ToolSpec, ...]) -> Json:
@@ -114,7 +114,8 @@ def _read_function(path: str, declaration: Any) -> ToolSpec:
     name = text_at(more.pop("name", None), f"{path}.name")
     older = _json_schema(more.pop("parameters", {}))
     schema = object_at(more.pop("parametersJsonSchema", older), f"{path}.parameters")
-    return ToolSpec(name, schema, description=more.pop("description", None), extra=more or None)
+    description = more.pop("description", None)
+    return ToolSpec(name, schema, description=description, extra={"gemini-generate": more} if more else None)
 
 
 def _json_schema(schema: Any) -> Any:

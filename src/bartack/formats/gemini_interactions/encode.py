@@ -203,7 +203,7 @@ def _tool(where: str, spec: ToolSpec, losses: Losses) -> list[Json]:
         fields["description"] = spec.description
     if spec.parameter_schema:
         fields["parameters"] = spec.parameter_schema
-    return [{**fields, **(spec.extra or {})}]
+    return [{**fields, **(spec.extra or {}).get("gemini-interactions", {})}]
 
 
 def _generation_config(config: ModelConfig, tools: tuple[ToolSpec, ...], losses: Losses) -> Json:
