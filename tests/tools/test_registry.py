@@ -1,4 +1,4 @@
-"""`ToolRegistry`: names, and the order in which a model is told of tools."""
+"""`ToolRegistry`: unique names, and the order of the specs for a model."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def plain(x: int) -> int:
     return x
 
 
-def test_tools_are_found_by_name_and_plain_functions_become_tools() -> None:
+def test_tools_are_found_by_name_and_functions_become_tools() -> None:
     registry = ToolRegistry([b, a, plain])
     assert registry.names == ("b", "a", "plain")
     assert registry.get("a") is a
@@ -33,7 +33,7 @@ def test_tools_are_found_by_name_and_plain_functions_become_tools() -> None:
     assert [one.name for one in registry] == ["b", "a", "plain"]
 
 
-def test_a_name_is_taken_once() -> None:
+def test_tool_names_are_unique() -> None:
     registry = ToolRegistry([a])
     with pytest.raises(BartackError, match="Duplicate tool name 'a'") as caught:
         registry.add(tool(name="a")(plain))
@@ -41,14 +41,7 @@ def test_a_name_is_taken_once() -> None:
     assert registry.get("a") is a
 
 
-def test_specs_do_not_depend_on_the_order_of_adding() -> None:
+def test_the_order_of_adding_does_not_affect_the_specs() -> None:
     specs = ToolRegistry([b, a, plain]).build_model_tool_specs()
     assert specs == ToolRegistry([plain, a, b]).build_model_tool_specs()
     assert [spec.name for spec in specs] == ["a", "b", "plain"]
-
-
-def test_an_order_puts_its_names_first() -> None:
-    registry = ToolRegistry([b, a, plain])
-    assert [spec.name for spec in registry.build_model_tool_specs(["plain"])] == ["plain", "a", "b"]
-    with pytest.raises(BartackError, match="'c'"):
-        registry.build_model_tool_specs(["c"])

@@ -27,6 +27,7 @@ from bartack.agent.settings import (
     Hooks,
     RetryPolicy,
     Summarise,
+    approval_policy,
     enabled_tools,
     local_runtime,
     model_settings,
@@ -39,17 +40,8 @@ from bartack.nouns.config import AgentConfig
 from bartack.nouns.errors import AgentError, ErrorCode, PartValidationError
 from bartack.session.context import ContextManager
 from bartack.store import MemoryStore, SessionStore, open_store
-from bartack.tools import (
-    ApprovalPolicy,
-    Approver,
-    Decision,
-    Runtime,
-    ToolDefinition,
-    ToolRegistry,
-    ToolSettings,
-    by_definition,
-    by_tool,
-)
+from bartack.tools import ApprovalPolicy, Approver, Decision, Runtime, ToolDefinition, ToolRegistry, ToolSettings
+from bartack.tools.tool_context import in_event_loop
 from bartack.tools.tool_round import TIMEOUT_MS
 
 __all__ = ["Agent"]
@@ -100,7 +92,6 @@ class Agent:
         self._memory: MemoryStore | None = None
         self._views = SessionViews()
         chosen, params = model_settings(config, model)
-        policy = by_definition if config.tools.approval is None else by_tool(config.tools.approval)
         self._settings = AgentSettings(
             model=self._connect(chosen, **params),
             fallback_models=tuple(self._connect(one) for one in fallback_models),
@@ -114,7 +105,7 @@ class Agent:
                 runtime=runtime or local_runtime(config, store),
                 max_parallel=config.loop.max_parallel,
                 timeout_ms=config.tools.timeout_ms or TIMEOUT_MS,
-                approval=approval or policy,
+                approval=approval or approval_policy(config),
                 approver=approver,
                 approval_timeout_ms=approval_timeout_ms,
                 before_tool=hooks.before_tool,
@@ -180,7 +171,7 @@ class Agent:
         takeover: bool = False,
     ) -> RunResult:
         """`run` for programs without an event loop; `AgentError` inside one."""
-        if _is_in_loop():
+        if in_event_loop():
             text = "run_sync() cannot be used inside an event loop; use `await agent.run(...)`."
             raise AgentError(text, code=ErrorCode.INVALID_CONFIG)
 
@@ -323,11 +314,3 @@ class Agent:
         made: Model = connect(model, environment=self._environment, provider_raw=self._provider_raw, **settings)
         self._owned.append(made)
         return made
-
-
-def _is_in_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

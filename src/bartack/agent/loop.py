@@ -30,11 +30,8 @@ from bartack.tools import ToolExecutor
 __all__ = ["Loop"]
 
 _OUTPUT_RETRIES = 2
-_STATUSES: dict[str, Literal["completed", "failed", "aborted"]] = {
-    "complete": "completed",
-    "fail": "failed",
-    "abort": "aborted",
-}
+_Status = Literal["completed", "failed", "aborted"]
+_STATUSES: dict[str, _Status] = {"complete": "completed", "fail": "failed", "abort": "aborted"}
 
 
 class Loop:
@@ -212,13 +209,8 @@ class Loop:
             totals = totals.plus(fact)
             if isinstance(fact, Message):
                 open_calls += [OpenCall(call) for call in fact.tool_calls if call.executed_by == "client"]
-        ended = RunEnded(
-            _STATUSES[outcome.event],
-            reason=outcome.reason,
-            error=outcome.error,
-            usage=totals.usage,
-            cost_usd=totals.cost_usd,
-        )
+        status, (usage, cost_usd) = _STATUSES[outcome.event], totals
+        ended = RunEnded(status, reason=outcome.reason, error=outcome.error, usage=usage, cost_usd=cost_usd)
         await log.append(*facts, *stopped_results(open_calls), ended)
 
 

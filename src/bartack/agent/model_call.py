@@ -4,9 +4,9 @@ Every call of a run goes through here, for an answer and for a summary alike. Ho
 a value: `ModelCall.failure` is the fact that keeps what had arrived and what it cost.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,34 +14,17 @@ from bartack.agent.events import DeltaReceived, ModelSwitched
 from bartack.agent.run_context import RunContext
 from bartack.formats.losses import LossReport
 from bartack.models.guard import GuardedStream, guarded
-from bartack.models.provider import PreparedCall
-from bartack.nouns.config import ModelConfig, ToolSpec
+from bartack.models.provider import ProviderModel
+from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Failed, MessageDelta
 from bartack.nouns.entries import Fact, StreamFailed
 from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.nouns.messages import Message, Meta
 from bartack.nouns.parts import ToolCall
-from bartack.nouns.requests import ModelRequest, RequestMetadata
+from bartack.nouns.requests import ModelRequest
 from bartack.stream.assembler import MessageAssembler
 
 __all__ = ["ModelCall"]
-
-
-@runtime_checkable
-class _PreparingModel(Protocol):
-    """A model that reports before a call what its provider will not receive."""
-
-    def prepare(
-        self,
-        messages: Sequence[Message],
-        tool_specs: Sequence[ToolSpec] | None = None,
-        system_prompt: str | None = None,
-        *,
-        request_metadata: RequestMetadata | None = None,
-        **params: Any,
-    ) -> PreparedCall: ...
-
-    def send(self, call: PreparedCall) -> GuardedStream: ...
 
 
 class ModelCall:
@@ -80,23 +63,18 @@ class ModelCall:
         params = {"request_metadata": request.metadata, **_changed_settings(request.config, model.get_config())}
         report, stream = LossReport(), None
         if self._publish and context.switch is not None:
-            if isinstance(model, _PreparingModel):
+            if isinstance(model, ProviderModel):
                 call = model.prepare(*arguments, **params)
                 report, stream = call.report, model.send(call)
-            self._publish_switch(report)
+            assert context.state.model is not None  # the switch was recorded as a fact
+            previous, reason = context.switch
+            event = ModelSwitched(model=context.state.model, previous=previous, report=report, reason=reason)
+            context.channel.put(event)
+            context.switch = None
         source: AsyncIterator[MessageDelta] = stream or model.stream(*arguments, **params)
         if not isinstance(source, GuardedStream):
             source = _without_repeats(source)
         return guarded(source, context.run_id, environment=self._environment)
-
-    def _publish_switch(self, report: LossReport) -> None:
-        context, switch = self._context, self._context.switch
-        assert switch is not None
-        assert context.state.model is not None  # the switch was recorded as a fact
-        context.channel.put(
-            ModelSwitched(model=context.state.model, previous=switch.previous, report=report, reason=switch.reason)
-        )
-        context.switch = None
 
     # -- facts
 

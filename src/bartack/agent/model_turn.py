@@ -61,26 +61,16 @@ class ModelTurn:
                     continue
             delay_ms = policy.delay_ms(failed, attempts, random.random)
             if delay_ms is not None:
-                await self._wait(failed, delay_ms)
+                context.move("prepare")
+                index, attempt = context.state.call_index, context.state.failed_attempts + 1
+                context.channel.put(Retrying(error=failed, model_call_index=index, attempt=attempt, delay_ms=delay_ms))
+                await asyncio.sleep(delay_ms / 1000)
             elif self._fallbacks:
                 context.move("prepare")
                 await context.switch_model(self._fallbacks.pop(0), "fallback")
                 attempts = 0
             else:
                 raise RunFailed(failed.error_code, failed.message or str(failed.error_code))
-
-    async def _wait(self, failed: Failed, delay_ms: int) -> None:
-        context, state = self._context, self._context.state
-        context.move("prepare")
-        context.channel.put(
-            Retrying(
-                error=failed,
-                model_call_index=state.call_index,
-                attempt=state.failed_attempts + 1,
-                delay_ms=delay_ms,
-            )
-        )
-        await asyncio.sleep(delay_ms / 1000)
 
     async def _attempt(self) -> Failed | None:
         """Make one call, and append its answer or its failure."""

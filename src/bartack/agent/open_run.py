@@ -89,18 +89,27 @@ async def _start(
     model, state = options.model or settings.model, log.session.state
     info = await settings.info_for(model)
     hints, runtime_facts = await _connect_runtime(settings, state)
-    context = RunContext(settings, log, channel=channel, inbox=inbox, model=model, info=info, hints=hints)
+    specs = settings.tools.registry.build_model_tool_specs()
     ref, previous = model_ref(info), state.model
-    tool_names = tuple(spec.name for spec in context.tool_specs)
-    facts: list[Fact] = [RunStarted(agent=settings.name, model=ref, config=model.get_config(), tools=tool_names)]
-    if previous is not None and previous != ref:
-        facts.append(ModelChange(ref, previous))
-        context.switch = ModelSwitch(previous, "chosen")
-    facts += runtime_facts
+    started = RunStarted(
+        agent=settings.name, model=ref, config=model.get_config(), tools=tuple(spec.name for spec in specs)
+    )
+    is_switched = previous is not None and previous != ref
+    facts = [started, *([ModelChange(ref, previous)] if is_switched else []), *runtime_facts]
     if options.prompt is not None:
         facts.append(options.prompt)
     await log.open((state.run_id, closing_facts(state) if options.is_new else ()), facts)
-    return context
+    return RunContext(
+        settings=settings,
+        log=log,
+        channel=channel,
+        inbox=inbox,
+        model=model,
+        info=info,
+        hints=hints,
+        tool_specs=specs,
+        switch=ModelSwitch(previous, "chosen") if is_switched else None,
+    )
 
 
 async def _connect_runtime(settings: AgentSettings, state: RunState) -> tuple[tuple[str, ...], list[Fact]]:

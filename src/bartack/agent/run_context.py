@@ -1,6 +1,7 @@
 """`RunContext`: everything that one run works with, and its status."""
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from bartack.agent.channel import EventChannel
@@ -10,6 +11,7 @@ from bartack.agent.session_view import SessionView
 from bartack.agent.settings import AgentSettings
 from bartack.models.model import Model
 from bartack.models.prices import ModelInfo
+from bartack.nouns.config import ToolSpec
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import ModelChange
 from bartack.nouns.errors import ErrorCode
@@ -45,13 +47,13 @@ class ModelSwitch(NamedTuple):
     reason: Literal["chosen", "fallback"]
 
 
+@dataclass(eq=False)
 class Inbox:
     """Messages and a model for a run while it works. They take effect between its steps."""
 
-    def __init__(self) -> None:
-        self.steering: deque[Message] = deque()  # delivered before the next model call
-        self.queued: deque[Message] = deque()  # delivered one by one when the run would end
-        self.model: Model | None = None
+    steering: deque[Message] = field(default_factory=deque)  # delivered before the next model call
+    queued: deque[Message] = field(default_factory=deque)  # delivered one by one when the run would end
+    model: Model | None = None
 
     def take_steering(self) -> list[Message]:
         """The messages for the next model call."""
@@ -69,32 +71,30 @@ class Inbox:
         return model
 
 
+@dataclass(eq=False, kw_only=True)
 class RunContext:
     """The parts of one run, and its status."""
 
-    def __init__(
-        self,
-        settings: AgentSettings,
-        log: RunLog,
-        *,
-        channel: EventChannel,
-        inbox: Inbox,
-        model: Model,
-        info: ModelInfo,
-        hints: tuple[str, ...],
-    ) -> None:
-        self.settings = settings
-        self.log = log
-        self.session = log.session
-        self.run_id = log.run_id
-        self.channel = channel
-        self.inbox = inbox
-        self.model = model
-        self.info = info
-        self.tool_specs = settings.tools.registry.build_model_tool_specs()
-        self.status = AgentStatus.IDLE
-        self.switch: ModelSwitch | None = None
-        self._hints = hints
+    settings: AgentSettings
+    log: RunLog
+    channel: EventChannel
+    inbox: Inbox
+    model: Model
+    info: ModelInfo
+    hints: tuple[str, ...]  # what the runtime adds to the system prompt
+    tool_specs: tuple[ToolSpec, ...]
+    switch: ModelSwitch | None = None
+    status: AgentStatus = AgentStatus.IDLE
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self.log.run_id
+
+    @property
+    def session(self) -> SessionView:
+        """The session as the run sees it."""
+        return self.log.session
 
     @property
     def state(self) -> RunState:
@@ -107,7 +107,7 @@ class RunContext:
         return ContextInput(
             self.session.context,
             system_prompt=self._system_prompt,
-            hints=self._hints,
+            hints=self.hints,
             tools=self.tool_specs,
             context_window=self.info.context_window,
         )

@@ -19,6 +19,7 @@ from bartack.agent.session_view import SessionView
 from bartack.nouns.entries import Entry, Fact
 from bartack.nouns.errors import Conflict, StoreError
 from bartack.store.session_store import Lease, SessionStore, Tail, next_entries
+from bartack.tools.tool_round import wait_uncancelled
 
 __all__ = ["CLEANUP_S", "RunLog", "complete", "start"]
 
@@ -39,17 +40,9 @@ def _retrieve_exception(task: "asyncio.Task[Any]") -> None:
 
 
 async def complete(task: "asyncio.Task[T]") -> T:
-    """Wait for the task, even if cancelled; `StoreError` if it takes too long.
-
-    A cancellation is not lost: `Task.cancelling` of the current task counts it.
-    """
-    clock = asyncio.get_running_loop().time
-    deadline = clock() + CLEANUP_S
-    while not task.done() and clock() < deadline:
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait({task}, timeout=deadline - clock())
+    """Wait for the task, even while being cancelled; `StoreError` if it takes too long."""
+    await wait_uncancelled(task, CLEANUP_S)
     if not task.done():
-        task.cancel()
         raise StoreError(f"The store did not respond within {CLEANUP_S:g} s.")
     return task.result()
 

@@ -5,6 +5,7 @@ next run on one of them reads only what was appended in the meantime, however lo
 """
 
 from collections import OrderedDict
+from contextlib import suppress
 
 from bartack.agent.events import ToolChanged
 from bartack.nouns.entries import Entry, ToolProgress, ToolStarted
@@ -117,7 +118,5 @@ async def ensure_session(store: SessionStore, session_id: str) -> None:
     try:
         await store.tail_of(session_id)
     except NotFound:
-        try:
+        with suppress(Conflict):  # created by another process in the meantime
             await store.create_session(session_id)
-        except Conflict:  # created by another process in the meantime
-            pass

@@ -23,10 +23,11 @@ from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
 from bartack.session.context import ContextManager
 from bartack.store.address import StoreAddress
-from bartack.tools import LocalRuntime, Runtime, ToolDefinition, ToolRegistry, ToolSettings
+from bartack.tools import ApprovalPolicy, LocalRuntime, Runtime, ToolDefinition, ToolRegistry, ToolSettings
+from bartack.tools.approval import by_definition, by_tool
 from bartack.tools.tool_round import AfterTool, BeforeTool
 
-__all__ = ["AgentSettings", "Hooks", "RetryPolicy", "Summarise", "enabled_tools", "local_runtime", "model_settings"]
+__all__ = ["AgentSettings", "Hooks", "RetryPolicy", "Summarise"]
 
 Summarise = Callable[[tuple[Message, ...]], Awaitable[str]]  # the messages to summarise -> the summary
 
@@ -113,6 +114,11 @@ def model_settings(config: AgentConfig, model: str | Model | None) -> tuple[str 
     model_id, extra = given.pop("model_id"), given.pop("extra") or {}
     settings = {name: value for name, value in given.items() if value is not None}
     return (model_id if model is None else model), {**settings, **extra}
+
+
+def approval_policy(config: AgentConfig) -> ApprovalPolicy:
+    """The policy in the configuration, by default what the tools declare."""
+    return by_definition if config.tools.approval is None else by_tool(config.tools.approval)
 
 
 def local_runtime(config: AgentConfig, store: object) -> Runtime | None:

@@ -54,11 +54,6 @@ class OpenCall(_CallRecord, frozen=True):
         decision = self.decision
         return None if decision is None or decision.decision in ("pause", "resume") else decision
 
-    @property
-    def awaits_decision(self) -> bool:
-        """Whether the call needs an approval that has not been given or refused."""
-        return self.question is not None and self.verdict is None
-
 
 class Totals(NamedTuple):
     """Tokens and dollars used by a run; None where nothing was reported."""
@@ -126,7 +121,7 @@ class RunState:
     @property
     def questions(self) -> tuple[ApprovalRequired, ...]:
         """The approvals that are still to be decided."""
-        return tuple(one.question for one in self.open_calls.values() if one.question and one.awaits_decision)
+        return tuple(one.question for one in self.open_calls.values() if one.question and not one.verdict)
 
     @property
     def repeats(self) -> int:

@@ -9,72 +9,43 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from typing import Any, Literal
-
-from msgspec import Struct
+from typing import Any
 
 from bartack.nouns.errors import ErrorCode, ToolError
 from bartack.tools.definition import ToolDefinition
 from bartack.tools.tool_context import ToolContext
+from bartack.tools.tool_round import ToolRound
 
-__all__ = ["AttemptOutcome", "attempt"]
-
-
-class AttemptOutcome(Struct, frozen=True, kw_only=True):
-    """How an attempt ended."""
-
-    how: Literal["returned", "raised", "timed_out", "stopped"]
-    value: Any = None
-    error: BaseException | None = None
-    left_running: bool = False  # the tool did not stop in time and was abandoned
-
+__all__ = ["attempt"]
 
 _abandoned: set["asyncio.Future[Any]"] = set()  # still running; the event loop itself holds tasks weakly
 
 
 async def attempt(
-    definition: ToolDefinition,
-    values: dict[str, Any],
-    context: ToolContext,
-    *,
-    timeout_ms: int,
-    grace_ms: int,
-    stop: asyncio.Event,
-) -> AttemptOutcome:
-    """Run the tool once."""
+    definition: ToolDefinition, values: dict[str, Any], context: ToolContext, round: ToolRound, *, timeout_ms: int
+) -> Any:
+    """Run the tool once and return its value.
+
+    Raises what the tool raises, and `ToolError` if it times out or is stopped. A time-out is retryable if the tool is
+    idempotent and has really ended.
+    """
     work = _start(definition, values, context)
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({work, stopping}, timeout=timeout_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
-    except asyncio.CancelledError:
-        work.cancel()
-        raise
-    finally:
-        stopping.cancel()
-        context.end()
-    if work.done():
-        return _outcome(work)
-    if isinstance(work, asyncio.Task):
-        work.cancel()
-    await asyncio.wait({work}, timeout=grace_ms / 1000)
+    if await round.finishes(work, timeout_ms / 1000, on_end=context.end):
+        if work.cancelled():
+            raise ToolError("The tool cancelled itself.")
+        return work.result()
+    left = ""
     if not work.done():
         _abandoned.add(work)
         work.add_done_callback(_forget)
-        return AttemptOutcome(how="stopped" if stop.is_set() else "timed_out", left_running=True)
-    outcome = _outcome(work)
-    if not stop.is_set():
-        return AttemptOutcome(how="timed_out")
-    # A tool that completed its work when stopped has done it; reporting an abort would be wrong.
-    return outcome if outcome.how == "returned" else AttemptOutcome(how="stopped")
-
-
-def _outcome(work: "asyncio.Future[Any]") -> AttemptOutcome:
-    if work.cancelled():
-        return AttemptOutcome(how="raised", error=ToolError("The tool cancelled itself."))
-    error = work.exception()
-    if error is not None:
-        return AttemptOutcome(how="raised", error=error)
-    return AttemptOutcome(how="returned", value=work.result())
+        left = " The tool did not stop when cancelled and may still be running."
+    if not round.stop.is_set():
+        is_retryable = definition.idempotent and work.done()
+        text = f"Timed out after {timeout_ms} ms.{left}"
+        raise ToolError(text, code=ErrorCode.TOOL_TIMEOUT, retryable=is_retryable)
+    if work.done() and not work.cancelled() and work.exception() is None:
+        return work.result()  # it completed its work when stopped; reporting an abort would be wrong
+    raise ToolError(f"Aborted while running.{left}", code=ErrorCode.TOOL_ABORTED)
 
 
 def _forget(work: "asyncio.Future[Any]") -> None:
@@ -98,7 +69,7 @@ def _start(definition: ToolDefinition, values: dict[str, Any], context: ToolCont
         value, error = None, None
         try:
             value = state.run(_run_sync, definition, values, context)
-        except BaseException as raised:  # noqa: BLE001 - reported as the outcome of the attempt
+        except BaseException as raised:  # noqa: BLE001 - raised again by `attempt`
             error = _portable(raised)
         try:
             loop.call_soon_threadsafe(settle, value, error)

@@ -18,7 +18,7 @@ from bartack.nouns.entries import Fact
 from bartack.nouns.parts import ToolResult
 from bartack.session.run_state import OpenCall
 from bartack.tools import tool_round
-from bartack.tools.tool_round import ToolRound, ToolSettings, WriteFailed
+from bartack.tools.tool_round import ToolRound, ToolSettings, WriteFailed, wait_uncancelled
 from bartack.tools.tool_run import ToolRun
 
 __all__ = ["RoundOutcome", "ToolExecutor"]
@@ -52,7 +52,9 @@ class ToolExecutor:
             await asyncio.shield(work)
         except asyncio.CancelledError:
             round.stop.set()
-            await _settle(work, (_GRACES * tool_round.GRACE_MS + _RECORDING_MS) / 1000)
+            await wait_uncancelled(work, (_GRACES * tool_round.GRACE_MS + _RECORDING_MS) / 1000)
+            if work.done() and not work.cancelled():
+                work.exception()  # a failed write; the caller gets the cancellation
             raise
         return RoundOutcome(
             results=tuple(run.result for run in runs if run.result is not None),
@@ -61,24 +63,10 @@ class ToolExecutor:
         )
 
 
-async def _settle(work: "asyncio.Task[None]", seconds: float) -> None:
-    """Wait until the results are recorded, even if cancelled again; give up after `seconds`."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
-    while not work.done() and (left := deadline - loop.time()) > 0:
-        try:
-            await asyncio.wait({work}, timeout=left)
-        except asyncio.CancelledError:
-            continue
-    if not work.done():
-        work.cancel()
-    elif not work.cancelled():
-        work.exception()  # a failed write; the caller gets the cancellation
-
-
 async def _work(round: ToolRound, runs: list[ToolRun]) -> None:
     slots = asyncio.Semaphore(round.settings.max_parallel or max(len(runs), 1))
-    await _guarded(round, _prepare(runs))
+    for run in runs:  # one after the other, so that questions are recorded in the order of the calls
+        await _guarded(round, run.prepare())
     for group in _groups(runs):
         if round.failure is not None:
             break
@@ -87,12 +75,6 @@ async def _work(round: ToolRound, runs: list[ToolRun]) -> None:
             break
     if round.failure is not None:
         raise round.failure
-
-
-async def _prepare(runs: list[ToolRun]) -> None:
-    """One after the other, so that questions are recorded in the order of the calls."""
-    for run in runs:
-        await run.prepare()
 
 
 async def _guarded(round: ToolRound, step: Awaitable[None]) -> None:

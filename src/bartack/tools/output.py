@@ -147,17 +147,13 @@ def _part(value: Any) -> ContentPart:
 
 def limited(content: ToolContent, max_chars: int, tool_call_id: str) -> ToolContent:
     """The content with at most `max_chars` of text; text that was cut is kept whole in a file part."""
-    match content:
-        case str():
-            if len(content) <= max_chars:
-                return content
-            return (Text(_cut(content, max_chars)), _kept(content, f"{tool_call_id}.txt", "text/plain"))
-        case dict():
-            text = _value_text(content)
-            if len(text) <= max_chars:
-                return content
-            return (Text(_cut(text, max_chars)), _kept(text, f"{tool_call_id}.json", "application/json"))
-    return _limited_parts(content, max_chars, tool_call_id)
+    if isinstance(content, tuple):
+        return _limited_parts(content, max_chars, tool_call_id)
+    text = content if isinstance(content, str) else _value_text(content)
+    if len(text) <= max_chars:
+        return content
+    name, mime_type = ("txt", "text/plain") if isinstance(content, str) else ("json", "application/json")
+    return (Text(_cut(text, max_chars)), _kept(text, f"{tool_call_id}.{name}", mime_type))
 
 
 def _limited_parts(parts: tuple[ContentPart, ...], max_chars: int, tool_call_id: str) -> tuple[ContentPart, ...]:

@@ -1,6 +1,6 @@
 """`ToolRegistry`: the tools of one agent, by name."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from bartack.nouns.config import ToolSpec
@@ -44,14 +44,6 @@ class ToolRegistry:
     def __len__(self) -> int:
         return len(self._tools)
 
-    def build_model_tool_specs(self, order: Sequence[str] | None = None) -> tuple[ToolSpec, ...]:
-        """The specs for a model request: the tools named in `order` first, then the others by name.
-
-        The same tools give the same bytes in whatever order they were added, so prompt caches hit.
-        """
-        first = dict.fromkeys(order or ())
-        unknown = [name for name in first if name not in self._tools]
-        if unknown:
-            raise BartackError(f"Unknown tools: {', '.join(map(repr, unknown))}.", code=ErrorCode.INVALID_CONFIG)
-        names = [*first, *sorted(self._tools.keys() - first.keys())]
-        return tuple(self._tools[name].spec for name in names)
+    def build_model_tool_specs(self) -> tuple[ToolSpec, ...]:
+        """The specs for a model request, sorted by name so that the order of adding does not affect prompt caches."""
+        return tuple(self._tools[name].spec for name in sorted(self._tools))

@@ -22,7 +22,7 @@ __all__ = ["Signature"]
 _ROOT = "Arguments"
 _SECTION = re.compile(r"(args|arguments|parameters|params)\s*:\s*$", re.IGNORECASE)
 _GOOGLE_FIELD = re.compile(r"(?P<indent>\s+)\*{0,2}(?P<name>\w+)\s*(\([^)]*\))?\s*:\s*(?P<text>.*)")
-_SPHINX_FIELD = re.compile(r"\s*:param\s+(?:[^:\s]+\s+)?(?P<name>\w+)\s*:\s*(?P<text>.*)")
+_SPHINX_FIELD = re.compile(r"(?P<indent>\s*):param\s+(?:[^:\s]+\s+)?(?P<name>\w+)\s*:\s*(?P<text>.*)")
 
 
 class Signature:
@@ -136,42 +136,22 @@ def _annotated_text(hint: Any) -> str | None:
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
     """The first paragraph, and the parameter descriptions from ``Args:`` or ``:param`` lines."""
-    lines = text.splitlines()
     first: list[str] = []
-    for line in lines:
-        if not line.strip() or _SECTION.fullmatch(line) or _SPHINX_FIELD.match(line):
-            break
-        first.append(line.strip())
-    return " ".join(first), _google_fields(lines) | _sphinx_fields(lines)
-
-
-def _google_fields(lines: list[str]) -> dict[str, str]:
     described: dict[str, str] = {}
-    name, indent, inside = "", -1, False
-    for line in lines:
-        if not inside:
-            inside = _SECTION.fullmatch(line) is not None
-            continue
-        if line.strip() and not line[0].isspace():
-            break  # the next section
-        field = _GOOGLE_FIELD.fullmatch(line)
-        if field and (indent < 0 or len(field["indent"]) <= indent):
+    name, indent, is_first, in_section = "", 0, True, False
+    for line in text.splitlines():
+        is_header = _SECTION.fullmatch(line) is not None
+        field = _SPHINX_FIELD.fullmatch(line) or (_GOOGLE_FIELD.fullmatch(line) if in_section else None)
+        is_first = is_first and bool(line.strip()) and not is_header and field is None
+        if is_first:
+            first.append(line.strip())
+        elif is_header or (in_section and field is None and line.strip() and not line[0].isspace()):
+            name, indent, in_section = "", 0, is_header
+        elif field is not None and (not indent or len(field["indent"]) <= indent):
             name, indent = field["name"], len(field["indent"])
-            described[name] = field["text"].strip()
-        elif name and line.strip():
-            described[name] = f"{described[name]} {line.strip()}".strip()
-    return described
-
-
-def _sphinx_fields(lines: list[str]) -> dict[str, str]:
-    described: dict[str, str] = {}
-    name = ""
-    for line in lines:
-        if field := _SPHINX_FIELD.fullmatch(line):
-            name = field["name"]
             described[name] = field["text"].strip()
         elif name and line.strip() and not line.strip().startswith(":"):
             described[name] = f"{described[name]} {line.strip()}".strip()
-        else:
-            name = ""
-    return described
+        elif not in_section:
+            name, indent = "", 0
+    return " ".join(first), described

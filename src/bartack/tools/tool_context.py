@@ -13,7 +13,7 @@ from bartack.nouns.entries import ToolProgress
 from bartack.nouns.errors import ErrorCode, ToolError
 from bartack.tools.output import valid_object, valid_text
 
-__all__ = ["ToolContext"]
+__all__ = ["ToolContext", "in_event_loop"]
 
 _ENDED = "The call has ended."
 RecordProgress = Callable[[ToolProgress], Awaitable[None]]
@@ -88,12 +88,13 @@ class ToolContext:
             raise ToolError(_ENDED, code=ErrorCode.TOOL_ABORTED)
         if self._loop is None:
             return
-        if _in_loop():
+        if in_event_loop():
             raise ToolError("An async tool must use `await ctx.progress()`; ctx.report() would deadlock.")
         asyncio.run_coroutine_threadsafe(self.progress(text, title=title, **metadata), self._loop).result()
 
 
-def _in_loop() -> bool:
+def in_event_loop() -> bool:
+    """Whether this is called inside a running event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

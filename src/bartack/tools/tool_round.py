@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 
 from bartack.environment import Environment
 from bartack.nouns.entries import Fact
@@ -12,11 +13,10 @@ from bartack.tools.approval import ApprovalPolicy, Approver, by_definition
 from bartack.tools.registry import ToolRegistry
 from bartack.tools.runtime import Runtime
 
-__all__ = ["AfterTool", "BeforeTool", "ToolRound", "ToolSettings", "WriteFailed"]
+__all__ = ["AfterTool", "BeforeTool", "ToolRound", "ToolSettings", "WriteFailed", "wait_uncancelled"]
 
 BeforeTool = Callable[[ToolCall], Coroutine[Any, Any, ToolCall | ToolResult | None]]
 AfterTool = Callable[[ToolCall, ToolResult], Coroutine[Any, Any, ToolResult | None]]
-T = TypeVar("T")
 
 TIMEOUT_MS = 60_000  # for a tool that declares no limit of its own
 GRACE_MS = 2_000  # between cancelling a tool, a hook or an approver and abandoning it; not measured
@@ -40,30 +40,42 @@ class ToolSettings:
     after_tool: AfterTool | None = None
 
 
+async def wait_uncancelled(task: "asyncio.Task[Any]", seconds: float) -> None:
+    """Wait for the task, even while being cancelled; cancel it if it takes longer.
+
+    The cancellations are not lost: `Task.cancelling` of the current task counts them.
+    """
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + seconds
+    while not task.done() and (left := deadline - clock()) > 0:
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({task}, timeout=left)
+    if not task.done():
+        task.cancel()
+
+
 class WriteFailed(Exception):
     """A fact could not be recorded; `ToolRound.failure` is the cause."""
 
 
+@dataclass(eq=False)
 class ToolRound:
     """The calls of one answer while they run: where facts are recorded, and the signal to stop."""
 
-    def __init__(
-        self, settings: ToolSettings, record: Callable[[Fact], Awaitable[None]], run_id: str, session_id: str
-    ) -> None:
-        self.settings = settings
-        self.run_id = run_id
-        self.session_id = session_id
-        self.stop = asyncio.Event()
-        self.aborted = False  # by the approver
-        self.failure: BaseException | None = None
-        self._record = record
+    settings: ToolSettings
+    append: Callable[[Fact], Awaitable[None]]
+    run_id: str
+    session_id: str
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    aborted: bool = False  # by the approver
+    failure: BaseException | None = None
 
     async def record(self, fact: Fact) -> None:
         """Make a fact durable. After the first failure nothing more is recorded."""
         if self.failure is not None:
             raise WriteFailed
         try:
-            await self._record(fact)
+            await self.append(fact)
         except BaseException as error:
             self.fail(error)
             raise WriteFailed from error
@@ -73,36 +85,36 @@ class ToolRound:
         self.failure = self.failure or error
         self.stop.set()
 
-    async def pause(self, seconds: float) -> None:
-        """Wait, unless the round is stopped."""
-        stopping = asyncio.create_task(self.stop.wait())
-        await asyncio.wait({stopping}, timeout=seconds)
-        stopping.cancel()
+    async def finishes(
+        self,
+        work: "asyncio.Future[Any]",
+        seconds: float | None,
+        *,
+        patient: bool = False,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> bool:
+        """Wait for the work; False if it took too long or the round was stopped first.
 
-    async def run_unless_stopped(
-        self, work: Coroutine[Any, Any, T], *, seconds: float | None, patient: bool = False
-    ) -> "asyncio.Task[T] | None":
-        """The finished task; None if it took too long or the round was stopped first.
-
-        With `patient`, work that has begun is given the grace period before it is cancelled.
+        It is then cancelled, if it is a task, and has the grace period to end. With `patient` it may use the grace
+        period before that. `on_end` is called when the wait is over, before any grace period.
         """
-        if self.stop.is_set() and not patient:
-            work.close()
-            return None
-        task = asyncio.create_task(work)
         stopping = asyncio.create_task(self.stop.wait())
         grace = GRACE_MS / 1000
         try:
-            await asyncio.wait({task, stopping}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if patient and not task.done():
-                await asyncio.wait({task}, timeout=grace)
-            if task.done():
-                return task
-            task.cancel()
-            await asyncio.wait({task}, timeout=grace)
+            await asyncio.wait({work, stopping}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            work.cancel()
+            raise
         finally:
             stopping.cancel()
-            task.cancel()
-        if task.done() and not task.cancelled():
-            task.exception()  # too late to matter; retrieved so that asyncio does not log it
-        return None
+            on_end()
+        if patient and not work.done():
+            await asyncio.wait({work}, timeout=grace)
+        if work.done():
+            return True
+        if isinstance(work, asyncio.Task):
+            work.cancel()
+        await asyncio.wait({work}, timeout=grace)
+        if work.done() and not work.cancelled():
+            work.exception()  # retrieved so that asyncio does not log it
+        return False

@@ -22,11 +22,11 @@ from bartack.nouns.tables import TOOL, ToolStatus, advance
 from bartack.session.run_state import OpenCall
 from bartack.tools import tool_round
 from bartack.tools.approval import Decision, approval_reason, arguments_digest, counts_for, decided_fact
-from bartack.tools.attempt import AttemptOutcome, attempt
+from bartack.tools.attempt import attempt
 from bartack.tools.definition import ToolDefinition
 from bartack.tools.output import error_result, limited, output_of, valid_text
 from bartack.tools.tool_context import ToolContext
-from bartack.tools.tool_round import ToolRound
+from bartack.tools.tool_round import ToolRound, WriteFailed
 
 __all__ = ["ToolRun"]
 
@@ -52,6 +52,7 @@ class ToolRun:
         self.result: ToolResult | None = None
         self._round = round
         self._settings = round.settings
+        self._hook_s = round.settings.timeout_ms / 1000
         self._past = open_call
         self._status = ToolStatus.PENDING
         self._started_at: datetime | None = None
@@ -94,7 +95,11 @@ class ToolRun:
         """Whether the call is left to run; the hook may also give its result."""
         if self._settings.before_tool is None:
             return True
-        answer = await self._run_hook("before_tool", self._settings.before_tool(self.call))
+        try:
+            answer = await self._call("The before_tool hook", self._settings.before_tool(self.call), self._hook_s)
+        except ToolError as error:
+            is_aborted = error.code is ErrorCode.TOOL_ABORTED
+            raise ToolError(error.message, code=error.code if is_aborted else ErrorCode.TOOL_NOT_RUN) from None
         match answer:
             case ToolCall():
                 self.call = replace(self.call, arguments=answer.arguments)
@@ -158,15 +163,13 @@ class ToolRun:
             return Decision("expire", reason=_EXPIRED)
         if self._settings.approver is None:
             return None
-        task = await self._round.run_unless_stopped(self._settings.approver.decide(question), seconds=left)
-        if task is None and self._round.stop.is_set():
-            raise ToolError("Aborted while waiting for approval.", code=ErrorCode.TOOL_ABORTED)
-        if task is None:
-            return Decision("expire", reason=_EXPIRED)
-        if task.cancelled():
-            return Decision("deny", reason="the approver was cancelled")
-        error = task.exception()
-        return task.result() if error is None else Decision("deny", reason=f"the approver failed: {_describe(error)}")
+        try:
+            return await self._call("the approver", self._settings.approver.decide(question), left)
+        except ToolError as error:
+            if error.code is ErrorCode.TOOL_ABORTED:
+                raise
+            is_late = error.code is ErrorCode.TOOL_TIMEOUT
+            return Decision("expire", reason=_EXPIRED) if is_late else Decision("deny", reason=error.message)
 
     async def _record_decision(self, question: ApprovalRequired, decision: Decision) -> ApprovalDecided:
         try:
@@ -186,10 +189,9 @@ class ToolRun:
                 self._is_modified = True
                 self._read_arguments()
                 return True
-            case "deny":
-                raise ToolError(f"The call was denied{because}", code=ErrorCode.TOOL_DENIED)
-            case "expire":
-                raise ToolError(f"The call was not approved{because}", code=ErrorCode.TOOL_DENIED)
+            case "deny" | "expire" as verdict:
+                text = "The call was denied" if verdict == "deny" else "The call was not approved"
+                raise ToolError(text + because, code=ErrorCode.TOOL_DENIED)
             case "abort":
                 self._round.aborted = True
                 self._round.stop.set()
@@ -211,21 +213,34 @@ class ToolRun:
             await self._fail(refusal.code, refusal.message)
 
     async def _execute(self) -> None:
+        """Run the tool until it returns, or fails for good.
+
+        An exception may be transient. A `ToolError` is meant for the model, unless it is marked as retryable.
+        """
         assert self.definition is not None
         first = 1 if self._past.started is None else self._past.started.attempt + 1
         last = first + self.definition.retries
         for number in range(first, last + 1):
             if self._round.stop.is_set():
                 raise ToolError(_NOT_STARTED, code=ErrorCode.TOOL_ABORTED)
-            outcome = await self._attempt(number)
-            if number == last or not _is_retryable(outcome, self.definition):
-                return await self._conclude(outcome)
-            await self._round.pause(tool_round.RETRY_DELAY_MS / 1000 * 2 ** (number - first))
+            try:
+                value = await self._attempt(self.definition, number)
+            except WriteFailed:
+                raise
+            except ToolError as error:
+                if number == last or not error.retryable:
+                    return await self._fail(error.code, _describe(error))
+            except Exception as error:  # noqa: BLE001 - tools may raise anything
+                if number == last:
+                    return await self._fail(ErrorCode.TOOL_FAILED, _describe(error))
+            else:
+                return await self._finish(self._result_of(value))
+            delay = asyncio.create_task(asyncio.sleep(tool_round.RETRY_DELAY_MS / 1000 * 2 ** (number - first)))
+            await self._round.finishes(delay, None)
         return None
 
-    async def _attempt(self, number: int) -> AttemptOutcome:
-        assert self.definition is not None
-        call, definition, settings = self.call, self.definition, self._settings
+    async def _attempt(self, definition: ToolDefinition, number: int) -> Any:
+        call, settings = self.call, self._settings
         started = ToolStarted(
             call.tool_call_id, call.tool_name, call.arguments, idempotent=definition.idempotent, attempt=number
         )
@@ -242,14 +257,8 @@ class ToolRun:
             record=self._record_progress,
             loop=asyncio.get_running_loop(),
         )
-        return await attempt(
-            definition,
-            self._values,
-            context,
-            timeout_ms=definition.timeout_ms or settings.timeout_ms,
-            grace_ms=tool_round.GRACE_MS,
-            stop=self._round.stop,
-        )
+        limit = definition.timeout_ms or settings.timeout_ms
+        return await attempt(definition, self._values, context, self._round, timeout_ms=limit)
 
     def _start(self) -> None:
         self._status = advance(TOOL, self._status, "start")
@@ -259,32 +268,19 @@ class ToolRun:
         advance(TOOL, self._status, "progress")
         await self._round.record(fact)
 
-    async def _conclude(self, outcome: AttemptOutcome) -> None:
-        assert self.definition is not None
-        left = " The tool did not stop when cancelled and may still be running." if outcome.left_running else ""
-        match outcome.how:
-            case "returned":
-                output = output_of(outcome.value)
-                result = ToolResult(
-                    self.call.tool_call_id,
-                    limited(output.content, self.definition.max_output_chars, self.call.tool_call_id),
-                    is_error=output.is_error,
-                    error_code=ErrorCode.TOOL_FAILED if output.is_error else None,
-                    title=output.title,
-                    metadata=output.metadata,
-                )
-                await self._finish(result)
-            case "raised":
-                assert outcome.error is not None
-                code = outcome.error.code if isinstance(outcome.error, ToolError) else ErrorCode.TOOL_FAILED
-                await self._fail(code, _describe(outcome.error))
-            case "timed_out":
-                limit = self.definition.timeout_ms or self._settings.timeout_ms
-                await self._fail(ErrorCode.TOOL_TIMEOUT, f"Timed out after {limit} ms.{left}")
-            case "stopped":
-                await self._fail(ErrorCode.TOOL_ABORTED, f"Aborted while running.{left}")
-
     # -- the result
+
+    def _result_of(self, value: Any) -> ToolResult:
+        assert self.definition is not None
+        output = output_of(value)
+        return ToolResult(
+            self.call.tool_call_id,
+            limited(output.content, self.definition.max_output_chars, self.call.tool_call_id),
+            is_error=output.is_error,
+            error_code=ErrorCode.TOOL_FAILED if output.is_error else None,
+            title=output.title,
+            metadata=output.metadata,
+        )
 
     async def _fail(self, code: ErrorCode, message: str) -> None:
         await self._finish(error_result(self.call.tool_call_id, code, message))
@@ -308,23 +304,27 @@ class ToolRun:
             return result
         work = self._settings.after_tool(self.call, result)
         try:
-            return await self._run_hook("after_tool", work, patient=True) or result
+            return await self._call("The after_tool hook", work, self._hook_s, patient=True) or result
         except ToolError as error:  # the hook may exist to hide something: without it the result is not shown
             return error_result(self.call.tool_call_id, ErrorCode.TOOL_FAILED, error.message)
 
-    async def _run_hook(self, name: str, work: Coroutine[Any, Any, T], *, patient: bool = False) -> T:
-        """What the hook returns; `ToolError` if it fails or does not finish."""
-        seconds = self._settings.timeout_ms / 1000
-        task = await self._round.run_unless_stopped(work, seconds=seconds, patient=patient)
-        if task is None and self._round.stop.is_set() and not patient:
-            raise ToolError(_NOT_STARTED, code=ErrorCode.TOOL_ABORTED)
-        if task is None:
-            raise ToolError(f"The {name} hook timed out.", code=ErrorCode.TOOL_NOT_RUN)
+    async def _call(
+        self, name: str, work: Coroutine[Any, Any, T], seconds: float | None, *, patient: bool = False
+    ) -> T:
+        """What user code returns; `ToolError` if it fails, does not finish in time, or the round is stopped."""
+        aborted = ToolError(_NOT_STARTED, code=ErrorCode.TOOL_ABORTED)
+        if self._round.stop.is_set() and not patient:
+            work.close()
+            raise aborted
+        task = asyncio.create_task(work)
+        if not await self._round.finishes(task, seconds, patient=patient):
+            late = ToolError(f"{name} timed out.", code=ErrorCode.TOOL_TIMEOUT)
+            raise aborted if self._round.stop.is_set() and not patient else late
         if task.cancelled():
-            raise ToolError(f"The {name} hook was cancelled.", code=ErrorCode.TOOL_NOT_RUN)
+            raise ToolError(f"{name} was cancelled.")
         error = task.exception()
         if error is not None:
-            raise ToolError(f"The {name} hook failed: {_describe(error)}", code=ErrorCode.TOOL_NOT_RUN)
+            raise ToolError(f"{name} failed: {_describe(error)}")
         return task.result()
 
     def _now(self) -> datetime:
@@ -342,18 +342,6 @@ def _with_changed_arguments(result: ToolResult, arguments: dict[str, Any]) -> To
     else:
         content = {**content, "note": note}
     return replace(result, content=content, metadata={**(result.metadata or {}), "approved_arguments": arguments})
-
-
-def _is_retryable(outcome: AttemptOutcome, definition: ToolDefinition) -> bool:
-    """An exception may be transient; a `ToolError` is meant for the model, unless it is marked retryable. After a
-    time-out the outcome is unknown, so only an idempotent tool that has really stopped is run again."""
-    match outcome.how:
-        case "raised":
-            return not isinstance(outcome.error, ToolError) or outcome.error.retryable
-        case "timed_out":
-            return definition.idempotent and not outcome.left_running
-        case _:
-            return False
 
 
 def _describe(error: BaseException) -> str:
