@@ -557,6 +557,13 @@ def test_the_messages_to_summarise_fit_the_budget() -> None:
     assert found.to_summarise[0].text == "the first intent"
 
 
+def test_a_long_message_is_truncated_before_it_is_summarised() -> None:
+    found = update(user("log " * 3_000), *talk(400)[2:], config=COMPACT)
+    assert found.needs_compaction
+    assert "characters omitted" in found.to_summarise[0].text
+    assert sum(map(message_tokens, found.to_summarise)) <= 10_000
+
+
 # -- compacting
 
 
@@ -601,6 +608,13 @@ def test_a_second_compaction_summarises_the_first_summary_and_everything_since()
     found = ContextManager(COMPACT).compute_context_updates(input)
     assert found.to_summarise[0] == summary_message("They read.")
     assert found.to_summarise[1 : len(kept) + 1] == tuple(item.message for item in kept)
+
+
+def test_a_long_first_request_is_truncated_but_kept() -> None:
+    context = build(user("log " * 1_000), *talk(20)[2:], config=trimmed(1_000))
+    assert "[... 3,000 of 4,000 characters omitted to save space ...]" in context.messages[0].text
+    assert not context.over_budget
+    assert ("e0", "shortened") in [(note.entry_id, note.action) for note in context.notes]
 
 
 def test_the_first_request_may_be_dropped_if_the_summary_covers_it() -> None:
