@@ -13,8 +13,9 @@ The path of the data, in ten lines::
     bartack.nouns.wire.encode(entry)                                  # facts are stored and exchanged,
     bartack.views.document.dump([entry])                              # and every view is a fold over them.
 
-Names used every day are here. Everything else is in the module of its layer: `bartack.nouns`, `bartack.stream`,
-`bartack.formats`, `bartack.session`, `bartack.models`, `bartack.tools`, `bartack.store`, `bartack.agent`, `bartack.views`.
+Names used every day are here. Everything else is in the package of its layer: `bartack.nouns`, `bartack.stream`,
+`bartack.formats`, `bartack.session`, `bartack.models`, `bartack.tools`, `bartack.store`, `bartack.agent` and
+`bartack.views`.
 """
 
 import typing as _typing

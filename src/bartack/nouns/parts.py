@@ -1,7 +1,7 @@
 """The six kinds of parts that make up a message (000 §3.2), as frozen values.
 
-A part is content only: ``Text("hi")``. Role, time and run belong to the message. Fields after the obvious first ones are
-keyword-only. `bartack.nouns.wire` defines the canonical JSON.
+A part is content only: ``Text("hi")``. Role, time and run belong to the message. Fields after the obvious first ones
+are keyword-only. `bartack.nouns.wire` defines the canonical JSON.
 """
 
 from datetime import datetime

@@ -27,7 +27,7 @@ What the tables do not cover, because it depends on more than a state and an eve
 
 - order and content of a stream: `seq` increases, a call id is new, no call is open at ``done``, sizes stay within their
   limits. See `bartack.stream.contract`, which consults ASSEMBLY and CALL.
-- which error moves a call out of ``pending`` or ``running``, and that a timeout needs a clock: `bartack.session.tool_state`.
+- which error moves a call out of ``pending`` or ``running``, and when a timeout is due: `bartack.session.tool_state`.
 - how often ``preparing`` and ``model_running`` may alternate (retries, iterations, budgets) and what must be stored
   before each step: `bartack.agent`. The table permits endless runs; the loop's limits end them.
 - that a call has at most one result and a session one run at a time, also across processes: constraints of the stores.
@@ -149,8 +149,8 @@ TOOL: Table[ToolStatus] = {
 }
 
 # A run repeats prepare -> call_model -> run_tools until the model makes no more calls. `prepare` in the middle of a run
-# is a retry or a compaction; in a final state it begins the next run. `complete` from preparing is for a run that
-# makes no model call: a compaction, or a resumed run whose answer was already stored. A human's decision leads to the tools
+# is a retry or a compaction; in a final state it begins the next run. `complete` from preparing is for a run that makes
+# no model call: a compaction, or a resumed run whose answer was already stored. A human's decision leads to the tools
 # (approved) or back to the model (denied). A decision that never comes must not block a run forever, so awaiting_human
 # has edges to failed and aborted (D-7.11).
 AGENT: Table[AgentStatus] = {

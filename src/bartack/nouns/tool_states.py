@@ -1,6 +1,6 @@
 """The four states of a tool call (003 §3.4), each a class with the fields of that state only.
 
-`bartack.session.tool_state` has the transitions between them; the table TOOL says which are valid.
+`bartack.session.tool_state` has the transitions between them; the table TOOL defines which are valid.
 """
 
 from datetime import datetime

@@ -1,11 +1,11 @@
 """Nouns to JSON and back, in any dialect; the ledger's dialect is the canonical JSON (000 §3-4).
 
-A `Dialect` is compiled from the type annotations of the nouns, so a noun and its JSON cannot diverge. Dialects differ in
-one naming rule and in how they write times. Everything else is the same for all of them:
+A `Dialect` is compiled from the type annotations of the nouns, so a noun and its JSON cannot diverge. Dialects differ
+in one naming rule and in how they write times. Everything else is the same for all of them:
 
-- A union of kinds is written as ``{"kind": ..., "payload": {...}}``. In a stamped value (`MessageDelta`, `Entry`), these
-  two keys are merged with the keys of the stamp. A class with its own ``type``, ``status`` or ``role`` writes it as a
-  key of its object instead.
+- A union of kinds is written as ``{"kind": ..., "payload": {...}}``. In a stamped value (`MessageDelta`, `Entry`),
+  these two keys are merged with the keys of the stamp. A class with its own ``type``, ``status`` or ``role`` writes it
+  as a key of its object instead.
 - Unknown keys are kept in `extra` and written back after the known ones. An unknown kind is an error, because its
   meaning is unknown.
 - Fields equal to their default are omitted, unless the class lists them in ``always_written``.

@@ -1,8 +1,8 @@
 """`ToolStateTransition` (003 §4.2): transitions between the states of a tool call, and the fold that derives them.
 
-Every transition consults the table TOOL and raises `InvalidStateTransition` if it has no such edge. States are immutable,
-so threads can share them: a transition returns a new state and leaves the old one as it was. Repeating a transition
-returns the same object. Times are inputs.
+Every transition consults the table TOOL and raises `InvalidStateTransition` if it has no such edge. States are
+immutable, so threads can share them: a transition returns a new state and leaves the old one as it was. Repeating a
+transition returns the same object. Times are inputs.
 """
 
 from collections.abc import Iterable

@@ -94,7 +94,7 @@ class Contract:
     def _too_large(self) -> StreamError:
         limits = self._limits
         return StreamError(
-            f"the stream exceeds {limits.max_chars:,} characters, or {limits.max_args_chars:,} in the arguments of one call",
+            f"the stream exceeds {limits.max_chars:,} characters, or {limits.max_args_chars:,} in one call's arguments",
             rule="D-3.11.2",
             code=ErrorCode.STREAM_TOO_LARGE,
         )

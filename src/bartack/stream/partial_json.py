@@ -21,8 +21,8 @@ contradicts it; it only extends the last string, number or container:
 - A repeated key is the only way an object retracts a value. As in `json.loads`, the last one wins, from the moment that
   part of its value is known. Until then the earlier value remains.
 
-The value of a complete text is that of `json.loads`, including lone surrogates and `1e999` (infinity). `NaN`, `Infinity`
-and `-Infinity`, which `json.loads` accepts, are not JSON and are rejected.
+The value of a complete text is that of `json.loads`, including lone surrogates and `1e999` (infinity). `NaN`,
+`Infinity` and `-Infinity`, which `json.loads` accepts, are not JSON and are rejected.
 
 **The parser** is a pushdown automaton. `_GRAMMAR` is its table: what is expected next x the character found -> what is
 expected after it, or the method that reads the token. A container is added to its parent when it opens and is filled in
@@ -134,7 +134,7 @@ class PartialJson:
 
     @property
     def complete(self) -> bool:
-        """Whether a complete value has been read. A bare number is complete once something follows it, or at `finish`."""
+        """Whether a complete value has been read. A bare number is complete when something follows, or at `finish`."""
         return self._expected is _Expect.NOTHING and self.fault is None
 
     @property

@@ -1,6 +1,6 @@
 """`DeltaStamper`: bare deltas, as decoders produce them -> the `MessageDelta` values of one stream.
 
-Decoders have neither a run nor a clock. Whoever does stamps the deltas here, and nowhere else.
+Decoders have neither a run nor a clock. The code that reads the stream stamps its deltas here, and only here.
 """
 
 from collections.abc import Iterable

@@ -113,7 +113,7 @@ class ProviderModel(Noun, frozen=True):
 
 
 class UserInfo(Noun, frozen=True, kw_only=True):
-    """What a document says about a user message beside its parts (003 §3.8)."""
+    """A user message without its parts (003 §3.8)."""
 
     role: ClassVar = "user"
     id: str
@@ -127,7 +127,7 @@ class UserInfo(Noun, frozen=True, kw_only=True):
 
 
 class AssistantInfo(Noun, frozen=True, kw_only=True):
-    """What a document says about an assistant message beside its parts (003 §3.8)."""
+    """An assistant message without its parts (003 §3.8)."""
 
     role: ClassVar = "assistant"
     id: str
