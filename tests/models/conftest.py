@@ -1,4 +1,4 @@
-"""Tests of models talk to the loopback address: a proxy in the environment of whoever runs them must not interfere."""
+"""Tests of models use the loopback address: a proxy in the environment must not interfere."""
 
 import pytest
 

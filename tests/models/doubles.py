@@ -1,4 +1,4 @@
-"""What the tests of models share: a client that plays bytes, a clock that counts, and one way to read a stream."""
+"""Shared by the tests of models: a client that returns fixed bytes, and a deterministic environment."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ KEY = "sk-ant-api03-0123456789abcdef"
 
 
 class BytesClient:
-    """A ProviderClient of a third party: answers every request with the same bytes."""
+    """A third-party ProviderClient that answers every request with the same bytes."""
 
     def __init__(
         self, chunks: Sequence[bytes | Exception] = (), status: int = 200, headers: dict[str, str] | None = None
@@ -22,18 +22,18 @@ class BytesClient:
         self.status = status
         self.headers = headers or {}
         self.requests: list[HttpRequest] = []
-        self.left = 0  # how many answers were let go of
+        self.released = 0  # responses that were released
         self.is_closed = False
 
     @asynccontextmanager
     async def send(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
         self.requests.append(request)
         try:
-            yield HttpResponse(status=self.status, headers=self.headers, chunks=self._played())
+            yield HttpResponse(status=self.status, headers=self.headers, chunks=self._replayed())
         finally:
-            self.left += 1
+            self.released += 1
 
-    async def _played(self) -> AsyncIterator[bytes]:
+    async def _replayed(self) -> AsyncIterator[bytes]:
         for chunk in self.chunks:
             if isinstance(chunk, Exception):
                 raise chunk
@@ -44,7 +44,7 @@ class BytesClient:
 
 
 def counting_environment() -> Environment:
-    """Time goes on by a second each time somebody looks; ids are made of a counter."""
+    """The clock advances by a second on every call; ids come from a counter."""
     ticks, bits = count(), count(1)
     start = datetime(2026, 1, 1, tzinfo=UTC)
     return Environment(lambda: start + timedelta(seconds=next(ticks)), lambda: next(bits))

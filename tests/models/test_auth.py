@@ -1,4 +1,4 @@
-"""Signing: AWS's signature against botocore's own check value, Google's token from a service of our own."""
+"""Authentication: header keys, AWS signatures, and Google tokens from a local token service."""
 
 import json
 import sys
@@ -30,11 +30,11 @@ def _no_accounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
 
 
-async def test_a_server_that_asks_for_nothing_gets_nothing() -> None:
+async def test_no_credentials_leave_the_request_unchanged() -> None:
     assert await NoCredentials().sign(REQUEST) is REQUEST
 
 
-async def test_a_key_goes_into_its_header_and_among_the_secrets() -> None:
+async def test_a_key_is_sent_in_its_header_and_listed_as_a_secret() -> None:
     signed = await HeaderKey("x-api-key", "the-key").sign(REQUEST)
     assert signed.headers == {"x-api-key": "the-key"}
     assert signed.secrets == ("the-key",)
@@ -54,22 +54,20 @@ async def test_aws_requests_are_signed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (signed.url, signed.body) == (REQUEST.url, REQUEST.body)
 
 
-async def test_without_aws_credentials_the_error_says_what_to_set() -> None:
+async def test_missing_aws_credentials_name_the_variables_to_set() -> None:
     with pytest.raises(ModelError, match="AWS_BEARER_TOKEN_BEDROCK") as missing:
         await AwsSignature("us-east-1").sign(REQUEST)
     assert missing.value.code is ErrorCode.MISSING_CREDENTIALS
 
 
-async def test_aws_credentials_that_can_not_be_read_are_an_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_unreadable_aws_credentials_raise_model_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(ModelError, match="nobody") as broken:
         await AwsSignature("us-east-1").sign(REQUEST)
     assert broken.value.code is ErrorCode.MISSING_CREDENTIALS
 
 
-async def test_without_google_credentials_the_error_says_what_to_set() -> None:
+async def test_missing_google_credentials_name_the_variable_to_set() -> None:
     with pytest.raises(ModelError, match="GOOGLE_APPLICATION_CREDENTIALS") as missing:
         await GoogleToken().sign(REQUEST)
     assert missing.value.code is ErrorCode.MISSING_CREDENTIALS
@@ -102,7 +100,7 @@ def token_scenario(status: int, body: object) -> Scenario:
     )
 
 
-async def test_google_tokens_are_fetched_once_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_google_token_is_fetched_once_and_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with fault_server(token_scenario(200, {"access_token": "token-1", "expires_in": 3600})) as server:
         token = GoogleToken()
         _google_account(tmp_path, server.base_url, monkeypatch)
@@ -113,7 +111,7 @@ async def test_google_tokens_are_fetched_once_and_used(tmp_path: Path, monkeypat
         assert len(server.requests) == 1
 
 
-async def test_a_refused_google_token_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rejected_google_account_raises_model_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with fault_server(token_scenario(400, {"error": "invalid_grant"})) as server:
         _google_account(tmp_path, server.base_url, monkeypatch)
         with pytest.raises(ModelError, match="invalid_grant") as refused:
@@ -122,7 +120,7 @@ async def test_a_refused_google_token_is_an_error(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "file:///etc/passwd"])
-async def test_a_token_service_that_is_not_there_is_an_error(
+async def test_an_unreachable_token_service_raises_model_error(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _google_account(tmp_path, address, monkeypatch)

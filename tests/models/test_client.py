@@ -1,4 +1,4 @@
-"""No key in anything that is written down."""
+"""Keys are masked in everything that is logged or recorded."""
 
 import pytest
 
@@ -28,17 +28,17 @@ from bartack.models.client import mask_secrets, safe_headers
         "Bearer abcdefgh12345678",
     ],
 )
-def test_known_kinds_of_keys_are_hidden(secret: str) -> None:
+def test_keys_with_known_prefixes_are_masked(secret: str) -> None:
     assert mask_secrets(f"before {secret} after") == "before [hidden] after"
     assert secret not in mask_secrets(f'{{"key":"{secret}"}}')
 
 
-def test_the_very_key_in_use_is_hidden_whatever_it_looks_like() -> None:
+def test_the_key_in_use_is_masked_whatever_it_looks_like() -> None:
     assert mask_secrets("Incorrect key: hunter2!", ["hunter2!"]) == "Incorrect key: [hidden]"
-    assert mask_secrets("a b c", ["a"]) == "a b c", "one letter is no secret"
+    assert mask_secrets("a b c", ["a"]) == "a b c", "one letter is not a secret"
 
 
-def test_addresses_lose_their_passwords_and_keys() -> None:
+def test_passwords_and_keys_in_urls_are_masked() -> None:
     assert mask_secrets("http://user:pass@proxy.example:8080/") == "http://[hidden]@proxy.example:8080/"
     assert mask_secrets("https://host/v1?alt=sse&key=abcdef12&x=1") == "https://host/v1?alt=sse&key=[hidden]&x=1"
 
@@ -46,10 +46,10 @@ def test_addresses_lose_their_passwords_and_keys() -> None:
 @pytest.mark.parametrize(
     "text", ["ask-the-model about task-forces", "the risk-averse desk-lamp", "maximum 8192 tokens"]
 )
-def test_plain_words_stay(text: str) -> None:
+def test_ordinary_words_are_not_masked(text: str) -> None:
     assert mask_secrets(text) == text
 
 
-def test_only_harmless_headers_are_written() -> None:
+def test_only_harmless_headers_are_kept() -> None:
     headers = {"X-Request-Id": "r", "Authorization": "k", "Cookie": "c", "x-goog-api-key": "k", "Retry-After": "1"}
     assert safe_headers(headers) == {"x-request-id": "r", "retry-after": "1"}

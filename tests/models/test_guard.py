@@ -16,7 +16,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Foreign:
-    """A stream of a third party that knows whether it was closed."""
+    """A third-party stream that records whether it was closed."""
 
     def __init__(self, *items: Any) -> None:
         self.items = list(items)
@@ -53,7 +53,7 @@ async def last_error(*items: Any) -> Failed:
     return last
 
 
-async def test_a_good_stream_passes_unchanged() -> None:
+async def test_a_valid_stream_passes_unchanged() -> None:
     deltas = stamp(Start("m", "r"), TextDelta("hi"), Done("stop"))
     source = Foreign(*deltas)
     passed = await read(guarded(source, "run"))
@@ -72,19 +72,19 @@ async def test_a_good_stream_passes_unchanged() -> None:
         ((Start("m", "r"), Done("finished")), "D-3.4.5"),  # type: ignore[arg-type]
     ],
 )
-async def test_a_broken_rule_becomes_an_error_that_names_it(deltas: tuple[Delta, ...], rule: str) -> None:
+async def test_a_contract_violation_becomes_an_error_with_its_rule(deltas: tuple[Delta, ...], rule: str) -> None:
     error = await last_error(*stamp(*deltas), *stamp(Done("stop")))
     assert error.error_code is ErrorCode.CONTRACT_VIOLATION
     assert error.rule == rule
 
 
-async def test_a_number_that_does_not_rise_and_another_run_are_broken_rules() -> None:
+async def test_a_repeated_seq_and_a_foreign_run_are_violations() -> None:
     start = MessageDelta("run", 0, Start("m", "r"), NOW)
     assert (await last_error(start, MessageDelta("run", 0, TextDelta("again"), NOW))).rule == "000-5.3"
     assert (await last_error(start, MessageDelta("other", 1, TextDelta("x"), NOW))).rule == "001-4.2.2"
 
 
-async def test_what_is_no_delta_is_refused() -> None:
+async def test_values_that_are_not_deltas_are_rejected() -> None:
     async def strange() -> AsyncIterator[Any]:
         yield {"kind": "text"}
 
@@ -93,7 +93,7 @@ async def test_what_is_no_delta_is_refused() -> None:
     assert deltas[-1].delta.rule == "000-4.1"
 
 
-async def test_a_stream_that_just_stops_is_truncated() -> None:
+async def test_a_stream_without_an_end_is_truncated() -> None:
     """001-4.1.13"""
     error = await last_error(*stamp(Start("m", "r"), TextDelta("half an ")))
     assert error.error_code is ErrorCode.STREAM_TRUNCATED
@@ -108,7 +108,7 @@ async def test_an_exception_becomes_an_error() -> None:
     assert not error.retryable
 
 
-async def test_an_exception_of_ours_keeps_its_code() -> None:
+async def test_a_bartack_error_keeps_its_code() -> None:
     error = await last_error(ModelError("slow down", code=ErrorCode.RATE_LIMITED))
     assert error.error_code is ErrorCode.RATE_LIMITED
     assert error.retryable
@@ -121,7 +121,7 @@ async def test_nothing_is_read_after_the_end() -> None:
     assert source.is_closed
 
 
-async def test_cancelling_passes_through_and_closes_the_source() -> None:
+async def test_cancellation_propagates_and_closes_the_source() -> None:
     source = Foreign(*stamp(Start("m", "r")), asyncio.CancelledError())
     stream = guarded(source, "run")
     await anext(stream)
@@ -130,7 +130,7 @@ async def test_cancelling_passes_through_and_closes_the_source() -> None:
     assert source.is_closed
 
 
-async def test_a_reader_that_leaves_closes_the_source() -> None:
+async def test_closing_the_stream_closes_the_source() -> None:
     source = Foreign(*stamp(Start("m", "r"), TextDelta("more")))
     stream = guarded(source, "run")
     await anext(stream)

@@ -33,7 +33,7 @@ async def failure(
     return failed.value
 
 
-async def test_a_request_arrives_as_it_was_made() -> None:
+async def test_a_request_is_sent_unchanged() -> None:
     async with fault_server(ANSWER) as server, HttpClient() as client:
         assert await ask(client, server.base_url) == b"onetwo"
         (request,) = server.requests
@@ -43,7 +43,7 @@ async def test_a_request_arrives_as_it_was_made() -> None:
     assert request.headers["accept-encoding"] == "identity"
 
 
-async def test_connections_are_reused_also_when_the_end_is_not_read() -> None:
+async def test_connections_are_reused_even_if_the_end_is_not_read() -> None:
     async with fault_server(ANSWER) as server, HttpClient() as client:
         for _ in range(3):
             await ask(client, server.base_url)
@@ -54,7 +54,7 @@ async def test_connections_are_reused_also_when_the_end_is_not_read() -> None:
         assert server.connections == 1
 
 
-async def test_an_answer_that_nobody_waits_for_is_let_go() -> None:
+async def test_an_unread_response_is_released() -> None:
     stalled = replace(ANSWER, steps=(b"one", Stall(10)))
     async with fault_server(stalled) as server, HttpClient() as client:
         async with asyncio.timeout(2):
@@ -62,7 +62,7 @@ async def test_an_answer_that_nobody_waits_for_is_let_go() -> None:
                 assert await anext(response.chunks) == b"one"
 
 
-async def test_a_client_closed_and_used_again_works() -> None:
+async def test_a_closed_client_can_be_used_again() -> None:
     async with fault_server(ANSWER) as server:
         client = HttpClient()
         await client.aclose()
@@ -72,24 +72,24 @@ async def test_a_client_closed_and_used_again_works() -> None:
         await client.aclose()
 
 
-def test_a_client_serves_one_event_loop_after_another() -> None:
+def test_a_client_can_be_used_from_several_event_loops() -> None:
     client = HttpClient()
 
     async def once() -> bytes:
         async with fault_server(ANSWER) as server:
             return await ask(client, server.base_url)
 
-    # Nobody closes the client: each loop closes its connections when it ends, or the warning would be an error here.
+    # The client is not closed: each loop closes its connections when it ends, or a warning would fail the test.
     assert [asyncio.run(once()) for _ in range(3)] == [b"onetwo"] * 3
 
 
-async def test_a_reset_is_a_failed_connection() -> None:
+async def test_a_reset_is_reported_as_connection_failed() -> None:
     error = await failure(replace(ANSWER, steps=(b"one", Reset())))
     assert error.code is ErrorCode.CONNECTION_FAILED
     assert error.message.startswith("127.0.0.1: ")
 
 
-async def test_a_refused_connection_names_the_host_and_no_secret() -> None:
+async def test_a_refused_connection_reports_the_host_and_no_secret() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -104,39 +104,39 @@ async def test_a_refused_connection_names_the_host_and_no_secret() -> None:
     assert error.__cause__ is None, "the cause would hold the whole request"
 
 
-async def test_an_unknown_host_is_a_failed_connection() -> None:
+async def test_an_unknown_host_is_reported_as_connection_failed() -> None:
     async with HttpClient() as client:
         with pytest.raises(ModelError, match=r"no-such-host\.invalid") as failed:
             await ask(client, "http://no-such-host.invalid")
     assert failed.value.code is ErrorCode.CONNECTION_FAILED
 
 
-async def test_silence_between_chunks_has_a_limit() -> None:
+async def test_silence_between_chunks_times_out() -> None:
     error = await failure(replace(ANSWER, steps=(b"one", Stall(5))), Timeouts(silence=0.05))
     assert error.code is ErrorCode.TIMEOUT
     assert "silence" in error.message
 
 
-async def test_the_first_byte_has_a_limit_before_and_after_the_head() -> None:
+async def test_the_first_byte_times_out_before_and_after_the_headers() -> None:
     error = await failure(replace(ANSWER, steps=(Stall(5),)), Timeouts(first_byte=0.05))
     assert "first_byte" in error.message
 
 
-async def test_the_whole_has_a_limit() -> None:
+async def test_the_whole_exchange_times_out() -> None:
     drip = tuple(step for _ in range(100) for step in (b"x", Stall(0.02)))
     error = await failure(replace(ANSWER, steps=drip), Timeouts(total=0.1))
     assert error.code is ErrorCode.TIMEOUT
     assert "total" in error.message
 
 
-async def test_a_connection_has_a_limit() -> None:
+async def test_connecting_times_out() -> None:
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         port = full.getsockname()[1]
         async with HttpClient(timeouts=Timeouts(connect=0.05)) as client:
             blockers = []
-            for _ in range(4):  # a listener whose queue is full does not answer
+            for _ in range(4):  # a listener with a full queue does not accept
                 blocker = socket.socket()
                 blocker.setblocking(False)
                 blocker.connect_ex(("127.0.0.1", port))
@@ -149,19 +149,19 @@ async def test_a_connection_has_a_limit() -> None:
     assert "connect" in failed.value.message
 
 
-async def test_without_limits_a_slow_answer_comes() -> None:
+async def test_without_time_limits_a_slow_response_arrives() -> None:
     slow = replace(ANSWER, steps=(b"one", Stall(0.1), b"two"))
     nothing = Timeouts(connect=None, first_byte=None, silence=None, total=None)
     async with fault_server(slow) as server, HttpClient(timeouts=nothing) as client:
         assert await ask(client, server.base_url) == b"onetwo"
 
 
-async def test_an_answer_has_a_largest_size() -> None:
+async def test_a_response_has_a_size_limit() -> None:
     error = await failure(replace(ANSWER, steps=(b"x" * 600, b"x" * 600)), max_response_bytes=1000)
     assert error.code is ErrorCode.STREAM_TOO_LARGE
 
 
-async def test_a_compressed_answer_is_unpacked_and_counted_unpacked() -> None:
+async def test_a_compressed_response_is_decompressed_before_its_size_is_checked() -> None:
     packed = gzip.compress(b"x" * 1_000_000)
     bomb = replace(ANSWER, headers={"Content-Encoding": "gzip"}, steps=(packed,))
     async with fault_server(bomb) as server, HttpClient() as client:
@@ -169,7 +169,7 @@ async def test_a_compressed_answer_is_unpacked_and_counted_unpacked() -> None:
     assert (await failure(bomb, max_response_bytes=10_000)).code is ErrorCode.STREAM_TOO_LARGE
 
 
-async def test_an_answer_that_is_badly_packed_is_a_failed_connection() -> None:
+async def test_a_corrupt_compressed_response_is_reported_as_connection_failed() -> None:
     error = await failure(replace(ANSWER, headers={"Content-Encoding": "gzip"}))
     assert error.code is ErrorCode.CONNECTION_FAILED
 
@@ -188,7 +188,7 @@ async def test_a_redirect_is_not_followed() -> None:
         assert target.requests == []
 
 
-async def test_the_environments_proxy_is_used_with_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_proxy_of_the_environment_is_used_with_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     async with fault_server(ANSWER) as proxy, HttpClient() as client:
         address = proxy.base_url.removeprefix("http://")
         monkeypatch.setenv("http_proxy", f"http://us%40er:pass@{address}")
@@ -202,14 +202,14 @@ async def test_the_environments_proxy_is_used_with_its_credentials(monkeypatch: 
         assert "proxy-authorization" not in proxy.requests[1].headers
 
 
-async def test_hosts_that_need_no_proxy_get_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_proxy_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     async with fault_server(ANSWER) as server, HttpClient() as client:
         assert await ask(client, server.base_url) == b"onetwo"
 
 
-async def test_a_tunnel_through_a_proxy_carries_the_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_tunnel_sends_the_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     refuses = replace(ANSWER, status=407, headers={"Content-Length": "0"}, steps=())
     async with fault_server(refuses) as proxy, HttpClient() as client:
         monkeypatch.setenv("https_proxy", proxy.base_url.replace("http://", "http://user:pass@"))
@@ -220,7 +220,7 @@ async def test_a_tunnel_through_a_proxy_carries_the_credentials(monkeypatch: pyt
         assert "pass" not in failed.value.message
 
 
-def test_a_request_shows_neither_headers_nor_body() -> None:
+def test_the_repr_of_a_request_contains_neither_headers_nor_body() -> None:
     request = HttpRequest(url=f"https://host.example/?key={KEY}", headers={"x": KEY}, body=KEY.encode(), secrets=(KEY,))
     assert KEY not in repr(request)
     assert "host.example" in repr(request)

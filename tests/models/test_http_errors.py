@@ -1,4 +1,4 @@
-"""HTTP errors -> our codes: by status, by every vendor's words, with the wait that was asked for (001-4.1.12)."""
+"""HTTP error responses -> error codes and retry delays, for every vendor (001-4.1.12)."""
 
 import json
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ def code_of(status: int, body: object, headers: dict[str, str] | None = None) ->
     return error_from_response(status, headers or {}, json.dumps(body).encode(), now=NOW).error_code
 
 
-# The right code of each recorded refusal, by the end of its folder's name.
+# The code of each recorded error response, by the end of its folder's name.
 RECORDED = {
     "0-0b80fa": ErrorCode.INVALID_REQUEST,
     "0-80b9c7": ErrorCode.MODEL_NOT_FOUND,
@@ -50,7 +50,7 @@ RECORDED = {
 }
 
 
-def test_every_recorded_refusal_has_its_code(recordings: Path) -> None:
+def test_every_recorded_error_response_has_the_right_code(recordings: Path) -> None:
     seen = {}
     for meta_file in sorted(recordings.glob("*/*/meta.json")):
         status = json.loads(meta_file.read_text()).get("http_status") or 200
@@ -85,7 +85,7 @@ def test_every_recorded_refusal_has_its_code(recordings: Path) -> None:
             {"error": {"type": "invalid_request_error", "message": "Your credit balance is too low to access"}},
             "quota_exceeded",
         ),
-        # OpenAI and those that follow it
+        # OpenAI and compatible vendors
         (
             429,
             {"error": {"code": "insufficient_quota", "type": "insufficient_quota", "message": "m"}},
@@ -106,7 +106,7 @@ def test_every_recorded_refusal_has_its_code(recordings: Path) -> None:
         (429, {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "quota"}}, "rate_limited"),
         (503, [{"error": {"code": 503, "status": "UNAVAILABLE", "message": "busy"}}], "overloaded"),
         (403, {"error": {"code": 403, "status": "PERMISSION_DENIED", "message": "no"}}, "permission_denied"),
-        # Bedrock names the kind in the body too
+        # Bedrock, in the body
         (429, {"__type": "com.amazon.coral#ThrottlingException", "message": "Too many requests"}, "rate_limited"),
         # Mistral, Cohere, xAI, Ollama, Hugging Face, FastAPI, vLLM
         (
@@ -129,23 +129,23 @@ def test_every_recorded_refusal_has_its_code(recordings: Path) -> None:
         (401, {"error": "Invalid username or password."}, "authentication"),
         (401, {"detail": "Not authenticated"}, "authentication"),
         (400, {"object": "error", "message": "m", "type": "BadRequestError", "code": 400}, "invalid_request"),
-        # a status alone
+        # a status without a body
         (418, {}, "provider_error"),
         (599, {}, "server_error"),
     ],
 )
-def test_words_and_statuses_of_the_vendors(status: int, body: object, code: str) -> None:
+def test_error_bodies_and_statuses_of_the_vendors(status: int, body: object, code: str) -> None:
     assert code_of(status, body) == code
 
 
-def test_bedrock_names_the_kind_in_a_header() -> None:
+def test_bedrock_reports_the_kind_of_error_in_a_header() -> None:
     headers = {"x-amzn-errortype": "ThrottlingException:http://internal.amazon.com/coral/"}
     failed = error_from_response(400, headers, b'{"message":"slow down"}', now=NOW)
     assert failed.error_code is ErrorCode.RATE_LIMITED
     assert failed.raw_code == "ThrottlingException"
 
 
-def test_an_upstreams_own_words_are_told() -> None:
+def test_the_message_of_an_upstream_is_included() -> None:
     raw = json.dumps({"error": {"message": "prompt is too long", "status": "INVALID_ARGUMENT"}})
     body = {"error": {"code": 400, "message": "Provider returned error", "metadata": {"raw": raw}}}
     failed = error_from_response(400, {}, json.dumps(body).encode(), now=NOW)
@@ -164,13 +164,13 @@ def test_an_upstreams_own_words_are_told() -> None:
         (b'{"error":{"message":""}}', '{"error":{"message":""}}'),
     ],
 )
-def test_bodies_that_are_no_json_still_give_a_message(body: bytes, message: str) -> None:
+def test_bodies_that_are_not_json_have_a_message(body: bytes, message: str) -> None:
     failed = error_from_response(502, {}, body, now=NOW)
     assert failed.error_code is ErrorCode.SERVER_ERROR
     assert failed.message == message
 
 
-def test_a_redirect_is_refused_and_says_why() -> None:
+def test_a_redirect_is_reported_with_the_reason() -> None:
     failed = error_from_response(307, {"location": "https://elsewhere.example/"}, b"", now=NOW)
     assert "redirects are not followed" in failed.message
     assert not failed.retryable
@@ -191,11 +191,11 @@ def test_a_redirect_is_refused_and_says_why() -> None:
         ({}, None),
     ],
 )
-def test_when_to_come_back_by_header(headers: dict[str, str], wait: int | None) -> None:
+def test_retry_delay_in_headers(headers: dict[str, str], wait: int | None) -> None:
     assert error_from_response(429, headers, b"{}", now=NOW).retry_after_ms == wait
 
 
-def test_when_to_come_back_by_body() -> None:
+def test_retry_delay_in_the_body() -> None:
     google = {"error": {"details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17.5s"}]}}
     assert error_from_response(429, {}, json.dumps(google).encode(), now=NOW).retry_after_ms == 17_500
     reset = str(int(NOW.timestamp() * 1000) + 4000)
@@ -218,11 +218,11 @@ def test_when_to_come_back_by_body() -> None:
         ("try again in .... s", None),
     ],
 )
-def test_when_to_come_back_by_text(text: str, wait: int | None) -> None:
+def test_retry_delay_in_the_message(text: str, wait: int | None) -> None:
     assert retry_delay_in(text) == wait
 
 
-def test_the_server_may_say_whether_a_retry_is_of_use() -> None:
+def test_x_should_retry_overrides_the_default() -> None:
     assert not error_from_response(500, {"x-should-retry": "false"}, b"{}", now=NOW).retryable
     assert error_from_response(400, {"x-should-retry": "true"}, b"{}", now=NOW).retryable
     assert error_from_response(500, {}, b"{}", now=NOW).retryable

@@ -1,4 +1,4 @@
-"""`LocalModel` keeps the contract of every model, whatever its engine does."""
+"""`LocalModel` obeys the streaming contract, whatever its engine does."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 from bartack.nouns.messages import assistant, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.testing import check_stream
-from tests.models.played_engine import PlayedEngine
+from tests.models.scripted_engine import ScriptedEngine
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = (
@@ -33,7 +33,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BARTACK_LOCAL_MODEL", raising=False)
 
 
-def local(engine: PlayedEngine, **options: Any) -> LocalModel:
+def local(engine: ScriptedEngine, **options: Any) -> LocalModel:
     return LocalModel(engine=engine, **options)
 
 
@@ -41,7 +41,7 @@ def local(engine: PlayedEngine, **options: Any) -> LocalModel:
 
 
 async def test_an_answer_is_streamed_with_its_usage() -> None:
-    answer = await check_stream(local(PlayedEngine(["Hel", "lo"])), [user("Hi")])
+    answer = await check_stream(local(ScriptedEngine(["Hel", "lo"])), [user("Hi")])
     kinds = [type(delta.delta) for delta in answer.deltas]
     assert kinds == [Start, TextDelta, TextDelta, Usage, Done]
     assert answer.message is not None
@@ -51,8 +51,8 @@ async def test_an_answer_is_streamed_with_its_usage() -> None:
     assert answer.message.meta.finish_reason == "stop"
 
 
-async def test_the_settings_reach_the_engine() -> None:
-    engine = PlayedEngine(["x"])
+async def test_settings_are_passed_to_the_engine() -> None:
+    engine = ScriptedEngine(["x"])
     one = local(engine, temperature=0.1, top_k=5)
     await check_stream(one, [user("Hi")], max_tokens=7, seed=3, stop_sequences=["END"], system_prompt="Be brief.")
     body = engine.bodies[0]
@@ -67,7 +67,7 @@ async def test_the_settings_reach_the_engine() -> None:
 
 
 async def test_an_output_schema_is_enforced_by_the_engine() -> None:
-    engine = PlayedEngine(['{"city": "Rome"}'])
+    engine = ScriptedEngine(['{"city": "Rome"}'])
     answer = await check_stream(local(engine), [user("Where?")], output_schema=CITY)
     assert answer.message is not None
     assert answer.message.text == '{"city": "Rome"}'
@@ -76,25 +76,25 @@ async def test_an_output_schema_is_enforced_by_the_engine() -> None:
     assert schema["properties"]["city"]["maxLength"] > 0
 
 
-async def test_an_answer_that_reached_its_limit_says_so() -> None:
-    answer = await check_stream(local(PlayedEngine(["and", " so on"], finish="length")), [user("Hi")])
+async def test_an_answer_cut_at_its_limit_has_the_finish_reason_length() -> None:
+    answer = await check_stream(local(ScriptedEngine(["and", " so on"], finish="length")), [user("Hi")])
     assert answer.message is not None
     assert answer.message.meta is not None
     assert answer.message.meta.finish_reason == "length"
 
 
-async def test_the_deltas_carry_the_stamps_of_the_call() -> None:
+async def test_deltas_are_stamped_with_run_and_attempt() -> None:
     metadata = RequestMetadata(run_id="run-1", model_call_index=2, attempt=1)
-    answer = await check_stream(local(PlayedEngine(["x"])), [user("Hi")], request_metadata=metadata)
+    answer = await check_stream(local(ScriptedEngine(["x"])), [user("Hi")], request_metadata=metadata)
     assert {(one.run_id, one.model_call_index, one.attempt) for one in answer.deltas} == {("run-1", 2, 1)}
 
 
-# -- what goes wrong
+# -- errors
 
 
-async def test_a_prompt_that_is_too_long_is_a_context_overflow() -> None:
+async def test_a_prompt_that_is_too_long_is_reported_as_context_overflow() -> None:
     said = {"code": 400, "message": "request (9 tokens) exceeds the available context size (4 tokens)", "type": "x"}
-    answer = await check_stream(local(PlayedEngine({"error": said})), [user("Hi")])
+    answer = await check_stream(local(ScriptedEngine({"error": said})), [user("Hi")])
     assert answer.error is not None
     assert answer.error.error_code is ErrorCode.CONTEXT_OVERFLOW
 
@@ -106,34 +106,34 @@ async def test_a_prompt_that_is_too_long_is_a_context_overflow() -> None:
         (OSError("the disk is gone"), ErrorCode.PROVIDER_ERROR),
     ],
 )
-async def test_what_the_engine_raises_is_an_error_delta(raised: Exception, code: ErrorCode) -> None:
-    answer = await check_stream(local(PlayedEngine(raised)), [user("Hi")])
+async def test_an_exception_of_the_engine_becomes_an_error_delta(raised: Exception, code: ErrorCode) -> None:
+    answer = await check_stream(local(ScriptedEngine(raised)), [user("Hi")])
     assert answer.error is not None
     assert answer.error.error_code is code
 
 
-async def test_an_engine_that_stops_in_mid_answer_is_truncated() -> None:
-    answer = await check_stream(local(PlayedEngine(["half"], finish="")), [user("Hi")])
+async def test_an_engine_that_stops_early_is_reported_as_truncated() -> None:
+    answer = await check_stream(local(ScriptedEngine(["half"], finish="")), [user("Hi")])
     assert answer.error is not None
     assert answer.error.error_code is ErrorCode.STREAM_TRUNCATED
 
 
-async def test_an_error_of_the_router_ends_the_answer() -> None:
-    engine = PlayedEngine({"error": {"message": "no", "code": 500, "type": "server_error"}})
+async def test_an_error_of_the_router_ends_the_stream() -> None:
+    engine = ScriptedEngine({"error": {"message": "no", "code": 500, "type": "server_error"}})
     answer = await check_stream(local(engine), [user("Hi")], tool_specs=TOOLS)
     assert answer.error is not None
     assert answer.error.error_code is ErrorCode.SERVER_ERROR
 
 
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="xllamacpp is not installed (bartack[local])")
-async def test_weights_that_are_not_here_are_an_error_that_says_how_to_get_them() -> None:
+async def test_missing_weights_are_reported_with_the_command_to_pull_them() -> None:
     answer = await check_stream(LocalModel("smollm2-135m"), [user("Hi")])
     assert answer.error is not None
     assert answer.error.error_code is ErrorCode.MODEL_NOT_FOUND
     assert "bartack models pull smollm2-135m" in answer.error.message
 
 
-def test_without_the_runtime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_runtime_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bartack.models.local.find_spec", lambda _: None)
     with pytest.raises(ModuleNotFoundError, match=r"bartack\[local\]") as caught:
         LocalModel()
@@ -143,8 +143,8 @@ def test_without_the_runtime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 # -- tools
 
 
-async def test_auto_asks_the_router_and_then_for_the_arguments() -> None:
-    engine = PlayedEngine(["lo", "ok("], ['{"city":', ' "Rome"}'])
+async def test_auto_runs_the_router_and_then_generates_arguments() -> None:
+    engine = ScriptedEngine(["lo", "ok("], ['{"city":', ' "Rome"}'])
     answer = await check_stream(local(engine), [user("How is Rome?")], tool_specs=TOOLS)
     assert answer.message is not None
     (call,) = answer.message.tool_calls
@@ -155,16 +155,16 @@ async def test_auto_asks_the_router_and_then_for_the_arguments() -> None:
     assert sum(isinstance(one.delta, ToolCallArgs) for one in answer.deltas) == 2
 
 
-async def test_a_router_that_says_talk_leads_to_an_answer() -> None:
-    engine = PlayedEngine(["talk("], ["Hello"])
+async def test_talk_from_the_router_leads_to_an_answer() -> None:
+    engine = ScriptedEngine(["talk("], ["Hello"])
     answer = await check_stream(local(engine), [user("Hi")], tool_specs=TOOLS)
     assert answer.message is not None
     assert (answer.message.text, answer.message.tool_calls) == ("Hello", ())
     assert "tools" not in engine.bodies[1]
 
 
-async def test_a_named_tool_needs_no_router() -> None:
-    engine = PlayedEngine(['{"city": "Oslo"}'])
+async def test_a_specific_tool_skips_the_router() -> None:
+    engine = ScriptedEngine(['{"city": "Oslo"}'])
     answer = await check_stream(local(engine), [user("Go")], tool_specs=TOOLS, tool_choice=SpecificTool("look"))
     assert answer.message is not None
     assert [call.arguments for call in answer.message.tool_calls] == [{"city": "Oslo"}]
@@ -172,15 +172,15 @@ async def test_a_named_tool_needs_no_router() -> None:
 
 
 async def test_a_tool_without_arguments_needs_no_generation() -> None:
-    engine = PlayedEngine()
+    engine = ScriptedEngine()
     answer = await check_stream(local(engine), [user("Go")], tool_specs=TOOLS, tool_choice=SpecificTool("tick"))
     assert answer.message is not None
     assert [(call.tool_name, call.arguments) for call in answer.message.tool_calls] == [("tick", {})]
     assert engine.bodies == []
 
 
-async def test_required_leaves_the_router_no_way_out() -> None:
-    engine = PlayedEngine(["tick("])
+async def test_required_removes_talk_from_the_router() -> None:
+    engine = ScriptedEngine(["tick("])
     answer = await check_stream(local(engine), [user("Go")], tool_specs=TOOLS, tool_choice="required")
     assert answer.message is not None
     assert [call.tool_name for call in answer.message.tool_calls] == ["tick"]
@@ -188,20 +188,22 @@ async def test_required_leaves_the_router_no_way_out() -> None:
 
 
 async def test_none_forbids_tools() -> None:
-    engine = PlayedEngine(["No tools."])
+    engine = ScriptedEngine(["No tools."])
     answer = await check_stream(local(engine), [user("Go")], tool_specs=TOOLS, tool_choice="none")
     assert answer.message is not None
     assert answer.message.text == "No tools."
 
 
-async def test_a_tool_that_nobody_offered_is_an_invalid_request() -> None:
-    answer = await check_stream(local(PlayedEngine()), [user("Go")], tool_specs=TOOLS, tool_choice=SpecificTool("fly"))
+async def test_choosing_an_unknown_tool_is_an_invalid_request() -> None:
+    answer = await check_stream(
+        local(ScriptedEngine()), [user("Go")], tool_specs=TOOLS, tool_choice=SpecificTool("fly")
+    )
     assert answer.error is not None
     assert answer.error.error_code is ErrorCode.INVALID_REQUEST
 
 
-async def test_arguments_that_were_cut_off_are_marked_as_too_long() -> None:
-    engine = PlayedEngine(['{"city": "Ro'], finish="length")
+async def test_arguments_cut_at_the_limit_have_the_finish_reason_length() -> None:
+    engine = ScriptedEngine(['{"city": "Ro'], finish="length")
     answer = await check_stream(local(engine), [user("Go")], tool_specs=TOOLS, tool_choice=SpecificTool("look"))
     assert answer.message is not None
     assert answer.message.meta is not None
@@ -209,8 +211,8 @@ async def test_arguments_that_were_cut_off_are_marked_as_too_long() -> None:
     assert answer.message.meta.bad_args is not None
 
 
-async def test_after_a_result_comes_the_answer() -> None:
-    engine = PlayedEngine(["It rains."])
+async def test_after_a_tool_result_the_model_answers() -> None:
+    engine = ScriptedEngine(["It rains."])
     history = [
         user("How is Rome?"),
         assistant(ToolCall("c1", "look", {"city": "Rome"})),
@@ -226,7 +228,7 @@ async def test_after_a_result_comes_the_answer() -> None:
 
 @pytest.mark.parametrize(("rounds", "is_shown"), [(1, False), (2, True)])
 async def test_a_small_model_answers_from_the_result_alone(rounds: int, is_shown: bool) -> None:
-    engine = PlayedEngine(*[["talk("]] * (rounds - 1), ["It rains."])
+    engine = ScriptedEngine(*[["talk("]] * (rounds - 1), ["It rains."])
     history = [
         user("My name is Ann."),
         assistant("Hello Ann."),
@@ -240,8 +242,8 @@ async def test_a_small_model_answers_from_the_result_alone(rounds: int, is_shown
     assert ("My name is Ann." in told) == is_shown
 
 
-async def test_a_result_takes_at_most_a_part_of_the_context() -> None:
-    engine = PlayedEngine(["Long."])
+async def test_a_tool_result_is_limited_to_part_of_the_context() -> None:
+    engine = ScriptedEngine(["Long."])
     history = [
         user("How is Rome?"),
         assistant(ToolCall("c1", "look", {"city": "Rome"})),
@@ -252,8 +254,8 @@ async def test_a_result_takes_at_most_a_part_of_the_context() -> None:
     assert "1" * 768 + " [cut here: 4232 characters more]" in told["content"]
 
 
-async def test_a_model_that_cannot_use_tools_is_not_led_to_them() -> None:
-    one = local(PlayedEngine(["Hello"]), name="smollm2-135m")
+async def test_a_model_without_tool_support_answers_directly() -> None:
+    one = local(ScriptedEngine(["Hello"]), name="smollm2-135m")
     answer = await check_stream(one, [user("Hi")], tool_specs=TOOLS)
     assert answer.message is not None
     assert answer.message.text == "Hello"
@@ -261,26 +263,24 @@ async def test_a_model_that_cannot_use_tools_is_not_led_to_them() -> None:
     assert one.supports("output_schema")
 
 
-# -- stopping and waiting
+# -- cancellation and concurrency
 
 
 async def test_closing_the_stream_stops_the_generation() -> None:
     gate = threading.Event()
-    engine = PlayedEngine(["x"] * 1000, gate=gate)
-    gate.set()
+    engine = ScriptedEngine(["x"] * 1000, gate=gate, free_chunks=5)
     async with aclosing(local(engine).stream([user("Go")])) as stream:
         async for delta in stream:
             if isinstance(delta.delta, TextDelta):
-                gate.clear()
                 break
     gate.set()
     assert await asyncio.to_thread(engine.stopped.wait, 10)
-    assert engine.told < 1000
+    assert engine.sent < 1000
 
 
 async def test_cancelling_the_task_stops_the_generation() -> None:
     gate = threading.Event()
-    engine = PlayedEngine(["x"] * 1000, gate=gate)
+    engine = ScriptedEngine(["x"] * 1000, gate=gate)
     task = asyncio.create_task(check_stream(local(engine), [user("Go")]))
     assert await asyncio.to_thread(engine.begun.wait, 10)
     task.cancel()
@@ -288,11 +288,11 @@ async def test_cancelling_the_task_stops_the_generation() -> None:
         await task
     gate.set()
     assert await asyncio.to_thread(engine.stopped.wait, 10)
-    assert engine.told == 1
+    assert engine.sent == 1
 
 
-async def test_calls_wait_for_each_other_and_come_in_order() -> None:
-    engine = PlayedEngine(["one"], ["two"], ["three"])
+async def test_concurrent_calls_run_in_order() -> None:
+    engine = ScriptedEngine(["one"], ["two"], ["three"])
     one = local(engine)
     answers = await asyncio.gather(*(check_stream(one, [user(name)]) for name in "abc"))
     assert [answer.message.text for answer in answers if answer.message is not None] == ["one", "two", "three"]
@@ -300,9 +300,9 @@ async def test_calls_wait_for_each_other_and_come_in_order() -> None:
     assert len(engine.threads) == 1
 
 
-async def test_a_call_that_is_closed_while_it_waits_is_never_generated() -> None:
+async def test_a_call_closed_while_waiting_is_never_generated() -> None:
     gate = threading.Event()
-    engine = PlayedEngine(["one"], ["three"], gate=gate)
+    engine = ScriptedEngine(["one"], ["three"], gate=gate)
     one = local(engine)
     first = asyncio.create_task(check_stream(one, [user("a")]))
     assert await asyncio.to_thread(engine.begun.wait, 10)
@@ -319,9 +319,9 @@ async def test_a_call_that_is_closed_while_it_waits_is_never_generated() -> None
     assert [body["messages"][0]["content"] for body in engine.bodies] == ["a", "c"]
 
 
-async def test_the_loop_is_free_while_the_engine_works() -> None:
+async def test_the_engine_does_not_block_the_event_loop() -> None:
     gate = threading.Event()
-    engine = PlayedEngine(["slow"], gate=gate)
+    engine = ScriptedEngine(["slow"], gate=gate)
     task = asyncio.create_task(check_stream(local(engine), [user("Go")]))
     for _ in range(5):
         await asyncio.sleep(0.01)
@@ -331,7 +331,7 @@ async def test_the_loop_is_free_while_the_engine_works() -> None:
 
 
 def test_one_model_serves_several_event_loops() -> None:
-    one = local(PlayedEngine(["a"], ["b"]))
+    one = local(ScriptedEngine(["a"], ["b"]))
     texts = []
     for _ in range(2):
         answer = asyncio.run(check_stream(one, [user("Hi")]))
@@ -343,8 +343,8 @@ def test_one_model_serves_several_event_loops() -> None:
 # -- names and configuration
 
 
-def test_it_is_a_model_with_a_name_and_no_price() -> None:
-    one: Model = local(PlayedEngine(), context_window=2048)
+def test_model_info_has_a_name_and_zero_prices() -> None:
+    one: Model = local(ScriptedEngine(), context_window=2048)
     info = one.model_info()
     assert (info.provider, info.model_id, info.context_window) == ("local", "qwen2.5-coder-0.5b", 2048)
     assert info.prices is not None
@@ -353,8 +353,8 @@ def test_it_is_a_model_with_a_name_and_no_price() -> None:
     assert not one.supports("images")
 
 
-def test_settings_can_be_changed_but_not_the_model() -> None:
-    one = local(PlayedEngine())
+def test_update_config_cannot_change_the_model() -> None:
+    one = local(ScriptedEngine())
     one.update_config(temperature=0.9)
     with pytest.raises(PartValidationError, match="Cannot change the model"):
         one.update_config(model_id="other")
@@ -370,30 +370,30 @@ def test_settings_can_be_changed_but_not_the_model() -> None:
         ("local:/models/mine.gguf", "mine"),
     ],
 )
-def test_bartack_model_makes_one_by_name_or_path(name: str, model_id: str) -> None:
-    made = connect(name, engine=PlayedEngine(), temperature=0.5)
+def test_connect_accepts_a_name_or_a_path(name: str, model_id: str) -> None:
+    made = connect(name, engine=ScriptedEngine(), temperature=0.5)
     assert isinstance(made, LocalModel)
     assert (made.get_config().model_id, made.get_config().temperature) == (model_id, 0.5)
 
 
-def test_without_a_name_the_environment_names_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_name_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BARTACK_LOCAL_MODEL", "/models/own.gguf")
-    made, named = connect("local", engine=PlayedEngine()), connect("local:smollm2-135m", engine=PlayedEngine())
+    made, named = connect("local", engine=ScriptedEngine()), connect("local:smollm2-135m", engine=ScriptedEngine())
     assert isinstance(made, LocalModel)
     assert made.weights.path == Path("/models/own.gguf")
     assert named.get_config().model_id == "smollm2-135m"
 
 
-async def test_a_closed_model_takes_no_more_calls() -> None:
-    async with local(PlayedEngine()) as one:
+async def test_a_closed_model_rejects_calls() -> None:
+    async with local(ScriptedEngine()) as one:
         pass
     answer = await check_stream(one, [user("Hi")])
     assert answer.error is not None
     assert answer.error.message == "The model is closed."
 
 
-async def test_a_closed_model_lets_go_of_its_engine() -> None:
-    engine = PlayedEngine(["x"])
+async def test_a_closed_model_releases_its_engine() -> None:
+    engine = ScriptedEngine(["x"])
     gone = weakref.ref(engine)
     one = local(engine)
     await check_stream(one, [user("Hi")])

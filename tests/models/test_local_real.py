@@ -1,9 +1,9 @@
 """Local models with real weights.
 
-They run where the weights are: in the cache of whoever runs the tests, or fetched with BARTACK_TEST_LOCAL=1, and then they
-are skipped if there is no network. Nothing is downloaded otherwise. The tiny model shows the contract, in this process
-and over HTTP, the default one shows tools. Both answer by chance within what is enforced, so the tests ask only for
-what is enforced, and for what the default model did in each of many runs.
+They run if the weights are in the cache, or with BARTACK_TEST_LOCAL=1, which downloads them and skips the tests without
+a network. The tiny model is used to test the contract, in this process and over HTTP; the default model to test tools.
+Their answers are random within what is enforced, so the tests check only what is enforced, and what the default model
+did in each of many runs.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ def weights(name: str) -> Path:
             if "no connection" not in str(error):
                 raise
             pytest.skip(f"{name} is not in the cache and cannot be fetched: {error}")
-    pytest.skip(f"{name} is not in the cache; 'bartack models pull {name}' or BARTACK_TEST_LOCAL=1 brings it")
+    pytest.skip(f"{name} is not in the cache; 'bartack models pull {name}' or BARTACK_TEST_LOCAL=1 downloads it")
 
 
 @pytest.fixture(scope="module")
@@ -77,19 +77,19 @@ def tiny_engine() -> LlamaEngine:
 
 
 class Counted:
-    """An engine, and how many chunks it told in each of its generations."""
+    """Counts the chunks of each generation of an engine."""
 
     def __init__(self, engine: LlamaEngine) -> None:
         self._engine = engine
-        self.told: list[int] = []
-        self.tells = threading.Event()
+        self.counts: list[int] = []
+        self.started = threading.Event()
 
     def generate(self, body: dict[str, Any], on_chunk: Callable[[dict[str, Any]], bool]) -> None:
-        self.told.append(0)
+        self.counts.append(0)
 
         def count(chunk: dict[str, Any]) -> bool:
-            self.told[-1] += 1
-            self.tells.set()
+            self.counts[-1] += 1
+            self.started.set()
             return on_chunk(chunk)
 
         self._engine.generate(body, count)
@@ -128,7 +128,7 @@ async def ask(model: LocalModel, text: str, **options: Any) -> Message:
 # -- the contract, on the tiny model
 
 
-async def test_it_answers_in_pieces_and_counts_tokens(tiny: LocalModel) -> None:
+async def test_the_answer_is_streamed_and_tokens_are_counted(tiny: LocalModel) -> None:
     answer = await check_stream(tiny, [user("Say hello.")], max_tokens=12)
     message = message_of(answer)
     assert message.text.strip()
@@ -164,13 +164,13 @@ async def test_structured_output_keeps_its_schema(tiny: LocalModel) -> None:
     jsonschema.validate(json.loads(message.text), PERSON)
 
 
-async def test_a_schema_that_is_none_is_an_invalid_request(tiny: LocalModel) -> None:
+async def test_an_invalid_schema_is_an_invalid_request(tiny: LocalModel) -> None:
     answer = await check_stream(tiny, [user("Hi")], output_schema={"type": "nonsense"})
     assert answer.error is not None
     assert answer.error.error_code is ErrorCode.INVALID_REQUEST
 
 
-async def test_a_prompt_that_does_not_fit_is_a_context_overflow(tiny: LocalModel) -> None:
+async def test_a_prompt_that_does_not_fit_is_reported_as_context_overflow(tiny: LocalModel) -> None:
     answer = await check_stream(tiny, [user("word " * 3000)])
     assert answer.error is not None
     assert answer.error.error_code is ErrorCode.CONTEXT_OVERFLOW
@@ -182,22 +182,22 @@ async def test_closing_the_stream_frees_the_model_for_the_next_call(tiny: LocalM
             if isinstance(delta.delta, TextDelta):
                 break
     await ask(tiny, "Hi", max_tokens=1)
-    assert counted.told[-2] < 500
+    assert counted.counts[-2] < 500
 
 
 async def test_a_long_prompt_can_be_stopped_while_it_is_read(tiny: LocalModel, counted: Counted) -> None:
-    before = len(counted.told)
-    counted.tells.clear()
+    before = len(counted.counts)
+    counted.started.clear()
     task = asyncio.create_task(check_stream(tiny, [user("word " * 1900)], max_tokens=1))
-    assert await asyncio.to_thread(counted.tells.wait, 120)
+    assert await asyncio.to_thread(counted.started.wait, 120)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     await ask(tiny, "Hi", max_tokens=1)
-    assert counted.told[before] < 1900 / 64  # the number of its pieces
+    assert counted.counts[before] < 1900 / 64  # the number of batches
 
 
-async def test_the_event_loop_goes_on_while_it_generates(tiny: LocalModel) -> None:
+async def test_generation_does_not_block_the_event_loop(tiny: LocalModel) -> None:
     answer = asyncio.create_task(ask(tiny, "Tell me about the sun.", max_tokens=30))
     ticks = 0
     while not answer.done():
@@ -207,7 +207,7 @@ async def test_the_event_loop_goes_on_while_it_generates(tiny: LocalModel) -> No
     assert ticks > 10
 
 
-def test_the_port_that_the_runtime_opens_is_closed_to_strangers(tiny_engine: LlamaEngine) -> None:
+def test_the_port_opened_by_the_runtime_requires_the_key(tiny_engine: LlamaEngine) -> None:
     tiny_engine.generate({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}, lambda _: True)
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(f"{tiny_engine._server.listening_address}/v1/models", timeout=5)
@@ -216,7 +216,7 @@ def test_the_port_that_the_runtime_opens_is_closed_to_strangers(tiny_engine: Lla
 
 
 @pytest.mark.parametrize(("name", "code"), [("no.gguf", "model_not_found"), ("bad.gguf", "invalid_config")])
-def test_a_file_that_is_no_model_is_refused(name: str, code: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_model_is_rejected(name: str, code: str, tmp_path: Path) -> None:
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(1000))
     with pytest.raises(ModelError) as caught:
         LlamaEngine(tmp_path / name, context_window=512).generate({"messages": []}, lambda _: False)
@@ -237,14 +237,14 @@ async def test_a_tool_is_called_and_its_result_is_in_the_answer(default: LocalMo
     assert answer.tool_calls == ()
 
 
-async def test_plain_talk_calls_no_tool(default: LocalModel) -> None:
+async def test_small_talk_calls_no_tool(default: LocalModel) -> None:
     message = await ask(default, "Hi, how are you?", tool_specs=(WEATHER, ADD), max_tokens=5)
     assert message.tool_calls == ()
     assert message.text
 
 
 @pytest.mark.parametrize("choice", ["required", SpecificTool("add")], ids=["required", "named"])
-async def test_a_call_that_is_demanded_comes_with_whole_arguments(default: LocalModel, choice: Any) -> None:
+async def test_a_required_call_has_complete_arguments(default: LocalModel, choice: Any) -> None:
     message = await ask(default, "What is 17 plus 25?", tool_specs=(WEATHER, ADD), tool_choice=choice)
     (call,) = message.tool_calls
     jsonschema.validate(call.arguments, {"get_weather": WEATHER, "add": ADD}[call.tool_name].parameter_schema)
@@ -252,13 +252,13 @@ async def test_a_call_that_is_demanded_comes_with_whole_arguments(default: Local
     assert message.meta.finish_reason == "tool_calls"
 
 
-async def test_none_is_answered_in_words(default: LocalModel) -> None:
+async def test_tool_choice_none_gives_a_text_answer(default: LocalModel) -> None:
     options = {"tool_specs": (WEATHER, ADD), "tool_choice": "none", "max_tokens": 5}
     message = await ask(default, "What is the weather in Paris?", **options)
     assert message.tool_calls == ()
 
 
-async def test_a_call_that_was_denied_is_told_as_not_done(default: LocalModel) -> None:
+async def test_a_denied_call_is_reported_as_not_done(default: LocalModel) -> None:
     asked = user("delete the folder build with rm -rf build")
     call = assistant(ToolCall("c1", "run_command", {"command": "rm -rf build"}))
     denied = tool_message(ToolResult("c1", "the call was denied: keep it", is_error=True))
@@ -266,7 +266,7 @@ async def test_a_call_that_was_denied_is_told_as_not_done(default: LocalModel) -
     assert any(word in answer.text.lower() for word in ("not", "n't", "denied"))
 
 
-async def test_the_example_for_a_first_look_calls_its_tools_and_stores_everything(tmp_path: Path) -> None:
+async def test_the_local_agent_example_calls_its_tools_and_stores_everything(tmp_path: Path) -> None:
     cache = weights("qwen2.5-coder-0.5b").parents[1]
     folders = {name: str(tmp_path / name) for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BARTACK_")}
@@ -312,12 +312,12 @@ def address() -> Iterator[str]:
     [
         ("openai-compatible:smollm2-135m", "/v1", "length"),
         ("anthropic:smollm2-135m", "", "length"),
-        ("openai:smollm2-135m", "/v1", "stop"),  # the server tells of no limit in this format
+        ("openai:smollm2-135m", "/v1", "stop"),  # the server does not report the limit in this format
     ],
     ids=["chat", "messages", "responses"],
 )
-async def test_a_real_server_is_understood_in_each_format(address: str, name: str, path: str, finish: str) -> None:
-    close = {"Connection": "close"}  # it drops connections that are kept, without a word
+async def test_a_real_server_is_decoded_in_each_format(address: str, name: str, path: str, finish: str) -> None:
+    close = {"Connection": "close"}  # it silently drops keep-alive connections
     async with bartack.connect(name, api_key="none", base_url=f"{address}{path}", headers=close) as model:
         answer = await check_stream(model, [user("Tell me a story.")], max_tokens=8)
         message = message_of(answer)

@@ -1,4 +1,4 @@
-"""How a small model is led to tools: the next step, the two questions, schemas with an end, and plain histories."""
+"""Tool use for small models: the next step, the router, arguments, bounded schemas and plain histories."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ ANSWERED = [*ASKED, assistant(ToolCall("c1", "look", {"city": "Rome"})), tool_me
         ([*ANSWERED, assistant("Rain."), user("And Oslo?")], (LOOK,), "auto", Route((LOOK,), may_decline=True)),
     ],
 )
-def test_the_choice_and_the_history_decide_what_comes_next(
+def test_tool_choice_and_history_determine_the_next_step(
     messages: list[Message], tools: tuple[ToolSpec, ...], choice: ToolChoice | None, step: Route | ToolSpec | None
 ) -> None:
     assert next_step(messages, tools, choice, rounds=1) == step
@@ -60,16 +60,16 @@ def test_a_larger_model_may_call_tools_several_times() -> None:
 
 
 @pytest.mark.parametrize("choice", ["required", SpecificTool("search")])
-def test_a_tool_that_is_not_there_cannot_be_demanded(choice: ToolChoice) -> None:
+def test_choosing_an_unknown_tool_raises_model_error(choice: ToolChoice) -> None:
     with pytest.raises(ModelError) as caught:
         next_step(ASKED, (SEARCH,), choice, rounds=1)
     assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
-# -- the two questions
+# -- the router and the arguments
 
 
-def test_the_router_may_say_the_name_of_a_tool_or_that_it_is_talk() -> None:
+def test_the_router_grammar_allows_tool_names_and_talk() -> None:
     body = router_body(ANSWERED, Route((LOOK, TICK), may_decline=True))
     assert body["grammar"] == 'root ::= "look(" | "tell_time(" | "talk("'
     assert body["logit_bias"][0][0] == "talk"
@@ -82,7 +82,7 @@ def test_the_router_may_say_the_name_of_a_tool_or_that_it_is_talk() -> None:
     assert turns[-1] == {"role": "user", "content": "How is Rome?"}
 
 
-def test_a_router_that_must_choose_hears_of_no_way_out() -> None:
+def test_a_router_that_must_choose_has_no_talk() -> None:
     spoken = [user("Hi"), assistant("Hello"), *ASKED]
     body = router_body(spoken, Route((LOOK, TICK), may_decline=False))
     assert body["logit_bias"] == []
@@ -90,7 +90,7 @@ def test_a_router_that_must_choose_hears_of_no_way_out() -> None:
     assert [turn["role"] for turn in body["messages"]] == ["system", *["user", "assistant"] * 4, "user"]
 
 
-def test_the_router_sees_the_last_requests_and_what_was_called_for_them() -> None:
+def test_the_router_prompt_contains_earlier_requests_and_their_calls() -> None:
     talk = [message for number in range(5) for message in (user(f"Hi {number}"), assistant("Hello"))]
     body = router_body([*talk, *ANSWERED, assistant("Rain."), user("x" * 3000)], Route((LOOK,), may_decline=True))
     assert [turn["content"] for turn in body["messages"]][-7:] == [
@@ -104,23 +104,23 @@ def test_the_router_sees_the_last_requests_and_what_was_called_for_them() -> Non
     ]
 
 
-def test_a_tool_of_bartack_is_shown_with_requests_for_it() -> None:
+def test_file_tools_are_shown_with_example_requests() -> None:
     (spec,) = (tool.spec for tool in file_tools() if tool.name == "read_file")
     body = router_body(ASKED, Route((spec,), may_decline=True))
     assert {"role": "assistant", "content": 'read_file(path="app.py")'} in body["messages"]
     asked = arguments_body(ASKED, spec, max_tokens=50, max_result_tokens=100)
     assert {"role": "assistant", "content": '{"path": "app.py"}'} in asked["messages"]
-    namesake = ToolSpec("read_file", CITY)  # of somebody else, who takes other arguments
+    namesake = ToolSpec("read_file", CITY)  # a different tool of the same name
     assert "app.py" not in str(router_body(ASKED, Route((namesake,), may_decline=True)))
 
 
-def test_what_the_router_said_is_a_tool_or_talk() -> None:
+def test_the_output_of_the_router_is_a_tool_or_talk() -> None:
     route = Route((LOOK, TICK), may_decline=True)
     assert chosen_tool(route, "look(") is LOOK
     assert chosen_tool(route, "talk(") is None
 
 
-def test_a_tool_with_the_name_of_talk_is_a_tool() -> None:
+def test_a_tool_named_talk_is_a_tool() -> None:
     speak = ToolSpec("talk", CITY)
     route = Route((speak,), may_decline=True)
     assert talk_word(route) == "only_talk"
@@ -129,7 +129,7 @@ def test_a_tool_with_the_name_of_talk_is_a_tool() -> None:
     assert chosen_tool(route, "only_talk(") is None
 
 
-def test_the_arguments_are_asked_for_under_the_schema_of_the_tool() -> None:
+def test_arguments_are_generated_with_the_schema_of_the_tool() -> None:
     body = arguments_body([system("Be kind."), *ASKED], LOOK, max_tokens=50, max_result_tokens=100)
     form = body["response_format"]
     assert form["type"] == "json_schema"
@@ -166,7 +166,7 @@ def test_the_arguments_are_asked_for_under_the_schema_of_the_tool() -> None:
         ),
     ],
 )
-def test_a_bounded_schema_has_an_end_to_everything(schema: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_a_bounded_schema_limits_strings_and_arrays(schema: dict[str, Any], expected: dict[str, Any]) -> None:
     before = repr(schema)
     assert bounded_schema(schema) == expected
     assert repr(schema) == before
@@ -180,7 +180,7 @@ def texts(messages: list[Message], max_result_tokens: int = 4000) -> list[tuple[
     return [(message.role, "|".join(part.text for part in message.parts)) for message in told]  # type: ignore[union-attr]
 
 
-def test_calls_and_results_become_words_of_the_user() -> None:
+def test_calls_and_results_become_user_messages() -> None:
     ((role, text),) = texts(ANSWERED)
     assert role == "user"
     assert text.startswith("How is Rome?")
@@ -188,13 +188,13 @@ def test_calls_and_results_become_words_of_the_user() -> None:
     assert text.endswith("with the names and numbers in it. Do not tell me how to do it.")
 
 
-def test_older_results_do_not_ask_for_an_answer() -> None:
+def test_only_the_newest_results_request_an_answer() -> None:
     told = texts([*ANSWERED, assistant("It rains."), user("Thanks")])
     assert [role for role, _ in told] == ["user", "assistant", "user"]
     assert "Tell me" not in told[0][1]
 
 
-def test_a_failed_call_is_told_as_failed() -> None:
+def test_a_failed_call_is_described_as_failed() -> None:
     failed = [*ANSWERED[:2], tool_message(ToolResult("c1", "no such city", is_error=True))]
     text = texts(failed)[0][1]
     assert "failed and did nothing: no such city" in text
@@ -206,7 +206,7 @@ def test_a_failed_call_is_told_as_failed() -> None:
     [("1" * 9000, 400), ("a" * 9000, 1333), ("雨" * 9000, 266)],
     ids=["figures", "letters", "signs"],
 )
-def test_a_long_result_is_cut_and_says_so(content: str, kept: int) -> None:
+def test_a_long_result_is_truncated_with_a_note(content: str, kept: int) -> None:
     long = [*ANSWERED[:2], tool_message(ToolResult("c1", content))]
     assert (
         f"gave this result: {content[:kept]} [cut here: {9000 - kept} characters more])"
@@ -214,7 +214,7 @@ def test_a_long_result_is_cut_and_says_so(content: str, kept: int) -> None:
     )
 
 
-def test_an_older_result_has_less_room() -> None:
+def test_older_results_are_truncated_more() -> None:
     long = [*ANSWERED[:2], tool_message(ToolResult("c1", "1" * 900)), assistant("Long.")]
     again = [user("And now?"), assistant(ToolCall("c2", "look", {})), tool_message(ToolResult("c2", "2" * 900))]
     told = "".join(text for _, text in texts([*long, *again], max_result_tokens=400))
@@ -224,19 +224,19 @@ def test_an_older_result_has_less_room() -> None:
     assert "1" * 100 + " [cut here: 800 " in texts(gone_on, max_result_tokens=400)[0][1]
 
 
-def test_beside_a_new_result_stands_only_the_request_it_is_for() -> None:
+def test_latest_exchange_keeps_only_the_request_of_a_new_result() -> None:
     before = [system("Be kind."), user("Hi"), assistant("Hello")]
     assert latest_exchange([*before, *ANSWERED]) == [before[0], *ANSWERED]
     assert latest_exchange([*before, *ASKED]) == [*before, *ASKED]
     assert latest_exchange([]) == []
 
 
-def test_system_messages_go_to_the_front_as_one() -> None:
+def test_system_messages_are_merged_at_the_front() -> None:
     told = texts([system("Be kind."), user("Hi"), system("Be brief.")])
     assert told == [("system", "Be kind.\n\nBe brief."), ("user", "Hi")]
 
 
-def test_thinking_is_left_out_and_what_is_no_text_is_named() -> None:
+def test_thinking_is_omitted_and_files_are_named() -> None:
     picture = Image("image/png", data=b"png")
     note = FileRef("note.txt", data=b"milk", mime_type="text/plain")
     told = texts(

@@ -9,7 +9,7 @@ from bartack.models.prices import Prices, _library, cost_in_thread, model_info
 from bartack.nouns.deltas import Usage
 
 
-def test_a_known_model_has_a_window_and_prices() -> None:
+def test_a_known_model_has_a_context_window_and_prices() -> None:
     info = model_info("anthropic", "claude-sonnet-4-5", prices="anthropic")
     assert info.context_window == 200_000
     assert info.prices == Prices(input=3.0, output=15.0, cache_read=0.3, cache_write=3.75)
@@ -22,30 +22,30 @@ def test_cache_reads_and_writes_have_their_own_prices() -> None:
     assert cost_of(usage, "claude-sonnet-4-5", prices="anthropic") == pytest.approx(dollars)
 
 
-def test_a_price_without_tiers_is_a_price() -> None:
+def test_prices_without_tiers_are_read() -> None:
     assert cost_of(Usage(1_000_000, 0), "gpt-4o", prices="openai") == pytest.approx(2.5)
 
 
 @pytest.mark.parametrize(
     ("model_id", "prices"), [("nobody-knows-it", "openai"), ("gpt-4o", "nobody"), ("gpt-4o", None)]
 )
-def test_the_unknown_is_none(model_id: str, prices: str | None) -> None:
+def test_unknown_values_are_none(model_id: str, prices: str | None) -> None:
     assert cost_of(Usage(1, 1), model_id, prices=prices) is None
     info = model_info("x", model_id, prices=prices)
     assert (info.context_window, info.prices) == (None, None)
 
 
-def test_counts_that_contradict_each_other_have_no_price() -> None:
+def test_contradictory_counts_have_no_cost() -> None:
     assert cost_of(Usage(10, 1, cache_read_tokens=2000), "gpt-4o", prices="openai") is None
 
 
-async def test_the_package_is_read_once_and_off_the_loop() -> None:
+async def test_the_package_is_loaded_once_in_a_thread() -> None:
     _library.cache_clear()
     assert await cost_in_thread(Usage(1_000_000, 0), "gpt-4o", prices="openai") == pytest.approx(2.5)
     assert await cost_in_thread(Usage(1_000_000, 0), "gpt-4o", prices="openai") == pytest.approx(2.5)
 
 
-def test_without_the_package_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_everything_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     _library.cache_clear()
     try:

@@ -43,7 +43,7 @@ async def failure(client: BytesClient, **options: Any) -> tuple[list[MessageDelt
     return deltas, last
 
 
-# -- the way there
+# -- requests
 
 
 async def test_a_call_becomes_a_request() -> None:
@@ -65,7 +65,7 @@ async def test_a_call_becomes_a_request() -> None:
     assert body["tool_choice"]["type"] == "any"
 
 
-async def test_a_system_prompt_in_pieces_wins() -> None:
+async def test_system_prompt_content_takes_precedence() -> None:
     client = BytesClient(WHOLE)
     await read(make(client).stream([user("Hello")], None, "text", system_prompt_content=["one", Text("two")]))
     system = json.dumps(sent(client)["system"])
@@ -74,7 +74,7 @@ async def test_a_system_prompt_in_pieces_wins() -> None:
     assert "text" not in [block["text"] for block in sent(client)["system"]]
 
 
-async def test_params_hold_for_one_call_and_config_for_the_next() -> None:
+async def test_params_apply_to_one_call_and_config_to_all() -> None:
     client = BytesClient(WHOLE)
     one = make(client, temperature=0.1)
     await read(one.stream([user("Hello")], temperature=0.9))
@@ -84,7 +84,7 @@ async def test_params_hold_for_one_call_and_config_for_the_next() -> None:
     assert one.get_config().temperature == 0.4
 
 
-async def test_a_call_under_way_keeps_its_configuration() -> None:
+async def test_a_call_in_progress_keeps_its_configuration() -> None:
     client = BytesClient(WHOLE)
     one = make(client, temperature=0.1)
     stream = one.stream([user("Hello")])
@@ -103,7 +103,7 @@ async def test_a_call_under_way_keeps_its_configuration() -> None:
         ({"thinking": {"effort": "huge"}}, "$.thinking.effort"),
     ],
 )
-def test_an_invalid_configuration_is_refused_at_once(config: dict[str, Any], path: str) -> None:
+def test_an_invalid_configuration_is_rejected_at_once(config: dict[str, Any], path: str) -> None:
     with pytest.raises(PartValidationError) as refused:
         make(BytesClient(), **config)
     assert refused.value.code is ErrorCode.INVALID_CONFIG
@@ -116,7 +116,7 @@ def test_an_invalid_configuration_is_refused_at_once(config: dict[str, Any], pat
         one.stream([user("Hello")], **config)
 
 
-def test_making_a_model_touches_no_network_and_merges_the_cache_config() -> None:
+def test_creating_a_model_uses_no_network_and_merges_the_cache_config() -> None:
     client = BytesClient()
     one = ProviderModel(
         client, ModelConfig("m"), CacheConfig(), vendor=vendor_named("anthropic"), credentials=HeaderKey("bearer", KEY)
@@ -129,7 +129,7 @@ def test_making_a_model_touches_no_network_and_merges_the_cache_config() -> None
         ProviderModel(client, ModelConfig("m"), vendor=vendor_named("vertex"), base_url="https://host.example")
 
 
-async def test_losses_can_be_seen_before_a_call_is_sent() -> None:
+async def test_losses_can_be_inspected_before_a_call_is_sent() -> None:
     client = BytesClient(WHOLE)
     one = make(client)
     history = [user("Hello"), tool_message(ToolResult("nobody-asked", "an orphan")), user("Well?")]
@@ -139,10 +139,10 @@ async def test_losses_can_be_seen_before_a_call_is_sent() -> None:
     assert kinds(await read(one.send(call)))[-1] is Done
 
 
-# -- the way back
+# -- responses
 
 
-async def test_deltas_are_stamped_with_run_number_and_the_time_of_their_piece() -> None:
+async def test_deltas_are_stamped_with_run_seq_and_the_time_of_their_chunk() -> None:
     client = BytesClient([SAY.start() + SAY.text("a"), SAY.text("b"), SAY.finish("stop")])
     metadata = RequestMetadata(run_id="run-1", model_call_index=3, attempt=2)
     deltas = await read(make(client, counting_environment()).stream([user("Hello")], request_metadata=metadata))
@@ -151,20 +151,20 @@ async def test_deltas_are_stamped_with_run_number_and_the_time_of_their_piece() 
     assert len({delta.timestamp for delta in deltas}) == 3
 
 
-async def test_without_metadata_the_run_is_a_new_one() -> None:
+async def test_without_metadata_each_call_gets_a_new_run_id() -> None:
     one = make(BytesClient(WHOLE))
     first, second = await read(one.stream([user("a")])), await read(one.stream([user("b")]))
     assert len({d.run_id for d in first}) == 1
     assert first[0].run_id != second[0].run_id
 
 
-async def test_one_model_serves_many_calls_at_once() -> None:
+async def test_a_model_handles_concurrent_calls() -> None:
     one = make(BytesClient(WHOLE))
     answers = await asyncio.gather(*(check_stream(one) for _ in range(20)))
     assert {answer.message.text for answer in answers if answer.message} == {"Hi"}
 
 
-async def test_an_id_that_the_history_has_used_is_not_used_again() -> None:
+async def test_call_ids_from_the_history_are_not_reused() -> None:
     client = BytesClient([SAY.start(), SAY.call(0, "call_1", "look", "{}"), SAY.finish("tool_calls")])
     history = [user("Hi"), assistant(ToolCall("call_1", "look", {})), tool_message(ToolResult("call_1", "x"))]
     deltas = await read(make(client).stream(history))
@@ -172,14 +172,14 @@ async def test_an_id_that_the_history_has_used_is_not_used_again() -> None:
     assert start.tool_call_id != "call_1"
 
 
-async def test_the_stream_is_guarded_already() -> None:
+async def test_the_stream_is_already_guarded() -> None:
     metadata = RequestMetadata(run_id="run-1")
     stream = make(BytesClient(WHOLE)).stream([user("Hello")], request_metadata=metadata)
     assert guarded(stream, "run-1") is stream
     assert kinds(await read(stream))[-1] is Done
 
 
-async def test_provider_raw_is_off_unless_asked_for_and_holds_no_key() -> None:
+async def test_provider_raw_is_off_by_default_and_contains_no_key() -> None:
     chunks = [SAY.start() + b": your key is " + KEY.encode() + b"\n\n", SAY.text("Hi"), SAY.finish("stop")]
     plain = await read(make(BytesClient(chunks)).stream([user("Hello")]))
     assert {delta.provider_raw for delta in plain} == {None}
@@ -190,7 +190,7 @@ async def test_provider_raw_is_off_unless_asked_for_and_holds_no_key() -> None:
     assert KEY not in said
 
 
-async def test_the_price_is_added_to_the_last_usage() -> None:
+async def test_the_cost_is_added_to_the_last_usage() -> None:
     deltas = await read(make(BytesClient(WHOLE)).stream([user("Hello")]))
     usages = [delta.delta for delta in deltas if isinstance(delta.delta, Usage)]
     assert usages[0].cost is None
@@ -198,13 +198,13 @@ async def test_the_price_is_added_to_the_last_usage() -> None:
     assert kinds(deltas)[-2:] == [Usage, Done]
 
 
-async def test_an_unknown_price_is_none() -> None:
+async def test_an_unknown_cost_is_none() -> None:
     client = BytesClient(WHOLE)
     deltas = await read(connect("anthropic:nobody-knows-it", api_key=KEY, client=client).stream([user("Hello")]))
     assert {delta.delta.cost for delta in deltas if isinstance(delta.delta, Usage)} == {None}
 
 
-# -- what goes wrong
+# -- errors
 
 
 async def test_a_failure_before_the_first_byte_gives_start_then_error() -> None:
@@ -219,7 +219,7 @@ async def test_a_failure_before_the_first_byte_gives_start_then_error() -> None:
     assert error.retryable
 
 
-async def test_a_connection_lost_in_the_answer_is_truncation() -> None:
+async def test_a_connection_lost_during_the_answer_is_truncation() -> None:
     lost = ModelError("api.anthropic.com: connection reset", code=ErrorCode.CONNECTION_FAILED)
     deltas, error = await failure(BytesClient([SAY.start(), SAY.text("half"), lost]))
     assert TextDelta in kinds(deltas)
@@ -227,7 +227,7 @@ async def test_a_connection_lost_in_the_answer_is_truncation() -> None:
     assert "connection reset" in error.message
 
 
-async def test_a_connection_lost_after_the_providers_last_word_loses_nothing() -> None:
+async def test_a_connection_lost_after_the_last_event_loses_nothing() -> None:
     say = EVENT_WRITERS["openai-chat"]
     finish = say.finish("stop").removesuffix(b"data: [DONE]\n\n")
     lost = ModelError("reset", code=ErrorCode.CONNECTION_FAILED)
@@ -236,14 +236,14 @@ async def test_a_connection_lost_after_the_providers_last_word_loses_nothing() -
     assert kinds(deltas)[-1] is Done
 
 
-async def test_a_client_that_does_not_translate_is_understood() -> None:
+async def test_os_errors_of_a_client_are_translated() -> None:
     _, error = await failure(BytesClient([ConnectionResetError("reset by peer")]))
     assert error.error_code is ErrorCode.CONNECTION_FAILED
     _, error = await failure(BytesClient([TimeoutError()]))
     assert error.error_code is ErrorCode.TIMEOUT
 
 
-async def test_refusals_are_read_and_hold_no_key() -> None:
+async def test_error_responses_are_classified_and_contain_no_key() -> None:
     body = json.dumps({"error": {"type": "authentication_error", "message": f"bad key {KEY}"}}).encode()
     deltas, error = await failure(BytesClient([body], 401))
     assert kinds(deltas) == [Start, Failed]
@@ -252,19 +252,19 @@ async def test_refusals_are_read_and_hold_no_key() -> None:
     assert error.message == "bad key [hidden]"
 
 
-async def test_a_refusal_whose_body_breaks_off_still_says_its_status() -> None:
+async def test_a_truncated_error_response_keeps_its_status() -> None:
     _, error = await failure(BytesClient([b"<html>", ModelError("reset", code=ErrorCode.CONNECTION_FAILED)], 503))
     assert error.error_code is ErrorCode.OVERLOADED
 
 
-async def test_an_endless_refusal_is_not_read_to_its_end() -> None:
+async def test_an_endless_error_response_is_not_read_to_its_end() -> None:
     chunk = b"x" * 300_000
     _, error = await failure(BytesClient([chunk, chunk, chunk, chunk, RuntimeError("never read")], 500))
     assert error.error_code is ErrorCode.SERVER_ERROR
     assert len(error.message) <= 2000
 
 
-async def test_a_wait_named_in_the_stream_is_told() -> None:
+async def test_a_retry_delay_in_a_stream_error_is_reported() -> None:
     say = EVENT_WRITERS["openai-chat"]
     error = {"error": {"code": "rate_limit_exceeded", "message": "Please try again in 1.5s."}}
     client = BytesClient([say.start(), b"data: " + json.dumps(error).encode() + b"\n\n"])
@@ -274,16 +274,16 @@ async def test_a_wait_named_in_the_stream_is_told() -> None:
     assert last.retry_after_ms == 1500
 
 
-async def test_an_answer_that_never_ends_is_stopped_by_the_guard() -> None:
+async def test_an_endless_answer_is_stopped_by_the_guard() -> None:
     piece = SAY.text("x" * 1_000_000)
     client = BytesClient([SAY.start(), *[piece] * 9, RuntimeError("never read")])
     deltas, error = await failure(client)
     assert error.error_code is ErrorCode.STREAM_TOO_LARGE
     assert [delta.seq for delta in deltas] == list(range(len(deltas)))
-    assert client.left == 1
+    assert client.released == 1
 
 
-async def test_an_error_mapper_has_the_last_word() -> None:
+async def test_the_error_mapper_decides_the_reported_error() -> None:
     def mapped(failed: Failed) -> Failed:
         return Failed(ErrorCode.OVERLOADED, f"mapped {failed.error_code}", retryable=True)
 
@@ -291,7 +291,7 @@ async def test_an_error_mapper_has_the_last_word() -> None:
     assert error == Failed(ErrorCode.OVERLOADED, "mapped provider_error", retryable=True)
 
 
-async def test_cancelling_passes_through_and_lets_the_connection_go() -> None:
+async def test_cancellation_propagates_and_releases_the_connection() -> None:
     steps = (SAY.start() + SAY.text("Hi"), Stall(10))
     scenario = Scenario(name="slow", format=SAY.format, steps=steps, outcome=Outcome(end="error"))
     async with fault_server(scenario) as server, connect("anthropic:m", api_key=KEY, base_url=server.base_url) as one:
@@ -312,19 +312,19 @@ async def test_cancelling_passes_through_and_lets_the_connection_go() -> None:
         assert Failed not in kinds(heard)
 
 
-async def test_a_reader_that_leaves_lets_the_connection_go() -> None:
+async def test_closing_the_stream_releases_the_connection() -> None:
     client = BytesClient(WHOLE)
     stream = make(client).stream([user("Hello")])
     await anext(stream)
-    assert client.left == 0
+    assert client.released == 0
     await stream.aclose()
-    assert client.left == 1
+    assert client.released == 1
 
 
-# -- what a model says about itself
+# -- model info
 
 
-async def test_a_model_says_what_it_is() -> None:
+async def test_a_model_describes_itself() -> None:
     client = BytesClient()
     one: Model = make(client)
     assert one.supports("tools")
@@ -336,7 +336,7 @@ async def test_a_model_says_what_it_is() -> None:
     assert client.is_closed
 
 
-def test_no_key_is_seen_in_a_model_or_its_parts() -> None:
+def test_the_repr_of_a_model_contains_no_key() -> None:
     one = make(BytesClient())
     call = one.prepare([user("Hello")])
     shown = repr([one, vars(one), call, HeaderKey("bearer", KEY)])

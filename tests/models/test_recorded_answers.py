@@ -1,4 +1,4 @@
-"""Recorded answers through whole models, one vendor for each wire format: the framing and the decoder fit together."""
+"""Recorded responses through whole models, one vendor for each wire format: framing and decoder fit together."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ FOLDERS = {
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-async def test_a_recorded_answer_becomes_a_message(folder: str, recordings: Path) -> None:
+async def test_recorded_responses_decode_to_messages(folder: str, recordings: Path) -> None:
     files = [
         file
         for name in ("response.sse", "response.ndjson", "response.bin")
@@ -34,10 +34,10 @@ async def test_a_recorded_answer_becomes_a_message(folder: str, recordings: Path
         if (json.loads((file.parent / "meta.json").read_text()).get("http_status") or 200) == 200
     ]
     assert files
-    told = 0
+    messages = 0
     for file in files[:5]:
         body = file.read_bytes()
         chunks = [body[at : at + 1000] for at in range(0, len(body), 1000)]
         answer = await check_stream(connect(FOLDERS[folder], api_key="a-key", client=BytesClient(chunks)))
-        told += answer.message is not None
-    assert told >= min(len(files), 5) - 1, "of five at most one is the recording of a failure"
+        messages += answer.message is not None
+    assert messages >= min(len(files), 5) - 1, "at most one of five is a recorded failure"

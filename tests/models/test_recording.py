@@ -1,4 +1,4 @@
-"""Recording what goes over the wire, and playing it back."""
+"""Recording and replaying HTTP exchanges."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-async def test_what_was_recorded_plays_the_same_without_a_network(tmp_path: Path) -> None:
+async def test_a_recording_replays_identically_without_a_network(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     scenario = scenarios("anthropic-messages")[0]
     async with fault_server(scenario) as server:
@@ -53,7 +53,7 @@ async def test_chunks_keep_their_boundaries_and_bytes(tmp_path: Path) -> None:
     assert lines(path)[0]["request"]["body"] == "not json"  # type: ignore[index]
 
 
-async def test_a_recording_holds_no_secret(tmp_path: Path) -> None:
+async def test_a_recording_contains_no_secrets(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     chunks = [SAY.start() + b": " + KEY.encode() + b"\n\n", SAY.finish("stop")]
     headers = {"set-cookie": "session=very-secret", "request-id": "req_1"}
@@ -66,7 +66,7 @@ async def test_a_recording_holds_no_secret(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
-async def test_failures_are_recorded_and_played(tmp_path: Path) -> None:
+async def test_failures_are_recorded_and_replayed(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     lost = ModelError(f"reset, {KEY}", code=ErrorCode.CONNECTION_FAILED)
     live = await said(RecordingClient(BytesClient([WHOLE[0], lost]), path))
@@ -81,7 +81,7 @@ async def test_failures_are_recorded_and_played(tmp_path: Path) -> None:
     assert early.error_code is ErrorCode.CONNECTION_FAILED
 
 
-async def test_several_exchanges_share_a_file_and_are_played_in_order(tmp_path: Path) -> None:
+async def test_several_exchanges_share_a_file_and_are_replayed_in_order(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     client = BytesClient(WHOLE)
     recorder = RecordingClient(client, path)
@@ -97,7 +97,7 @@ async def test_several_exchanges_share_a_file_and_are_played_in_order(tmp_path: 
     assert "2 responses" in none_left.message
 
 
-async def test_an_answer_that_was_left_is_recorded_as_far_as_it_was_read(tmp_path: Path) -> None:
+async def test_an_abandoned_response_is_recorded_as_far_as_it_was_read(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     stream = connect("anthropic:m", api_key=KEY, client=RecordingClient(BytesClient(WHOLE), path)).stream([user("x")])
     await anext(stream)
@@ -108,7 +108,7 @@ async def test_an_answer_that_was_left_is_recorded_as_far_as_it_was_read(tmp_pat
     assert last.error_code is ErrorCode.STREAM_TRUNCATED
 
 
-def test_an_old_recording_is_not_written_over(tmp_path: Path) -> None:
+def test_an_existing_recording_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     RecordingClient(BytesClient(), path)
     with pytest.raises(FileExistsError):
@@ -126,7 +126,7 @@ def test_an_old_recording_is_not_written_over(tmp_path: Path) -> None:
         '{"exchange":0,"end":"failed","code":"?"}',
     ],
 )
-def test_a_file_that_is_no_recording_is_refused_by_line(line: str, tmp_path: Path) -> None:
+def test_an_invalid_recording_is_rejected_with_its_line(line: str, tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     path.write_text('{"exchange":0,"status":200,"headers":{}}\n\n' + line + "\n")
     with pytest.raises(PartValidationError) as refused:

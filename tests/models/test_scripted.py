@@ -1,4 +1,4 @@
-"""The model that plays a script."""
+"""`ScriptedModel`."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ async def said(model: Model, *messages: Message) -> Message:
     return answer.message
 
 
-async def test_a_text_is_told_in_pieces() -> None:
+async def test_text_is_streamed_in_chunks() -> None:
     model = ScriptedModel(["Hello, world"], chunk_chars=5)
     answer = await check_stream(model)
     assert [d.delta.text_delta for d in answer.deltas if isinstance(d.delta, TextDelta)] == ["Hello", ", wor", "ld"]
@@ -29,7 +29,7 @@ async def test_a_text_is_told_in_pieces() -> None:
     assert answer.message.text == "Hello, world"
 
 
-async def test_a_message_comes_out_as_it_went_in() -> None:
+async def test_a_message_survives_a_round_trip() -> None:
     parts = (
         Thinking("hm", continuation=Continuation("scripted", "scripted", {"signature": "s"})),
         Text("one"),
@@ -58,7 +58,7 @@ async def test_a_message_comes_out_as_it_went_in() -> None:
     assert message.meta.usage == Usage(3, 4)
 
 
-async def test_deltas_failures_and_functions_are_answers() -> None:
+async def test_deltas_errors_and_functions_are_responses() -> None:
     def echo(messages: Sequence[Message]) -> str:
         return f"you said {messages[-1].text}"
 
@@ -70,20 +70,20 @@ async def test_deltas_failures_and_functions_are_answers() -> None:
     assert (await said(model, user("hi"))).text == "you said hi"
 
 
-async def test_a_script_that_has_run_out_answers_with_an_error() -> None:
+async def test_an_exhausted_script_fails() -> None:
     answer = await check_stream(ScriptedModel([]))
     assert answer.error is not None
     assert "0 responses" in answer.error.message
 
 
-async def test_a_script_that_breaks_the_contract_is_caught() -> None:
+async def test_a_script_that_violates_the_contract_fails() -> None:
     deltas = await read(ScriptedModel([[TextDelta("no start")]]).stream([user("hi")]))
     last = deltas[-1].delta
     assert isinstance(last, Failed)
     assert last.error_code is ErrorCode.CONTRACT_VIOLATION
 
 
-async def test_the_calls_are_written_down() -> None:
+async def test_calls_are_recorded() -> None:
     model = ScriptedModel(["a", "b"])
     spec = ToolSpec("look", {"type": "object"})
     await read(model.stream([user("hi")], [spec], "Be brief.", tool_choice="required", temperature=0.5, top_k=4))
@@ -96,7 +96,7 @@ async def test_the_calls_are_written_down() -> None:
     assert model.get_config().temperature is None
 
 
-async def test_runs_and_attempts_are_stamped() -> None:
+async def test_deltas_have_run_and_attempt() -> None:
     metadata = RequestMetadata(run_id="run-7", model_call_index=2, attempt=1)
     deltas = await read(ScriptedModel(["hi"]).stream([user("hi")], request_metadata=metadata))
     assert {(d.run_id, d.model_call_index, d.attempt) for d in deltas} == {("run-7", 2, 1)}
@@ -106,7 +106,7 @@ async def test_runs_and_attempts_are_stamped() -> None:
     assert assembler.build_final_message().text == "hi"
 
 
-async def test_a_script_can_say_anything_and_be_configured() -> None:
+async def test_a_scripted_model_supports_everything_and_can_be_configured() -> None:
     model = ScriptedModel([assistant("x")])
     model.update_config(max_tokens=9)
     assert model.get_config().max_tokens == 9

@@ -1,4 +1,4 @@
-"""The kit's own negative controls: each check must bite."""
+"""Negative controls: each check fails when it should."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MATRIX = {scenario.name: scenario for scenario in scenarios("openai-chat")}
 
 
-class Careless(ScriptedModel):
+class UnguardedModel(ScriptedModel):
     """A model without a guard."""
 
     def __init__(self, *deltas: MessageDelta) -> None:
@@ -25,9 +25,9 @@ class Careless(ScriptedModel):
         self.deltas = deltas
 
     def stream(self, *_: Any, **__: Any) -> Any:
-        return self._said()
+        return self._stream()
 
-    async def _said(self) -> AsyncIterator[MessageDelta]:
+    async def _stream(self) -> AsyncIterator[MessageDelta]:
         for delta in self.deltas:
             yield delta
 
@@ -50,15 +50,15 @@ def stamp(*deltas: Delta, run_id: str = "checked-run", now: datetime = NOW) -> l
         ),
     ],
 )
-async def test_a_stream_that_breaks_a_rule_fails_the_check(deltas: list[MessageDelta], message: str) -> None:
+async def test_a_contract_violation_fails_the_check(deltas: list[MessageDelta], message: str) -> None:
     with pytest.raises(AssertionError, match=message):
-        await check_stream(Careless(*deltas))
+        await check_stream(UnguardedModel(*deltas))
 
 
-async def test_a_stream_need_not_know_how_to_close() -> None:
-    class Bare(Careless):
+async def test_a_stream_without_aclose_is_accepted() -> None:
+    class BareModel(UnguardedModel):
         def stream(self, *_: Any, **__: Any) -> Any:
-            source = self._said()
+            source = self._stream()
 
             class Only:
                 def __aiter__(self) -> Any:
@@ -66,20 +66,20 @@ async def test_a_stream_need_not_know_how_to_close() -> None:
 
             return Only()
 
-    assert (await check_stream(Bare(*stamp(Start("m", "r"), Done("stop"))))).message is not None
+    assert (await check_stream(BareModel(*stamp(Start("m", "r"), Done("stop"))))).message is not None
 
 
 def scripted(answer: Any) -> Callable[[str], Model]:
-    """A model that asks the server, as the check demands, and then says something else."""
+    """A model that sends a request, as the check requires, and then gives another answer."""
 
     def make(base_url: str) -> Model:
         real = connect("openai-chat:m", api_key=KEY, base_url=base_url, timeouts=Timeouts(silence=0.2))
 
-        class Liar(ScriptedModel):
+        class WrongModel(ScriptedModel):
             def stream(self, messages: Any, tool_specs: Any = None, *args: Any, **options: Any) -> Any:
-                return self._lie(messages, tool_specs, **options)
+                return self._answer(messages, tool_specs, **options)
 
-            async def _lie(self, *args: Any, **options: Any) -> AsyncIterator[MessageDelta]:
+            async def _answer(self, *args: Any, **options: Any) -> AsyncIterator[MessageDelta]:
                 async for _ in real.stream(*args, **options):
                     pass
                 async for delta in ScriptedModel([answer]).stream(*args, **options):
@@ -88,7 +88,7 @@ def scripted(answer: Any) -> Callable[[str], Model]:
             async def aclose(self) -> None:
                 await real.aclose()
 
-        return Liar([])
+        return WrongModel([])
 
     return make
 
@@ -107,24 +107,24 @@ def scripted(answer: Any) -> Callable[[str], Model]:
         ("arguments that are not JSON", [Start("m", "r"), Done("tool_calls")], "expected 1 bad_args"),
     ],
 )
-async def test_a_wrong_reading_of_a_fault_fails_the_check(name: str, answer: Any, message: str) -> None:
+async def test_a_wrong_outcome_fails_the_check(name: str, answer: Any, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         await check_fault(MATRIX[name], scripted(answer))
 
 
-async def test_a_model_that_never_asks_fails_the_check() -> None:
+async def test_a_model_that_sends_no_request_fails_the_check() -> None:
     with pytest.raises(AssertionError, match="sent no request"):
         await check_fault(MATRIX["complete text"], lambda _: ScriptedModel(["All is well."]))
 
 
-def test_the_scenarios_are_told_in_each_format() -> None:
+def test_scenarios_exist_in_each_format() -> None:
     everything = scenarios()
     assert {scenario.format for scenario in everything} == set(FAULT_FORMATS)
     assert len(everything) == len(FAULT_FORMATS) * len(MATRIX)
     assert str(everything[0]) == f"{everything[0].format}: {everything[0].name}"
 
 
-async def test_a_scenario_of_ones_own_can_be_played() -> None:
+async def test_custom_scenarios_can_be_played() -> None:
     mine = replace(MATRIX["complete text"], name="mine", outcome=Outcome(end="done", finish_reason="stop"))
     assert isinstance(mine, Scenario)
     await check_fault(mine, lambda base_url: connect("openai-chat:m", api_key=KEY, base_url=base_url))

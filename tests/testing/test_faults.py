@@ -1,4 +1,4 @@
-"""The fault matrix over real HTTP: nothing that was cut off passes for an answer (D-3.5, D-3.6, D-3.7)."""
+"""The fault scenarios over real HTTP: what was cut off is never taken for an answer (D-3.5, D-3.6, D-3.7)."""
 
 import pytest
 
@@ -15,5 +15,5 @@ def make(scenario: Scenario, base_url: str) -> ProviderModel:
 
 
 @pytest.mark.parametrize("scenario", scenarios(), ids=str)
-async def test_no_fault_passes_for_an_answer(scenario: Scenario) -> None:
+async def test_faults_are_reported_correctly(scenario: Scenario) -> None:
     await check_fault(scenario, lambda base_url: make(scenario, base_url))

@@ -1,4 +1,4 @@
-"""``bartack.connect("vendor:model")``: names, keys and addresses (PEERS: ids, environment)."""
+"""``bartack.connect("vendor:model")``: names, keys and URLs."""
 
 import json
 from pathlib import Path
@@ -73,11 +73,11 @@ async def request_of(name: str, **options: Any) -> HttpRequest:
         ("lmstudio:m", "http://127.0.0.1:1234/v1/chat/completions"),
     ],
 )
-async def test_every_vendor_is_where_its_documentation_says(name: str, url: str) -> None:
+async def test_each_vendor_has_its_documented_url(name: str, url: str) -> None:
     assert (await request_of(name)).url == url
 
 
-async def test_clouds_take_their_place_from_settings_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cloud_settings_come_from_arguments_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PartValidationError, match="GOOGLE_CLOUD_PROJECT"):
         connect("vertex:gemini-x", api_key="token", client=BytesClient())
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
@@ -99,7 +99,7 @@ async def test_clouds_take_their_place_from_settings_or_the_environment(monkeypa
     assert "bedrock-runtime.eu-central-1." in (await request_of("bedrock:m")).url
 
 
-async def test_azure_is_found_by_its_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_azure_requires_its_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PartValidationError, match="AZURE_OPENAI_ENDPOINT"):
         connect("azure:deployment", api_key="k", client=BytesClient())
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://me.openai.azure.com/")
@@ -109,7 +109,7 @@ async def test_azure_is_found_by_its_endpoint(monkeypatch: pytest.MonkeyPatch) -
     assert (await request_of("azure-chat:d")).url == "https://me.openai.azure.com/openai/v1/chat/completions"
 
 
-async def test_a_base_address_comes_from_the_caller_then_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_base_url_argument_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "https://proxy.example/v1/")
     assert (await request_of("openai:m")).url == "https://proxy.example/v1/responses"
     assert (await request_of("openai-chat:m")).url == "https://proxy.example/v1/chat/completions"
@@ -120,7 +120,7 @@ async def test_a_base_address_comes_from_the_caller_then_the_environment(monkeyp
     assert (await request_of("ollama:m")).url == "http://10.0.0.1:11434/api/chat"
 
 
-async def test_a_compatible_server_needs_an_address_and_no_key() -> None:
+async def test_a_compatible_server_requires_a_base_url_but_no_key() -> None:
     with pytest.raises(PartValidationError, match="OPENAI_COMPATIBLE_BASE_URL"):
         connect("openai-compatible:m")
     request = await request_of("openai-compatible:m", base_url="http://localhost:9/v1", api_key=None)
@@ -138,7 +138,7 @@ async def test_a_compatible_server_needs_an_address_and_no_key() -> None:
         ("bedrock:m", "Authorization", "Bearer a-key"),
     ],
 )
-async def test_each_vendor_gets_its_key_as_it_wants_it(name: str, header: str, value: str) -> None:
+async def test_each_vendor_gets_its_key_in_the_right_header(name: str, header: str, value: str) -> None:
     request = await request_of(name, api_key=" a-key\n")
     assert request.headers[header] == value
     assert "a-key" not in request.url
@@ -146,7 +146,7 @@ async def test_each_vendor_gets_its_key_as_it_wants_it(name: str, header: str, v
 
 
 @pytest.mark.parametrize("row", KEYED, ids=lambda row: row.name)
-def test_a_missing_key_is_named_before_any_network(row: Vendor) -> None:
+def test_a_missing_key_is_reported_before_any_request(row: Vendor) -> None:
     client = BytesClient()
     with pytest.raises(ModelError) as missing:
         connect(f"{row.name}:m", base_url="https://host.example", client=client)
@@ -157,7 +157,7 @@ def test_a_missing_key_is_named_before_any_network(row: Vendor) -> None:
     assert client.requests == []
 
 
-async def test_the_first_key_that_is_set_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_variable_that_is_set_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEMINI_API_KEY", "")
     monkeypatch.setenv("GOOGLE_API_KEY", "from-google")
     assert (await request_of("google:m", api_key=None)).headers["x-goog-api-key"] == "from-google"
@@ -165,7 +165,7 @@ async def test_the_first_key_that_is_set_is_taken(monkeypatch: pytest.MonkeyPatc
     assert (await request_of("google:m", api_key=None)).headers["x-goog-api-key"] == "from-gemini"
 
 
-def test_a_key_that_can_not_be_one_is_refused_without_repeating_it() -> None:
+def test_an_invalid_key_is_rejected_without_repeating_it() -> None:
     with pytest.raises(ModelError) as refused:
         connect("openai:m", api_key="sk-one\nsk-two", client=BytesClient())
     assert "sk-" not in str(refused.value)
@@ -189,13 +189,13 @@ def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
         ("ollama/llama3:8b", "ollama", "llama3:8b"),
     ],
 )
-def test_both_ways_to_write_a_name_mean_the_same(name: str, vendor: str, model_id: str) -> None:
+def test_colon_and_slash_names_are_equivalent(name: str, vendor: str, model_id: str) -> None:
     made = connect(name, api_key="k", client=BytesClient())
     assert (made.vendor.name, made.get_config().model_id) == (vendor, model_id)
 
 
 @pytest.mark.parametrize("name", ["bedrock:m", "vertex:m"])
-async def test_a_cloud_without_credentials_is_an_error_before_any_request(
+async def test_missing_cloud_credentials_fail_before_any_request(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for variable, value in {
@@ -215,7 +215,7 @@ async def test_a_cloud_without_credentials_is_an_error_before_any_request(
     assert client.requests == []
 
 
-async def test_headers_and_config_of_the_caller_are_used() -> None:
+async def test_headers_and_config_arguments_are_sent() -> None:
     request = await request_of("openai-chat:m", headers={"X-Team": "blue"}, temperature=0.5, logprobs=True)
     assert request.headers["X-Team"] == "blue"
     body = json.loads(request.body)
@@ -223,19 +223,19 @@ async def test_headers_and_config_of_the_caller_are_used() -> None:
     assert body["logprobs"] is True
 
 
-def test_without_a_client_there_is_a_real_one() -> None:
+def test_the_default_client_uses_http() -> None:
     assert isinstance(connect("openai:m", api_key="k").client, HttpClient)
 
 
 @pytest.mark.parametrize("row", VENDORS.values(), ids=lambda row: row.name)
-def test_every_row_holds_together(row: Vendor) -> None:
+def test_every_vendor_row_is_consistent(row: Vendor) -> None:
     assert row.format in FORMATS
     assert vendor_named(row.name) is row
     assert row.key_names or not row.needs_key or row.auth == "google"
     assert row.base_url is None or row.base_url.startswith("http")
 
 
-def test_a_vendor_of_ones_own_is_a_row() -> None:
+def test_a_custom_vendor_is_a_row() -> None:
     row = Vendor(name="mine", format="openai-chat", base_url="https://mine.example", path="/chat", auth="none")
     made = ProviderModel(BytesClient(), connect("openai:m", api_key="k", client=BytesClient()).config, vendor=row)
     assert made.provider == "mine"

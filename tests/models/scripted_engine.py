@@ -1,4 +1,4 @@
-"""An engine for tests that plays answers instead of generating: the place of llama.cpp, not of our own code."""
+"""An engine that plays a script, in place of llama.cpp."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 from bartack.models.local_engine import Json
 
-Played = Sequence[str] | Json | Exception  # pieces of text, an error chunk, or what is raised
+EngineResponse = Sequence[str] | Json | Exception  # chunks of text, an error chunk, or an exception to raise
 
 
 def chunk(content: str | None = None, finish: str | None = None) -> Json:
@@ -14,15 +14,18 @@ def chunk(content: str | None = None, finish: str | None = None) -> Json:
     return {"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
-class PlayedEngine:
-    """Answers each generation with the next of its answers, and notes what it was asked and how it was stopped."""
+class ScriptedEngine:
+    """Plays one response for each generation, and records its requests. It waits for `gate` after some free chunks."""
 
-    def __init__(self, *answers: Played, finish: str = "stop", gate: threading.Event | None = None) -> None:
+    def __init__(
+        self, *answers: EngineResponse, finish: str = "stop", gate: threading.Event | None = None, free_chunks: int = 0
+    ) -> None:
         self._answers = list(answers)
+        self._free_chunks = free_chunks
         self._finish = finish
         self._gate = gate
         self.bodies: list[Json] = []
-        self.told = 0
+        self.sent = 0
         self.stopped = threading.Event()
         self.begun = threading.Event()
         self.threads: set[int] = set()
@@ -34,10 +37,10 @@ class PlayedEngine:
         answer = self._answers[len(self.bodies) - 1]
         if isinstance(answer, Exception):
             raise answer
-        for one in self._chunks(answer):
-            if self._gate is not None:
+        for number, one in enumerate(self._chunks(answer)):
+            if self._gate is not None and number >= self._free_chunks:
                 assert self._gate.wait(10)
-            self.told += 1
+            self.sent += 1
             if on_chunk(one):
                 self.stopped.set()
                 return
