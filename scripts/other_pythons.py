@@ -67,9 +67,13 @@ def probe(path: Path) -> tuple[str, str, tuple[int, int]]:
     return name, version, (major, minor)
 
 
-def find() -> tuple[list[Python], list[Path]]:
-    """One Python for each version other than the running one, and those of no such version that do not run."""
-    found: dict[str, Python] = {}
+def find(*, with_this: bool = False) -> tuple[list[Python], list[Path]]:
+    """One Python for each version, and the candidates for yet others that do not run.
+
+    The version of the running Python is left out unless asked for.
+    """
+    this = sys.version.split()[0]
+    found = {this: Python(Path(sys.executable), this)}
     seen: set[Path] = set()
     broken: list[Path] = []
     for path in candidates():
@@ -81,9 +85,11 @@ def find() -> tuple[list[Python], list[Path]]:
         except Unusable:
             broken.append(path)
             continue
-        if name == "cpython" and release >= OLDEST and version != sys.version.split()[0]:
+        if name == "cpython" and release >= OLDEST:
             found.setdefault(version, Python(path, version))
     names = {f"python{version.rpartition('.')[0]}" for version in found}
+    if not with_this:
+        del found[this]
     pythons = sorted(found.values(), key=lambda python: [int(part) for part in re.findall(r"\d+", python.version)])
     return pythons, [path for path in broken if path.name not in names]
 

@@ -1,0 +1,161 @@
+"""Build the wheel, and check it in clean environments: the core alone and each extra alone, under each Python found.
+
+In: nothing. Out: one line per environment; status 1 if a check failed. Dependencies come from the package index, in the
+locked versions. For each environment:
+
+- `import bartack` and the whole pure half load; the core alone loads nothing but msgspec besides the standard library.
+- Every module of the package loads, or fails for want of a library that belongs to another extra.
+- The hints in HINTS name an extra that exists, and with that extra installed they are gone.
+- With `cli`, `bartack --version` prints the version; without it, `bartack` names the extra.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bartack.app.errors import EXTRAS as EXTRA_OF
+from scripts.other_pythons import ROOT, Python, find
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = [name for name in PROJECT["optional-dependencies"] if name != "all"]
+CORE = "core"
+
+# Code that needs an extra: without it the output has the hint, with it the code gets past that point.
+HINTS = {
+    "http": "import bartack.models.http",
+    "sqlite": "import asyncio, bartack.store as s; asyncio.run(s.open_store('sqlite:probe.db'))",
+    "postgres": "import asyncio, bartack.store as s; asyncio.run(s.open_store('postgresql://127.0.0.1:1/none'))",
+    "local": "import bartack; bartack.connect('local')",
+}
+HINT = re.compile(r"pip install 'bartack\[([^\]']+)\]'")
+
+# Prints the pure modules' foreign packages, and the library that each failing module lacks.
+MODULES = """
+import importlib, json, pkgutil, sys
+before = set(sys.modules)
+import bartack
+lacking = {}
+def load(package):
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
+        if module.name.endswith("__main__"):
+            continue
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            lacking[module.name] = error.name
+for pure in ("nouns", "stream", "formats", "session", "views"):
+    load("bartack." + pure)
+tops = {name.partition(".")[0] for name in set(sys.modules) - before}
+foreign = sorted(tops - set(sys.stdlib_module_names) - {"bartack", "msgspec"})
+pure_lacking = dict(lacking)
+load("bartack")
+print(json.dumps({"foreign": foreign, "pure": pure_lacking, "lacking": lacking, "version": bartack.__version__}))
+"""
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "BARTACK"))}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+def build(folder: Path) -> Path:
+    done = run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def constraints(folder: Path) -> Path:
+    """The locked versions without their hashes, which pip would demand of the wheel too."""
+    lock = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8")
+    file = folder / "constraints.txt"
+    file.write_text("\n".join(re.findall(r"^[\w.-]+==[^\\\n]+", lock, re.MULTILINE)), encoding="utf-8")
+    return file
+
+
+def install(python: Python, environment: Path, wheel: Path, extra: str, limits: Path) -> None:
+    done = run(python.path, "-m", "venv", "--without-pip", environment)
+    assert done.returncode == 0, done.stderr
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "-qq",
+        "--python",
+        environment / "bin" / "python",
+    )
+    what = str(wheel) if extra == CORE else f"{wheel}[{extra}]"
+    done = run(*pip, "install", "--no-compile", "--only-binary=:all:", "--constraint", limits, what)
+    assert done.returncode == 0, done.stderr
+    done = run(*pip, "check")
+    assert done.returncode == 0, done.stdout
+
+
+def check_modules(python: Path, extra: str, cwd: Path) -> None:
+    done = run(python, "-I", "-W", "error", "-c", MODULES, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["version"] == PROJECT["version"]
+    assert found["pure"] == {}, f"modules of the pure half lack a library: {found['pure']}"
+    assert found["foreign"] == [], f"the pure half loads {found['foreign']}"
+    for module, library in found["lacking"].items():
+        assert library in EXTRA_OF, f"{module} needs {library}, which no extra installs"
+        assert EXTRA_OF[library] != extra, f"{module} needs {library}, which bartack[{extra}] should have installed"
+
+
+def check_hints(python: Path, extra: str, cwd: Path) -> None:
+    for needed, code in HINTS.items():
+        done = run(python, "-I", "-c", code, cwd=cwd)
+        named = HINT.findall(done.stdout + done.stderr)
+        assert set(named) <= set(EXTRAS), f"{code}: the hint names an unknown extra: {named}"
+        assert (needed in named) == (needed != extra), f"{code}: {done.stdout}{done.stderr}"
+
+
+def check_command(environment: Path, extra: str, cwd: Path) -> None:
+    done = run(environment / "bin" / "bartack", "--version", cwd=cwd)
+    if extra == "cli":
+        assert (done.returncode, done.stdout) == (0, f"bartack {PROJECT['version']}\n"), done.stderr
+        help_page = run(environment / "bin" / "bartack", "--help", cwd=cwd)
+        assert help_page.returncode == 0, help_page.stderr
+    else:
+        assert HINT.findall(done.stderr) == ["cli"], done.stderr
+        assert done.returncode == 2, done.returncode
+
+
+def check(python: Python, extra: str, wheel: Path, limits: Path) -> str | None:
+    """Why the wheel fails here, or None."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment, cwd = Path(folder, "environment"), Path(folder, "empty")
+        cwd.mkdir()
+        try:
+            install(python, environment, wheel, extra, limits)
+            check_modules(environment / "bin" / "python", extra, cwd)
+            check_hints(environment / "bin" / "python", extra, cwd)
+            check_command(environment, extra, cwd)
+        except AssertionError as error:
+            return str(error)
+    return None
+
+
+def main() -> int:
+    pythons = {python.version.rpartition(".")[0]: python for python in find(with_this=True)[0]}
+    failed = False
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        wheel, limits = build(Path(folder)), constraints(Path(folder))
+        cases = [(python, extra) for python in pythons.values() for extra in (CORE, *EXTRAS)]
+        faults = pool.map(lambda case: check(case[0], case[1], wheel, limits), cases)
+        for (python, extra), fault in zip(cases, faults, strict=True):
+            print(f"{wheel.name}, Python {python.version}, {extra}: {fault or 'ok'}", flush=True)
+            failed = failed or fault is not None
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
