@@ -41,6 +41,7 @@ test: style types
 	$(COVER)
 	$(BIN)/python scripts/other_pythons.py $(PURE)
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(UNIT:%=--ignore=%)
+	$(if $(CI),$(BIN)/python -m scripts.check_wheel)
 
 #: make style        check lint rules and formatting
 style: .venv/ready
@@ -58,6 +59,11 @@ cover: .venv/ready
 #: make pythons      pure tests under every other Python on this machine, each with an environment in .venv-py
 pythons: .venv/ready
 	$(BIN)/python scripts/other_pythons.py $(PURE)
+
+#: make wheel        build the wheel and check it in clean environments; with CI set, make test does this too
+.PHONY: wheel
+wheel: .venv/ready
+	$(BIN)/python -m scripts.check_wheel
 
 #: make bench        run every benchmark in bench/
 bench: .venv/ready

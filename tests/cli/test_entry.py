@@ -121,7 +121,7 @@ def test_a_missing_module_of_our_own_is_not_masked() -> None:
 def test_the_import_name_of_every_library_of_an_extra_is_known() -> None:
     known = {(name.replace(".", "_"), extra) for name, extra in EXTRAS.items()}
     named = {
-        (requirement.partition(">=")[0].replace("-", "_"), extra)
+        (requirement.partition(">=")[0].replace("-", "_").removesuffix("_py"), extra)
         for extra, requirements in PROJECT["optional-dependencies"].items()
         if extra != "all"
         for requirement in requirements

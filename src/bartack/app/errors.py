@@ -25,6 +25,7 @@ __all__ = [
 EXTRAS: Mapping[str, str] = {
     "typer": "cli",
     "rich": "cli",
+    "markdown_it": "cli",
     "prompt_toolkit": "cli",
     "platformdirs": "cli",
     "aiohttp": "http",
