@@ -17,7 +17,7 @@ from typing import Any
 import griffe
 import msgspec
 
-NOT_TOLD = {"bartack.cli"}  # packages that the reference does not show; they are not imported
+NOT_TOLD = {"bartack.app", "bartack.cli"}  # packages that the reference does not show; they are not imported
 RULE = re.compile(r"^\d{3} (§[\d.]+|BR-\d+)[:;] ")  # where a rule comes from is for those who read the source
 LIST_ITEM = re.compile(r" {0,3}(-|\d+\.) ")
 HIDDEN = {"extra"}  # every noun has it; the page of the nouns says so

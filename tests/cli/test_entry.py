@@ -12,6 +12,9 @@ import pytest
 import bartack
 from bartack.app.errors import EXTRAS
 from bartack.cli.entry import Command, run
+from bartack.cli.options import UsageError, usage_errors
+from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.store.address import ADDRESS_FORMS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -193,3 +196,16 @@ def test_debug_after_a_double_dash_is_an_argument(capsys: pytest.CaptureFixture[
 def test_an_import_error_inside_a_command_is_raised(how: str) -> None:
     with pytest.raises(ImportError, match="no_such_name" if how == "our-import" else "aiohttp"):
         run(["fail", how], COMMANDS)
+
+
+def test_a_usage_error_has_exit_status_2_and_keeps_its_hint() -> None:
+    error = BartackError("Wrong.", code=ErrorCode.INVALID_CONFIG)
+    error.add_note("Do this.")
+    with pytest.raises(UsageError, match=r"Wrong\.") as raised, usage_errors():
+        raise error
+    assert (raised.value.exit_status, raised.value.code) == (2, ErrorCode.INVALID_CONFIG)
+    assert raised.value.__notes__ == ["Do this."]
+
+
+def test_the_help_of_the_store_option_lists_all_address_forms() -> None:
+    assert ADDRESS_FORMS in " ".join(python("-m", "bartack.cli", "show", "--help").stdout.split())

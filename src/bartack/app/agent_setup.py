@@ -1,15 +1,16 @@
-"""An agent made from the settings: its model, tools, working directory and store."""
+"""An agent made from flags and settings: its model, tools, instructions, working directory and store."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bartack.agent import Agent
-from bartack.app.settings import config_path, setting, settings_file
-from bartack.models.by_name import connect
+from bartack.app.sessions import configured_store
+from bartack.app.settings import choose_model, config_path, setting, settings_file
+from bartack.models.by_name import DefaultModel, connect
 from bartack.models.local import LocalModel
 from bartack.models.model import Model
 from bartack.models.provider import ProviderModel
@@ -19,11 +20,62 @@ from bartack.store import SessionStore
 from bartack.store.address import StoreAddress, default_path
 from bartack.tools import ApprovalPolicy, Approver, LocalRuntime, ToolDefinition, file_tools, tool
 
-__all__ = ["connect_model", "load_tool", "new_agent"]
+__all__ = ["AgentSetup", "connect_model", "load_tool", "new_agent", "resolve_setup"]
 
 LEASE_S = 10.0  # how long a session stays locked after a crash
 _LOCAL_NUMBERS = frozenset(("context_window", "threads", "tool_rounds"))  # of bartack.models.LocalModel
 _INSTRUCTIONS = "You are a helpful assistant in a terminal. Answer in Markdown, and briefly."
+
+
+class AgentSetup(NamedTuple):
+    """What an agent is made of."""
+
+    choice: DefaultModel  # the name of the model, and the reason if it is the default one
+    model: Model
+    tools: tuple[ToolDefinition, ...]
+    files: bool  # also the file and command tools, confined to the current directory
+    instructions: str
+    address: StoreAddress
+
+
+def resolve_setup(
+    *, model: str | None, tools: Iterable[str], files: bool, instructions: str | None, store: str | None
+) -> AgentSetup:
+    """The set-up for these flags and the settings. Nothing is opened yet. Errors carry a hint."""
+    choice = choose_model(model)
+    chosen = setting("instructions", instructions)
+    return AgentSetup(
+        choice=choice,
+        model=connect_model(choice.name),
+        tools=tuple(map(load_tool, tools)),
+        files=files,
+        instructions=_INSTRUCTIONS if chosen is None else chosen,
+        address=configured_store(store),
+    )
+
+
+def new_agent(
+    setup: AgentSetup, store: SessionStore, *, approver: Approver | None, approval: ApprovalPolicy | None = None
+) -> Agent:
+    """An agent with this set-up on its open store."""
+    return Agent(
+        setup.model,
+        tools=(*(file_tools() if setup.files else ()), *setup.tools),
+        instructions=setup.instructions,
+        store=store,
+        runtime=LocalRuntime(Path.cwd(), forbidden=_private_files(setup.address)) if setup.files else None,
+        approver=approver,
+        approval=approval,
+        config=AgentConfig(tools=ToolsConfig(approval=settings_file().settings.approval or None)),
+        lease_s=LEASE_S,
+        name="bartack",
+    )
+
+
+def _private_files(address: StoreAddress) -> Sequence[Path]:
+    """Files the tools must not touch even inside the directory: sessions, prompt history, settings."""
+    store = () if address.path is None else (address.path,)
+    return (*store, default_path().parent, config_path())
 
 
 # -- the model
@@ -82,44 +134,6 @@ def _camel(name: str) -> str:
     """The field as error paths spell it."""
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
-
-
-# -- the agent
-
-
-def new_agent(
-    model: Model,
-    *,
-    store: SessionStore,
-    address: StoreAddress,
-    instructions: str | None,
-    tools: Iterable[ToolDefinition] = (),
-    files: bool,
-    approver: Approver | None,
-    approval: ApprovalPolicy | None = None,
-) -> Agent:
-    """An agent on the store at this address. With `files` it also has the file and command tools, confined to the
-    current directory."""
-    settings = settings_file().settings
-    chosen = setting("instructions", instructions)
-    return Agent(
-        model,
-        tools=(*(file_tools() if files else ()), *tools),
-        instructions=_INSTRUCTIONS if chosen is None else chosen,
-        store=store,
-        runtime=LocalRuntime(Path.cwd(), forbidden=_private_files(address)) if files else None,
-        approver=approver,
-        approval=approval,
-        config=AgentConfig(tools=ToolsConfig(approval=settings.approval or None)),
-        lease_s=LEASE_S,
-        name="bartack",
-    )
-
-
-def _private_files(address: StoreAddress) -> Sequence[Path]:
-    """Files the tools must not touch even inside the directory: sessions, prompt history, settings."""
-    store = () if address.path is None else (address.path,)
-    return (*store, default_path().parent, config_path())
 
 
 # -- tools by name

@@ -12,8 +12,6 @@ from typing import NoReturn
 
 from bartack.app.errors import install_command
 
-__all__ = ["main"]
-
 _ALWAYS_NEEDED = ("typer", "rich")
 
 

@@ -31,20 +31,6 @@ from bartack.store.address import StoreAddress
 from bartack.store.maintenance import check as check_store
 from bartack.tools import file_tools
 
-__all__ = [
-    "Check",
-    "Probe",
-    "State",
-    "configured_model",
-    "error_check",
-    "examine",
-    "keys_set",
-    "settings_or_none",
-    "setup_probes",
-    "store_probe",
-    "terminal_probe",
-]
-
 State = Literal["ok", "note", "error"]
 
 _SHORTEST_KEY = 8  # a shorter one is a word such as "none", which must not be removed from every text

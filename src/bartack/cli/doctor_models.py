@@ -18,8 +18,6 @@ from bartack.nouns.deltas import Failed, TextDelta
 from bartack.nouns.errors import ErrorCode, ModelError
 from bartack.nouns.messages import user
 
-__all__ = ["LIMIT_S", "model_probes"]
-
 LIMIT_S = 20.0  # for a whole answer of a few words
 _MAX_TOKENS = 16  # the smallest limit that every vendor accepts
 _LONGEST = 60  # characters of an answer that are shown

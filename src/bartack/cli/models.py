@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bartack.cli.options import JsonOption, new_app
-from bartack.cli.output import Column, note, print_json, print_table
+from bartack.cli.output import columns, note, print_json, print_table
 from bartack.models.weights import (
     DEFAULT_WEIGHTS,
     DownloadProgress,
@@ -23,13 +23,7 @@ from bartack.nouns.errors import BartackError, ErrorCode
 
 app = new_app("Download, list and remove local models.")
 
-_COLUMNS = (
-    Column("model"),
-    Column("size", is_number=True),
-    Column("downloaded"),
-    Column("licence", is_optional=True),
-    Column("description", is_optional=True),
-)
+_COLUMNS = columns("model size# downloaded licence? description?")
 _HINTS = {
     ErrorCode.CONNECTION_FAILED: "Run the same command again to resume the download.",
     ErrorCode.DOWNLOAD_INVALID: "The download was discarded. Try again; if it repeats, do not trust the package index.",

@@ -13,21 +13,6 @@ import typer
 from bartack.app.errors import error_hint
 from bartack.nouns.errors import BartackError
 
-__all__ = [
-    "ContinueOption",
-    "InstructionsOption",
-    "JsonOption",
-    "ModelOption",
-    "SessionArgument",
-    "StoreOption",
-    "ToolOption",
-    "UsageError",
-    "complete_models",
-    "complete_sessions",
-    "new_app",
-    "usage_errors",
-]
-
 _SESSIONS = 50  # more do not fit on a screen
 _TIMEOUT_S = 2.0  # for a database server, while somebody waits for the Tab key
 _STORES = (

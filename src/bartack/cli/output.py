@@ -8,18 +8,21 @@ from typing import Any, NamedTuple
 
 from bartack.app.safe_text import json_bytes, safe_text
 
-__all__ = ["Column", "Row", "note", "print_json", "print_table", "progress_bar"]
-
 Row = Sequence[str]
 _NARROW = 80  # columns of a terminal below which optional columns are left out
 
 
 class Column(NamedTuple):
-    """A table column; an optional one is left out on a narrow terminal."""
+    """A table column; numbers are aligned to the right, and optional columns left out on a narrow terminal."""
 
     name: str
-    is_number: bool = False
-    is_optional: bool = False
+    is_number: bool
+    is_optional: bool
+
+
+def columns(names: str) -> tuple[Column, ...]:
+    """Columns by their names, separated by spaces; `#` marks a number, `?` an optional column, and `_` has no name."""
+    return tuple(Column(name.strip("#?_"), "#" in name, "?" in name) for name in names.split())
 
 
 def print_json(value: Any) -> None:
@@ -39,7 +42,7 @@ def note(text: str, *, is_dim: bool = False) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def print_table(columns: Sequence[Column], rows: Iterable[Row]) -> None:
+def print_table(header: Sequence[Column], rows: Iterable[Row]) -> None:
     """Print a table on a terminal, and tab-separated cells elsewhere. The cells must be safe to print."""
     if not sys.stdout.isatty():
         for row in rows:
@@ -50,11 +53,11 @@ def print_table(columns: Sequence[Column], rows: Iterable[Row]) -> None:
     from rich.text import Text  # noqa: PLC0415
 
     console = Console()
-    shown = [index for index, column in enumerate(columns) if not (column.is_optional and console.width < _NARROW)]
+    shown = [index for index, column in enumerate(header) if not (column.is_optional and console.width < _NARROW)]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for index in shown:
-        justify: Any = "right" if columns[index].is_number else "left"
-        table.add_column(columns[index].name, justify=justify, overflow="fold")
+        justify: Any = "right" if header[index].is_number else "left"
+        table.add_column(header[index].name, justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(Text(row[index]) for index in shown))  # Text: brackets are not markup
     console.print(table)

@@ -21,13 +21,12 @@ import typer
 from bartack.agent import Run
 from bartack.agent.events import EntryAppended, RunFinished, RunResult
 from bartack.agent.run import as_message
-from bartack.app.agent_setup import connect_model, load_tool, new_agent
+from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
 from bartack.app.attachments import MAX_BYTES, load_attachment, unsupported_content
 from bartack.app.errors import add_store_hint, error_hint, failure_hint
 from bartack.app.notices import losses_text
 from bartack.app.safe_text import safe_line
-from bartack.app.sessions import configured_store, ensure_session, latest_session_here
-from bartack.app.settings import choose_model
+from bartack.app.sessions import ensure_session, latest_session_here
 from bartack.cli.options import (
     ContinueOption,
     InstructionsOption,
@@ -49,7 +48,7 @@ from bartack.nouns.parts import FileRef, Image
 from bartack.nouns.tables import AgentStatus
 from bartack.store import SessionStore, open_store
 from bartack.store.address import StoreAddress
-from bartack.tools import Approver, Decision, ToolDefinition
+from bartack.tools import Approver, Decision
 
 app = new_app("Run one prompt and print the answer, for scripts.")
 
@@ -101,23 +100,20 @@ def run(
             raise typer.BadParameter("--session and --continue exclude each other")
         if session == "":
             raise typer.BadParameter("--session needs a name")
-        text = _whole_prompt(prompt or "")
-        chosen = choose_model(model)
         job = Job(
-            prompt=text,
+            prompt=_whole_prompt(prompt or ""),
             attachments=tuple(map(load_attachment, attach or ())),
-            model=connect_model(chosen.name),
-            tools=tuple(map(load_tool, tool or ())),
-            files=tools == "files",
+            setup=resolve_setup(
+                model=model, tools=tool or (), files=tools == "files", instructions=instructions, store=store
+            ),
             approver=_Decided("approve", by="--yes") if yes else _Decided("deny", reason=_DENIED),
-            instructions=instructions,
-            address=configured_store(store),
             session=session,
             continue_latest=continue_latest,
         )
-        if chosen.reason:
-            name = f"local model {job.model.get_config().model_id}" if chosen.name == "local" else chosen.name
-            output.note(f"bartack: {name} ({chosen.reason})")
+        name, reason = job.setup.choice
+        if reason:
+            shown = f"local model {job.setup.model.get_config().model_id}" if name == "local" else name
+            output.note(f"bartack: {shown} ({reason})")
         return job
 
     try:
@@ -185,12 +181,8 @@ class Job(NamedTuple):
 
     prompt: str
     attachments: tuple[Image | FileRef, ...]
-    model: Model
-    tools: tuple[ToolDefinition, ...]
-    files: bool
+    setup: AgentSetup
     approver: Approver
-    instructions: str | None
-    address: StoreAddress
     session: str | None
     continue_latest: bool
 
@@ -261,43 +253,34 @@ class _SingleRun:
             if self.has_started:
                 raise
             in_use = Conflict("The session is in use by another process.")
-            in_use.add_note(failure_hint(in_use.code, job.model))
+            in_use.add_note(failure_hint(in_use.code, job.setup.model))
             raise in_use from error
         except BartackError as error:
             self._add_hint(error, job)
             raise
         if self._signal is not None and (self.result is None or self.result.status is AgentStatus.ABORTED):
             return 128 + self._signal
-        self._raise_failure(job.model)
+        self._raise_failure(job.setup.model)
         return 0
 
     def _add_hint(self, error: BartackError, job: Job) -> None:
         if isinstance(error, StoreError) and not self.has_started:
-            add_store_hint(error, is_server=job.address.kind == "postgres")
+            add_store_hint(error, is_server=job.setup.address.kind == "postgres")
         if error_hint(error) is None:
             is_usage = not self.has_started and error.code in _USAGE_CODES
-            error.add_note(_USAGE_HINT if is_usage else failure_hint(error.code, job.model))
+            error.add_note(_USAGE_HINT if is_usage else failure_hint(error.code, job.setup.model))
 
     async def _run_job(self, job: Job) -> None:
         async with AsyncExitStack() as stack:
-            close = getattr(job.model, "aclose", None)
+            close = getattr(job.setup.model, "aclose", None)
             if close is not None:
                 stack.push_async_callback(close)
-            store = await open_store(job.address.text)
+            store = await open_store(job.setup.address.text)
             stack.push_async_callback(store.close)
-            agent = new_agent(
-                job.model,
-                store=store,
-                address=job.address,
-                instructions=job.instructions,
-                tools=job.tools,
-                files=job.files,
-                approver=job.approver,
-            )
-            await stack.enter_async_context(agent)
+            agent = await stack.enter_async_context(new_agent(job.setup, store, approver=job.approver))
             session = await self._session(store, job)
             message = as_message(*job.attachments, job.prompt)
-            losses = unsupported_content(job.model, message) if job.attachments else ()
+            losses = unsupported_content(job.setup.model, message) if job.attachments else ()
             if losses:  # no event contains it
                 note(f"warning: {losses_text(losses)}")
             self._run = agent.stream(message, session=session)
@@ -314,7 +297,7 @@ class _SingleRun:
         if job.continue_latest:
             return await latest_session_here(store)
         session = await ensure_session(store, job.session, prompt=job.prompt, program="bartack run")
-        self._address = job.address
+        self._address = job.setup.address
         self._new_session = session if job.session is None else None
         return session
 

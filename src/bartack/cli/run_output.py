@@ -17,8 +17,6 @@ from bartack.cli.output import note
 from bartack.nouns.deltas import Failed, Start, TextDelta
 from bartack.nouns.tool_states import Errored, Running
 
-__all__ = ["JsonOutput", "Output", "OutputClosed", "TextOutput"]
-
 _ERROR = 200  # characters of a tool's error
 
 

@@ -15,7 +15,7 @@ from bartack.app.safe_text import safe_line
 from bartack.app.sessions import all_sessions
 from bartack.app.usage import format_cost
 from bartack.cli.options import JsonOption, SessionArgument, StoreOption, complete_sessions, new_app
-from bartack.cli.output import Column, Row, note, print_json, print_table, progress_bar
+from bartack.cli.output import Row, columns, note, print_json, print_table, progress_bar
 from bartack.cli.store_access import with_store
 from bartack.nouns.entries import Redaction, SessionHeader
 from bartack.nouns.errors import ErrorCode, StoreError
@@ -28,24 +28,11 @@ from bartack.store.transfer import Imported, export_session, import_lines
 
 app = new_app("List, search, export, import, check and purge stored sessions.")
 
-SESSIONS = (
-    Column("session"),
-    Column("title"),
-    Column("entries", is_number=True),
-    Column("updated", is_optional=True),
-    Column("tokens", is_number=True, is_optional=True),
-    Column("cost", is_number=True, is_optional=True),
-)
-MODEL_SPEND = (
-    Column("model"),
-    Column("calls", is_number=True),
-    Column("input", is_number=True),
-    Column("output", is_number=True),
-    Column("cost", is_number=True),
-)
-_ENTRIES = (Column("seq", is_number=True), Column("time", is_optional=True), Column("kind"), Column("text"))
-_HITS = (Column("session"), Column("seq", is_number=True), Column("text"))
-_FINDINGS = (Column("session"), Column("seq", is_number=True), Column("fault"), Column("details"), Column("fix"))
+SESSIONS = columns("session title entries# updated? tokens#? cost#?")
+MODEL_SPEND = columns("model calls# input# output# cost#")
+_ENTRIES = columns("seq# time? kind text")
+_HITS = columns("session seq# text")
+_FINDINGS = columns("session seq# fault details fix")
 _TEXT = 200  # characters of an entry on one line
 
 

@@ -13,8 +13,6 @@ from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.store import SessionStore, open_store
 from bartack.store.address import StoreAddress
 
-__all__ = ["store_flag", "with_store"]
-
 T = TypeVar("T")
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from bartack.cli.terminal.plain_screen import PlainScreen
+from bartack.cli.terminal.screen import PlainScreen
 from bartack.nouns.deltas import Done, TextDelta, ThinkingDelta, ToolCallStart
 from tests.cli.terminal.event_builders import (
     Clock,
@@ -67,6 +67,14 @@ def test_what_finishes_during_a_question_is_printed_afterwards() -> None:
     assert written(console) == before == "Text\n[look ...]\n\n"  # a blank line before the question
     screen.resume()
     assert written(console) == f"{before}[look ok, 0.1 s]\n"
+
+
+def test_a_call_running_at_the_end_was_stopped() -> None:
+    console = plain_console()
+    screen = PlainScreen(console)
+    screen.show(running("c1", "look", {}))
+    screen.close()
+    assert written(console) == "[look ...]\n[look stopped]\n"
 
 
 def test_output_of_tools_has_lines_of_its_own() -> None:

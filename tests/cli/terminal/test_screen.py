@@ -19,8 +19,7 @@ from bartack.agent.events import (
     Snapshot,
     StatusChanged,
 )
-from bartack.cli.terminal.plain_screen import PlainScreen
-from bartack.cli.terminal.screen import LiveScreen, new_screen
+from bartack.cli.terminal.screen import LiveScreen, PlainScreen, new_screen
 from bartack.formats.losses import Loss, LossReport
 from bartack.nouns.deltas import (
     Delta,

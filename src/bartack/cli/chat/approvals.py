@@ -16,8 +16,6 @@ from bartack.nouns.errors import NotFound
 from bartack.nouns.parts import ToolCall
 from bartack.tools import ToolDefinition, by_tool
 
-__all__ = ["Approvals"]
-
 _QUESTION = "[y]es  [n]o, or n REASON  [e]dit  [a]lways  [q] stop: "
 _SHORT_QUESTION = "[y]es [n]o [e]dit [a]lways [q] stop: "  # for windows in which the other one would wrap
 _HELP = "y: run it, n: deny it, e: edit the arguments, a: always allow this tool in this chat, q: stop the answer."

@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from importlib.metadata import version
 from shutil import get_terminal_size
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 from prompt_toolkit.utils import is_dumb_terminal
 from rich.console import Console
 
 from bartack.agent import LiveApprover
-from bartack.app.agent_setup import connect_model, load_tool, new_agent
+from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
 from bartack.app.errors import add_store_hint
 from bartack.app.safe_text import safe_line
-from bartack.app.sessions import configured_store, latest_session_here
-from bartack.app.settings import choose_model, setting, settings_file
+from bartack.app.sessions import latest_session_here
+from bartack.app.settings import setting, settings_file
 from bartack.cli.chat.approvals import Approvals
 from bartack.cli.chat.conversation import Conversation
 from bartack.cli.chat.keyboard import Keyboard, quiet
@@ -42,8 +42,7 @@ from bartack.models.local import LocalModel
 from bartack.models.model import Model
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError, StoreError
 from bartack.store import SessionStore, open_store
-from bartack.store.address import StoreAddress, default_path
-from bartack.tools import ToolDefinition
+from bartack.store.address import default_path
 
 app = new_app("Chat with a model in the terminal.")
 
@@ -80,26 +79,15 @@ def chat(
         raise typer.BadParameter("--session and --continue exclude each other")
     with usage_errors():
         _check_terminal()
-        choice = choose_model(model)
-        connected = connect_model(choice.name)
-        options = _Options(
-            choice=choice,
-            model=connected,
-            tools=[load_tool(name) for name in tool or ()],
-            files=tools,
-            instructions=instructions,
-            thinking=bool(setting("thinking", thinking)),
-            address=configured_store(store),
-            session=session,
-            continue_latest=continue_latest,
-        )
+        setup = resolve_setup(model=model, tools=tool or (), files=tools, instructions=instructions, store=store)
+        is_expanded = bool(setting("thinking", thinking))
     # rich assumes 80 columns for every dumb terminal
     width = get_terminal_size().columns if is_dumb_terminal() else None
     console = Console(file=sys.stdout, highlight=False, width=width)  # keeps stdout while that is redirected for tools
-    _greet(console, choice)
-    _offer_download(connected)
+    _greet(console, setup.choice)
+    _offer_download(setup.model)
     try:
-        asyncio.run(_chat(options, console))
+        asyncio.run(_chat(setup, console, session, continue_latest=continue_latest, thinking=is_expanded))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(128 + signal.SIGINT) from None
     except BartackError as error:
@@ -107,20 +95,6 @@ def chat(
             with usage_errors():
                 raise
         raise
-
-
-class _Options(NamedTuple):
-    """The options of the command line, resolved."""
-
-    choice: DefaultModel
-    model: Model
-    tools: list[ToolDefinition]
-    files: bool
-    instructions: str | None
-    thinking: bool
-    address: StoreAddress
-    session: str | None
-    continue_latest: bool
 
 
 def _check_terminal() -> None:
@@ -148,20 +122,25 @@ def _offer_download(model: Model) -> None:
     download(known)
 
 
-async def _chat(options: _Options, console: Console) -> None:
+async def _chat(
+    setup: AgentSetup, console: Console, session: str | None, *, continue_latest: bool, thinking: bool
+) -> None:
     try:
-        store = await open_store(options.address.text)
+        store = await open_store(setup.address.text)
     except StoreError as error:
-        add_store_hint(error, is_server=options.address.kind == "postgres")
+        add_store_hint(error, is_server=setup.address.kind == "postgres")
         raise
     try:
-        await _chat_on(store, options, console)
+        if continue_latest:
+            session = await latest_session_here(store)
+        await _chat_on(store, setup, console, session, thinking=thinking)
     finally:
         await store.close()
 
 
-async def _chat_on(store: SessionStore, options: _Options, console: Console) -> None:
-    session = await latest_session_here(store) if options.continue_latest else options.session
+async def _chat_on(
+    store: SessionStore, setup: AgentSetup, console: Console, session: str | None, *, thinking: bool
+) -> None:
     conversation: Conversation
     keyboard = Keyboard(
         symbol=symbols_for(console).prompt,
@@ -171,24 +150,9 @@ async def _chat_on(store: SessionStore, options: _Options, console: Console) -> 
         toggle_thinking=lambda: toggle_thinking(conversation),
     )
     approvals = Approvals(console, keyboard, settings_file().settings.approval)
-    agent = new_agent(
-        options.model,
-        store=store,
-        address=options.address,
-        instructions=options.instructions,
-        tools=options.tools,
-        files=options.files,
-        approver=LiveApprover(),
-        approval=approvals.policy,
-    )
+    agent = new_agent(setup, store, approver=LiveApprover(), approval=approvals.policy)
     conversation = Conversation(
-        agent,
-        store,
-        options.choice.name,
-        console=console,
-        keyboard=keyboard,
-        approvals=approvals,
-        thinking=options.thinking,
+        agent, store, setup.choice.name, console=console, keyboard=keyboard, approvals=approvals, thinking=thinking
     )
     async with agent, aclosing(conversation):
         with _signals(conversation), quiet():
@@ -197,7 +161,7 @@ async def _chat_on(store: SessionStore, options: _Options, console: Console) -> 
                 await conversation.open(session)
             await _prompt_loop(conversation, keyboard)
     if conversation.session_id is not None:
-        flags = f"{store_flag(options.address)} --session {shlex.quote(conversation.session_id)}"
+        flags = f"{store_flag(setup.address)} --session {shlex.quote(conversation.session_id)}"
         conversation.note(f"Continue this session with: bartack chat{flags}", soft_wrap=True)
 
 

@@ -29,8 +29,6 @@ from bartack.nouns.messages import Message
 from bartack.nouns.tables import AgentStatus
 from bartack.store import SessionStore
 
-__all__ = ["Conversation", "status_line"]
-
 _PROGRAM = "bartack chat"
 _TICK_S = 1 / 8
 _RETRY_S = 0.5  # between attempts to start a run on a session that is in use

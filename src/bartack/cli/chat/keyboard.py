@@ -28,8 +28,6 @@ from prompt_toolkit.utils import is_dumb_terminal
 
 from bartack.app.safe_text import safe_text, valid_text
 
-__all__ = ["Keyboard", "quiet"]
-
 _MENU = 6  # lines for completions
 _STYLE = Style.from_dict(
     {

@@ -18,7 +18,7 @@ from bartack.app.sessions import Turn, branch_to, other_heads, turns_of
 from bartack.app.transcript import markdown_transcript
 from bartack.app.usage import format_cost, format_tokens
 from bartack.cli.chat.conversation import Conversation
-from bartack.cli.output import Column, Row, print_table
+from bartack.cli.output import Row, columns, print_table
 from bartack.cli.sessions import MODEL_SPEND, model_spend_rows, session_rows
 from bartack.models.vendors import VENDORS
 from bartack.models.weights import known_models
@@ -28,21 +28,12 @@ from bartack.store import SessionInfo
 from bartack.store.transfer import export_session
 from bartack.views import document
 
-__all__ = ["COMMANDS", "SlashCommand", "is_command", "run_command", "toggle_thinking"]
-
 _SHOWN = 20  # sessions in a list
 _FIRST_WORDS = 60  # characters of a message in a list
 _KEYS = """\
 Enter: send · Alt-Enter or \\ at the end of the line: new line · Up: earlier prompts
 Ctrl-C: stop the answer, twice: exit · Ctrl-O: show or fold thinking · Ctrl-D: exit"""
-_SESSIONS = (
-    Column("", is_number=True),
-    Column(""),
-    Column("title"),
-    Column("updated"),
-    Column("tokens", is_number=True, is_optional=True),
-    Column("cost", is_number=True, is_optional=True),
-)
+_SESSIONS = columns("_# _ title updated tokens#? cost#?")
 
 
 class SlashCommand(NamedTuple):
@@ -111,7 +102,7 @@ async def _tools(chat: Conversation, argument: str) -> None:
         )
         for tool in chat.agent.tools
     )
-    print_table((Column("tool"), Column("approval"), Column("description")), rows)
+    print_table(columns("tool approval description"), rows)
 
 
 # -- sessions and branches

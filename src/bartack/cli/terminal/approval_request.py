@@ -18,8 +18,6 @@ from bartack.cli.terminal.rendering import INDENT, Line, Lines, highlighted, ind
 from bartack.cli.terminal.style import BAD, FAINT, GOOD, NAME, NOTE, symbols_for
 from bartack.nouns.entries import ApprovalRequired
 
-__all__ = ["show_request"]
-
 _SHOWN = 20  # lines of a text to be written
 
 

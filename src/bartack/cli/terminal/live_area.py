@@ -18,8 +18,6 @@ from rich.segment import ControlType, Segment
 
 from bartack.cli.terminal.rendering import Line, Lines
 
-__all__ = ["CapturedOutput", "LiveArea", "Printer"]
-
 _TEXT = "text"  # the kind whose blocks are also separated from each other
 _OTHER = "other"  # anything the printer does not print itself
 

@@ -18,8 +18,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["Block", "BlockSplitter"]
-
 BlockKind = Literal["text", "item", "fence", "code", "fence_end", "space"]
 
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)")

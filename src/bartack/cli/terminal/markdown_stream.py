@@ -8,8 +8,6 @@ from bartack.cli.terminal.live_area import Printer
 from bartack.cli.terminal.markdown_blocks import Block, BlockSplitter
 from bartack.cli.terminal.rendering import Line, highlighted, indented, lines_of, markdown, plain, unwrapped
 
-__all__ = ["MarkdownStream"]
-
 _CODE_LINES = 16  # highlighted and printed together
 _LOOK_BACK = 100  # lines of code before them, considered for highlighting
 _RENDERED = 4_000  # characters of an unfinished block that are rendered repeatedly; of a longer one only the end

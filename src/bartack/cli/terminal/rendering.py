@@ -18,8 +18,6 @@ from rich.text import Text
 from bartack.app.safe_text import encodable, safe_text
 from bartack.cli.terminal.style import THEME, symbols_for
 
-__all__ = ["INDENT", "Line", "Lines", "highlighted", "indented", "lines_of", "markdown", "plain", "unwrapped"]
-
 Line = list[Segment]
 INDENT = 2
 _CODE_THEME = "ansi_dark"  # the terminal's own colors

@@ -1,38 +1,30 @@
 """One run on a terminal: its events in, lines out.
 
-Whatever is finished is printed once and stays in the scrollback. What still changes (the last block of the answer,
-thinking, running tool calls) is shown in a live area below, which is redrawn several times a second and disappears with
-the end of the run.
+`LiveScreen` prints whatever is finished once, so that it stays in the scrollback. What still changes (the last block of
+the answer, thinking, running tool calls) is shown in a live area below, which is redrawn several times a second and
+disappears with the end of the run. `PlainScreen` is for terminals without cursor movement and for files: it only
+appends, without color.
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
 
 from rich.console import Console
 from rich.text import Text
 
-from bartack.agent.events import (
-    ApprovalRequested,
-    DeltaReceived,
-    EntryAppended,
-    Event,
-    RunFinished,
-    StatusChanged,
-    ToolChanged,
-)
-from bartack.app.notices import format_seconds, notice
+from bartack.agent import events
+from bartack.app.notices import Notice, arguments_text, format_seconds, notice
+from bartack.app.safe_text import encodable, safe_line, safe_text
 from bartack.cli.terminal.live_area import LiveArea, Printer
 from bartack.cli.terminal.markdown_stream import MarkdownStream
-from bartack.cli.terminal.plain_screen import PlainScreen
 from bartack.cli.terminal.rendering import INDENT, Line, indented, lines_of, plain, unwrapped
 from bartack.cli.terminal.style import BAD, FAINT, FAINT_ITALIC, NOTE, symbols_for
 from bartack.cli.terminal.thinking import ThinkingBlock, ThinkingTracker
-from bartack.cli.terminal.tool_calls import CallTracker, TrackedCall, done_lines, open_lines
+from bartack.cli.terminal.tool_calls import CallTracker, TrackedCall, done_lines, open_lines, open_status, outcome
 from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallStart
 from bartack.nouns.tables import AgentStatus
-
-__all__ = ["LiveScreen", "Screen", "new_screen"]
+from bartack.nouns.tool_states import Completed, Errored, Running
 
 _REDRAW = 1 / 12  # least number of seconds between two redraws
 _SETTLE = 0.3  # seconds without a change after which the size of the window counts as settled
@@ -43,53 +35,200 @@ _EXPANDED = 12
 _STYLES = {"info": FAINT, "warning": NOTE, "error": BAD}  # of notices
 
 
-class Screen(Protocol):
+class Screen(ABC):
     """Shows a run."""
-
-    def show(self, event: Event) -> None:
-        """Show the next event of the run. Never raises for an event."""
-
-    def tick(self) -> None:
-        """Advance clocks and the spinner. To be called about 8 times a second."""
-
-    def suspend(self) -> None:
-        """Hide what changes, for a question to the user. What finishes in the meantime is printed afterwards."""
-
-    def resume(self) -> None:
-        """Continue after `suspend`."""
-
-    def print(self, text: str) -> None:
-        """Print text that is in no event, such as the output of a tool, on lines of its own."""
-
-    def close(self) -> None:
-        """End the screen, whether or not the run is complete. What was printed stays."""
-
-    def toggle_thinking(self) -> bool:
-        """Switch between a summary of thinking and its full text; gives whether it is the full text now."""
-
-    def last_thinking(self) -> str | None:
-        """The full text of the last thinking, safe to print; None if there was none."""
-
-
-def new_screen(console: Console, *, thinking: bool = False) -> Screen:
-    """A live screen, or a plain one if the terminal cannot move its cursor."""
-    if console.is_terminal and not console.is_dumb_terminal:
-        return LiveScreen(console, thinking=thinking)
-    return PlainScreen(console, thinking=thinking)
-
-
-class LiveScreen:
-    """For terminals that can move the cursor."""
 
     def __init__(
         self, console: Console, *, thinking: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._console = console
         self._clock = clock
-        self._printer = Printer(console)
-        self._answer = MarkdownStream(self._printer)
         self._calls = CallTracker(clock)
         self._thinking = ThinkingTracker(clock, is_expanded=thinking)
+
+    def show(self, event: events.Event) -> None:
+        """Show the next event of the run. Never raises for an event."""
+        match event:
+            case events.DeltaReceived():
+                self._delta(event.delta.delta)
+            case events.ToolChanged():
+                self._finish_text()
+                call = self._calls.update(event.tool_call_id, event.tool_name, event.state)
+                if call is not None:
+                    self._print_call(call)
+            case events.ApprovalRequested() | events.EntryAppended():
+                self._calls.observe(event)
+            case _:
+                if isinstance(event, events.RunFinished):
+                    self.close()
+                if (found := notice(event)) is not None:
+                    self._finish_text()
+                    self._print_notice(found)
+
+    @abstractmethod
+    def tick(self) -> None:
+        """Advance clocks and the spinner. To be called about 8 times a second."""
+
+    @abstractmethod
+    def suspend(self) -> None:
+        """Hide what changes, for a question to the user. What finishes in the meantime is printed afterwards."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Continue after `suspend`."""
+
+    @abstractmethod
+    def print(self, text: str) -> None:
+        """Print text that is in no event, such as the output of a tool, on lines of its own."""
+
+    def close(self) -> None:
+        """End the screen, whether or not the run is complete. What was printed stays."""
+        self._finish_text()
+        for call in self._calls.drop_all():
+            self._print_call(call)
+
+    def toggle_thinking(self) -> bool:
+        """Switch between a summary of thinking and its full text; gives whether it is the full text now."""
+        return self._thinking.toggle()
+
+    def last_thinking(self) -> str | None:
+        """The full text of the last thinking, safe to print; None if there was none."""
+        return self._thinking.last_text
+
+    def _delta(self, delta: Delta) -> None:
+        match delta:
+            case TextDelta(text_delta=text) if text:
+                self._finish_thinking()
+                self._add_text(text)
+            case ThinkingDelta():
+                if self._thinking.add(delta):
+                    self._finish_answer()
+            case ToolCallStart():
+                self._finish_text()
+                self._calls.start(delta)
+            case ToolCallArgs():
+                self._calls.add_arguments(delta)
+            case Done():
+                self._finish_text()
+            case Failed():
+                self._finish_text()
+                for call in self._calls.drop_unwritten():
+                    self._print_call(call)
+            case _:
+                pass
+
+    def _finish_text(self) -> None:
+        self._finish_thinking()
+        self._finish_answer()
+
+    def _finish_thinking(self) -> None:
+        block = self._thinking.end()
+        if block is not None:
+            self._print_thinking(block.summary, block.text if self._thinking.is_expanded else "")
+
+    @abstractmethod
+    def _add_text(self, text: str) -> None: ...
+
+    @abstractmethod
+    def _finish_answer(self) -> None: ...
+
+    @abstractmethod
+    def _print_thinking(self, summary: str, text: str) -> None: ...
+
+    @abstractmethod
+    def _print_call(self, call: TrackedCall) -> None:
+        """A call in a new state, or at the end of the run."""
+
+    @abstractmethod
+    def _print_notice(self, found: Notice) -> None: ...
+
+
+def new_screen(console: Console, *, thinking: bool = False) -> Screen:
+    """A live screen, or a plain one if the terminal cannot move its cursor."""
+    is_live = console.is_terminal and not console.is_dumb_terminal
+    return LiveScreen(console, thinking=thinking) if is_live else PlainScreen(console, thinking=thinking)
+
+
+class PlainScreen(Screen):
+    """Text as it arrives, and a line in brackets for everything else."""
+
+    _is_mid_line = False
+    _is_first = True  # nothing is printed yet
+    _held: list[str] | None = None
+
+    def tick(self) -> None:
+        """Nothing: no line changes."""
+
+    def suspend(self) -> None:
+        self._finish_answer()
+        if not self._is_first:
+            self._write("\n")
+        self._is_first = False
+        self._held = self._held or []
+
+    def resume(self) -> None:
+        held, self._held = self._held, None
+        self._write("".join(held or ()))
+
+    def print(self, text: str) -> None:
+        self._finish_thinking()
+        self._line(safe_text(text))
+
+    def close(self) -> None:
+        super().close()
+        self.resume()
+
+    def _add_text(self, text: str) -> None:
+        self._write(safe_text(text.replace("\r", "")))  # a line end may arrive in two pieces
+
+    def _finish_answer(self) -> None:
+        if self._is_mid_line:
+            self._write("\n")
+
+    def _print_thinking(self, summary: str, text: str) -> None:
+        self._line(f"[{summary}]")
+        if text:
+            self._line(text)
+
+    def _print_call(self, call: TrackedCall) -> None:
+        match call.state:
+            case Running() if call.is_open:
+                status = "..." if call.has_just_started else ""
+            case Completed():
+                status = ", ".join(["ok", *outcome(call)])
+            case Errored(error=error):
+                status = f"{', '.join(['error', *outcome(call)])}: {safe_line(error)}"
+            case _:
+                status = "" if call.is_open else open_status(call)
+        if status:
+            self._line(f"[{' '.join(filter(None, (safe_line(call.name), arguments_text(call.arguments), status)))}]")
+
+    def _print_notice(self, found: Notice) -> None:
+        self._line(f"[{found.text}]")
+
+    def _line(self, text: str) -> None:
+        self._finish_answer()
+        self._write(f"{text}\n")
+
+    def _write(self, text: str) -> None:
+        if not text:
+            return
+        self._is_mid_line, self._is_first = not text.endswith("\n"), False
+        if self._held is not None:
+            self._held.append(text)
+        else:
+            self._console.out(encodable(text, self._console.encoding), end="", highlight=False)
+
+
+class LiveScreen(Screen):
+    """Finished lines, and a live area below them."""
+
+    def __init__(
+        self, console: Console, *, thinking: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(console, thinking=thinking, clock=clock)
+        self._printer = Printer(console)
+        self._answer = MarkdownStream(self._printer)
         self._asked_at: float | None = None  # when the model was asked, until it answers
         self._area = LiveArea(console, self._live_lines)
         self._is_suspended = False
@@ -97,21 +236,13 @@ class LiveScreen:
         self._settled_at: float | None = None  # when the size of the window will be settled
         self._drawn_at = clock() - _REDRAW
 
-    def show(self, event: Event) -> None:
+    def show(self, event: events.Event) -> None:
         self._watch_size()
-        match event:
-            case DeltaReceived():
-                self._delta(event.delta.delta)
-            case ToolChanged():
-                self._finish_text()
-                call = self._calls.update(event.tool_call_id, event.tool_name, event.state)
-                self._print_calls([call] if call is not None and call.is_done else [])
-            case ApprovalRequested() | EntryAppended():
-                self._calls.observe(event)
-            case StatusChanged():
-                self._asked_at = self._clock() if event.status is AgentStatus.MODEL_RUNNING else None
-            case _:
-                self._notice(event)
+        if isinstance(event, events.StatusChanged):
+            self._asked_at = self._clock() if event.status is AgentStatus.MODEL_RUNNING else None
+        elif isinstance(event, events.DeltaReceived) and not isinstance(event.delta.delta, Start):
+            self._asked_at = None
+        super().show(event)
         self._redraw()
 
     def tick(self) -> None:
@@ -138,65 +269,28 @@ class LiveScreen:
     def close(self) -> None:
         self._is_suspended = False
         self._settled_at = self._asked_at = None
-        self._finish_text()
-        self._print_calls(self._calls.drop_all())
+        super().close()
         self._area.close()
         self._printer.release()
 
-    def toggle_thinking(self) -> bool:
-        return self._thinking.toggle()
+    def _add_text(self, text: str) -> None:
+        self._answer.feed(text)
 
-    def last_thinking(self) -> str | None:
-        return self._thinking.last_text
-
-    # -- events
-
-    def _delta(self, delta: Delta) -> None:
-        if not isinstance(delta, Start):
-            self._asked_at = None
-        match delta:
-            case TextDelta(text_delta=text) if text:
-                self._finish_thinking()
-                self._answer.feed(text)
-            case ThinkingDelta():
-                if self._thinking.add(delta):
-                    self._answer.finish()
-            case ToolCallStart():
-                self._finish_text()
-                self._calls.start(delta)
-            case ToolCallArgs():
-                self._calls.add_arguments(delta)
-            case Done():
-                self._finish_text()
-            case Failed():
-                self._finish_text()
-                self._print_calls(self._calls.drop_unwritten())
-            case _:
-                pass
-
-    def _notice(self, event: Event) -> None:
-        if isinstance(event, RunFinished):
-            self.close()
-        if (found := notice(event)) is not None:
-            self._finish_text()
-            self._printer.put(lines_of(self._console, plain(found.text, _STYLES[found.level])), "notice")
-
-    def _print_calls(self, calls: list[TrackedCall]) -> None:
-        for call in calls:
-            self._printer.put(done_lines(self._console, call), "calls")
-
-    def _finish_text(self) -> None:
-        self._finish_thinking()
+    def _finish_answer(self) -> None:
         self._answer.finish()
 
-    def _finish_thinking(self) -> None:
-        block = self._thinking.end()
-        if block is None:
-            return
-        lines = unwrapped(self._console, [Text(block.summary, style=FAINT)])
-        if self._thinking.is_expanded and block.text:
-            lines += lines_of(self._console, plain(block.text, FAINT_ITALIC))
+    def _print_thinking(self, summary: str, text: str) -> None:
+        lines = unwrapped(self._console, [Text(summary, style=FAINT)])
+        if text:
+            lines += lines_of(self._console, plain(text, FAINT_ITALIC))
         self._printer.put(lines, "thinking")
+
+    def _print_call(self, call: TrackedCall) -> None:
+        if not call.is_open:
+            self._printer.put(done_lines(self._console, call), "calls")
+
+    def _print_notice(self, found: Notice) -> None:
+        self._printer.put(lines_of(self._console, plain(found.text, _STYLES[found.level])), "notice")
 
     # -- the live area
 
@@ -223,13 +317,12 @@ class LiveScreen:
         now, console = self._clock(), self._console
         spinner = symbols_for(console).spinner
         frame = spinner[int(now / _SPIN) % len(spinner)]
-        lines: list[Line] = []
         if self._thinking.current is not None:
-            lines += self._printer.spaced(self._thinking_lines(self._thinking.current, frame), "thinking")
+            lines = self._printer.spaced(self._thinking_lines(self._thinking.current, frame), "thinking")
         else:
-            lines += self._answer.unfinished()
+            lines = self._answer.unfinished()
         calls = [line for call in self._calls.open for line in open_lines(console, call, now=now, frame=frame)]
-        lines += [[], *calls] if lines and calls else self._printer.spaced(calls, "calls")
+        lines = [*lines, *([[], *calls] if lines and calls else self._printer.spaced(calls, "calls"))]
         if not lines and self._asked_at is not None and now - self._asked_at >= _WAIT:
             text = f"{frame} waiting for the model  {format_seconds(now - self._asked_at)}"
             lines = self._printer.spaced(unwrapped(console, [Text(text, style=FAINT)]), "waiting")

@@ -17,8 +17,6 @@ from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinkin
 from bartack.nouns.tool_states import Pending
 from bartack.session.tool_state import NO_OUTPUT, output_text
 
-__all__ = ["show_message"]
-
 
 def show_message(console: Console, message: Message, *, thinking: bool = False) -> None:
     """Print the message and a blank line, but none between calls and their results. System messages are not shown."""

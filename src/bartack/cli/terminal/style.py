@@ -6,8 +6,6 @@ from msgspec import Struct
 from rich.console import Console
 from rich.theme import Theme
 
-__all__ = ["BAD", "FAINT", "FAINT_ITALIC", "GOOD", "NAME", "NOTE", "THEME", "Symbols", "symbols_for"]
-
 FAINT = "dim"
 FAINT_ITALIC = "dim italic"
 NAME = "bold"
@@ -18,12 +16,8 @@ NOTE = "yellow"
 # For rich's Markdown: the terminal's own colors and no backgrounds, so that it is readable on dark and light alike.
 THEME = Theme(
     {
+        **{f"markdown.h{level}": "bold" for level in range(2, 7)},
         "markdown.h1": "bold underline",
-        "markdown.h2": "bold",
-        "markdown.h3": "bold",
-        "markdown.h4": "bold",
-        "markdown.h5": "bold",
-        "markdown.h6": "bold",
         "markdown.code": "cyan",
         "markdown.block_quote": "italic",
         "markdown.item.bullet": "dim",

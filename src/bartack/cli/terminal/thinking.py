@@ -6,8 +6,6 @@ from bartack.app.notices import format_seconds
 from bartack.app.safe_text import safe_text
 from bartack.nouns.deltas import ThinkingDelta
 
-__all__ = ["ThinkingBlock", "ThinkingTracker", "word_count"]
-
 _TAIL = 2_000  # characters; more than the few lines shown while it lasts
 
 

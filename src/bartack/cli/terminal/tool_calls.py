@@ -20,17 +20,6 @@ from bartack.nouns.tool_states import Completed, Errored, Pending, Running, Tool
 from bartack.session.tool_state import NO_OUTPUT
 from bartack.stream.partial_json import PartialJson
 
-__all__ = [
-    "CallTracker",
-    "TrackedCall",
-    "call_line",
-    "done_lines",
-    "open_lines",
-    "open_status",
-    "outcome",
-    "output_lines",
-]
-
 _OUTPUT_LINES = 4  # of an output or an error
 _OUTPUT_CHARS = 4_000  # considered for those lines
 _SHORTEST = 0.05  # seconds; a shorter duration is not shown
@@ -48,8 +37,10 @@ class TrackedCall:
         self.by_provider = by_provider
         self.started_at = now  # first the time it was announced, then the time it started to run
         self.state: ToolState | None = None  # None while the model is still writing it
+        self.is_open = True  # until it has a result or is dropped
         self.awaits_approval = False
         self.has_run = by_provider
+        self.has_just_started = False  # with its last change of state
         self.progress = ""  # the last progress message
         self._partial_arguments = PartialJson()
 
@@ -60,11 +51,6 @@ class TrackedCall:
             return self.state.input
         value = self._partial_arguments.value
         return value if value is not UNSET and isinstance(value, dict) else {}
-
-    @property
-    def is_done(self) -> bool:
-        """Whether it has a result."""
-        return isinstance(self.state, Completed | Errored)
 
     @property
     def duration(self) -> float | None:
@@ -140,29 +126,29 @@ class CallTracker:
         call = self._open.get(call_id)
         if call is None:
             call = self._open[call_id] = TrackedCall(call_id, name, self._clock())
-        if isinstance(state, Running) and not isinstance(call.state, Running):
+        call.has_just_started = isinstance(state, Running) and not isinstance(call.state, Running)
+        if call.has_just_started:
             call.started_at = self._clock()
             call.has_run = True
         call.has_run = call.has_run or isinstance(state, Completed)
         call.awaits_approval = call.awaits_approval and isinstance(state, Pending)
         call.state = state
-        if call.is_done:
-            del self._open[call_id]
+        if isinstance(state, Completed | Errored):
             self._done.add(call_id)
+            self._close(call)
         return call
 
     def drop_unwritten(self) -> list[TrackedCall]:
         """Remove and give the calls that the model did not finish writing; they will never run."""
-        dropped = [call for call in self.open if call.state is None]
-        for call in dropped:
-            del self._open[call.id]
-        return dropped
+        return [self._close(call) for call in self.open if call.state is None]
 
     def drop_all(self) -> list[TrackedCall]:
         """Remove and give all calls without a result."""
-        dropped = self.open
-        self._open.clear()
-        return dropped
+        return [self._close(call) for call in self.open]
+
+    def _close(self, call: TrackedCall) -> TrackedCall:
+        call.is_open = False
+        return self._open.pop(call.id)
 
 
 # -- lines
