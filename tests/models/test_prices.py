@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from bartack.models import cost_of
-from bartack.models.prices import Prices, _library, cost_in_thread, model_info
-from bartack.nouns.deltas import Usage
+from bartack.models.prices import PRICED, Prices, _library, cost_in_thread, model_info
+from bartack.nouns.deltas import TOKEN_COUNTS, Usage
 
 
 def test_a_known_model_has_a_context_window_and_prices() -> None:
@@ -53,3 +53,7 @@ def test_without_the_package_everything_is_unknown(monkeypatch: pytest.MonkeyPat
         assert model_info("openai", "gpt-4o", prices="openai").prices is None
     finally:
         _library.cache_clear()
+
+
+def test_every_token_count_has_a_price() -> None:
+    assert set(PRICED) == set(TOKEN_COUNTS) - {"total_tokens"}

@@ -1,10 +1,18 @@
 """Every field of `Usage` is counted everywhere. A new field that is forgotten somewhere fails here."""
 
+import ast
+from datetime import UTC, datetime
+from pathlib import Path
+
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
-from bartack.nouns.deltas import TOKEN_COUNTS, Usage
+import bartack
+from bartack.nouns.deltas import TOKEN_COUNTS, MessageDelta, Start, Usage
+from bartack.nouns.errors import StreamError
+from bartack.stream.contract import Contract
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FIELDS = [name for name in Usage.__struct_fields__ if name != "extra"]
 
 
@@ -30,3 +38,25 @@ def test_a_count_that_only_one_reports_is_kept(field: str) -> None:
 
 def test_addition_keeps_a_total_that_is_not_the_sum() -> None:
     assert (Usage(1, 1, 5) + Usage(1, 1)).total_tokens == 7
+
+
+@pytest.mark.parametrize("field", TOKEN_COUNTS)
+def test_the_contract_rejects_a_negative_count(field: str) -> None:
+    """000-4.9"""
+    contract = Contract()
+    contract.admit(MessageDelta("run", 0, Start("m", "r"), NOW))
+    bad = usage()
+    force_setattr(bad, field, -1)
+    with pytest.raises(StreamError, match=field):
+        contract.admit(MessageDelta("run", 1, bad, NOW))
+    contract.admit(MessageDelta("run", 1, usage(**{field: 1}), NOW))
+
+
+def test_every_field_is_reported_by_some_decoder() -> None:
+    reported: set[str] = set()
+    for path in (Path(bartack.__file__).parent / "formats").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Usage":
+                reported |= {keyword.arg for keyword in node.keywords if keyword.arg is not None}
+                reported |= {name for name, _ in zip(Usage.__match_args__, node.args, strict=False)}
+    assert reported >= set(FIELDS)

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from bartack import (
     CompactionSummary,
@@ -31,6 +32,7 @@ from bartack import (
     user,
 )
 from bartack.nouns import ids
+from bartack.nouns.deltas import TOKEN_COUNTS
 from bartack.nouns.messages import Step, Summary
 from bartack.nouns.parts import Span
 from bartack.session.tool_state import NO_OUTPUT
@@ -424,3 +426,13 @@ def test_messages_returns_the_values() -> None:
     messages = document.Document.of(SESSION).messages()
     assert isinstance(messages[0].info, UserInfo)
     assert sum(isinstance(part, ToolPart) for part in messages[1].parts) == 2
+
+
+@pytest.mark.parametrize("field", [name for name in TOKEN_COUNTS if name != "total_tokens"])
+def test_every_token_count_reads_back(field: str) -> None:
+    """003-BR-13"""
+    usage = replace(Usage(11, 7), **{field: 5}, total_tokens=-1)
+    dumped = document.dump(chain(assistant("hi", meta=Meta(usage=usage, finish_reason="stop"))))
+    (loaded,) = [entry.fact for entry in document.load(dumped) if isinstance(entry.fact, Message)]
+    assert loaded.meta is not None
+    assert loaded.meta.usage == usage

@@ -13,6 +13,15 @@ from bartack.nouns.noun import Noun
 __all__ = ["ModelInfo", "Prices", "cost_in_thread", "cost_of", "model_info"]
 
 
+PRICED = {  # the counts of `Usage`, and their names in genai-prices
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "cache_read_tokens": "cache_read_tokens",
+    "cache_write_tokens": "cache_write_tokens",
+    "reasoning_tokens": "output_reasoning_tokens",
+}
+
+
 class Prices(Noun, frozen=True, kw_only=True):
     """US dollars per million tokens, at the lowest tier."""
 
@@ -60,13 +69,7 @@ def cost_of(usage: Usage, model_id: str, *, prices: str | None) -> float | None:
 
     Cache reads and writes have their own prices. Reasoning is priced as output, unless the model has a price for it.
     """
-    counts = {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cache_read_tokens": usage.cache_read_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-        "output_reasoning_tokens": usage.reasoning_tokens,
-    }
+    counts = {theirs: getattr(usage, ours) for ours, theirs in PRICED.items()}
     found = _calculated(prices, model_id, {name: count for name, count in counts.items() if count is not None})
     return None if found is None else float(found.total_price)
 

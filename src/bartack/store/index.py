@@ -2,11 +2,12 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from bartack.nouns import wire
-from bartack.nouns.deltas import Usage
+from bartack.nouns.deltas import TOKEN_COUNTS, Usage
 from bartack.nouns.entries import BranchSummary, CompactionSummary, Fact, SessionHeader, StreamFailed
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.parts import Text, ToolCall, ToolResult
@@ -76,16 +77,8 @@ def _spend(model: ModelRef | None, usage: Usage | None, cost_usd: float | None) 
         return None
     usage = usage or Usage(0, 0)
     cost = usage.cost if cost_usd is None else cost_usd
-    spend = Spend(
-        calls=1,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cache_read_tokens or 0,
-        cache_write_tokens=usage.cache_write_tokens or 0,
-        reasoning_tokens=usage.reasoning_tokens or 0,
-        cost_usd=cost or 0.0,
-        unpriced=int(cost is None),
-    )
+    counts: dict[str, Any] = {name: getattr(usage, name) or 0 for name in TOKEN_COUNTS if name != "total_tokens"}
+    spend = Spend(calls=1, **counts, cost_usd=cost or 0.0, unpriced=int(cost is None))
     return ModelSpend(None if model is None else ModelRef(model.provider, model.model), spend)
 
 

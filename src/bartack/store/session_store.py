@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from bartack.environment import Environment
+from bartack.nouns.deltas import added
 from bartack.nouns.entries import Entry, Fact, SessionHeader
 from bartack.nouns.messages import Message, ModelRef, stamped
 from bartack.nouns.noun import Noun
@@ -80,16 +81,7 @@ class Spend(Noun, frozen=True, kw_only=True):
     unpriced: int = 0
 
     def __add__(self, other: "Spend") -> "Spend":
-        return Spend(
-            calls=self.calls + other.calls,
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
-            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
-            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-            cost_usd=self.cost_usd + other.cost_usd,
-            unpriced=self.unpriced + other.unpriced,
-        )
+        return added(self, other)
 
 
 NO_SPEND = Spend()

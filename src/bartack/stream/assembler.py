@@ -2,8 +2,8 @@
 
 Input: stamped deltas. Output: snapshots while the stream runs, and the final message after `done`. Text is kept in
 lists and joined on demand, so the cost of a stream depends on its length, not on the number of deltas. Tool call
-arguments are parsed once, when the call ends. Invalid arguments are data, not an exception: the text is kept in `raw_args_text`,
-`Meta.bad_args` has the reason, and the call is never executed.
+arguments are parsed once, when the call ends. Invalid arguments are data, not an exception: the text is kept in
+`raw_args_text`, `Meta.bad_args` has the reason, and the call is never executed.
 
 A part ends when a part of another kind begins, or at a delta with ``new_part``. Arguments, the end of a call, and usage
 begin no part, so they may be interleaved with the pieces of a text.
