@@ -1,7 +1,7 @@
 """The cost of a turn in a long session: 1,000 turns with tools on a SQLite store, each a run of its own.
 
-The processor time of a turn must not grow with the session: compared are the medians of the first and last tenth. Once
-with a context that is compacted, and once with one that only grows, which costs what copying its list costs.
+The processor time of a turn must not grow with the session, so the medians of the first and last tenth are compared:
+once with a compacted context, and once with a context that only grows, where a turn also copies the list of messages.
 
     python bench/agent.py [turns]
 """
@@ -27,12 +27,12 @@ TEXT = "Some words about what was found, and what to do about it next. " * 4
 
 @tool
 async def look(place: int) -> str:
-    """Looks."""
+    """Look at a place."""
     return f"{place}: {TEXT}"
 
 
 class Model(ScriptedModel):
-    """Calls a tool, then answers; remembers nothing."""
+    """Calls a tool, then answers."""
 
     def __init__(self) -> None:
         super().__init__([], chunk_chars=64)
@@ -54,7 +54,7 @@ async def turns(store: SessionStore, count: int, context: ContextConfig) -> list
     agent = Agent(Model(), tools=[look], store=store, config=AgentConfig(context=context))
     times = []
     for number in range(count):
-        began = time.process_time()  # the machine's other work, and the disk's, count little
+        began = time.process_time()  # largely independent of other load and of the disk
         result = await agent.run(f"Look at place {number}", session="long")
         times.append(time.process_time() - began)
         assert result.output == TEXT, result
@@ -63,8 +63,8 @@ async def turns(store: SessionStore, count: int, context: ContextConfig) -> list
     return times
 
 
-def told(name: str, times: list[float], before_kb: int) -> float:
-    """Print one line; gives how much slower the last tenth is than the first."""
+def report(name: str, times: list[float], before_kb: int) -> float:
+    """Print one line; returns the ratio of the last tenth to the first."""
     tenth = max(1, len(times) // 10)
     first, last = statistics.median(times[:tenth]), statistics.median(times[-tenth:])
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) / 1024
@@ -76,16 +76,16 @@ def told(name: str, times: list[float], before_kb: int) -> float:
 
 
 async def main(count: int) -> None:
-    """All four."""
+    """Run all four."""
     compacted = ContextConfig(max_tokens=8000)
     growing = ContextConfig(compaction=False)
     for name, context in (("compacted", compacted), ("growing", growing)):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        told(f"memory, {name} context", await turns(MemoryStore(), count, context), before)
+        report(f"memory, {name} context", await turns(MemoryStore(), count, context), before)
         with tempfile.TemporaryDirectory() as folder:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             store = await open_store(Path(folder) / "sessions.db")
-            told(f"SQLite, {name} context", await turns(store, count, context), before)
+            report(f"SQLite, {name} context", await turns(store, count, context), before)
             await store.close()
 
 

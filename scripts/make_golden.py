@@ -1,7 +1,7 @@
-"""Write the golden traces: ten runs with counted time and ids, as canonical JSONL, one file each.
+"""Write the golden traces: ten runs with a counting clock and ids, as canonical JSONL, one file each.
 
 python scripts/make_golden.py            # write tests/agent/golden/*.jsonl
-python scripts/make_golden.py --check    # exit 1 if they differ from what the code does now
+python scripts/make_golden.py --check    # exit 1 if they are out of date
 """
 
 import asyncio
@@ -12,23 +12,23 @@ ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "agent" / "golden"
 sys.path.insert(0, str(ROOT))
 
-from bartack.store.transfer import export_session  # noqa: E402 - as the two above
-from tests.agent.kit import SESSION  # noqa: E402 - the root comes first
-from tests.agent.scenes import SCENES, Scene, played  # noqa: E402 - the root comes first
+from bartack.store.transfer import export_session  # noqa: E402 - needs the root in sys.path
+from tests.agent.kit import SESSION  # noqa: E402 - needs the root in sys.path
+from tests.agent.scenarios import SCENARIOS, Scenario, run_scenario  # noqa: E402 - needs the root in sys.path
 
 
-async def trace(scene: Scene) -> bytes:
-    """The whole session, a canonical line for each entry."""
-    store = await played(scene)
+async def trace(scenario: Scenario) -> bytes:
+    """The session as canonical JSONL."""
+    store = await run_scenario(scenario)
     return b"".join([line async for line in export_session(store, SESSION)])
 
 
 async def main(check: bool) -> int:
-    """Write or compare every trace; the number of those that differ."""
+    """Write or compare every trace; returns how many differ."""
     different = 0
-    for name, scene in SCENES.items():
+    for name, scenario in SCENARIOS.items():
         path = GOLDEN / f"{name}.jsonl"
-        made = await trace(scene)
+        made = await trace(scenario)
         if check and (not path.exists() or path.read_bytes() != made):
             different += 1
             print(f"{name} differs")

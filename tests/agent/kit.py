@@ -1,4 +1,4 @@
-"""What the tests of the agent share: counted time and ids, a few tools, ways to look at what a session came to."""
+"""Shared by the tests of the agent: a counting clock and ids, a few tools, and ways to inspect a session."""
 
 import asyncio
 from collections import Counter
@@ -26,7 +26,7 @@ FAST = RetryPolicy(base_ms=1, max_ms=1)
 
 
 def counting_environment() -> Environment:
-    """Time goes on by a millisecond each time somebody looks; ids are made of a counter."""
+    """A clock that advances by a millisecond each time it is read, and ids from a counter."""
     ticks, bits = count(), count(1)
     start = datetime(2026, 1, 1, tzinfo=UTC)
     return Environment(lambda: start + timedelta(milliseconds=next(ticks)), lambda: next(bits))
@@ -40,13 +40,13 @@ async def weather(city: str) -> str:
 
 @tool
 async def fail(why: str) -> str:
-    """Fails."""
+    """Always fails."""
     raise RuntimeError(why)
 
 
 @tool(requires_approval=True)
 async def transfer(amount: int) -> str:
-    """Moves money."""
+    """Transfer money."""
     return f"moved {amount}"
 
 
@@ -55,37 +55,37 @@ def call(id: str, name: str = "weather", **arguments: Any) -> ToolCall:
 
 
 class Waiting:
-    """A tool that starts, says so, and goes on when it is told to."""
+    """A tool that signals its start and waits until it may proceed."""
 
     def __init__(self, name: str = "wait") -> None:
         self.started = asyncio.Event()
-        self.go_on = asyncio.Event()
+        self.proceed = asyncio.Event()
         self.runs = 0
         self.was_cancelled = False
 
         async def wait() -> str:
-            """Waits."""
+            """Wait."""
             self.runs += 1
             self.started.set()
             try:
-                await self.go_on.wait()
+                await self.proceed.wait()
             except asyncio.CancelledError:
                 self.was_cancelled = True
                 raise
-            return "went on"
+            return "proceeded"
 
         self.tool = tool(name=name)(wait)
 
 
 class PausingModel(ScriptedModel):
-    """A scripted model that stops in the middle of an answer until it is told to go on."""
+    """A scripted model that stops in the middle of an answer until it may proceed."""
 
     def __init__(
         self, answers: Sequence[ScriptedResponse], *, after: int = 3, environment: Environment | None = None
     ) -> None:
         super().__init__(answers, environment=environment, chunk_chars=4)
         self.reached = asyncio.Event()
-        self.go_on = asyncio.Event()
+        self.proceed = asyncio.Event()
         self._after = after
 
     def respond(self, request: ModelRequest) -> GuardedStream:
@@ -96,9 +96,9 @@ class PausingModel(ScriptedModel):
         number = 0
         async with aclosing(stream):
             async for delta in stream:
-                if number == self._after and not self.go_on.is_set():
+                if number == self._after and not self.proceed.is_set():
                     self.reached.set()
-                    await self.go_on.wait()
+                    await self.proceed.wait()
                 number += 1
                 yield delta
 
@@ -109,7 +109,7 @@ def make(
     store: SessionStore | None = None,
     **options: Any,
 ) -> tuple[Agent, SessionStore, ScriptedModel]:
-    """An agent with a scripted model and a store in memory, all with counted time."""
+    """An agent with a scripted model and an in-memory store, all with a counting clock."""
     environment = options.pop("environment", None) or (counting_environment() if store is None else store.environment)
     model = answers if isinstance(answers, ScriptedModel) else ScriptedModel(answers, environment=environment)
     kept = store or MemoryStore(environment=environment)
@@ -126,7 +126,7 @@ async def facts(store: SessionStore, session: str = SESSION) -> list[Any]:
 
 
 async def kinds(store: SessionStore, session: str = SESSION) -> list[str]:
-    """The kinds of the facts; messages by their role."""
+    """The kinds of the facts; for messages, their roles."""
     return [fact.role if isinstance(fact, Message) else fact.kind for fact in await facts(store, session)]
 
 
@@ -147,7 +147,7 @@ async def ended(store: SessionStore, session: str = SESSION) -> RunEnded:
 
 
 async def check_session(store: SessionStore, session: str = SESSION) -> Sequence[Entry]:
-    """Every call has one result, each provider accepts the history, and nothing had to be added for that."""
+    """Check that every call has one result and that each format accepts the history without added results."""
     entries = await store.load(session)
     said = [entry.fact for entry in entries if isinstance(entry.fact, Message)]
     calls = Counter(one.tool_call_id for message in said for one in message.tool_calls if one.executed_by == "client")
@@ -167,7 +167,7 @@ def starts(entries: Sequence[Entry]) -> Counter[str]:
 
 
 async def within(work: Awaitable[Any], seconds: float = 5.0) -> Any:
-    """No test hangs."""
+    """The result of the work; `TimeoutError` instead of a test that hangs."""
     async with asyncio.timeout(seconds):
         return await work
 

@@ -1,4 +1,4 @@
-"""Stopping a run at any moment: what was said is kept, what runs is ended, every call has a result, and it goes on."""
+"""Stopping a run at any moment: the answer so far is kept, running tools end, and every call gets a result."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ from tests.agent.kit import (
 
 
 async def goes_on(store: SessionStore) -> None:
-    """The next turn works."""
+    """Check that the next turn works."""
     await check_session(store)
     agent, _, _ = make(["Fine."], store=store)
     assert (await within(agent.run("And now?", session=SESSION))).output == "Fine."
@@ -48,7 +48,7 @@ async def test_an_abort_in_a_stream_keeps_the_partial_answer() -> None:
     await goes_on(store)
 
 
-async def test_an_abort_inside_a_call_drops_it_and_answers_the_whole_ones() -> None:
+async def test_an_abort_inside_a_call_drops_it_and_answers_the_complete_ones() -> None:
     model = PausingModel([assistant("Hm", call("c1"), call("c2"))], after=9)
     agent, store, _ = make(model)
     async with agent.stream("Go", session=SESSION) as run:
@@ -61,7 +61,7 @@ async def test_an_abort_inside_a_call_drops_it_and_answers_the_whole_ones() -> N
     await goes_on(store)
 
 
-async def test_an_abort_before_the_first_word_keeps_that_the_call_was_made() -> None:
+async def test_an_abort_before_any_text_records_the_failed_call() -> None:
     model = PausingModel(["x"], after=1)
     agent, store, _ = make(model)
     async with agent.stream("Go", session=SESSION) as run:
@@ -85,7 +85,7 @@ async def test_an_abort_ends_a_running_tool() -> None:
     await goes_on(store)
 
 
-async def test_an_abort_while_a_human_is_asked() -> None:
+async def test_an_abort_while_waiting_for_approval() -> None:
     agent, store, _ = make([assistant(call("c1", "transfer", amount=5))], transfer, approver=LiveApprover())
     async with agent.stream("Go", session=SESSION) as run:
         async for event in run:
@@ -97,7 +97,7 @@ async def test_an_abort_while_a_human_is_asked() -> None:
     await goes_on(store)
 
 
-async def test_an_abort_in_a_pause_between_attempts() -> None:
+async def test_an_abort_during_a_retry_delay() -> None:
     from bartack import Failed
     from bartack.agent import Retrying, RetryPolicy
 
@@ -150,7 +150,7 @@ async def test_cancelling_the_task_aborts_the_run_and_is_not_swallowed(in_own_ta
     await goes_on(store)
 
 
-async def test_a_time_limit_of_the_caller_aborts_the_run() -> None:
+async def test_a_timeout_of_the_caller_aborts_the_run() -> None:
     waiting = Waiting()
     agent, store, _ = make([assistant(ToolCall("c1", "wait", {}))], waiting.tool)
     with pytest.raises(TimeoutError):
@@ -170,7 +170,7 @@ async def test_leaving_a_stream_early_aborts_the_run() -> None:
     await goes_on(store)
 
 
-async def test_an_exception_in_the_reader_aborts_the_run_and_passes() -> None:
+async def test_an_exception_in_the_reader_aborts_the_run_and_propagates() -> None:
     model = PausingModel(["A long answer."], after=2)
     agent, store, _ = make(model)
     run = agent.stream("Go", session=SESSION)
@@ -187,7 +187,7 @@ async def test_an_exception_in_the_reader_aborts_the_run_and_passes() -> None:
     await goes_on(store)
 
 
-async def test_a_reader_that_is_slow_holds_the_model_back_and_can_still_abort() -> None:
+async def test_a_slow_reader_slows_the_model_and_can_still_abort() -> None:
     agent, store, _ = make(["word " * 2000])
     async with agent.stream("Go", session=SESSION) as run:
         await asyncio.sleep(0.05)
@@ -197,7 +197,7 @@ async def test_a_reader_that_is_slow_holds_the_model_back_and_can_still_abort() 
     await goes_on(store)
 
 
-async def test_parallel_tools_that_have_finished_keep_their_results() -> None:
+async def test_finished_tools_keep_their_results_after_an_abort() -> None:
     from tests.agent.kit import weather
 
     waiting = Waiting()

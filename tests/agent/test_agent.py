@@ -1,4 +1,4 @@
-"""The agent itself: what it is made of, where its sessions are, and a few rules of the documents it keeps."""
+"""The agent itself: its configuration, its stores, and a few rules of the seeds."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -46,12 +46,12 @@ def test_the_default_model_comes_from_the_configuration(monkeypatch: pytest.Monk
     assert other.get_config().temperature == 0.5
 
 
-async def test_a_model_that_was_made_elsewhere_keeps_its_settings() -> None:
+async def test_a_model_object_keeps_its_own_settings() -> None:
     model = ScriptedModel(["x"])
     assert Agent(model, config=AgentConfig(model=ModelConfig("other:thing"))).model is model
 
 
-async def test_named_sessions_are_kept_in_the_users_folder_and_others_in_memory(
+async def test_named_sessions_are_stored_in_the_users_folder_and_others_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
@@ -75,7 +75,7 @@ def test_run_sync_opens_and_closes_its_store_each_time(tmp_path: Path) -> None:
     assert agent.run_sync("b", session=SESSION).output == "Two."
 
 
-async def test_a_store_that_was_given_is_not_closed(tmp_path: Path) -> None:
+async def test_a_store_passed_to_the_agent_is_not_closed(tmp_path: Path) -> None:
     store = await open_store(tmp_path / "s.db")
     async with Agent(ScriptedModel(["One."]), store=store) as agent:
         await agent.run("a", session=SESSION)
@@ -95,7 +95,7 @@ async def test_a_paused_run_can_be_aborted() -> None:
 
 
 class Stuttering(ScriptedModel):
-    """Says everything twice, as after connecting again."""
+    """Repeats every delta, as after a reconnect."""
 
     def stream(self, *given: Any, **more: Any) -> AsyncIterator[MessageDelta]:  # type: ignore[override]
         return self._twice(super().stream(*given, **more))
@@ -107,14 +107,14 @@ class Stuttering(ScriptedModel):
                 yield delta
 
 
-async def test_a_delta_that_is_said_twice_is_heard_once() -> None:
+async def test_a_repeated_delta_is_consumed_once() -> None:
     """D-7.10.1"""
     agent, store, _ = make(Stuttering([assistant("Let me see.", call("c1")), "It rains."]))
     assert (await agent.run("Rain?", session=SESSION)).output == "It rains."
     assert "stream_failed" not in await kinds(store)
 
 
-async def test_the_loop_asks_a_model_and_gathers_its_deltas_into_one_message() -> None:
+async def test_the_loop_assembles_the_deltas_of_a_call_into_one_message() -> None:
     """001-6.3, 004-relations.5, 001-7.2, D-5.1.1"""
     agent, store, model = make(["One message."], instructions="Be brief.")
     await agent.run("Go", session=SESSION)
@@ -123,7 +123,7 @@ async def test_the_loop_asks_a_model_and_gathers_its_deltas_into_one_message() -
     assert "message_delta_batch" not in await kinds(store)
 
 
-async def test_the_state_holds_what_all_calls_used_and_the_model_can_change() -> None:
+async def test_the_state_has_the_usage_of_all_calls_and_the_model_can_change() -> None:
     """002-non-goals.1, 002-non-goals.7, 004-agent-state.2"""
     used = Meta(usage=Usage(10, 5, cache_read_tokens=4, cost=0.25))
     agent, _, _ = make([assistant(call("c1"), meta=used), assistant("Done.", meta=used)])
@@ -143,7 +143,7 @@ async def test_ids_are_uuids_of_version_7() -> None:
     assert {UUID(str(one)).version for one in ids} == {7}
 
 
-async def test_tools_that_run_at_the_same_time_do_not_disturb_each_other() -> None:
+async def test_parallel_tools_do_not_affect_each_other() -> None:
     """003-7.1.9"""
 
     def many(said: Sequence[Message]) -> Message:
@@ -167,7 +167,7 @@ async def test_a_prompt_of_another_role_is_refused_and_nothing_is_stored(message
     assert model.calls == []
 
 
-async def test_waiting_for_a_run_inside_an_event_loop_is_refused_with_the_way_out() -> None:
+async def test_run_sync_inside_an_event_loop_is_refused_with_a_hint() -> None:
     agent, _, model = make(["never"])
     with pytest.raises(AgentError, match=r"await agent\.run"):
         agent.run_sync("Hi")

@@ -1,4 +1,4 @@
-"""Humans in the loop: asked before a call runs, by a live approver or in another process and another day."""
+"""Approvals: by a live approver during the run, or later from another process."""
 
 import pytest
 
@@ -34,7 +34,7 @@ ASK = assistant("Moving it.", call("c1", "transfer", amount=5))
 
 
 class Says:
-    """An approver that has made up its mind."""
+    """An approver with a fixed decision."""
 
     def __init__(self, decision: Decision) -> None:
         self.decision = decision
@@ -45,7 +45,7 @@ class Says:
         return self.decision
 
 
-async def test_a_granted_call_runs() -> None:
+async def test_an_approved_call_runs() -> None:
     approver = Says(Decision("approve", decided_by="ann"))
     agent, store, _ = make([ASK, "Done."], approver=approver)
     events = await collected(agent.stream("Go", session=SESSION))
@@ -58,7 +58,7 @@ async def test_a_granted_call_runs() -> None:
     assert (decided.decision, decided.decided_by) == ("approve", "ann")
 
 
-async def test_a_denied_call_gets_a_result_and_the_run_goes_on() -> None:
+async def test_a_denied_call_gets_a_result_and_the_run_continues() -> None:
     agent, store, _ = make([ASK, "All right."], approver=Says(Decision("deny", reason="too much")))
     assert (await agent.run("Go", session=SESSION)).output == "All right."
     result = (await results(store))["c1"]
@@ -66,7 +66,7 @@ async def test_a_denied_call_gets_a_result_and_the_run_goes_on() -> None:
     assert "tool_started" not in await kinds(store)
 
 
-async def test_modified_arguments_are_what_runs_and_both_versions_are_kept() -> None:
+async def test_modified_arguments_are_used_and_both_versions_are_kept() -> None:
     agent, store, _ = make([ASK, "Done."], approver=Says(Decision("modify_args", arguments={"amount": 1})))
     await agent.run("Go", session=SESSION)
     assert (await results(store))["c1"].content == 'moved 1\n[The user changed the arguments to {"amount":1}]'
@@ -76,14 +76,14 @@ async def test_modified_arguments_are_what_runs_and_both_versions_are_kept() -> 
     assert started.arguments == {"amount": 1}
 
 
-async def test_a_human_can_abort_the_run() -> None:
+async def test_an_approver_can_abort_the_run() -> None:
     agent, store, _ = make([ASK], approver=Says(Decision("abort")))
     result = await agent.run("Go", session=SESSION)
     assert (result.status, result.reason) == (AgentStatus.ABORTED, "human")
     await check_session(store)
 
 
-async def test_a_human_who_never_answers_does_not_hang_the_run() -> None:
+async def test_a_missing_decision_does_not_block_the_run_forever() -> None:
     agent, store, _ = make([ASK, "Never mind."], approver=LiveApprover(), approval_timeout_ms=30)
     assert (await within(agent.run("Go", session=SESSION))).output == "Never mind."
     assert (await results(store))["c1"].error_code is ErrorCode.TOOL_DENIED
@@ -91,7 +91,7 @@ async def test_a_human_who_never_answers_does_not_hang_the_run() -> None:
 
 
 @pytest.mark.parametrize("granted", [True, False])
-async def test_whoever_watches_the_run_can_decide(granted: bool) -> None:
+async def test_the_reader_of_the_events_can_decide(granted: bool) -> None:
     agent, store, _ = make([ASK, "Done."], approver=LiveApprover())
     async with agent.stream("Go", session=SESSION) as run:
         async for event in run:
@@ -104,10 +104,10 @@ async def test_whoever_watches_the_run_can_decide(granted: bool) -> None:
         run.approve("c1")
 
 
-# -- nobody is there
+# -- without an approver
 
 
-async def test_a_run_without_an_approver_pauses_and_another_process_goes_on() -> None:
+async def test_a_run_without_an_approver_pauses_and_another_process_resumes_it() -> None:
     agent, store, _ = make([assistant(call("c1", "transfer", amount=5), call("c2")), "never"])
     events = await collected(agent.stream("Go", session=SESSION))
     result = events[-1].result
@@ -116,7 +116,7 @@ async def test_a_run_without_an_approver_pauses_and_another_process_goes_on() ->
     assert RunPaused(result.approvals) in events
     assert (await kinds(store))[-1] != "run_ended"
 
-    other, _, model = make(["Done."], store=store)  # another process, some other day
+    other, _, model = make(["Done."], store=store)  # another process, later
     again = await other.resume(SESSION)
     assert (again.status, again.run_id, model.calls) == (AgentStatus.AWAITING_HUMAN, result.run_id, [])
     await other.approve(SESSION, "c1", decided_by="ann")
@@ -149,7 +149,7 @@ async def test_a_decision_is_bound_to_the_arguments_it_was_made_for() -> None:
     await agent.approve(SESSION, "c1", arguments_digest=arguments_digest({"amount": 5}))
 
 
-async def test_nobody_can_decide_what_was_not_asked() -> None:
+async def test_a_call_that_is_not_awaiting_approval_cannot_be_decided() -> None:
     agent, _, _ = make(["x"])
     await agent.run("Go", session=SESSION)
     with pytest.raises(NotFound):
@@ -173,18 +173,18 @@ async def test_the_policy_can_come_from_the_configuration_or_from_a_function() -
     assert [one.tool_name for one in (await agent.run("Go", session=SESSION)).approvals] == ["weather"]
 
 
-async def test_a_question_that_nobody_answered_in_time_is_over_when_the_run_goes_on() -> None:
+async def test_an_expired_question_is_denied_when_the_run_resumes() -> None:
     agent, store, _ = make([ASK, "Never mind."], approval_timeout_ms=50)
     assert (await agent.run("Go", session=SESSION)).status is AgentStatus.AWAITING_HUMAN
     for _ in range(50):
-        store.environment.now()  # a clock that counts
+        store.environment.now()  # advances the counting clock
     result = await agent.resume(SESSION)
     assert (result.status, result.value) == (AgentStatus.COMPLETED, "Never mind.")
     assert (await results(store))["c1"].error_code is ErrorCode.TOOL_DENIED
     await check_session(store)
 
 
-async def test_an_approver_can_put_the_decision_off() -> None:
+async def test_an_approver_can_postpone_the_decision() -> None:
     agent, store, _ = make([ASK], approver=Says(Decision("pause", reason="ask me tomorrow")))
     assert (await agent.run("Go", session=SESSION)).status is AgentStatus.AWAITING_HUMAN
     other, _, _ = make(["Done."], store=store)
@@ -192,7 +192,7 @@ async def test_an_approver_can_put_the_decision_off() -> None:
     assert (await other.resume(SESSION)).output == "Done."
 
 
-async def test_a_decision_by_the_agent_reaches_the_run_that_waits_for_it() -> None:
+async def test_a_decision_through_the_agent_reaches_its_live_run() -> None:
     agent, store, _ = make([ASK, "Done."], approver=LiveApprover())
     async with agent.stream("Go", session=SESSION) as run:
         async for event in run:
@@ -202,7 +202,7 @@ async def test_a_decision_by_the_agent_reaches_the_run_that_waits_for_it() -> No
     await check_session(store)
 
 
-async def test_a_question_that_a_pause_has_left_is_told_to_whoever_watches_the_run_go_on() -> None:
+async def test_an_open_question_is_published_again_when_the_run_resumes() -> None:
     paused, store, _ = make([ASK])
     await paused.run("Go", session=SESSION)
     agent, _, _ = make(["Done."], store=store, approver=LiveApprover())

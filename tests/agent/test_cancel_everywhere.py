@@ -1,4 +1,4 @@
-"""Cancellation at every await of a run: nothing acknowledged is lost, nothing runs twice, and the session goes on.
+"""Cancellation at every await of a run: nothing acknowledged is lost, nothing runs twice, the session stays usable.
 
 The run is cancelled at its n-th suspension and after n steps of the event loop, for every n there is. Store, model and
 tools give way to other tasks as often as they can, so that there are many.
@@ -24,7 +24,7 @@ from tests.agent.kit import SESSION, check_session, make, starts, within
 
 
 class SlowStore(MemoryStore):
-    """Gives way before and after each write, and knows what it has acknowledged."""
+    """Yields to other tasks before and after each write, and records what it has acknowledged."""
 
     def __init__(self, environment: Environment | None = None) -> None:
         super().__init__(environment=environment)
@@ -103,7 +103,7 @@ def scene() -> tuple[Agent, SlowStore, Counter[str]]:
 
     @tool
     async def pay(amount: int, context: ToolContext) -> str:
-        """Moves money."""
+        """Transfer money."""
         ran[context.tool_call_id] += 1
         await asyncio.sleep(0)
         await context.progress("half")
@@ -112,7 +112,7 @@ def scene() -> tuple[Agent, SlowStore, Counter[str]]:
 
     @tool(requires_approval=True)
     async def ask(amount: int, context: ToolContext) -> str:
-        """Moves much money."""
+        """Transfer a large sum."""
         ran[context.tool_call_id] += 1
         await asyncio.sleep(0)
         return f"paid {amount}"
@@ -128,8 +128,8 @@ def scene() -> tuple[Agent, SlowStore, Counter[str]]:
 
 
 async def check(agent: Agent, store: SlowStore, ran: Counter[str], *, resumed: bool) -> None:
-    """What holds after a cancellation, wherever it came."""
-    await go_on(store, resumed=resumed)
+    """Check what must hold after a cancellation anywhere."""
+    await proceed(store, resumed=resumed)
     entries = await check_session(store)
     assert set(store.acknowledged) == {entry.id for entry in entries}
     assert max(starts(entries).values(), default=0) <= 1
@@ -139,7 +139,7 @@ async def check(agent: Agent, store: SlowStore, ran: Counter[str], *, resumed: b
 
 
 async def cancelled_at_await(place: int, *, resumed: bool) -> bool:
-    """Cancel the run at its n-th suspension; whether it had so many."""
+    """Cancel the run at its n-th suspension; False if it has fewer."""
     agent, store, ran = scene()
     work = CancelledAt(agent.run("Pay", session=SESSION), place)
 
@@ -157,7 +157,7 @@ async def cancelled_at_await(place: int, *, resumed: bool) -> bool:
 
 
 async def streamed(agent: Agent) -> RunResult:
-    """The result of a run whose events somebody reads."""
+    """The result of a run whose events are read."""
     async with agent.stream("Pay", session=SESSION) as run:
         async for _ in run:
             pass
@@ -175,7 +175,7 @@ async def cancelled_at_step(
     resumed: bool,
     start: Callable[[Agent], Coroutine[Any, Any, RunResult]] = lambda agent: agent.run("Pay", session=SESSION),
 ) -> bool:
-    """Cancel the run after n steps of the event loop, wherever its tools and its store are then."""
+    """Cancel the run after n steps of the event loop."""
     agent, store, ran = scene()
     task = asyncio.create_task(start(agent))
     for _ in range(place):
@@ -190,11 +190,11 @@ async def cancelled_at_step(
     return True
 
 
-async def go_on(store: SlowStore, *, resumed: bool) -> None:
+async def proceed(store: SlowStore, *, resumed: bool) -> None:
     other, _, _ = make(["Fine."], store=store)
     try:
         await store.tail_of(SESSION)
-    except NotFound:  # cancelled before the session was there
+    except NotFound:  # cancelled before the session existed
         resumed = False
     if resumed:
         assert (await other.resume(SESSION)).status in ("aborted", "completed")
@@ -206,16 +206,14 @@ async def go_on(store: SlowStore, *, resumed: bool) -> None:
 @pytest.mark.parametrize(
     ("cancelled", "least"), [(cancelled_at_await, 20), (cancelled_at_step, 100), (cancelled_while_streaming, 100)]
 )
-async def test_a_run_cancelled_anywhere_leaves_a_session_that_goes_on(
-    cancelled: Any, least: int, resumed: bool
-) -> None:
+async def test_a_session_survives_a_cancellation_anywhere(cancelled: Any, least: int, resumed: bool) -> None:
     place = 1
     while await cancelled(place, resumed=resumed):
         place += 1
     assert place > least
 
 
-async def test_a_second_cancellation_does_not_tear_the_end_of_a_run() -> None:
+async def test_a_second_cancellation_does_not_interrupt_the_end_of_a_run() -> None:
     for place in range(5, 60, 3):
         agent, store, ran = scene()
         task = asyncio.create_task(agent.run("Pay", session=SESSION))

@@ -1,4 +1,4 @@
-"""A context that grows too large: one summary, one fact, and the run goes on (D-6.4, D-6.5, D-6.6)."""
+"""Compaction of a context that has grown too large (D-6.4, D-6.5, D-6.6)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +32,7 @@ def story(tokens: int) -> Message:
     return assistant(LONG, meta=Meta(usage=Usage(tokens, 200)))
 
 
-async def test_an_overflow_is_compacted_once_and_asked_again() -> None:
+async def test_an_overflow_is_compacted_once_and_retried() -> None:
     agent, store, model = make([story(300), story(600), OVERFLOW, "They told stories.", "Tuesday."], config=SMALL)
     await agent.run("Tell me a story", session=SESSION)
     await agent.run("Another", session=SESSION)
@@ -63,7 +63,7 @@ async def test_a_second_overflow_ends_the_run() -> None:
     assert (await kinds(store)).count("compaction_summary") == 1
 
 
-async def test_an_overflow_ends_the_run_where_compaction_is_off() -> None:
+async def test_an_overflow_ends_the_run_if_compaction_is_disabled() -> None:
     config = AgentConfig(context=ContextConfig(compaction=False))
     agent, store, model = make([story(300), OVERFLOW, "never"], config=config)
     await agent.run("One", session=SESSION)
@@ -100,7 +100,7 @@ async def test_a_context_near_its_budget_is_compacted_before_the_call() -> None:
     assert model.calls[2].tools == ()  # the call for the summary
 
 
-async def test_a_summary_that_does_not_come_stops_only_a_run_that_needs_it() -> None:
+async def test_a_missing_summary_fails_only_a_run_that_needs_it() -> None:
     busy = Failed(ErrorCode.OVERLOADED, "busy", retryable=True)
     config = AgentConfig(context=ContextConfig(max_tokens=1000, reserve_tokens=200, keep_recent_tokens=50))
     agent, store, _ = make([story(300), story(650), busy, "Tuesday."], config=config)
@@ -139,7 +139,7 @@ async def test_a_session_is_compacted_on_demand() -> None:
     await check_session(store)
 
 
-async def test_a_summary_on_demand_that_is_no_shorter_is_not_kept() -> None:
+async def test_a_summary_on_demand_that_is_no_shorter_is_discarded() -> None:
     agent, store, _ = make(["Hello.", LONG])
     await agent.run("Hi", session=SESSION)
     result = await agent.compact(SESSION)
@@ -150,7 +150,7 @@ async def test_a_summary_on_demand_that_is_no_shorter_is_not_kept() -> None:
     await check_session(store)
 
 
-async def test_compaction_on_demand_says_when_it_is_switched_off() -> None:
+async def test_compaction_on_demand_fails_if_compaction_is_disabled() -> None:
     agent, _, _ = make(["Hello."], config=AgentConfig(context=ContextConfig(compaction=False)))
     await agent.run("Hi", session=SESSION)
     result = await agent.compact(SESSION)
@@ -166,7 +166,7 @@ async def test_compaction_on_demand_says_when_it_is_switched_off() -> None:
     ],
     ids=["summarised", "cut"],
 )
-async def test_a_first_message_that_is_far_too_long_does_not_block_the_session(script: list[str | Failed]) -> None:
+async def test_an_oversized_first_message_does_not_block_the_session(script: list[str | Failed]) -> None:
     small = AgentConfig(context=ContextConfig(max_tokens=4_000))
     agent, store, model = make(script, config=small)
     result = await agent.run("x" * 100_000, session=SESSION)

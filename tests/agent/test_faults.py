@@ -1,4 +1,4 @@
-"""The fault matrix of the models, end to end: no tool runs that must not (D-3.3.3, D-3.5, D-3.5.3, D-3.6)."""
+"""The fault matrix of the models, end to end: incomplete calls are never executed (D-3.3.3, D-3.5, D-3.5.3, D-3.6)."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("scenario", scenarios(), ids=str)
-async def test_only_whole_calls_run(scenario: Scenario) -> None:
+async def test_only_complete_calls_are_executed(scenario: Scenario) -> None:
     ran: list[dict[str, Any]] = []
 
     @tool
@@ -47,7 +47,7 @@ async def test_only_whole_calls_run(scenario: Scenario) -> None:
             base_url=server.base_url,
             timeouts=Timeouts(silence=0.3),
         )
-        config = AgentConfig(loop=LoopConfig(max_iterations=1))  # the server says the same each time
+        config = AgentConfig(loop=LoopConfig(max_iterations=1))  # the server gives the same answer each time
         agent = Agent(asked, tools=[look, see], store=store, retry=NO_RETRY, config=config)
         result = await agent.run("Look", session=SESSION)
         await asked.aclose()
@@ -64,7 +64,7 @@ async def test_only_whole_calls_run(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("scenario", [one for one in scenarios() if one.name == "silence"], ids=str)
-async def test_an_abort_lets_go_of_a_provider_that_says_nothing(scenario: Scenario) -> None:
+async def test_an_abort_closes_the_connection_to_a_silent_provider(scenario: Scenario) -> None:
     store = MemoryStore()
     async with fault_server(scenario) as server:
         asked = connect(f"{VENDORS[scenario.format]}:m", api_key="sk-test-0123456789", base_url=server.base_url)

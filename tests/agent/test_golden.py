@@ -1,4 +1,4 @@
-"""The golden traces: ten stored sessions that every version of the loop must tell again, byte for byte."""
+"""The golden traces: ten stored sessions that every version of the loop must reproduce byte for byte."""
 
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from bartack.store import MemoryStore, open_store
 from bartack.store.transfer import export_session, import_lines
 from scripts.make_golden import GOLDEN, trace
 from tests.agent.kit import FAST, SESSION, check_session, make
-from tests.agent.scenes import SCENES
+from tests.agent.scenarios import SCENARIOS
 
-# In these nothing is stopped from outside and nobody is asked: the model's answers decide everything.
+# Scenarios without approvals and interruptions, which the model's answers alone determine.
 FREE = ["no_tool", "one_tool", "several_tools_in_sequence", "several_tools_in_parallel", "a_tool_fails"]
 
 
@@ -22,19 +22,19 @@ def lines(name: str) -> list[bytes]:
     return (GOLDEN / f"{name}.jsonl").read_bytes().splitlines(keepends=True)
 
 
-def test_every_scene_has_its_trace_and_no_other_is_there() -> None:
-    assert sorted(path.stem for path in GOLDEN.iterdir()) == sorted(SCENES)
-    assert len(SCENES) == 10
+def test_every_scenario_has_a_trace_and_vice_versa() -> None:
+    assert sorted(path.stem for path in GOLDEN.iterdir()) == sorted(SCENARIOS)
+    assert len(SCENARIOS) == 10
 
 
-@pytest.mark.parametrize("name", SCENES)
-async def test_a_scene_is_told_again_byte_for_byte(name: str) -> None:
-    assert (await trace(SCENES[name])).splitlines(keepends=True) == lines(name)
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_a_scenario_reproduces_its_trace_byte_for_byte(name: str) -> None:
+    assert (await trace(SCENARIOS[name])).splitlines(keepends=True) == lines(name)
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("kind", ["memory:", "jsonl:", "sqlite:"])
-async def test_a_trace_survives_every_store_and_the_session_goes_on(name: str, kind: str, tmp_path: Path) -> None:
+async def test_a_trace_survives_every_store_and_can_be_continued(name: str, kind: str, tmp_path: Path) -> None:
     store = await open_store(kind if kind == "memory:" else f"{kind}{tmp_path / 'sessions'}")
     try:
         await import_lines(store, lines(name))
@@ -62,7 +62,7 @@ def spoken(entries: list[Entry]) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("name", FREE)
-async def test_a_stored_session_is_a_script_for_the_next_test(name: str) -> None:
+async def test_a_stored_session_can_be_replayed(name: str) -> None:
     entries = [wire.decode(Entry, line) for line in lines(name)]
     store = MemoryStore()
     agent = Agent(replayed_model(entries), tools=replayed_tools(entries), store=store, retry=FAST)

@@ -1,4 +1,4 @@
-"""A user's own code around model calls and tools, and an agent inside another one."""
+"""Hooks around model calls and tools, and an agent as a tool of another."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from bartack.nouns.requests import ModelRequest
 from tests.agent.kit import SESSION, Waiting, call, check_session, make, messages, results, within
 
 
-async def test_a_request_can_be_changed_before_it_is_made() -> None:
+async def test_before_model_can_change_the_request() -> None:
     async def add(request: ModelRequest) -> ModelRequest:
         return replace(
             request, messages=(*request.messages, user("(hurry)")), config=replace(request.config, temperature=0.5)
@@ -25,7 +25,7 @@ async def test_a_request_can_be_changed_before_it_is_made() -> None:
     assert [message.text for message in await messages(store)] == ["Go", "x"]
 
 
-async def test_an_answer_can_be_changed_before_it_becomes_a_fact() -> None:
+async def test_after_model_can_change_the_answer_before_it_is_stored() -> None:
     async def shout(message: Message) -> Message:
         return replace(message, parts=assistant(message.text.upper()).parts)
 
@@ -34,7 +34,7 @@ async def test_an_answer_can_be_changed_before_it_becomes_a_fact() -> None:
     assert (await messages(store))[-1].text == "QUIET"
 
 
-async def test_tools_can_be_looked_at_replaced_and_their_results_changed() -> None:
+async def test_tool_hooks_can_replace_calls_and_change_results() -> None:
     async def before(one: ToolCall) -> ToolCall | ToolResult | None:
         if one.tool_call_id == "c1":
             return ToolResult("c1", "from a cache")

@@ -1,4 +1,4 @@
-"""A session of many turns: what a turn costs does not depend on how many came before it."""
+"""A session of many turns: the cost of a turn does not depend on how many came before it."""
 
 from collections.abc import Sequence
 
@@ -69,7 +69,7 @@ async def test_a_session_is_read_once_and_the_context_stays_bounded() -> None:
     assert max(model.sent) < 150  # tool outputs are shortened before turns are summarised
 
 
-async def test_what_others_append_between_two_turns_is_read_and_nothing_else() -> None:
+async def test_only_entries_appended_by_others_are_read_between_turns() -> None:
     store = Counted()
     agent, _, _ = make(["One.", "Two.", "Three."], store=store)
     other, _, model = make(["Other."], store=store)

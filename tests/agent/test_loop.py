@@ -1,4 +1,4 @@
-"""The loop: what a run does with each kind of answer, and where it stops."""
+"""The loop: what a run does with each kind of answer, and when it ends."""
 
 import asyncio
 from collections.abc import Sequence
@@ -95,7 +95,7 @@ async def test_every_status_change_is_an_edge_of_the_table() -> None:
         assert change.status in AGENT[change.previous].values()
 
 
-async def test_events_tell_deltas_facts_and_tools_in_order() -> None:
+async def test_events_have_deltas_facts_and_tool_states_in_order() -> None:
     agent, store, _ = make([assistant("Looking.", call("c1")), "Rain."])
     run = agent.stream("Rain?", session=SESSION)
     events = await collected(run)
@@ -112,7 +112,7 @@ async def test_events_tell_deltas_facts_and_tools_in_order() -> None:
     assert text == "Looking.Rain."
 
 
-async def test_snapshots_grow_and_come_only_when_asked_for() -> None:
+async def test_snapshots_grow_and_are_published_only_on_request() -> None:
     from tests.agent.kit import PausingModel
 
     model = PausingModel(["It rains in Paris."], after=3)
@@ -122,14 +122,14 @@ async def test_snapshots_grow_and_come_only_when_asked_for() -> None:
         async for event in run:
             if isinstance(event, Snapshot):
                 seen.append(event.message.text)
-                model.go_on.set()
+                model.proceed.set()
     assert seen[0] == "It rains"
     assert "It rains in Paris.".startswith(seen[-1])
     assert not [event for event in await collected(make(["x"])[0].stream("Hi")) if isinstance(event, Snapshot)]
 
 
 @pytest.mark.parametrize("arguments", [{"city": "Pa"}, {}])
-async def test_calls_of_an_answer_cut_by_its_length_do_not_run(arguments: dict[str, Any]) -> None:
+async def test_calls_of_an_answer_cut_at_its_length_limit_are_not_executed(arguments: dict[str, Any]) -> None:
     """D-3.6"""
     ran: list[str] = []
     cut = assistant("Let", ToolCall("c1", "weather", arguments), meta=Meta(finish_reason="length"))
@@ -141,7 +141,7 @@ async def test_calls_of_an_answer_cut_by_its_length_do_not_run(arguments: dict[s
     await check_session(store)
 
 
-async def test_a_call_whose_arguments_are_not_json_does_not_run() -> None:
+async def test_a_call_whose_arguments_are_not_json_is_not_executed() -> None:
     """D-3.3.3"""
     ran: list[str] = []
     bad = assistant(ToolCall("c1", "weather", {}, raw_args_text='{"city":'), call("c2"))
@@ -161,7 +161,7 @@ def _noting(ran: list[str]) -> Any:
     return Hooks(before_tool=note)
 
 
-async def test_a_call_that_the_provider_executed_is_not_executed_again() -> None:
+async def test_a_call_executed_by_the_provider_is_not_executed_again() -> None:
     """D-3.10.1"""
     searched = ToolCall("p1", "weather", {"city": "x"}, executed_by="provider", result=ToolResult("p1", "found"))
     agent, store, _ = make([assistant(searched, "Found it.")])
@@ -169,7 +169,7 @@ async def test_a_call_that_the_provider_executed_is_not_executed_again() -> None
     assert "tool_started" not in await kinds(store)
 
 
-async def test_a_paused_answer_is_asked_for_again() -> None:
+async def test_a_paused_answer_leads_to_another_call() -> None:
     paused = assistant("Still", meta=Meta(finish_reason="pause"))
     agent, _, model = make([paused, " here."])
     assert (await agent.run("Go", session=SESSION)).output == " here."
@@ -177,14 +177,14 @@ async def test_a_paused_answer_is_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("reason", ["refusal", "content_filter", "length"])
-async def test_an_answer_that_ended_otherwise_says_so(reason: Any) -> None:
+async def test_the_reason_of_a_result_is_the_finish_reason_of_the_answer(reason: Any) -> None:
     agent, store, _ = make([assistant("No.", meta=Meta(finish_reason=reason))])
     result = await agent.run("Go", session=SESSION)
     assert (result.status, result.reason) == (AgentStatus.COMPLETED, reason)
     assert (await ended(store)).reason == reason
 
 
-async def test_an_id_that_an_earlier_call_had_is_replaced() -> None:
+async def test_a_reused_call_id_is_replaced() -> None:
     """D-3.8"""
     agent, store, _ = make([assistant(call("c1")), assistant(call("c1", city="Rome")), "Done."])
     assert (await agent.run("Go", session=SESSION)).output == "Done."
@@ -223,7 +223,7 @@ async def test_a_run_ends_at_its_limit_with_every_call_answered(limits: LoopConf
     assert result.cost_usd == pytest.approx(0.1 * calls)
 
 
-async def test_a_run_ends_when_its_time_is_over() -> None:
+async def test_a_run_ends_at_its_timeout() -> None:
     waiting = Waiting()
     agent, store, _ = make(
         [assistant(ToolCall("c1", "wait", {}))], waiting.tool, config=AgentConfig(loop=LoopConfig(timeout_ms=40))
@@ -234,21 +234,21 @@ async def test_a_run_ends_when_its_time_is_over() -> None:
     await check_session(store)
 
 
-async def test_a_model_that_repeats_itself_is_told_and_then_stopped() -> None:
+async def test_a_model_that_repeats_itself_gets_an_error_and_is_then_stopped() -> None:
     def again(said: Sequence[Message]) -> Message:
         return assistant(call(f"c{len(said)}"))
 
     agent, store, model = make([again] * 9, max_repeats=3)
     result = await agent.run("Go", session=SESSION)
     assert (result.status, result.reason) == (AgentStatus.FAILED, "repeated_call")
-    assert len(model.calls) == 5  # three times run, once told, once stopped
+    assert len(model.calls) == 5  # executed three times, refused once, stopped once
     assert (await kinds(store)).count("tool_started") == 3
     await check_session(store)
     again_agent, _, _ = make([lambda said: assistant(call(f"c{len(said)}")), "Done."], store=store, max_repeats=3)
     assert (await again_agent.run("Once more", session=SESSION)).output == "Done."
 
 
-async def test_a_repeat_with_another_result_is_progress() -> None:
+async def test_a_repeated_call_with_a_new_result_is_allowed() -> None:
     from bartack.tools import tool
 
     seen: list[int] = []
@@ -266,10 +266,10 @@ async def test_a_repeat_with_another_result_is_progress() -> None:
     assert (await agent.run("Go", session=SESSION)).output == "Ready."
 
 
-# -- what it is made of
+# -- configuration
 
 
-async def test_tools_can_be_switched_off() -> None:
+async def test_tools_can_be_disabled() -> None:
     agent, _, model = make(["x"], config=AgentConfig(tools=ToolsConfig(enabled={"fail": False, "transfer": False})))
     await agent.run("Go", session=SESSION)
     assert [spec.name for spec in model.calls[0].tools] == ["weather"]
@@ -302,7 +302,7 @@ async def test_a_session_can_be_branched() -> None:
     assert len(await store.heads(SESSION)) == 2
 
 
-async def test_a_branch_does_not_run_again_what_has_a_result_elsewhere() -> None:
+async def test_a_call_with_a_result_on_another_branch_is_not_executed_again() -> None:
     """D-5.9"""
     answers: list[Message | str] = [
         assistant(call("c1"), call("c2")),
@@ -313,7 +313,7 @@ async def test_a_branch_does_not_run_again_what_has_a_result_elsewhere() -> None
     agent, store, model = make(answers)
     await agent.run("First", session=SESSION)
     asked = next(entry for entry in await store.load(SESSION) if getattr(entry.fact, "tool_calls", ()))
-    other, _, _ = make(model, store=store)  # one that has not seen the other branch
+    other, _, _ = make(model, store=store)  # without a view of the other branch
     assert (await other.run("Instead", session=SESSION, head=asked.id)).output == "Other."
     every = [entry.fact for entry in await store.entries(SESSION)]
     assert [fact.tool_name for fact in every if isinstance(fact, ToolStarted)] == ["weather"] * 3
@@ -338,6 +338,6 @@ async def test_the_lease_of_a_run_on_a_branch_can_be_taken_over() -> None:
     with pytest.raises(Conflict):
         await other.resume(SESSION)
     assert (await other.resume(SESSION, takeover=True)).output == "Mine."
-    model.go_on.set()
+    model.proceed.set()
     with pytest.raises(Conflict):
         await within(task)

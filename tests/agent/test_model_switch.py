@@ -1,4 +1,4 @@
-"""Another model in mid-session: declared in a fact, with a report of what it is not told."""
+"""A change of model within a session: recorded as a fact, with a report of what the new model does not receive."""
 
 from bartack import Continuation, ModelChange, ModelRef, Text, Thinking, assistant
 from bartack.agent import Agent, EntryAppended, ModelSwitched
@@ -16,7 +16,7 @@ ANSWER = b"".join(
 )
 
 
-async def test_the_next_run_may_use_another_provider_and_the_report_says_what_is_lost() -> None:
+async def test_the_next_run_may_use_another_provider_with_a_report_of_losses() -> None:
     signed = Thinking("Hm.", continuation=Continuation("scripted", "scripted", {"signature": "abc"}))
     agent, store, _ = make([assistant(signed, call("c1")), assistant(Text("Rain.")), "never"])
     await agent.run("Rain?", session=SESSION)
@@ -35,7 +35,7 @@ async def test_the_next_run_may_use_another_provider_and_the_report_says_what_is
     assert len(client.requests) == 1
 
 
-async def test_a_run_can_switch_in_the_middle() -> None:
+async def test_a_run_can_switch_models_midway() -> None:
     second = ScriptedModel(["From the second."], model_id="second")
     agent, store, first = make([assistant(call("c1")), "never"])
     async with agent.stream("Go", session=SESSION) as run:
@@ -47,7 +47,7 @@ async def test_a_run_can_switch_in_the_middle() -> None:
     assert [fact.model.model for fact in await facts(store) if isinstance(fact, ModelChange)] == ["second"]
 
 
-async def test_the_same_model_again_is_no_switch() -> None:
+async def test_using_the_same_model_again_is_not_a_switch() -> None:
     agent, store, _ = make(["One.", "Two."])
     await agent.run("a", session=SESSION)
     events = await collected(agent.stream("b", session=SESSION))
@@ -55,7 +55,7 @@ async def test_the_same_model_again_is_no_switch() -> None:
     assert not [fact for fact in await facts(store) if isinstance(fact, ModelChange)]
 
 
-async def test_a_model_can_be_named() -> None:
+async def test_a_model_can_be_given_by_name() -> None:
     agent = Agent("ollama:llama", tools=[weather])
     assert agent.model.get_config().model_id == "llama"
     assert agent.tools.names == ("weather",)

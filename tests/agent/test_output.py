@@ -1,4 +1,4 @@
-"""Structured output: a value of a type, or an error that says why there is none."""
+"""Structured output: a value of a type, or an error with the reason."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +40,7 @@ class Point:
         (Place, '```json\n{"city":"Paris"}\n```', Place("Paris")),
     ],
 )
-def test_a_type_has_a_schema_and_its_json_is_read(type: Any, text: str, value: Any) -> None:
+def test_schema_and_value_of_a_type(type: Any, text: str, value: Any) -> None:
     output = OutputType(type)
     assert output.schema["type"] == "object"
     assert output.read(text) == value
@@ -48,14 +48,14 @@ def test_a_type_has_a_schema_and_its_json_is_read(type: Any, text: str, value: A
 
 
 @pytest.mark.parametrize("text", ["no json", '{"people":1}', '{"city":1}', "[]"])
-def test_what_does_not_fit_says_why(text: str) -> None:
+def test_text_that_does_not_match_is_refused_with_the_reason(text: str) -> None:
     with pytest.raises(PartValidationError):
         OutputType(Place).read(text)
     with pytest.raises(PartValidationError):
         OutputType(list[int]).read(text)
 
 
-def test_a_model_of_pydantic_is_a_type_too() -> None:
+def test_a_pydantic_model_can_be_the_output_type() -> None:
     pydantic = pytest.importorskip("pydantic")
     town = pydantic.create_model("Town", city=(str, ...), people=(int, 0))
     output = OutputType(town)
@@ -65,7 +65,7 @@ def test_a_model_of_pydantic_is_a_type_too() -> None:
         output.read("{}")
 
 
-def test_a_type_without_json_is_refused() -> None:
+def test_a_type_without_a_schema_is_refused() -> None:
     with pytest.raises(PartValidationError) as caught:
         OutputType(object())
     assert caught.value.code is ErrorCode.INVALID_CONFIG
@@ -78,7 +78,7 @@ async def test_the_output_is_a_value_of_the_type() -> None:
     assert (await agent.resume(SESSION)).output == Place("Paris")
 
 
-async def test_an_answer_that_does_not_fit_is_asked_for_again_with_the_error() -> None:
+async def test_an_invalid_answer_is_requested_again_with_the_error() -> None:
     agent, store, model = make(["Paris!", '{"city":7}', '{"city":"Paris"}'], output_type=Place)
     assert (await agent.run("Where?", session=SESSION)).output == Place("Paris")
     said = await messages(store)
@@ -87,7 +87,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again_with_the_error() -
     assert len(model.calls) == 3
 
 
-async def test_a_model_that_never_fits_fails_the_run() -> None:
+async def test_a_model_that_never_gives_a_valid_answer_fails_the_run() -> None:
     agent, _, model = make(["Paris!"] * 9, output_type=Place)
     result = await agent.run("Where?", session=SESSION)
     assert (result.status, len(model.calls)) == (AgentStatus.FAILED, 3)
@@ -95,13 +95,13 @@ async def test_a_model_that_never_fits_fails_the_run() -> None:
     assert result.error.error_code is ErrorCode.INVALID_OUTPUT
 
 
-async def test_a_refusal_is_not_asked_again() -> None:
+async def test_a_refusal_is_not_retried() -> None:
     agent, _, model = make([assistant("No.", meta=Meta(finish_reason="refusal"))], output_type=Place)
     result = await agent.run("Where?", session=SESSION)
     assert (result.status, result.reason, len(model.calls)) == (AgentStatus.FAILED, "refusal", 1)
 
 
-async def test_a_model_that_takes_no_schema_is_told_in_words() -> None:
+async def test_a_model_without_schema_support_gets_instructions() -> None:
     class Plain(ScriptedModel):
         def supports(self, feature: str) -> bool:
             return feature != "output_schema"

@@ -1,4 +1,4 @@
-"""Random sessions: any mixture of answers, faults, tools, humans, aborts and crashes leaves a session that goes on."""
+"""Random sessions: any mixture of answers, faults, tools, approvals, aborts and crashes leaves a usable session."""
 
 import asyncio
 from collections import Counter
@@ -27,11 +27,11 @@ from bartack.models.scripted import ScriptedResponse
 from bartack.nouns.tables import AGENT
 from bartack.tools import Decision, ToolContext, ToolDefinition, tool
 from tests.agent.kit import FAST, SESSION, check_session, counting_environment, starts, within
-from tests.agent.scenes import FailingStore
+from tests.agent.scenarios import FailingStore
 
 
 class Chance(ScriptedModel):
-    """Says anything that a model might."""
+    """Gives random answers of every kind."""
 
     def __init__(self, chance: Random) -> None:
         super().__init__([])
@@ -54,7 +54,7 @@ class Chance(ScriptedModel):
                 return "Done."
 
     def _id(self) -> str:
-        self._calls_made += self._chance.random() > 0.1  # now and then an id comes twice
+        self._calls_made += self._chance.random() > 0.1  # some ids are used twice
         return f"c{self._calls_made}"
 
     def _call(self) -> ToolCall:
@@ -102,7 +102,7 @@ def tools(chance: Random, ran: Counter[str]) -> list[ToolDefinition]:
 
 
 async def one_turn(agent: Agent, store: FailingStore, chance: Random, turn: int) -> None:
-    """A run that may be aborted, cancelled, or lose its store, in the middle."""
+    """A run that may be aborted, cancelled, or lose its store half-way."""
     fate = chance.randrange(5)
     resumes = chance.random() < 0.3
     store.left = chance.randrange(1, 9) if fate == 0 else None
@@ -133,7 +133,7 @@ async def one_turn(agent: Agent, store: FailingStore, chance: Random, turn: int)
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_a_session_goes_on_whatever_happens(seed: int) -> None:
+async def test_a_session_can_be_continued_whatever_happens(seed: int) -> None:
     chance = Random(seed)
     environment = counting_environment()
     store = FailingStore(environment)

@@ -1,4 +1,4 @@
-"""Recovery: a session whose process died at any point goes on, and nothing runs twice that must not."""
+"""Recovery: a session whose process died at any point can be resumed, and nothing is repeated that must not be."""
 
 import asyncio
 
@@ -42,7 +42,7 @@ async def pay(amount: int) -> str:
 
 
 async def left_behind(*left: Fact) -> SessionStore:
-    """A session as a crash left it."""
+    """A session as after a crash."""
     RUNS.clear()
     agent, store, _ = make([])
     del agent
@@ -80,7 +80,7 @@ PAY = ToolCall("c1", "pay", {"amount": 7})
         ),
     ],
 )
-async def test_a_run_goes_on_where_it_was_left(left: tuple[Fact, ...], ran: list[str], code: str | None) -> None:
+async def test_a_run_resumes_where_it_stopped(left: tuple[Fact, ...], ran: list[str], code: str | None) -> None:
     """D-5.8, D-5.8.1, D-5.9"""
     store = await left_behind(*left)
     agent, _, model = make(["Done."], look, pay, store=store)
@@ -98,7 +98,7 @@ async def test_a_run_goes_on_where_it_was_left(left: tuple[Fact, ...], ran: list
         assert result.message.meta.model_call_index == 1
 
 
-async def test_an_answer_that_was_stored_is_not_asked_for_again() -> None:
+async def test_a_stored_answer_is_not_requested_again() -> None:
     store = await left_behind(user("Go"), assistant("Done.", meta=META))
     agent, _, model = make(["never"], store=store)
     events = await collected(agent.resume_stream(SESSION))
@@ -109,7 +109,7 @@ async def test_an_answer_that_was_stored_is_not_asked_for_again() -> None:
     assert statuses == [AgentStatus.PREPARING, AgentStatus.COMPLETED]  # no model ran
 
 
-async def test_resuming_what_has_ended_gives_its_result_and_writes_nothing() -> None:
+async def test_resuming_a_finished_run_returns_its_result_and_writes_nothing() -> None:
     agent, store, model = make(["Done."])
     first = await agent.run("Go", session=SESSION)
     before = await store.tail_of(SESSION)
@@ -120,7 +120,7 @@ async def test_resuming_what_has_ended_gives_its_result_and_writes_nothing() -> 
     assert len(model.calls) == 1
 
 
-async def test_there_is_nothing_to_resume_in_a_session_that_is_not_there() -> None:
+async def test_resuming_a_missing_session_raises_not_found() -> None:
     agent, _, _ = make([])
     with pytest.raises(NotFound):
         await agent.resume("nowhere")
@@ -134,7 +134,7 @@ async def test_there_is_nothing_to_resume_in_a_session_that_is_not_there() -> No
         ((assistant(LOOK, meta=META), ToolStarted("c1", "look", {}, idempotent=True)), ErrorCode.TOOL_INTERRUPTED),
     ],
 )
-async def test_a_new_prompt_closes_what_was_left_and_runs_nothing(left: tuple[Fact, ...], code: ErrorCode) -> None:
+async def test_a_new_prompt_closes_open_calls_without_executing_them(left: tuple[Fact, ...], code: ErrorCode) -> None:
     store = await left_behind(user("Go"), *left)
     agent, _, _ = make(["Fine."], look, pay, store=store)
     assert (await agent.run("Something else", session=SESSION)).output == "Fine."
@@ -167,7 +167,7 @@ async def test_the_lease_of_a_process_that_died_can_be_taken_over() -> None:
     with pytest.raises(Conflict):
         await other.resume(SESSION)
     assert (await other.resume(SESSION, takeover=True)).output == "Mine."
-    model.go_on.set()  # the old process was not dead after all: its next write is refused
+    model.proceed.set()  # the old process is still alive: its next write is refused
     with pytest.raises(Conflict):
         await within(first)
     entries = await check_session(store)

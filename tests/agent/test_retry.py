@@ -1,4 +1,4 @@
-"""Failed model calls: what is kept of them, when they are made again, and by whom."""
+"""Failed model calls: what is recorded, when they are retried, and when a fallback takes over."""
 
 import pytest
 
@@ -33,20 +33,20 @@ CUT: list[Delta] = [
 ]
 
 
-def test_pauses_grow_up_to_a_limit_less_a_share_of_chance() -> None:
+def test_delays_grow_up_to_a_limit_less_a_random_share() -> None:
     policy = RetryPolicy(max_retries=9, base_ms=100, max_ms=1000, jitter=0.5)
     assert [policy.delay_ms(BUSY, attempt, lambda: 0.0) for attempt in range(1, 7)] == [100, 200, 400, 800, 1000, 1000]
     assert policy.delay_ms(BUSY, 3, lambda: 1.0) == 200
 
 
-def test_a_provider_that_says_how_long_is_obeyed_within_reason() -> None:
+def test_a_delay_requested_by_the_provider_is_used_up_to_a_limit() -> None:
     policy = RetryPolicy(max_retry_after_ms=10_000)
     asked = Failed(ErrorCode.RATE_LIMITED, retryable=True, retry_after_ms=7000)
     assert policy.delay_ms(asked, 1, lambda: 1.0) == 7000
     assert policy.delay_ms(Failed(ErrorCode.RATE_LIMITED, retryable=True, retry_after_ms=60_000), 1, float) is None
 
 
-def test_only_what_may_succeed_unchanged_is_tried_again() -> None:
+def test_only_retryable_errors_or_selected_codes_are_retried() -> None:
     denied = Failed(ErrorCode.AUTHENTICATION)
     assert RetryPolicy().delay_ms(denied, 1, float) is None
     assert RetryPolicy(codes=frozenset({ErrorCode.AUTHENTICATION})).delay_ms(denied, 1, float) == 500
@@ -92,7 +92,7 @@ async def test_a_run_fails_with_the_error_of_its_last_attempt() -> None:
     await check_session(store)
 
 
-async def test_what_is_not_retryable_is_not_retried() -> None:
+async def test_an_error_that_is_not_retryable_is_not_retried() -> None:
     agent, _, model = make([Failed(ErrorCode.AUTHENTICATION, "no key"), "never"])
     result = await agent.run("Go", session=SESSION)
     assert (result.status, len(model.calls)) == (AgentStatus.FAILED, 1)
@@ -112,7 +112,7 @@ async def test_a_fallback_model_takes_over_for_the_rest_of_the_run() -> None:
     assert (await agent.run("Again", session=SESSION)).output == "back"
 
 
-async def test_a_model_that_cannot_be_asked_fails_the_run_and_not_the_program() -> None:
+async def test_a_model_that_raises_fails_the_run_instead_of_raising() -> None:
     class Odd(ScriptedModel):
         def stream(self, *given: object, **more: object) -> object:  # type: ignore[override]
             from bartack import PartValidationError
@@ -134,7 +134,7 @@ async def test_a_model_that_breaks_the_contract_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize("reason", ["before", "after"])
-async def test_what_a_hook_raises_reaches_the_caller(reason: str) -> None:
+async def test_an_exception_in_a_model_hook_reaches_the_caller(reason: str) -> None:
     from bartack.agent import Hooks
 
     async def broken(_: object) -> None:

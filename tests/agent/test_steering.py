@@ -1,31 +1,31 @@
-"""Speaking to a run while it works: at the next safe point, or when it would end."""
+"""Messages to a run while it works: before the next model call, or when it would end."""
 
 from bartack import ToolCall, assistant, user
 from bartack.agent import ToolChanged
 from tests.agent.kit import SESSION, PausingModel, Waiting, check_session, make, messages, within
 
 
-async def test_steering_is_heard_after_the_tools_and_before_the_next_model_call() -> None:
+async def test_steering_is_delivered_after_the_tools_and_before_the_next_model_call() -> None:
     waiting = Waiting()
     agent, store, model = make([assistant(ToolCall("c1", "wait", {})), "As you wish."], waiting.tool)
     async with agent.stream("Go", session=SESSION) as run:
         async for event in run:
             if isinstance(event, ToolChanged) and event.state.status == "running":
                 run.steer("Rather", " Rome")
-                waiting.go_on.set()
+                waiting.proceed.set()
     assert run.result.output == "As you wish."
     assert [message.role for message in model.calls[1].messages] == ["user", "assistant", "tool", "user"]
     assert model.calls[1].messages[-1].text == "Rather Rome"
     await check_session(store)
 
 
-async def test_steering_during_the_last_answer_makes_the_run_go_on() -> None:
+async def test_steering_during_the_last_answer_continues_the_run() -> None:
     model = PausingModel(["First answer.", "Second answer."])
     agent, store, _ = make(model)
     async with agent.stream("Go", session=SESSION) as run:
         await within(model.reached.wait())
         run.steer("One more thing")
-        model.go_on.set()
+        model.proceed.set()
         result = await within(run.wait())
     assert result.output == "Second answer."
     assert [message.text for message in await messages(store)] == [
@@ -47,7 +47,7 @@ async def test_queued_messages_are_turns_of_their_own_in_the_same_run() -> None:
     assert len({message.run_id for message in await messages(store)}) == 1
 
 
-async def test_what_came_too_late_is_given_back() -> None:
+async def test_messages_that_come_too_late_are_returned() -> None:
     model = PausingModel(["First answer."])
     agent, _, _ = make(model)
     async with agent.stream("Go", session=SESSION) as run:
@@ -58,7 +58,7 @@ async def test_what_came_too_late_is_given_back() -> None:
     assert [message.text for message in run.result.undelivered] == ["a", "b"]
 
 
-async def test_the_state_of_a_run_can_be_looked_at() -> None:
+async def test_the_state_of_a_run_can_be_inspected() -> None:
     waiting = Waiting()
     agent, _, _ = make([assistant(ToolCall("c1", "wait", {})), "Done."], waiting.tool)
     run = agent.stream("Go", session=SESSION)
@@ -68,6 +68,6 @@ async def test_the_state_of_a_run_can_be_looked_at() -> None:
         state = run.state
         assert (state.status, [call.tool_call_id for call in state.pending_tool_calls]) == ("tool_running", ["c1"])
         assert state.current_run_id == run.run_id
-        waiting.go_on.set()
+        waiting.proceed.set()
         await within(run.wait())
     assert run.state.pending_tool_calls == ()

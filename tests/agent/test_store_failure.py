@@ -1,4 +1,4 @@
-"""The disk comes first: what cannot be stored stops the run, a second writer is told before anything is paid for."""
+"""Store failures: a failed write stops the run, and a second writer gets a conflict before any model call."""
 
 import asyncio
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ async def test_a_failed_write_stops_the_run_at_once(good: int) -> None:
         await check_session(store)
 
 
-async def test_a_failed_write_is_raised_where_the_events_are_read() -> None:
+async def test_a_failed_write_is_raised_to_the_reader_of_the_events() -> None:
     store = Breaking(2)
     agent, _, _ = make(["Done."], store=store)
     run = agent.stream("Go", session=SESSION)
@@ -78,10 +78,10 @@ async def test_a_failed_write_is_raised_where_the_events_are_read() -> None:
     assert events[-1].result.status == "failed"
 
 
-# -- two at once
+# -- two runs at once
 
 
-async def test_of_two_runs_on_one_session_the_second_gets_a_conflict_before_it_costs() -> None:
+async def test_a_second_run_on_a_session_gets_a_conflict_before_any_model_call() -> None:
     model = PausingModel(["A long answer."])
     agent, store, _ = make(model)
     other, _, other_model = make(["never"], store=store)
@@ -91,14 +91,14 @@ async def test_of_two_runs_on_one_session_the_second_gets_a_conflict_before_it_c
             with pytest.raises(Conflict):
                 await within(second.run("Second", session=SESSION))
         assert other_model.calls == []
-        model.go_on.set()
+        model.proceed.set()
         assert (await within(run.wait())).output == "A long answer."
     assert [message.text for message in await messages(store)] == ["First", "A long answer."]
     await check_session(store)
     assert (await within(other.run("Third", session=SESSION))).message is not None
 
 
-async def test_of_many_runs_that_begin_together_one_proceeds() -> None:
+async def test_of_many_runs_that_start_together_one_proceeds() -> None:
     environment_store = MemoryStore()
     agents = [make(["Mine."], store=environment_store) for _ in range(8)]
     outcomes = await asyncio.gather(
@@ -110,7 +110,7 @@ async def test_of_many_runs_that_begin_together_one_proceeds() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite:", "jsonl:"])
-async def test_two_programs_on_one_session_do_not_get_in_each_others_way(kind: str, tmp_path: Path) -> None:
+async def test_two_programs_can_use_one_session_in_turn(kind: str, tmp_path: Path) -> None:
     mine, theirs = [await open_store(f"{kind}{tmp_path / 'sessions'}") for _ in range(2)]
     model = PausingModel(["A long answer."])
     agent = Agent(model, store=mine)
@@ -121,7 +121,7 @@ async def test_two_programs_on_one_session_do_not_get_in_each_others_way(kind: s
         with pytest.raises(Conflict):
             await within(other.run("Second", session=SESSION))
         assert other_model.calls == []
-        model.go_on.set()
+        model.proceed.set()
         assert (await within(run.wait())).output == "A long answer."
     assert (await within(other.run("Third", session=SESSION))).output == "Next."
     assert [message.text for message in await messages(mine)] == ["First", "A long answer.", "Third", "Next."]
@@ -140,7 +140,7 @@ async def test_a_foreign_append_during_a_run_is_noticed_before_the_next_model_ca
     await within(waiting.started.wait())
     tail = await store.tail_of(SESSION)
     await store.append(SESSION, next_entries(SESSION, tail, [Custom("other", {})], store.environment), tail.entry_id)
-    waiting.go_on.set()
+    waiting.proceed.set()
     with pytest.raises(Conflict):
         await within(task)
     assert len(model.calls) == 1
@@ -156,11 +156,11 @@ async def test_a_lease_is_renewed_while_a_tool_runs() -> None:
     await asyncio.sleep(0.8)
     with pytest.raises(Conflict):
         await other.run("Now?", session=SESSION)
-    waiting.go_on.set()
+    waiting.proceed.set()
     assert (await within(task)).output == "Done."
 
 
-async def test_the_lease_is_given_back_however_a_run_ends() -> None:
+async def test_the_lease_is_released_however_a_run_ends() -> None:
     agent, store, _ = make(["x", assistant(call("c1", "transfer", amount=1))])
     await agent.run("a", session=SESSION)
     await store.release_lease(await store.acquire_lease(SESSION, "me"))

@@ -1,4 +1,4 @@
-"""Approval: who is asked, and that an answer is worth something for exactly what it was given."""
+"""Approval: which calls need one, and that a decision counts for exactly the arguments it was made for."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -55,8 +55,8 @@ async def look() -> str:
     return "nice"
 
 
-class Human:
-    """Answers from a function of the request."""
+class FunctionApprover:
+    """An approver that computes its decision from the request."""
 
     def __init__(self, answer: Callable[[ApprovalRequired], Decision | Awaitable[Decision]]) -> None:
         self._answer = answer
@@ -68,8 +68,8 @@ class Human:
         return answer if isinstance(answer, Decision) else await answer
 
 
-def says(decision: Any, **details: Any) -> Human:
-    return Human(lambda _: Decision(decision, **details))
+def deciding(decision: Any, **details: Any) -> FunctionApprover:
+    return FunctionApprover(lambda _: Decision(decision, **details))
 
 
 # -- policies
@@ -91,33 +91,33 @@ def broken_policy(one: ToolCall, definition: ToolDefinition) -> bool:
         (broken_policy, ["pay", "remove", "look"]),
     ],
 )
-async def test_a_policy_says_who_is_asked(policy: ApprovalPolicy, asked: list[str]) -> None:
-    human = says("approve")
-    bench = Bench(remove, pay, look, approval=policy, approver=human)
+async def test_the_policy_selects_the_calls_that_need_approval(policy: ApprovalPolicy, asked: list[str]) -> None:
+    approver = deciding("approve")
+    bench = Bench(remove, pay, look, approval=policy, approver=approver)
     round = await bench.run(call("pay", "c1", amount=1), call("remove", "c2", path="a"), call("look", "c3"))
-    assert [request.tool_name for request in human.asked] == asked
+    assert [request.tool_name for request in approver.asked] == asked
     assert len(ran) == len(round.results) == 3
 
 
-async def test_a_function_of_the_arguments_decides_and_its_reason_is_told() -> None:
-    human = says("approve")
-    bench = Bench(remove, approver=human)
+async def test_a_function_of_the_arguments_can_require_approval_with_a_reason() -> None:
+    approver = deciding("approve")
+    bench = Bench(remove, approver=approver)
     await bench.run(call("remove", "c1", path="here"), call("remove", "c2", path="/etc"))
-    assert [(request.tool_call_id, request.reason) for request in human.asked] == [("c2", "outside")]
+    assert [(request.tool_call_id, request.reason) for request in approver.asked] == [("c2", "outside")]
 
 
-async def test_bad_arguments_trouble_no_human() -> None:
-    human = says("approve")
-    result = await Bench(pay, approver=human).one("pay", amount="much")
+async def test_invalid_arguments_are_refused_without_asking() -> None:
+    approver = deciding("approve")
+    result = await Bench(pay, approver=approver).one("pay", amount="much")
     assert result.error_code is ErrorCode.TOOL_BAD_ARGUMENTS
-    assert human.asked == []
+    assert approver.asked == []
 
 
-# -- answers
+# -- decisions
 
 
-async def test_an_approved_call_runs_after_question_and_answer_are_recorded() -> None:
-    bench = Bench(pay, approver=says("approve", decided_by="ann", reason="fine"))
+async def test_an_approved_call_runs_after_question_and_decision_are_recorded() -> None:
+    bench = Bench(pay, approver=deciding("approve", decided_by="ann", reason="fine"))
     assert (await bench.one("pay", amount=3)).content == "paid"
     assert bench.log.kinds == ["approval_required", "approval_decided", "tool_started", "message"]
     assert bench.log.facts[1] == ApprovalDecided(
@@ -126,15 +126,15 @@ async def test_an_approved_call_runs_after_question_and_answer_are_recorded() ->
 
 
 async def test_a_denied_call_gets_a_result_and_does_not_run() -> None:
-    bench = Bench(pay, look, approver=says("deny", reason="too much"))
+    bench = Bench(pay, look, approver=deciding("deny", reason="too much"))
     round = await bench.run(call("pay", "c1", amount=3), call("look", "c2"))
     assert round.results[0].error_code is ErrorCode.TOOL_DENIED
     assert round.results[0].content == "The call was denied: too much"
     assert ran == ["looked"]
 
 
-async def test_changed_arguments_are_what_runs_and_both_versions_are_kept() -> None:
-    bench = Bench(pay, approver=says("modify_args", arguments={"amount": 1}))
+async def test_changed_arguments_are_used_and_both_versions_are_kept() -> None:
+    bench = Bench(pay, approver=deciding("modify_args", arguments={"amount": 1}))
     result = await bench.one("pay", amount=1_000)
     assert ran == ["paid 1"]
     decided = bench.log.of(ApprovalDecided)[0]
@@ -151,18 +151,18 @@ async def test_changed_arguments_are_what_runs_and_both_versions_are_kept() -> N
         ((Text("paid"),), (Text("paid"), Text('[The user changed the arguments to {"amount":1}]'))),
     ],
 )
-async def test_the_model_is_told_what_really_ran_whatever_the_tool_gives(given: Any, content: Any) -> None:
+async def test_the_result_notes_changed_arguments_for_every_kind_of_content(given: Any, content: Any) -> None:
     @tool(requires_approval=True)
     async def give(amount: int) -> Any:
         """Gives."""
         return given
 
-    bench = Bench(give, approver=says("modify_args", arguments={"amount": 1}))
+    bench = Bench(give, approver=deciding("modify_args", arguments={"amount": 1}))
     assert (await bench.one("give", amount=9)).content == content
 
 
-async def test_changed_arguments_that_the_tool_cannot_take_are_told() -> None:
-    bench = Bench(pay, approver=says("modify_args", arguments={"amount": "lots"}))
+async def test_changed_arguments_that_are_invalid_give_an_error_result() -> None:
+    bench = Bench(pay, approver=deciding("modify_args", arguments={"amount": "lots"}))
     result = await bench.one("pay", amount=1_000)
     assert result.error_code is ErrorCode.TOOL_BAD_ARGUMENTS
     assert "The user changed the arguments" in str(result.content)
@@ -179,34 +179,36 @@ async def test_changed_arguments_that_the_tool_cannot_take_are_told() -> None:
     ],
     ids=["digest of other arguments", "approve with other arguments", "modify without any", "not JSON"],
 )
-async def test_an_answer_that_does_not_fit_its_question_denies(answer: Decision) -> None:
-    bench = Bench(pay, approver=Human(lambda _: answer))
+async def test_a_decision_that_does_not_fit_its_question_denies_the_call(answer: Decision) -> None:
+    bench = Bench(pay, approver=FunctionApprover(lambda _: answer))
     assert (await bench.one("pay", amount=1_000)).error_code is ErrorCode.TOOL_DENIED
     assert ran == []
     assert bench.log.of(ApprovalDecided)[0].decision == "deny"
 
 
-async def test_an_answer_with_the_digest_of_what_was_shown_counts() -> None:
-    human = Human(lambda request: Decision("approve", arguments_digest=arguments_digest(request.arguments)))
-    assert (await Bench(pay, approver=human).one("pay", amount=1)).content == "paid"
+async def test_a_decision_with_the_digest_of_the_shown_arguments_counts() -> None:
+    approver = FunctionApprover(
+        lambda request: Decision("approve", arguments_digest=arguments_digest(request.arguments))
+    )
+    assert (await Bench(pay, approver=approver).one("pay", amount=1)).content == "paid"
 
 
-async def test_an_approver_that_breaks_denies() -> None:
+async def test_an_approver_that_raises_denies_the_call() -> None:
     def broken(_: ApprovalRequired) -> Decision:
         raise ConnectionError("no line")
 
-    result = await Bench(pay, approver=Human(broken)).one("pay", amount=1)
+    result = await Bench(pay, approver=FunctionApprover(broken)).one("pay", amount=1)
     assert result.error_code is ErrorCode.TOOL_DENIED
     assert "no line" in str(result.content)
     assert ran == []
 
 
-async def test_a_human_may_abort_the_whole_round() -> None:
+async def test_an_abort_decision_stops_the_whole_round() -> None:
     @tool
     async def slow() -> None:
         await asyncio.sleep(30)
 
-    bench = Bench(pay, slow, approver=says("abort", reason="stop all this"))
+    bench = Bench(pay, slow, approver=deciding("abort", reason="stop all this"))
     round = await bench.run(call("pay", "c1", amount=1), call("slow", "c2"))
     assert round.aborted
     assert [result.error_code for result in round.results] == [ErrorCode.TOOL_ABORTED] * 2
@@ -221,8 +223,8 @@ async def forever(_: Any = None) -> Decision:
     return Decision("approve")
 
 
-async def test_a_question_that_nobody_answers_expires_and_gives_a_result() -> None:
-    bench = Bench(pay, approver=Human(forever), approval_timeout_ms=30, environment=Environment())
+async def test_a_question_without_a_decision_expires_with_an_error_result() -> None:
+    bench = Bench(pay, approver=FunctionApprover(forever), approval_timeout_ms=30, environment=Environment())
     result = await asyncio.wait_for(bench.one("pay", amount=1), 2)
     assert result.error_code is ErrorCode.TOOL_DENIED
     assert "no decision before the deadline" in str(result.content)
@@ -231,14 +233,14 @@ async def test_a_question_that_nobody_answers_expires_and_gives_a_result() -> No
     assert ran == []
 
 
-async def test_an_abort_ends_the_wait_for_a_human() -> None:
-    bench = Bench(pay, approver=Human(forever))
+async def test_stopping_ends_the_wait_for_a_decision() -> None:
+    bench = Bench(pay, approver=FunctionApprover(forever))
     results = await bench.stopped(call("pay", amount=1))
     assert results["c1"].error_code is ErrorCode.TOOL_ABORTED
     assert bench.log.kinds == ["approval_required", "message"]
 
 
-async def test_nobody_is_asked_after_an_abort() -> None:
+async def test_no_approval_is_requested_after_stopping() -> None:
     reached = asyncio.Event()
 
     @tool(sequential=True)
@@ -246,11 +248,11 @@ async def test_nobody_is_asked_after_an_abort() -> None:
         reached.set()
         await asyncio.sleep(30)
 
-    human = says("approve")
-    bench = Bench(reach, pay, approver=human)
+    approver = deciding("approve")
+    bench = Bench(reach, pay, approver=approver)
     results = await bench.stopped(call("reach", "c1"), call("pay", "c2", amount=1), when=reached)
     assert results["c2"].error_code is ErrorCode.TOOL_ABORTED
-    assert human.asked == []
+    assert approver.asked == []
     assert ran == []
 
 
@@ -262,7 +264,7 @@ async def test_without_an_approver_the_call_waits_and_the_others_run() -> None:
     assert bench.log.of(ApprovalRequired) == [ApprovalRequired("c1", "pay", {"amount": 1})]
 
 
-async def test_a_sequential_call_does_not_overtake_one_that_waits_and_all_questions_are_asked() -> None:
+async def test_a_sequential_call_waits_for_earlier_calls_but_all_questions_are_recorded() -> None:
     write = tool(name="write", sequential=True)(look.function)
     ask = tool(name="ask", sequential=True, requires_approval=True)(look.function)
     bench = Bench(write, ask, look)
@@ -288,13 +290,13 @@ async def resumed(facts: list[Any], **options: Any) -> tuple[Bench, Any]:
 ASKED = ApprovalRequired("c1", "pay", {"amount": 7})
 
 
-async def test_a_process_that_died_while_waiting_waits_again_without_asking_twice() -> None:
+async def test_a_question_is_not_recorded_again_after_a_restart() -> None:
     bench, round = await resumed([ASKED])
     assert round.waiting == ("c1",)
     assert bench.log.facts == []
-    human = says("approve")
-    bench, round = await resumed([ASKED], approver=human)
-    assert human.asked == [ASKED]
+    approver = deciding("approve")
+    bench, round = await resumed([ASKED], approver=approver)
+    assert approver.asked == [ASKED]
     assert bench.log.kinds == ["approval_decided", "tool_started", "message"]
 
 
@@ -308,38 +310,40 @@ async def test_a_process_that_died_while_waiting_waits_again_without_asking_twic
         (Decision("abort"), ErrorCode.TOOL_ABORTED, []),
     ],
 )
-async def test_a_stored_answer_is_obeyed(decision: Decision, outcome: ErrorCode | None, happened: list[str]) -> None:
+async def test_a_stored_decision_takes_effect(
+    decision: Decision, outcome: ErrorCode | None, happened: list[str]
+) -> None:
     _, round = await resumed([ASKED, decided_fact(ASKED, decision)])
     assert [result.error_code for result in round.results] == [outcome]
     assert ran == happened
 
 
 @pytest.mark.parametrize("word", ["pause", "resume"])
-async def test_paused_and_resumed_calls_wait_on(word: Literal["pause", "resume"]) -> None:
+async def test_a_call_keeps_waiting_after_pause_and_resume_decisions(word: Literal["pause", "resume"]) -> None:
     _, round = await resumed([ASKED, decided_fact(ASKED, Decision(word))])
     assert round.waiting == ("c1",)
-    _, round = await resumed([ASKED, decided_fact(ASKED, Decision(word))], approver=says("approve"))
+    _, round = await resumed([ASKED, decided_fact(ASKED, Decision(word))], approver=deciding("approve"))
     assert ran == ["paid 7"]
 
 
-async def test_a_human_who_pauses_leaves_the_call_waiting() -> None:
-    bench = Bench(pay, approver=says("pause"))
+async def test_a_pause_decision_leaves_the_call_waiting() -> None:
+    bench = Bench(pay, approver=deciding("pause"))
     round = await bench.run(call("pay", amount=1))
     assert round.waiting == ("c1",)
     assert bench.log.of(ApprovalDecided)[0].decision == "pause"
 
 
-async def test_a_stored_question_that_expired_meanwhile_is_denied_without_asking() -> None:
+async def test_an_expired_question_is_denied_without_asking() -> None:
     asked = ApprovalRequired("c1", "pay", {"amount": 7}, expires_at=T0 + timedelta(hours=1))
     late = Environment(now=lambda: T0 + timedelta(hours=2))
-    for approver in (None, says("approve")):
+    for approver in (None, deciding("approve")):
         bench, round = await resumed([asked], environment=late, approver=approver)
         assert round.results[0].error_code is ErrorCode.TOOL_DENIED
         assert bench.log.of(ApprovalDecided)[0].decision == "expire"
     assert ran == []
     early = Environment(now=lambda: T0 + timedelta(minutes=1))
-    await resumed([asked], environment=early, approver=says("approve"))
-    assert ran == ["paid 7"]  # the control: in time it counts
+    await resumed([asked], environment=early, approver=deciding("approve"))
+    assert ran == ["paid 7"]  # the control: before the deadline it counts
 
 
 @pytest.mark.parametrize(
@@ -356,13 +360,13 @@ async def test_a_stored_question_that_expired_meanwhile_is_denied_without_asking
     ],
     ids=["other question", "other original", "approve of other arguments", "no arguments", "asked again since"],
 )
-async def test_an_answer_to_other_arguments_is_no_answer(facts: list[Any]) -> None:
+async def test_a_decision_about_other_arguments_does_not_count(facts: list[Any]) -> None:
     _, round = await resumed(facts)
     assert round.waiting == ("c1",)
     assert ran == []
 
 
-def test_a_digest_knows_the_order_of_lists_and_not_of_keys() -> None:
+def test_the_digest_depends_on_the_order_of_lists_but_not_of_keys() -> None:
     assert arguments_digest({"a": 1, "b": [1, 2]}) == arguments_digest({"b": [1, 2], "a": 1})
     assert arguments_digest({"a": [1, 2]}) != arguments_digest({"a": [2, 1]})
     assert arguments_digest({"a": 1}) != arguments_digest({"a": "1"})
@@ -371,13 +375,13 @@ def test_a_digest_knows_the_order_of_lists_and_not_of_keys() -> None:
         arguments_digest({"a": object()})
 
 
-async def test_a_question_that_cannot_be_recorded_is_not_asked() -> None:
-    human = says("approve")
+async def test_a_question_that_cannot_be_recorded_is_not_put_to_the_approver() -> None:
+    approver = deciding("approve")
     log = Log(fails=lambda fact: isinstance(fact, ApprovalRequired))
     with pytest.raises(OSError, match="disk full"):
-        await Bench(pay, log=log, approver=human).run(call("pay", amount=1))
-    assert human.asked == []
+        await Bench(pay, log=log, approver=approver).run(call("pay", amount=1))
+    assert approver.asked == []
     log = Log(fails=lambda fact: isinstance(fact, ApprovalDecided))
     with pytest.raises(OSError, match="disk full"):
-        await Bench(pay, log=log, approver=human).run(call("pay", amount=1))
+        await Bench(pay, log=log, approver=approver).run(call("pay", amount=1))
     assert ran == []

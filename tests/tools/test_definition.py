@@ -1,4 +1,4 @@
-"""`@tool`: the schema and the check of arguments, both from one signature."""
+"""`@tool`: the schema and the argument check, both from one signature."""
 
 import inspect
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def plan(
     return f"{ctx.tool_name} {trip.to.name} {mode} {budget} {tags} {unit} {on} {note}"
 
 
-def test_the_schema_of_a_simple_function_is_plain() -> None:
+def test_schema_of_a_simple_function() -> None:
     """004-tool-spec.2"""
     assert weather.spec == ToolSpec(
         "weather",
@@ -82,7 +82,7 @@ def test_the_schema_of_a_simple_function_is_plain() -> None:
     )
 
 
-def test_a_rich_signature_gives_a_valid_schema_with_descriptions_and_defaults() -> None:
+def test_schema_of_a_rich_signature_has_descriptions_and_defaults() -> None:
     schema = plan.parameter_schema
     jsonschema.Draft202012Validator.check_schema(schema)
     shapes = schema["properties"]
@@ -158,14 +158,14 @@ def test_004_tool_definition_1_every_field_is_there() -> None:
         ({"trip": {"to": {"name": "x"}}, "ctx": {}}, ["unknown field `ctx`"]),
     ],
 )
-def test_bad_arguments_are_refused_with_what_and_where(arguments: dict[str, Any], said: list[str]) -> None:
+def test_invalid_arguments_are_refused_with_the_reason_and_the_path(arguments: dict[str, Any], said: list[str]) -> None:
     with pytest.raises(ToolError) as caught:
         plan.read_arguments(arguments)
     assert caught.value.code is ErrorCode.TOOL_BAD_ARGUMENTS
     assert [one for one in said if one not in caught.value.message] == []
 
 
-def test_a_number_written_as_text_is_read_as_the_number_it_says() -> None:
+def test_a_number_written_as_text_is_read_as_a_number() -> None:
     assert weather.read_arguments({"city": "Paris", "days": "3"}) == {"city": "Paris", "days": 3}
     assert weather.read_arguments({"city": "3"}) == {"city": "3"}
     with pytest.raises(ToolError, match="days"):
@@ -227,13 +227,13 @@ def _lost(x: "NoSuchType") -> None: ...  # type: ignore[name-defined]  # noqa: F
 @pytest.mark.parametrize(
     "function", [_untyped(), _varied, _positional, _odd, _generator, _async_generator, _lost], ids=lambda f: f.__name__
 )
-def test_what_a_model_could_not_call_is_refused_when_it_is_defined(function: Callable[..., Any]) -> None:
+def test_a_function_that_a_model_could_not_call_is_refused_at_definition(function: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match="tool"):
         tool(function)
 
 
 @pytest.mark.parametrize("wrong", [{"name": ""}, {"timeout_ms": 0}, {"retries": -1}, {"max_output_chars": 0}])
-def test_a_definition_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_definition_is_refused(wrong: dict[str, Any]) -> None:
     good: dict[str, Any] = {"name": "x", "description": "", "parameter_schema": {}, "execute": lambda values, _: values}
     ToolDefinition(**good)
     with pytest.raises(BartackError) as caught:
@@ -249,7 +249,7 @@ def test_a_default_that_is_not_json_is_left_out_of_the_schema() -> None:
     assert f.read_arguments({}) == {}
 
 
-def test_pydantic_models_are_parameters_where_pydantic_is_installed() -> None:
+def test_pydantic_models_can_be_parameters() -> None:
     pydantic = pytest.importorskip("pydantic")
 
     class Leg(pydantic.BaseModel):  # type: ignore[misc, name-defined]

@@ -1,4 +1,4 @@
-"""`ToolExecutor`: checked, recorded, run, answered. How runs end badly is in test_endings.py."""
+"""`ToolExecutor`: validation, recording, execution and results. Time-outs and stopping are in test_stopping.py."""
 
 import asyncio
 import contextvars
@@ -32,7 +32,7 @@ def thread_name() -> str:
     return f"{threading.current_thread().name} {threading.current_thread().daemon} {seen.get()}"
 
 
-async def test_a_call_is_started_run_and_answered() -> None:
+async def test_a_call_is_started_executed_and_answered() -> None:
     """000-7.3"""
     bench = Bench(add)
     result = await bench.one("add", a=1, b=2)
@@ -47,13 +47,13 @@ async def test_a_call_is_started_run_and_answered() -> None:
     assert result.time.start < result.time.end
 
 
-async def test_a_plain_function_runs_in_a_thread_with_the_callers_context() -> None:
+async def test_a_regular_function_runs_in_a_thread_with_the_callers_context() -> None:
     seen.set("the caller's")
     result = await Bench(thread_name).one("thread_name")
     assert result.content == "bartack-tool-thread_name True the caller's"
 
 
-async def test_an_unknown_tool_gets_a_result_that_names_the_known_ones() -> None:
+async def test_the_result_for_an_unknown_tool_lists_the_available_ones() -> None:
     bench = Bench(add)
     result = await bench.one("subtract", a=1)
     assert result.error_code is ErrorCode.TOOL_NOT_FOUND
@@ -63,7 +63,7 @@ async def test_an_unknown_tool_gets_a_result_that_names_the_known_ones() -> None
     assert isinstance(bench.log.states[-1][1], Errored)
 
 
-async def test_bad_arguments_are_told_and_nothing_runs() -> None:
+async def test_invalid_arguments_give_an_error_result_and_nothing_runs() -> None:
     """D-3.3.3"""
     ran = []
 
@@ -80,7 +80,7 @@ async def test_bad_arguments_are_told_and_nothing_runs() -> None:
     assert bench.log.kinds == ["message"]
 
 
-async def test_arguments_of_a_definition_by_hand_are_checked_by_its_schema() -> None:
+async def test_arguments_of_a_hand_written_definition_are_checked_by_its_schema() -> None:
     async def execute(values: dict[str, Any], ctx: ToolContext) -> str:
         return f"{values['x']} {ctx.tool_call_id}"
 
@@ -92,7 +92,7 @@ async def test_arguments_of_a_definition_by_hand_are_checked_by_its_schema() -> 
     assert "expected string, got integer - at `$.x`" in str(bad.content)
 
 
-async def test_a_reader_that_breaks_is_a_refusal_too() -> None:
+async def test_an_argument_reader_that_raises_refuses_the_call() -> None:
     def read(arguments: dict[str, Any]) -> dict[str, Any]:
         raise KeyError("gone")
 
@@ -102,7 +102,7 @@ async def test_a_reader_that_breaks_is_a_refusal_too() -> None:
     assert "KeyError" in str(result.content)
 
 
-async def test_an_exception_is_told_with_its_type_and_tool_errors_in_their_own_words() -> None:
+async def test_an_exception_is_reported_with_its_type_and_a_tool_error_verbatim() -> None:
     @tool
     async def divide(a: int, b: int) -> float:
         return a / b
@@ -125,7 +125,7 @@ async def test_an_exception_is_told_with_its_type_and_tool_errors_in_their_own_w
     ]
 
 
-async def test_a_very_long_exception_is_cut() -> None:
+async def test_a_very_long_exception_is_truncated() -> None:
     @tool
     def shout() -> None:
         raise ValueError("x" * 100_000)
@@ -136,7 +136,7 @@ async def test_a_very_long_exception_is_cut() -> None:
 # -- several calls
 
 
-async def test_calls_run_at_the_same_time_and_results_stand_in_the_order_of_the_calls() -> None:
+async def test_calls_run_in_parallel_and_results_are_in_call_order() -> None:
     both = asyncio.Barrier(2)
 
     @tool
@@ -149,7 +149,7 @@ async def test_calls_run_at_the_same_time_and_results_stand_in_the_order_of_the_
     bench = Bench(meet)
     round = await bench.run(call("meet", "c1", name="slow", naps=20), call("meet", "c2", name="fast", naps=0))
     assert [result.content for result in round.results] == ["slow", "fast"]
-    assert [result.content for result in bench.log.results] == ["fast", "slow"]  # recorded as they came
+    assert [result.content for result in bench.log.results] == ["fast", "slow"]  # recorded in the order of completion
 
 
 @pytest.mark.parametrize(("limit", "most"), [(1, 1), (2, 2), (None, 5)])
@@ -168,7 +168,7 @@ async def test_max_parallel_limits_how_many_run_at_once(limit: int | None, most:
     assert peak == most
 
 
-async def test_a_sequential_tool_runs_alone_and_in_its_place() -> None:
+async def test_a_sequential_tool_runs_alone_and_in_order() -> None:
     events: list[str] = []
 
     async def work(name: str) -> None:
@@ -185,7 +185,7 @@ async def test_a_sequential_tool_runs_alone_and_in_its_place() -> None:
     assert events[4:] == ["+c", "-c", "+d", "-d"]
 
 
-async def test_003_7_1_9_a_failing_call_loses_no_siblings_result() -> None:
+async def test_003_7_1_9_a_failing_call_does_not_affect_its_siblings() -> None:
     @tool
     async def fail() -> None:
         raise RuntimeError("boom")
@@ -200,7 +200,7 @@ async def test_003_7_1_9_a_failing_call_loses_no_siblings_result() -> None:
     assert not round.aborted
 
 
-async def test_nothing_to_do_is_an_empty_round() -> None:
+async def test_a_round_without_calls_is_empty() -> None:
     assert (await Bench().run()).results == ()
 
 
@@ -232,7 +232,7 @@ async def test_a_start_is_recorded_before_the_tool_runs() -> None:
     ]
 
 
-async def test_d_5_7_a_start_that_cannot_be_recorded_means_that_nothing_runs() -> None:
+async def test_d_5_7_nothing_runs_if_its_start_cannot_be_recorded() -> None:
     ran: list[str] = []
 
     @tool
@@ -246,10 +246,10 @@ async def test_d_5_7_a_start_that_cannot_be_recorded_means_that_nothing_runs() -
     assert log.facts == []
     working = Bench(act)
     await working.run(call("act", name="a"))
-    assert ran == ["a"]  # the control: with a record that works it runs
+    assert ran == ["a"]  # the control: it runs if its start is recorded
 
 
-async def test_a_result_that_cannot_be_recorded_ends_the_siblings_and_is_raised() -> None:
+async def test_a_result_that_cannot_be_recorded_stops_the_siblings_and_raises() -> None:
     ended = asyncio.Event()
 
     @tool
@@ -269,7 +269,7 @@ async def test_a_result_that_cannot_be_recorded_ends_the_siblings_and_is_raised(
     assert log.results == []
 
 
-async def test_progress_that_cannot_be_recorded_stops_the_run_even_if_the_tool_hides_it() -> None:
+async def test_progress_that_cannot_be_recorded_stops_the_round_even_if_the_tool_hides_it() -> None:
     @tool
     async def stubborn(ctx: ToolContext) -> str:
         try:
@@ -284,10 +284,10 @@ async def test_progress_that_cannot_be_recorded_stops_the_run_even_if_the_tool_h
     assert log.kinds == ["tool_started"]
 
 
-# -- what a tool is given
+# -- tool context
 
 
-async def test_004_tool_definition_2_agent_and_runtime_are_given_where_declared() -> None:
+async def test_004_tool_definition_2_agent_and_runtime_are_available_if_declared() -> None:
     @tool(requires_agent=True, requires_runtime=True)
     async def both(ctx: ToolContext) -> str:
         return (
@@ -308,7 +308,7 @@ async def test_004_tool_definition_2_agent_and_runtime_are_given_where_declared(
     assert without.log.kinds == ["message"]
 
 
-async def test_progress_is_a_fact_and_changes_the_state() -> None:
+async def test_progress_is_recorded_and_changes_the_state() -> None:
     @tool
     async def dig(ctx: ToolContext) -> str:
         await ctx.progress("half", title="Digging", percent=50)
@@ -334,7 +334,7 @@ async def test_progress_is_a_fact_and_changes_the_state() -> None:
         assert final.metadata == {"percent": 50, "depth": 3}
 
 
-async def test_progress_said_at_the_same_time_adds_up() -> None:
+async def test_concurrent_progress_reports_add_up() -> None:
     @tool
     async def dig(ctx: ToolContext) -> None:
         await asyncio.gather(ctx.progress("left", left=1), ctx.progress("right", right=2))
@@ -346,7 +346,7 @@ async def test_progress_said_at_the_same_time_adds_up() -> None:
     assert final.metadata == {"left": 1, "right": 2}
 
 
-async def test_progress_that_is_not_json_is_the_tools_fault_and_not_the_stores() -> None:
+async def test_progress_that_is_not_json_fails_the_tool() -> None:
     @tool
     async def odd(ctx: ToolContext) -> None:
         await ctx.progress("half", thing=object())
@@ -380,7 +380,7 @@ class Flaky:
         return flaky
 
 
-async def test_a_failure_is_tried_again_where_declared_and_each_start_is_recorded() -> None:
+async def test_a_failure_is_retried_if_declared_and_each_start_is_recorded() -> None:
     flaky = Flaky(2)
     bench = Bench(flaky.tool(retries=2))
     assert (await bench.one("flaky")).content == "ok"
@@ -388,7 +388,7 @@ async def test_a_failure_is_tried_again_where_declared_and_each_start_is_recorde
     assert [type(state) for _, state in bench.log.states] == [Running, Completed]
 
 
-async def test_without_retries_or_after_the_last_the_failure_is_the_result() -> None:
+async def test_the_last_failure_is_the_result() -> None:
     for retries in (0, 1):
         flaky = Flaky(5)
         result = await Bench(flaky.tool(retries=retries)).one("flaky")
@@ -397,13 +397,13 @@ async def test_without_retries_or_after_the_last_the_failure_is_the_result() -> 
 
 
 @pytest.mark.parametrize(("retryable", "attempts"), [(False, 1), (True, 2)])
-async def test_what_a_tool_tells_on_purpose_is_tried_again_only_if_it_says_so(retryable: bool, attempts: int) -> None:
+async def test_a_tool_error_is_retried_only_if_marked_retryable(retryable: bool, attempts: int) -> None:
     flaky = Flaky(1, ToolError("no", retryable=retryable))
     await Bench(flaky.tool(retries=3)).one("flaky")
     assert len(flaky.attempts) == attempts
 
 
-# -- what earlier runs left
+# -- after a restart
 
 
 async def test_d_5_9_a_call_with_a_stored_result_is_not_executed_again() -> None:
@@ -417,7 +417,7 @@ async def test_d_5_9_a_call_with_a_stored_result_is_not_executed_again() -> None
     assert [result.content for result in outcome.results] == ["2"]  # the control: without a result it is
 
 
-async def test_d_5_8_1_a_call_that_was_started_is_not_run_again_unless_idempotent() -> None:
+async def test_d_5_8_1_a_started_call_is_not_executed_again_unless_idempotent() -> None:
     again = tool(name="again", idempotent=True)(lambda: "ran")
     bench = Bench(add, again)
     calls = call("add", "c1", a=1, b=1), call("again", "c2")
@@ -447,7 +447,7 @@ async def test_a_refused_call_gets_an_error_and_its_siblings_run() -> None:
     assert [fact.tool_call_id for fact in bench.log.of(ToolStarted)] == ["c2"]
 
 
-async def test_d_3_10_1_a_call_that_the_provider_executed_is_left_alone() -> None:
+async def test_d_3_10_1_a_call_executed_by_the_provider_is_ignored() -> None:
     bench = Bench(add)
     round = await bench.run(ToolCall("c1", "add", {"a": 1, "b": 1}, executed_by="provider"))
     assert round.results == ()
@@ -457,7 +457,7 @@ async def test_d_3_10_1_a_call_that_the_provider_executed_is_left_alone() -> Non
 # -- hooks
 
 
-async def test_a_hook_before_may_change_arguments_answer_itself_or_let_pass() -> None:
+async def test_before_tool_may_change_arguments_give_a_result_or_do_nothing() -> None:
     async def before(one: ToolCall) -> ToolCall | ToolResult | None:
         match one.tool_call_id:
             case "c1":
@@ -481,7 +481,7 @@ async def test_a_hook_before_may_change_arguments_answer_itself_or_let_pass() ->
     assert bench.log.of(ToolStarted)[0].arguments == {"a": 10, "b": 10}
 
 
-async def test_a_hook_after_may_change_the_result_and_nothing_is_shown_if_it_fails() -> None:
+async def test_after_tool_may_change_the_result_which_is_hidden_if_the_hook_fails() -> None:
     async def after(one: ToolCall, result: ToolResult) -> ToolResult | None:
         if one.tool_call_id == "c2":
             raise RuntimeError("hook broke")
@@ -499,7 +499,7 @@ async def test_a_hook_after_may_change_the_result_and_nothing_is_shown_if_it_fai
     assert round.results[1].error_code is ErrorCode.TOOL_FAILED
 
 
-async def test_an_output_may_carry_a_title_metadata_and_be_an_error() -> None:
+async def test_an_output_may_have_a_title_and_metadata_and_be_an_error() -> None:
     @tool
     async def report() -> ToolOutput:
         return ToolOutput("half done", title="Report", metadata={"n": 1}, is_error=True)

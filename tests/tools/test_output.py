@@ -1,4 +1,4 @@
-"""What tools return, as results: every value can be stored, and what is too long is kept whole beside a cut."""
+"""Return values of tools as results: every value can be stored, and long text is cut and kept in a file."""
 
 import math
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ for _ in range(100):
         ((Text("a"), FileRef("b")), (Text("a"), FileRef("b"))),
     ],
 )
-def test_every_value_has_its_content(value: Any, content: Any) -> None:
+def test_content_of_every_kind_of_value(value: Any, content: Any) -> None:
     assert output_of(value).content == content
     wire.encode(ToolResult("c1", output_of(value).content))
 
@@ -89,7 +89,7 @@ def test_every_value_has_its_content(value: Any, content: Any) -> None:
         {"big": 10**5000}, {(1, 2): 3}, ToolOutput("x", metadata={"o": object()}, title="\ud800"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_stored_as_it_is_becomes_something_that_can(value: Any) -> None:
+def test_values_that_cannot_be_stored_are_converted(value: Any) -> None:
     output = output_of(value)
     wire.encode(ToolResult("c1", output.content, title=output.title, metadata=output.metadata))
 
@@ -115,7 +115,7 @@ def whole(content: Any) -> list[FileRef]:
     return [part for part in content if isinstance(part, FileRef)]
 
 
-def test_long_text_is_cut_in_the_middle_and_kept_whole() -> None:
+def test_long_text_is_cut_in_the_middle_and_kept_in_a_file() -> None:
     text = "".join(f"line {number}\n" for number in range(1_000))
     content = limited(text, 300, "c1")
     assert isinstance(content, tuple)
@@ -130,12 +130,12 @@ def test_long_text_is_cut_in_the_middle_and_kept_whole() -> None:
     )
 
 
-def test_what_fits_is_left_as_it_is() -> None:
+def test_content_within_the_limit_is_unchanged() -> None:
     for content in ("x" * 300, {"a": "b"}, (Text("x" * 300), Image("image/png", data=PNG))):
         assert limited(content, 300, "c1") == content
 
 
-def test_a_long_object_is_shown_as_cut_json_and_kept_as_json() -> None:
+def test_a_long_object_becomes_cut_json_text_and_a_json_file() -> None:
     value = {"items": list(range(1_000))}
     content = limited(value, 100, "c1")
     [kept] = whole(content)
@@ -143,7 +143,7 @@ def test_a_long_object_is_shown_as_cut_json_and_kept_as_json() -> None:
     assert msgspec.json.decode(kept.data or b"") == value
 
 
-def test_the_texts_of_parts_share_one_limit_and_pictures_stay() -> None:
+def test_the_texts_of_parts_share_one_limit_and_images_stay() -> None:
     picture = Image("image/png", data=PNG)
     content = limited((Text("X" * 80), picture, Text("Y" * 80), Text("Z" * 80)), 100, "c1")
     assert isinstance(content, tuple)
@@ -154,7 +154,7 @@ def test_the_texts_of_parts_share_one_limit_and_pictures_stay() -> None:
     assert [part.data for part in whole(content)] == [b"Y" * 80, b"Z" * 80]
 
 
-async def test_the_limit_is_the_tools_own() -> None:
+async def test_each_tool_has_its_own_limit() -> None:
     async def execute(values: dict[str, Any], ctx: ToolContext) -> str:
         return "x" * 1_000
 

@@ -1,4 +1,4 @@
-"""Arguments against a schema written by hand: what it refuses, jsonschema refuses, and the other way round."""
+"""Arguments against a hand-written schema, compared with jsonschema."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ SCHEMA: dict[str, Any] = {
         ({"name": "a", "other": 1}, "unknown field `other`"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(arguments: dict[str, Any], said: str) -> None:
+def test_faults_are_reported_with_their_path(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ToolError, match=said) as caught:
         check_arguments(arguments, SCHEMA)
     assert caught.value.code is ErrorCode.TOOL_BAD_ARGUMENTS
@@ -65,7 +65,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from([*SCHEMA["properties"], "other"]), VALUES))
-def test_it_agrees_with_jsonschema(arguments: dict[str, Any]) -> None:
+def test_agrees_with_jsonschema(arguments: dict[str, Any]) -> None:
     valid = jsonschema.Draft202012Validator(SCHEMA).is_valid(arguments)
     try:
         check_arguments(arguments, SCHEMA)
@@ -75,13 +75,13 @@ def test_it_agrees_with_jsonschema(arguments: dict[str, Any]) -> None:
         assert valid
 
 
-def test_a_schema_that_refers_to_itself_ends() -> None:
+def test_a_schema_that_refers_to_itself_terminates() -> None:
     schema: dict[str, Any] = {"$ref": "#/$defs/loop", "$defs": {"loop": {"$ref": "#/$defs/loop"}}}
     with pytest.raises(ToolError, match="too deeply"):
         check_arguments({}, schema)
 
 
-def test_false_allows_nothing_and_unknown_words_allow_everything() -> None:
+def test_false_allows_nothing_and_unknown_keywords_are_ignored() -> None:
     with pytest.raises(ToolError, match="no value is allowed"):
         check_arguments({"x": 1}, {"properties": {"x": False}})
     check_arguments(

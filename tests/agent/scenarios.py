@@ -1,6 +1,6 @@
-"""Ten runs told from their first fact to their last. Time and ids are counted, so they are the same on every machine.
+"""Ten runs from their first fact to their last. Clock and ids count, so they are the same on every machine.
 
-`scripts/make_golden.py` writes what they come to; the tests play them again and compare every byte.
+`scripts/make_golden.py` writes their traces; the tests run them again and compare every byte.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,13 +28,13 @@ from bartack.store import Lease, MemoryStore, Tail
 from bartack.tools import ToolDefinition
 from tests.agent.kit import SESSION, PausingModel, call, counting_environment, fail, transfer, weather
 
-__all__ = ["SCENES", "played"]
+__all__ = ["SCENARIOS", "run_scenario"]
 
 NO_WAIT = RetryPolicy(base_ms=0, max_ms=0)
 
 
-class Stage:
-    """What a scene plays on."""
+class Setting:
+    """The store and the clock of a scenario."""
 
     def __init__(self) -> None:
         self.environment: Environment = counting_environment()
@@ -56,7 +56,7 @@ class Stage:
 
 
 class FailingStore(MemoryStore):
-    """A store that can be told to fail, as if the process ended there."""
+    """A store that can be made to fail, as if the process ended there."""
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment=environment)
@@ -68,41 +68,44 @@ class FailingStore(MemoryStore):
         if self.left is not None:
             self.left -= 1
             if self.left < 0:
-                raise StoreError("the process ends here")
+                raise StoreError("simulated crash")
         return await super().append(session_id, entries, expected_tail, lease=lease)
 
 
-def _said(*content: str | Thinking | ToolCall, tokens: int = 10) -> Message:
+def _answer(*content: str | Thinking | ToolCall, tokens: int = 10) -> Message:
     return assistant(*content, meta=Meta(usage=Usage(tokens * 4, tokens)))
 
 
-async def no_tool(stage: Stage) -> None:
-    await stage.agent([_said(Thinking("A greeting."), "Hello.")]).run("Hi", session=SESSION)
+async def no_tool(setting: Setting) -> None:
+    await setting.agent([_answer(Thinking("A greeting."), "Hello.")]).run("Hi", session=SESSION)
 
 
-async def one_tool(stage: Stage) -> None:
-    agent = stage.agent([_said("Let me look.", call("c1")), _said("It rains in Paris.")])
+async def one_tool(setting: Setting) -> None:
+    agent = setting.agent([_answer("Let me look.", call("c1")), _answer("It rains in Paris.")])
     await agent.run("Does it rain in Paris?", session=SESSION)
 
 
-async def several_tools_in_sequence(stage: Stage) -> None:
-    agent = stage.agent([_said(call("c1")), _said(call("c2", city="Rome")), _said("It rains in both.")])
+async def several_tools_in_sequence(setting: Setting) -> None:
+    agent = setting.agent([_answer(call("c1")), _answer(call("c2", city="Rome")), _answer("It rains in both.")])
     await agent.run("Paris, then Rome?", session=SESSION)
 
 
-async def several_tools_in_parallel(stage: Stage) -> None:
-    agent = stage.agent([_said(call("c1"), call("c2", city="Rome"), call("c3", city="Oslo")), _said("Rain.")])
+async def several_tools_in_parallel(setting: Setting) -> None:
+    agent = setting.agent([_answer(call("c1"), call("c2", city="Rome"), call("c3", city="Oslo")), _answer("Rain.")])
     await agent.run("Paris, Rome and Oslo?", session=SESSION)
 
 
-async def a_tool_fails(stage: Stage) -> None:
-    agent = stage.agent([_said(call("c1", "fail", why="no network"), call("c2")), _said("Only Paris: rain.")])
+async def a_tool_fails(setting: Setting) -> None:
+    agent = setting.agent([_answer(call("c1", "fail", why="no network"), call("c2")), _answer("Only Paris: rain.")])
     await agent.run("Look", session=SESSION)
 
 
-async def _decided(stage: Stage, granted: bool) -> None:
-    answers = [_said("This needs your word.", call("c1", "transfer", amount=5)), _said("Done." if granted else "Fine.")]
-    agent = stage.agent(answers, approver=LiveApprover())
+async def _decided(setting: Setting, granted: bool) -> None:
+    answers = [
+        _answer("This needs approval.", call("c1", "transfer", amount=5)),
+        _answer("Done." if granted else "Fine."),
+    ]
+    agent = setting.agent(answers, approver=LiveApprover())
     async with agent.stream("Move five", session=SESSION) as run:
         async for event in run:
             if isinstance(event, ApprovalRequested) and granted:
@@ -111,24 +114,24 @@ async def _decided(stage: Stage, granted: bool) -> None:
                 run.deny(event.request.tool_call_id, reason="not today", decided_by="ann")
 
 
-async def approval_granted(stage: Stage) -> None:
-    await _decided(stage, granted=True)
+async def approval_granted(setting: Setting) -> None:
+    await _decided(setting, granted=True)
 
 
-async def approval_denied(stage: Stage) -> None:
-    await _decided(stage, granted=False)
+async def approval_denied(setting: Setting) -> None:
+    await _decided(setting, granted=False)
 
 
-async def overflow_compaction_retry(stage: Stage) -> None:
+async def overflow_compaction_retry(setting: Setting) -> None:
     config = AgentConfig(context=ContextConfig(keep_recent_tokens=60), loop=LoopConfig(max_retries=1))
     story = "It was a long day in a long year, and much was said. " * 12
-    agent = stage.agent(
+    agent = setting.agent(
         [
-            _said(story, tokens=200),
-            _said(story, tokens=400),
+            _answer(story, tokens=200),
+            _answer(story, tokens=400),
             Failed(ErrorCode.CONTEXT_OVERFLOW, "the prompt is too long"),
-            _said("They told each other long stories.", tokens=8),
-            _said("It was Tuesday.", tokens=5),
+            _answer("They told each other long stories.", tokens=8),
+            _answer("It was Tuesday.", tokens=5),
         ],
         config=config,
     )
@@ -136,34 +139,34 @@ async def overflow_compaction_retry(stage: Stage) -> None:
         await agent.run(prompt, session=SESSION)
 
 
-async def user_abort(stage: Stage) -> None:
+async def user_abort(setting: Setting) -> None:
     model = PausingModel(
-        [_said("This will take a long time, because"), _said("Fine.")], after=4, environment=stage.environment
+        [_answer("This will take a long time, because"), _answer("Fine.")], after=4, environment=setting.environment
     )
-    agent = stage.agent(model)
+    agent = setting.agent(model)
     async with agent.stream("Explain everything", session=SESSION) as run:
         await model.reached.wait()
         run.abort()
-    model.go_on.set()
+    model.proceed.set()
     await agent.run("Shorter, please", session=SESSION)
 
 
-async def resume_and_go_on(stage: Stage) -> None:
-    first = stage.agent([_said("Both.", call("c1"), call("c2", city="Rome"))])
-    stage.store.left = 5  # header, start and prompt, answer, and both starts: then the process ends
+async def resume_after_crash(setting: Setting) -> None:
+    first = setting.agent([_answer("Both.", call("c1"), call("c2", city="Rome"))])
+    setting.store.left = 5  # header, start and prompt, answer, and both starts: then the crash
     try:
         await first.run("Paris and Rome?", session=SESSION)
     except StoreError:
-        stage.store.left = None
-    second = stage.agent([_said("I am not sure about either."), _said("Sunny.")])
+        setting.store.left = None
+    second = setting.agent([_answer("I am not sure about either."), _answer("Sunny.")])
     await second.resume(SESSION, takeover=True)
     await second.run("And tomorrow?", session=SESSION)
 
 
-Scene = Callable[[Stage], Awaitable[None]]
-SCENES: dict[str, Scene] = {
-    scene.__name__: scene
-    for scene in (
+Scenario = Callable[[Setting], Awaitable[None]]
+SCENARIOS: dict[str, Scenario] = {
+    scenario.__name__: scenario
+    for scenario in (
         no_tool,
         one_tool,
         several_tools_in_sequence,
@@ -173,13 +176,13 @@ SCENES: dict[str, Scene] = {
         approval_denied,
         overflow_compaction_retry,
         user_abort,
-        resume_and_go_on,
+        resume_after_crash,
     )
 }
 
 
-async def played(scene: Scene) -> MemoryStore:
-    """The store after the scene; its session is `SESSION`."""
-    stage = Stage()
-    await scene(stage)
-    return stage.store
+async def run_scenario(scenario: Scenario) -> MemoryStore:
+    """The store after the scenario; its session is `SESSION`."""
+    setting = Setting()
+    await scenario(setting)
+    return setting.store

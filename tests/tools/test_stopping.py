@@ -1,4 +1,4 @@
-"""How tools end when they should not go on: time-outs, aborts and cancellation, also against their will."""
+"""Tools that are ended: time-outs, stopping and cancellation, also of tools that do not cooperate."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ from tests.tools.rounds import Bench, Log, call
 
 @tool
 async def sleep(ctx: ToolContext) -> None:
-    """Sleep, and wake when told to."""
+    """Sleep until cancelled."""
     await asyncio.sleep(30)
 
 
@@ -31,16 +31,16 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
-class Deaf:
-    """Tools that do not end when told to, until the test lets them."""
+class Uncooperative:
+    """Tools that ignore their cancellation until the test releases them."""
 
     def __init__(self) -> None:
         self.free = threading.Event()
         self.late: list[str] = []
 
     def tools(self, **options: Any) -> Iterator[Any]:
-        @tool(name="deaf_task", **options)
-        async def deaf_task(ctx: ToolContext) -> str:
+        @tool(name="stubborn_task", **options)
+        async def stubborn_task(ctx: ToolContext) -> str:
             while not self.free.is_set():
                 try:
                     await asyncio.sleep(0.005)
@@ -52,8 +52,8 @@ class Deaf:
                 self.late.append(str(error))
             return "too late"
 
-        @tool(name="deaf_thread", **options)
-        def deaf_thread(ctx: ToolContext) -> str:
+        @tool(name="stubborn_thread", **options)
+        def stubborn_thread(ctx: ToolContext) -> str:
             self.free.wait(10)
             try:
                 ctx.report("still here")
@@ -61,7 +61,7 @@ class Deaf:
                 self.late.append(str(error))
             return "too late"
 
-        yield from (deaf_task, deaf_thread)
+        yield from (stubborn_task, stubborn_thread)
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -75,22 +75,22 @@ async def test_003_7_1_8_a_tool_that_runs_too_long_times_out(declared: bool) -> 
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["task", "thread"])
-async def test_a_tool_that_ignores_being_told_to_stop_times_out_too(place: int) -> None:
-    deaf = Deaf()
-    bench = Bench(list(deaf.tools(timeout_ms=20))[place])
+async def test_a_tool_that_ignores_its_cancellation_times_out_too(place: int) -> None:
+    stubborn = Uncooperative()
+    bench = Bench(list(stubborn.tools(timeout_ms=20))[place])
     began = time.monotonic()
-    result = await bench.one("deaf_task" if place == 0 else "deaf_thread")
+    result = await bench.one("stubborn_task" if place == 0 else "stubborn_thread")
     assert time.monotonic() - began < 1
     assert result.error_code is ErrorCode.TOOL_TIMEOUT
     assert "still be running" in str(result.content)
     facts = list(bench.log.facts)
-    deaf.free.set()
+    stubborn.free.set()
     for _ in range(100):
         await asyncio.sleep(0.005)
-        if deaf.late:
+        if stubborn.late:
             break
-    assert deaf.late == ["The call has ended."]
-    assert bench.log.facts == facts  # what it says afterwards is not recorded
+    assert stubborn.late == ["The call has ended."]
+    assert bench.log.facts == facts  # progress reported afterwards is not recorded
 
 
 async def test_a_thread_can_check_whether_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ async def test_a_thread_can_check_whether_it_is_cancelled(monkeypatch: pytest.Mo
     assert noticed.is_set()
 
 
-async def test_a_value_that_comes_after_the_time_limit_is_still_a_time_out() -> None:
+async def test_a_value_returned_after_the_time_limit_is_still_a_time_out() -> None:
     @tool(timeout_ms=10)
     async def slow() -> str:
         try:
@@ -122,14 +122,14 @@ async def test_a_value_that_comes_after_the_time_limit_is_still_a_time_out() -> 
 
 
 @pytest.mark.parametrize(("idempotent", "starts"), [(True, 3), (False, 1)])
-async def test_a_time_out_is_tried_again_only_for_an_idempotent_tool(idempotent: bool, starts: int) -> None:
+async def test_a_time_out_is_retried_only_for_an_idempotent_tool(idempotent: bool, starts: int) -> None:
     slow = tool(name="slow", timeout_ms=5, retries=2, idempotent=idempotent)(sleep.function)
     bench = Bench(slow)
     assert (await bench.one("slow")).error_code is ErrorCode.TOOL_TIMEOUT
     assert len(bench.log.of(ToolStarted)) == starts
 
 
-async def test_a_tool_that_cancels_itself_has_failed_and_the_run_goes_on() -> None:
+async def test_a_tool_that_cancels_itself_has_failed_and_the_others_run() -> None:
     @tool
     async def give_up() -> None:
         raise asyncio.CancelledError
@@ -201,7 +201,7 @@ async def test_a_hook_that_hangs_does_not_delay_stopping() -> None:
 
 @tool(requires_approval=True)
 async def careful_work(ctx: ToolContext) -> str:
-    """Work that says how far it is."""
+    """Work that reports progress."""
     await ctx.progress("half")
     await asyncio.sleep(0)
     return "done"
@@ -218,7 +218,7 @@ async def flaky(ctx: ToolContext) -> str:
 
 @tool
 def in_a_thread() -> str:
-    """A plain function."""
+    """A regular function."""
     return "threaded"
 
 
@@ -273,7 +273,7 @@ async def steps_of_a_whole_run() -> int:
         steps += 1
     check_every_call_is_answered_once(bench.log)
     assert [result.is_error for result in running.result().results] == [False, False, False, False, True, True]
-    return min(steps, 200)  # a thread and a pause make the event loop turn idly
+    return min(steps, 200)  # a thread and a delay make the event loop spin
 
 
 async def test_cancelled_at_any_moment_every_call_has_exactly_one_result() -> None:
@@ -284,7 +284,7 @@ async def test_cancelled_at_any_moment_every_call_has_exactly_one_result() -> No
             running = asyncio.create_task(bench.run(*CALLS))
             for _ in range(step):
                 await asyncio.sleep(0)
-            for _ in range(times):  # the second comes while the first is being dealt with
+            for _ in range(times):  # the second comes while the first is being handled
                 running.cancel()
                 await asyncio.sleep(0)
             try:
@@ -295,7 +295,7 @@ async def test_cancelled_at_any_moment_every_call_has_exactly_one_result() -> No
     assert cancelled > 20
 
 
-async def test_a_cancelled_run_is_cancelled_for_its_caller_also_under_a_time_limit() -> None:
+async def test_a_cancellation_reaches_the_caller_under_a_time_limit() -> None:
     bench = Bench(sleep)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
@@ -303,7 +303,7 @@ async def test_a_cancelled_run_is_cancelled_for_its_caller_also_under_a_time_lim
     assert [result.error_code for result in bench.log.results] == [ErrorCode.TOOL_ABORTED]
 
 
-async def test_a_store_that_hangs_does_not_hold_a_cancelled_run_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_hangs_does_not_block_a_cancellation_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bartack.tools.executor._RECORDING_MS", 20)
 
     class Hanging(Log):
@@ -318,7 +318,7 @@ async def test_a_store_that_hangs_does_not_hold_a_cancelled_run_for_ever(monkeyp
         await asyncio.wait_for(running, 2)
 
 
-async def test_a_store_that_fails_during_a_cancellation_does_not_hide_it() -> None:
+async def test_a_store_failure_during_a_cancellation_does_not_hide_it() -> None:
     bench = Bench(sleep, log=Log(fails=lambda fact: fact.kind == "message"))
     running = asyncio.create_task(bench.run(call("sleep")))
     await asyncio.sleep(0.01)
