@@ -2,9 +2,9 @@
 
 from bartack.formats import FORMATS, format_named
 from bartack.formats.history_rules import HistoryRules
-from bartack.formats.openai_chat.accents import ACCENTS
+from bartack.formats.openai_chat.capabilities import BY_PROVIDER
 
 RULES: dict[str, HistoryRules] = {name: format_named(name).rules for name in FORMATS} | {
-    "mistral": ACCENTS["mistral"].rules,
-    "perplexity": ACCENTS["perplexity"].rules,
+    "mistral": BY_PROVIDER["mistral"].rules,
+    "perplexity": BY_PROVIDER["perplexity"].rules,
 }

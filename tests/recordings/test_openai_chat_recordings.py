@@ -10,7 +10,8 @@ import pytest
 
 from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.decode import OpenAIChat
-from bartack.formats.openai_chat.encode import encode, read_request
+from bartack.formats.openai_chat.encode import encode
+from bartack.formats.openai_chat.read import read_request
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Failed
 from bartack.nouns.requests import ModelRequest
@@ -40,7 +41,7 @@ def with_local_ids(reading: PlainReading) -> PlainReading:
 
 
 @every_stream
-def test_the_deltas_say_what_the_oracle_read(case_dir: Path) -> None:
+def test_the_deltas_agree_with_the_oracle(case_dir: Path) -> None:
     deltas = decoded(decoder_for(case_dir), load_case(case_dir).body)
     assert_agrees(deltas, with_local_ids(read_stream(case_dir.parent.name, case_dir)))
     error = stream_error(case_dir)
@@ -71,8 +72,8 @@ def provider_of(case: Path) -> str:
 
 
 @pytest.mark.parametrize("case_dir", REQUESTS, ids=name_of)
-def test_a_request_that_was_read_is_encoded_as_it_was(case_dir: Path) -> None:
-    """Up to what says the same: see `normal`. Whether to stream is the reader's business, so it is left out."""
+def test_a_recorded_request_round_trips(case_dir: Path) -> None:
+    """Equal after `normal`. The reader ignores whether a request streams."""
     body = json.loads((case_dir / "request.json").read_text("utf-8"))
     provider = provider_of(case_dir)
     losses = Losses(provider)
@@ -144,8 +145,8 @@ SECRETIVE = [case for case in STREAMS if read_stream(case.parent.name, case).con
 
 
 @pytest.mark.parametrize("case_dir", SECRETIVE, ids=name_of)
-def test_what_has_to_go_back_goes_back(case_dir: Path) -> None:
-    """D-3.9: signatures and ciphertexts, byte for byte, to the provider they came from and to nobody else."""
+def test_continuation_data_is_sent_back(case_dir: Path) -> None:
+    """D-3.9: signatures and ciphertexts, byte for byte, only to the provider they came from."""
     provider, reading = provider_of(case_dir), read_stream(case_dir.parent.name, case_dir)
     decoder = OpenAIChat(framing=FRAMINGS[Path(load_case(case_dir).file).suffix], provider=provider)
     message = assembler_of(decoded(decoder, load_case(case_dir).body)).build_final_message()

@@ -1,8 +1,8 @@
 """Wire formats, one folder each: a provider's bytes to deltas, and messages to a provider's request body.
 
-``decoder("anthropic-messages")`` gives a decoder for one response. ``encode("anthropic-messages", request)`` repairs the
-history by the format's rules and writes the request body; `read_request` does the reverse. `guess_format` recognises the
-format of unlabelled bytes. A format is imported when it is first used.
+``decoder("anthropic-messages")`` returns a decoder for one response. ``encode("anthropic-messages", request)`` repairs
+the history according to the format's rules and writes the request body; `read_request` does the reverse. `guess_format`
+recognises the format of unlabelled bytes. A format is imported when it is first used.
 """
 
 from importlib import import_module

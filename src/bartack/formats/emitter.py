@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bartack.formats.faults import classify
+from bartack.formats.error_codes import classify
 from bartack.nouns.deltas import (
     Delta,
     Done,

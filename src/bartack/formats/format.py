@@ -1,6 +1,7 @@
 """`Format`: everything about one wire format, in one row.
 
-Adding a format takes a folder whose ``__init__`` defines its row as ``FORMAT``, and one line in `bartack.formats.FORMATS`.
+To add a format, create a folder whose ``__init__`` defines its row as ``FORMAT``, and add its name to
+`bartack.formats.FORMATS`.
 """
 
 from collections.abc import Callable, Mapping

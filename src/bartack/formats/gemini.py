@@ -6,7 +6,7 @@ from typing import Any
 
 from bartack.formats.body_values import text_of
 from bartack.formats.emitter import Emitter, token_count
-from bartack.formats.faults import classify
+from bartack.formats.error_codes import classify
 from bartack.formats.media import media_type
 from bartack.nouns.config import ThinkingConfig
 from bartack.nouns.deltas import Usage

@@ -1,7 +1,7 @@
 """What a request body leaves out, and why.
 
-An encoder writes the provider's body and adds to `Losses` whatever the provider cannot receive: unsupported settings and
-media, and continuation data of other providers, which is sent back only to the provider it came from.
+An encoder writes the provider's body and adds to `Losses` whatever the provider cannot receive: unsupported settings
+and media, and continuation data of other providers, which is sent back only to the provider it came from.
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 
 Vendors wrap their errors differently: an object or a string under `error`, a flat object, a list of one, a `detail`, or
 the web page of a gateway in between. All of them contain a message, words for the kind of error, and sometimes when to
-retry. `bartack.formats.faults` then decides on the code.
+retry. `bartack.formats.error_codes` then decides on the code.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from bartack.formats.faults import classify, most_telling
+from bartack.formats.error_codes import classify, most_specific
 from bartack.nouns.deltas import Failed
 from bartack.nouns.errors import ErrorCode
 
@@ -36,7 +36,7 @@ def error_from_response(status: int, headers: Mapping[str, str], body: bytes, *,
     """The error that a response reports. Header names are in lower case; `now` is for delays given as a date."""
     objects = list(_objects(_json(body)))
     message = _message(objects, body) or f"HTTP {status}"
-    raw_code = most_telling([*_kinds(objects), *_header_kinds(headers)])
+    raw_code = most_specific([*_kinds(objects), *_header_kinds(headers)])
     code = classify(status, raw_code, message)
     if code is ErrorCode.PROVIDER_ERROR and 300 <= status < 400:
         message = f"HTTP {status}: redirects are not followed, to keep the API key from another host."

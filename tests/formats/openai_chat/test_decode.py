@@ -1,4 +1,4 @@
-"""Chat Completions, rule by rule and accent by accent, with small streams made up here."""
+"""Decoding Chat Completions, with small made-up streams for every rule and vendor."""
 
 import json
 from base64 import b64encode
@@ -76,7 +76,7 @@ def data_of(part: Any) -> Json:
 # -- text, start and end
 
 
-def test_text_comes_out_piece_by_piece_between_start_and_done() -> None:
+def test_text_deltas_come_between_start_and_done() -> None:
     assert deltas_of(chunk({"role": "assistant", "content": ""}), say("Hel"), say("lo"), STOP) == [
         Start("m1", "c1", provider="openai-chat"),
         TextDelta("Hel"),
@@ -86,13 +86,13 @@ def test_text_comes_out_piece_by_piece_between_start_and_done() -> None:
 
 
 def test_start_waits_for_the_chunk_that_has_an_id() -> None:
-    """Azure opens with its verdict on the prompt."""
+    """Azure's first chunk has only the results of its prompt filter."""
     opening = {"id": "", "model": "", "choices": [], "prompt_filter_results": []}
     assert deltas_of(opening, say("x"), STOP)[0] == Start("m1", "c1", provider="openai-chat")
 
 
-def test_a_stream_without_ids_starts_with_what_the_caller_knows() -> None:
-    """Snowflake leaves id and model empty throughout."""
+def test_a_stream_without_ids_starts_with_the_ids_of_the_caller() -> None:
+    """Snowflake sends empty ids and models in every chunk."""
     nameless = [{**one, "id": "", "model": ""} for one in (say("x"), STOP)]
     assert deltas_of(*nameless, model_id="m", local_id="l")[0] == Start("m", "l", provider="openai-chat")
 
@@ -114,7 +114,7 @@ def test_a_finish_reason_ends_the_answer_whatever_follows(tail: bytes) -> None:
     assert end_of(say("x"), STOP, tail=tail) == Done("stop", raw_finish_reason="stop")
 
 
-def test_garbage_after_the_finish_reason_takes_nothing_away() -> None:
+def test_garbage_after_the_finish_reason_is_ignored() -> None:
     assert end_of(say("x"), STOP, tail=b'data: {"choices": 5}\n\ndata: {{\n\n') == Done(
         "stop", raw_finish_reason="stop"
     )
@@ -141,7 +141,7 @@ def test_content_after_a_finish_reason_counts_and_the_last_finish_reason_holds()
         ("tea_time", "other"),
     ],
 )
-def test_every_vendors_word_for_the_end_is_understood(word: str, reason: str) -> None:
+def test_the_finish_reasons_of_every_vendor_are_mapped(word: str, reason: str) -> None:
     """D-3.4.5, D-3.4.6."""
     end = end_of(say("x"), chunk(finish=word))
     assert isinstance(end, Done)
@@ -153,7 +153,7 @@ def test_a_plain_stop_with_calls_is_tool_calls() -> None:
     assert end_of(call(0, "f", "{}", id="a"), STOP) == Done("tool_calls", raw_finish_reason="stop")
 
 
-def test_a_refusal_is_text_and_the_reason_for_the_end() -> None:
+def test_a_refusal_becomes_text_and_the_finish_reason() -> None:
     message = message_of(say("Hm. "), chunk({"refusal": "I "}), chunk({"refusal": "won't"}), STOP)
     assert [part.text for part in message.parts if isinstance(part, Text)] == ["Hm. ", "I won't"]
     assert data_of(message.parts[1]) == {"field": "refusal"}
@@ -161,12 +161,12 @@ def test_a_refusal_is_text_and_the_reason_for_the_end() -> None:
     assert message.meta.finish_reason == "refusal"
 
 
-def test_an_empty_refusal_is_none() -> None:
+def test_an_empty_refusal_is_ignored() -> None:
     """Snowflake sends one with every piece."""
     assert end_of(chunk({"content": "x", "refusal": ""}), STOP) == Done("stop", raw_finish_reason="stop")
 
 
-# -- streams that break off
+# -- truncated and malformed streams
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_bytes_that_end_inside_a_chunk_are_truncated() -> None:
     assert failure_of(say("x"), tail=b'data: {"id": "c1", "cho').error_code is ErrorCode.STREAM_TRUNCATED
 
 
-def test_done_alone_ends_an_answer_that_said_something() -> None:
+def test_done_without_a_finish_reason_ends_an_answer_with_content() -> None:
     """Snowflake sends no finish_reason at all."""
     assert end_of(say("x")) == Done("stop")
     assert end_of(call(0, "f", '{"a": 1}', id="a")) == Done("tool_calls")
@@ -199,15 +199,15 @@ def test_done_alone_ends_an_answer_that_said_something() -> None:
 
 
 @pytest.mark.parametrize("arguments", ['{"a": ', "[" * 100_000])
-def test_done_alone_does_not_end_half_a_tool_call(arguments: str) -> None:
+def test_done_without_a_finish_reason_does_not_end_incomplete_arguments(arguments: str) -> None:
     assert failure_of(say("x"), call(0, "f", arguments, id="a")).error_code is ErrorCode.STREAM_TRUNCATED
 
 
-def test_done_alone_does_not_end_an_answer_that_said_nothing() -> None:
+def test_done_without_a_finish_reason_does_not_end_an_empty_answer() -> None:
     assert failure_of(chunk({"role": "assistant", "content": ""})).error_code is ErrorCode.STREAM_TRUNCATED
 
 
-def test_length_inside_arguments_is_a_done_with_arguments_that_do_not_parse() -> None:
+def test_an_answer_cut_off_by_length_inside_arguments_completes_with_bad_args() -> None:
     message = message_of(call(0, "f", '{"a": "b', id="a"), chunk(finish="length"))
     assert message.meta is not None
     assert message.meta.finish_reason == "length"
@@ -216,22 +216,22 @@ def test_length_inside_arguments_is_a_done_with_arguments_that_do_not_parse() ->
 
 
 @pytest.mark.parametrize("word", ["error", "network_error", "insufficient_system_resource", "abort"])
-def test_a_finish_reason_that_says_failure_is_an_error(word: str) -> None:
+def test_a_finish_reason_for_a_server_fault_is_an_error(word: str) -> None:
     failed = failure_of(say("x"), chunk(finish=word))
-    assert (failed.raw_code, failed.message) == (word, f"the answer ended with {word!r}")
+    assert (failed.raw_code, failed.message) == (word, f"the provider ended the answer with {word!r}")
 
 
-def test_a_choice_that_failed_says_why() -> None:
+def test_a_failed_choice_reports_its_error() -> None:
     choice = {"finish_reason": "error", "delta": {}, "error": {"code": 502, "message": "upstream died"}}
     failed = failure_of(say("x"), {"choices": [choice]})
     assert (failed.status, failed.message) == (502, "upstream died")
 
 
-def test_a_chunk_that_is_not_of_the_format_is_malformed() -> None:
+def test_a_chunk_of_another_format_is_malformed() -> None:
     assert failure_of(tail=b'data: {"choices": 5}\n\n').error_code is ErrorCode.STREAM_MALFORMED
 
 
-def test_empty_events_and_pings_say_nothing() -> None:
+def test_empty_events_and_pings_are_ignored() -> None:
     assert end_of(say("x"), {"type": "ping"}, STOP, tail=b"data:\n\n: ping\n\n") == Done(
         "stop", raw_finish_reason="stop"
     )
@@ -256,13 +256,13 @@ def test_empty_events_and_pings_say_nothing() -> None:
         ({"error_code": "BUSY", "message": "no"}, ("no", "BUSY", None)),
     ],
 )
-def test_a_refusal_inside_the_stream_is_an_error_in_the_providers_words(payload: Json, expected: Any) -> None:
+def test_an_error_in_the_stream_keeps_the_providers_message_and_code(payload: Json, expected: Any) -> None:
     failed = failure_of(say("x"), payload)
     assert (failed.message, failed.raw_code, failed.status) == expected
 
 
-def test_a_refusal_after_the_finish_reason_is_an_error_too() -> None:
-    """OpenRouter tells it inside an ordinary chunk, whose usage counts."""
+def test_an_error_after_the_finish_reason_is_an_error_too() -> None:
+    """OpenRouter puts it in an ordinary chunk, whose usage counts."""
     broken = chunk({"content": "y"}, "length", error={"message": "limit", "code": 400}, usage={"prompt_tokens": 5})
     deltas = deltas_of(say("x"), STOP, broken)
     assert TextDelta("y") in deltas
@@ -271,7 +271,7 @@ def test_a_refusal_after_the_finish_reason_is_an_error_too() -> None:
 
 
 @pytest.mark.parametrize("data", ['{"choices": []}', '{"a": 1}', "out of memory"])
-def test_an_event_named_error_is_an_error_whatever_it_holds(data: str) -> None:
+def test_an_event_named_error_is_an_error_whatever_its_data(data: str) -> None:
     failed = failure_of(say("x"), tail=f"event: error\ndata: {data}\n\n".encode() + DONE)
     assert failed.message == data
 
@@ -284,18 +284,18 @@ def test_an_error_before_anything_else_still_gives_a_start() -> None:
     ]
 
 
-def test_news_that_is_no_error_is_passed_over() -> None:
+def test_notices_that_are_not_errors_are_ignored() -> None:
     assert end_of(say("x"), {"type": "status", "message": "searching"}, STOP) == Done("stop", raw_finish_reason="stop")
 
 
-def test_an_empty_error_is_none() -> None:
+def test_an_empty_error_is_ignored() -> None:
     assert end_of(chunk({"content": "x"}, error={}), STOP) == Done("stop", raw_finish_reason="stop")
 
 
 # -- tool calls
 
 
-def test_arguments_are_gathered_by_index_however_they_interleave() -> None:
+def test_interleaved_arguments_are_collected_by_index() -> None:
     message = message_of(
         call(1, "f", "", id="a"),
         call(2, "g", None, id="b"),
@@ -327,7 +327,7 @@ def test_a_name_repeated_on_every_piece_is_one_call() -> None:
     assert message.tool_calls == (ToolCall("a", "f", {"x": 1}),)
 
 
-def test_two_calls_with_one_id_get_two_ids() -> None:
+def test_two_calls_with_the_same_id_get_different_ids() -> None:
     """D-3.8.1."""
     message = message_of(call(0, "f", "{}", id="a"), call(1, "f", "{}", id="a"), STOP)
     first, second = message.tool_calls
@@ -335,7 +335,7 @@ def test_two_calls_with_one_id_get_two_ids() -> None:
     assert data_of(second) == {"callId": "a"}
 
 
-def test_calls_without_index_are_told_apart_by_their_ids() -> None:
+def test_calls_without_an_index_are_distinguished_by_id() -> None:
     """Mistral sends each call whole and without an index."""
     message = message_of(call(None, "f", "{}", id="a"), call(None, "f", '{"x":', id="b"), call(None, None, "1}"), STOP)
     assert message.tool_calls == (ToolCall("a", "f", {}), ToolCall("b", "f", {"x": 1}))
@@ -351,28 +351,28 @@ def test_a_call_opens_when_its_name_is_known() -> None:
     assert message.tool_calls == (ToolCall("a", "f", {"x": 1}),)
 
 
-def test_a_call_that_nobody_named_is_not_lost() -> None:
+def test_a_call_without_a_name_is_kept() -> None:
     message = message_of(call(0, None, "{}", id="a"), STOP)
     assert message.tool_calls == (ToolCall("a", "", {}),)
 
 
-def test_arguments_sent_as_an_object_are_written_as_json() -> None:
+def test_arguments_sent_as_an_object_become_json_text() -> None:
     assert message_of(call(0, "f", {"x": [1, "é"]}, id="a"), STOP).tool_calls[0].arguments == {"x": [1, "é"]}
 
 
-def test_arguments_that_are_no_json_are_kept_as_they_are() -> None:
+def test_arguments_that_are_not_json_are_kept_as_text() -> None:
     """D-3.3.2."""
     message = message_of(call(0, "f", "{x: 1}", id="a"), STOP)
     assert message.tool_calls[0].raw_args_text == "{x: 1}"
 
 
-def test_a_call_without_a_function_says_nothing_more() -> None:
+def test_a_call_piece_without_a_function_adds_nothing() -> None:
     message = message_of(call(0, "f", "{}", id="a"), chunk({"tool_calls": [{"index": 0, "type": "function"}]}), STOP)
     assert message.tool_calls == (ToolCall("a", "f", {}),)
 
 
-def test_the_signature_of_a_call_is_kept_whenever_it_comes() -> None:
-    """Gemini behind its compatible endpoint."""
+def test_the_signature_of_a_call_is_kept_in_whichever_piece_it_arrives() -> None:
+    """Gemini's OpenAI-compatible endpoint."""
     extra = {"google": {"thought_signature": "sig"}}
     early = message_of(call(0, "f", "{}", id="a", extra_content=extra), STOP)
     late = message_of(call(0, "f", "{", id="a"), call(0, None, "}", extra_content=extra), STOP)
@@ -380,14 +380,14 @@ def test_the_signature_of_a_call_is_kept_whenever_it_comes() -> None:
     assert late.tool_calls[0].arguments == {}
 
 
-def test_a_function_call_in_the_form_before_tool_calls_is_a_call() -> None:
+def test_a_legacy_function_call_is_a_call() -> None:
     pieces = [{"name": "f", "arguments": ""}, {"arguments": '{"x":'}, {"arguments": "1}"}]
     message = message_of(*[chunk({"function_call": piece}) for piece in pieces], chunk(finish="function_call"))
     (only,) = message.tool_calls
     assert (only.tool_name, only.arguments, data_of(only)) == ("f", {"x": 1}, {"field": "function_call"})
 
 
-def test_free_text_for_a_custom_tool_becomes_one_argument() -> None:
+def test_the_free_text_of_a_custom_tool_becomes_one_argument() -> None:
     first = {"index": 0, "id": "a", "type": "custom", "custom": {"name": "sh", "input": "echo "}}
     pieces = [{"tool_calls": [first]}, {"tool_calls": [{"index": 0, "custom": {"input": '"hi"'}}]}]
     (only,) = message_of(*[chunk(piece) for piece in pieces], STOP).tool_calls
@@ -408,7 +408,7 @@ def test_arguments_over_the_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-def test_thinking_comes_in_a_field_of_its_own_which_is_remembered(field: str) -> None:
+def test_the_field_that_thinking_came_in_is_kept(field: str) -> None:
     message = message_of(chunk({field: "a"}), chunk({field: "b", "content": ""}), say("c"), chunk({field: "d"}), STOP)
     assert [(type(part), getattr(part, "text", None)) for part in message.parts] == [
         (Thinking, "ab"),
@@ -418,7 +418,7 @@ def test_thinking_comes_in_a_field_of_its_own_which_is_remembered(field: str) ->
     assert data_of(message.parts[0]) == data_of(message.parts[2]) == {"field": field}
 
 
-def test_empty_thinking_says_nothing() -> None:
+def test_empty_thinking_is_ignored() -> None:
     empty = chunk({"content": "x", "reasoning_content": "", "reasoning": "", "reasoning_details": []})
     assert [part.kind for part in message_of(empty, STOP).parts] == ["text"]
 
@@ -428,8 +428,8 @@ def detail(text: str | None = None, index: int = 0, **more: Any) -> Json:
     return {"type": "reasoning.text", **spoken, "index": index, "format": "f", **more}
 
 
-def test_reasoning_details_are_put_together_again() -> None:
-    """OpenRouter: the signature comes after the text, and everything has to go back as it came."""
+def test_reasoning_details_are_reassembled() -> None:
+    """OpenRouter sends the signature after the text, and expects everything back unchanged."""
     secret = {"type": "reasoning.encrypted", "data": "QUJD", "id": "rs_1", "index": 1}
     message = message_of(
         chunk({"reasoning": None, "reasoning_details": [detail("", signature="")]}),
@@ -448,7 +448,7 @@ def test_reasoning_details_are_put_together_again() -> None:
     }
 
 
-def test_details_of_another_place_or_id_stand_for_themselves() -> None:
+def test_details_with_another_index_or_id_are_separate() -> None:
     pieces = [detail("a"), detail("b", 1), detail("c", 1, id="x"), detail("d", 1, id="y"), {"text": 5}, "odd"]
     message = message_of(chunk({"reasoning_details": pieces}), STOP)
     assert message.thinking == "abcd"
@@ -460,14 +460,14 @@ def test_details_of_another_place_or_id_stand_for_themselves() -> None:
     ]
 
 
-def test_details_with_a_ciphertext_alone_are_a_thinking_part_without_text() -> None:
+def test_a_ciphertext_alone_becomes_a_thinking_part_without_text() -> None:
     secret = {"type": "reasoning.encrypted", "data": "QUJD"}
     message = message_of(chunk({"reasoning_details": [secret]}), call(0, "f", "{}", id="a"), STOP)
     assert isinstance(message.parts[0], Thinking)
     assert data_of(message.parts[0]) == {"reasoning_details": [secret]}
 
 
-def test_a_ciphertext_between_texts_does_not_tear_them() -> None:
+def test_a_ciphertext_between_texts_does_not_split_them() -> None:
     secret = {"type": "reasoning.encrypted", "data": "QUJD"}
     message = message_of(say("a"), chunk({"reasoning_details": [secret]}), say("b"), STOP)
     assert [part.text for part in message.parts if isinstance(part, Text | Thinking)] == ["ab", ""]
@@ -502,7 +502,7 @@ FREE_FORM = {
 
 @pytest.mark.parametrize("place", FREE_FORM)
 def test_data_nested_too_deep_to_be_stored_is_an_error(place: str) -> None:
-    """D-3.11.2. Without the limit, the assembler would refuse the deltas of this decoder."""
+    """D-3.11.2: without the limit, the assembler would refuse the deltas."""
     failed = failure_of(FREE_FORM[place](nested(62)), STOP)
     assert failed.error_code is ErrorCode.STREAM_TOO_LARGE
     kept = message_of(FREE_FORM[place](nested(58)), STOP)
@@ -524,22 +524,22 @@ def test_content_may_be_a_list_of_thinking_and_text() -> None:
     assert data_of(message.parts[1]) == {"chunks": [source, "odd"]}
 
 
-def test_a_thinking_chunk_without_text_before_any_thinking_says_nothing() -> None:
+def test_a_thinking_piece_without_text_is_ignored_before_any_thinking() -> None:
     assert message_of(chunk({"content": [{"type": "thinking", "thinking": [], "closed": True}]}), STOP).parts == ()
 
 
-# -- what providers did and found
+# -- sources, tools and media of the provider
 
 
 def test_sources_are_kept_with_the_text() -> None:
-    """Perplexity repeats them on every chunk; the last are the most."""
+    """Perplexity repeats them in every chunk; the last list is the longest."""
     found: Json = {"citations": ["https://a", "https://b"], "search_results": [{"url": "https://a"}]}
     message = message_of(chunk({"content": "x"}, citations=["https://a"]), chunk(finish="stop", **found))
     assert message.parts[0].continuation is not None
     assert data_of(message.parts[0]) == found
 
 
-def test_annotations_gather_on_the_text_that_they_follow() -> None:
+def test_annotations_are_collected_on_the_text_before_them() -> None:
     one, two = {"type": "url_citation", "url": "a"}, {"type": "url_citation", "url": "b"}
     message = message_of(
         chunk({"content": "x", "annotations": [one]}), chunk({"annotations": [two]}), call(0, "f", "{}", id="a"), STOP
@@ -548,13 +548,13 @@ def test_annotations_gather_on_the_text_that_they_follow() -> None:
     assert len(message.parts) == 2
 
 
-def test_annotations_without_text_are_kept_on_an_empty_one() -> None:
+def test_annotations_without_text_are_kept_on_an_empty_text() -> None:
     message = message_of(chunk({"annotations": [{"type": "file"}]}), STOP)
     assert (message.text, data_of(message.parts[0])) == ("", {"annotations": [{"type": "file"}]})
 
 
-def test_a_tool_that_the_provider_ran_comes_with_its_result() -> None:
-    """Groq tells it twice. D-3.10."""
+def test_a_tool_that_the_provider_executed_has_its_result() -> None:
+    """D-3.10. Groq reports each tool twice."""
     called = {"index": 0, "type": "search", "arguments": '{"q":"x"}'}
     found = {**called, "output": "found"}
     message = message_of(*[chunk({"executed_tools": [tool]}) for tool in (called, found, found)], say("x"), STOP)
@@ -567,7 +567,7 @@ def test_a_tool_that_the_provider_ran_comes_with_its_result() -> None:
     assert message.meta.finish_reason == "stop"
 
 
-def test_odd_executed_tools_do_no_harm() -> None:
+def test_malformed_executed_tools_are_tolerated() -> None:
     tools = ["odd", {"index": 1}, {"index": 2, "name": "n", "arguments": {"a": 1}, "output": {"b": 2}}]
     deltas = deltas_of(chunk({"executed_tools": tools}), STOP)
     started = [delta.tool_name for delta in deltas if isinstance(delta, ToolCallStart)]
@@ -575,7 +575,7 @@ def test_odd_executed_tools_do_no_harm() -> None:
     assert (started, ended) == (["", "n"], ['{"b":2}', None])
 
 
-def test_a_picture_is_the_result_of_a_tool_that_the_provider_ran() -> None:
+def test_a_generated_image_is_the_result_of_a_provider_call() -> None:
     inline = f"data:image/jpeg;base64,{b64encode(b'jpg').decode()}"
     images = [
         {"type": "image_url", "image_url": {"url": inline}},
@@ -596,7 +596,7 @@ def test_a_picture_is_the_result_of_a_tool_that_the_provider_ran() -> None:
     assert {one.tool_name for one in message.tool_calls} == {"image_output"}
 
 
-def test_speech_is_its_transcript_and_a_file() -> None:
+def test_speech_becomes_its_transcript_and_a_file() -> None:
     pieces = [{"id": "audio_1"}, {"transcript": "Hi"}, {"data": b64encode(b"pcm").decode()}, {"expires_at": 5}]
     message = message_of(*[chunk({"audio": piece}) for piece in pieces], STOP)
     assert message.text == "Hi"
@@ -637,7 +637,7 @@ def test_a_message_that_is_not_of_the_format_is_malformed() -> None:
 # -- usage
 
 
-def test_usage_that_comes_after_the_finish_reason_stands_before_done() -> None:
+def test_usage_after_the_finish_reason_comes_before_done() -> None:
     """D-3.4.4."""
     late = {"id": "c1", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}}
     assert deltas_of(say("x"), STOP, late)[-2:] == [Usage(3, 2), Done("stop", raw_finish_reason="stop")]
@@ -666,17 +666,17 @@ def test_usage_that_comes_after_the_finish_reason_stands_before_done() -> None:
     ],
 )  # fmt: skip
 def test_usage_is_read_in_every_vendors_spelling(raw: Any, expected: Usage | None) -> None:
-    """D-3.4.2: xAI counts reasoning beside the completion."""
+    """D-3.4.2: xAI counts reasoning apart from the completion."""
     assert usage_of(raw) == expected
 
 
-def test_zeros_after_real_usage_are_passed_over() -> None:
+def test_zeros_after_real_usage_are_ignored() -> None:
     """Cloudflare."""
     zeros = chunk(usage={"prompt_tokens": 0, "completion_tokens": 0})
     assert usage_of({"prompt_tokens": 3, "completion_tokens": 2}, zeros) == Usage(3, 2)
 
 
-def test_groq_says_why_it_stopped_early() -> None:
+def test_groqs_own_error_is_reported() -> None:
     failed = failure_of(say("x"), chunk(x_groq={"error": "over capacity"}), STOP)
     assert failed.message == "over capacity"
 
@@ -686,7 +686,7 @@ def test_groqs_own_usage_is_read() -> None:
     assert Usage(3, 2) in deltas_of(say("x"), told)
 
 
-# -- values of every kind in every place
+# -- odd values in every place
 
 RICH = chunk(
     {
@@ -726,7 +726,7 @@ def with_value(whole: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 def test_no_value_in_any_place_breaks_the_contract(odd: Any) -> None:
-    """D-3.11: nothing is raised, and the assembler accepts what comes out."""
+    """D-3.11: nothing is raised, and the assembler accepts the deltas."""
     without_error = {key: value for key, value in RICH.items() if key != "error"}
     for whole in (RICH, without_error):
         for place in places(whole):

@@ -1,4 +1,4 @@
-"""Chat Completions requests, written and read: every rule and every accent, with small requests made up here."""
+"""Chat Completions requests, encoded and read, with small made-up requests for every rule and vendor."""
 
 from base64 import b64encode
 from typing import Any
@@ -7,8 +7,9 @@ import pytest
 
 from bartack.formats.history_rules import STRICTEST
 from bartack.formats.losses import Losses
-from bartack.formats.openai_chat.accents import ACCENTS, COMPATIBLE, ChatAccent, accent_of
-from bartack.formats.openai_chat.encode import encode, read_request
+from bartack.formats.openai_chat.capabilities import BY_PROVIDER, COMPATIBLE, capabilities_of
+from bartack.formats.openai_chat.encode import encode
+from bartack.formats.openai_chat.read import read_request
 from bartack.formats.repair import BRIDGE
 from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
@@ -32,7 +33,7 @@ def encoded(*messages: Message, provider: str = "openai", tools: Any = (), **set
 
 
 def sent(*messages: Message, provider: str = "openai") -> list[Json]:
-    """The messages of a request that loses nothing."""
+    """The encoded messages of a request without losses."""
     body, losses = encoded(*messages, provider=provider)
     assert losses == []
     wires: list[Json] = body["messages"]
@@ -54,10 +55,10 @@ def assert_round_trip(*wires: Json, provider: str = "openai") -> tuple[Message, 
     return request.messages
 
 
-# -- the whole
+# -- the body
 
 
-def test_a_request_is_model_messages_and_a_wish_for_a_stream_with_usage() -> None:
+def test_a_body_has_the_model_the_messages_and_requests_a_stream_with_usage() -> None:
     body, losses = encoded(system("Be brief."), user("Hi"))
     assert body == {
         "model": "m",
@@ -73,44 +74,38 @@ def test_the_same_request_gives_the_same_body() -> None:
     assert encode(request, Losses("openai")) == encode(request, Losses("openai"))
 
 
-def test_settings_of_the_provider_itself_go_in_as_they_are() -> None:
+def test_extra_settings_are_added_to_the_body() -> None:
     body, _ = encoded(user("Hi"), extra={"n": 1, "stream_options": {"obfuscation": False}})
     assert body["n"] == 1
     assert body["stream_options"] == {"include_usage": True, "obfuscation": False}
 
 
-def test_an_accent_may_be_given() -> None:
-    request = request_of(system("s"), user("u"), max_tokens=5)
-    body = encode(request, Losses("openai"), ChatAccent(system_role="developer", max_tokens="limit"))
-    assert (body["messages"][0]["role"], body["limit"]) == ("developer", 5)
+def test_an_unknown_provider_gets_what_every_server_accepts() -> None:
+    assert capabilities_of("unknown") is COMPATIBLE
+    assert capabilities_of("openai-chat") == capabilities_of("openai")
+    assert all(capabilities_of(name) == row for name, row in BY_PROVIDER.items())
 
 
-def test_a_provider_nobody_knows_gets_what_every_server_understands() -> None:
-    assert accent_of("nobody") is COMPATIBLE
-    assert accent_of("openai-chat") == accent_of("openai")
-    assert all(accent_of(name) == accent for name, accent in ACCENTS.items())
+# -- system and user messages
 
 
-# -- what users and systems say
-
-
-def test_several_texts_are_a_list_or_lines_as_the_provider_likes() -> None:
+def test_several_texts_are_a_list_or_lines_depending_on_the_provider() -> None:
     message = user("a", "b")
     assert sent(message)[0]["content"] == [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert sent(message, provider="deepseek")[0]["content"] == "a\nb"
 
 
-def test_what_is_for_people_only_is_not_sent() -> None:
+def test_ignored_parts_are_not_sent() -> None:
     assert sent(user("a", Text("psst", ignored=True)))[0]["content"] == "a"
     assert sent(Message("assistant", (Text("psst", ignored=True), Text("b"))))[0]["content"] == "b"
 
 
-def test_a_system_message_stands_where_it_may_and_is_the_users_elsewhere() -> None:
+def test_a_system_message_is_sent_as_user_text_where_it_is_not_accepted() -> None:
     messages = (system("a"), system("b"), user("c"), system("d"))
     assert [wire["role"] for wire in sent(*messages)] == ["system", "system", "user", "system"]
     body, losses = encoded(*messages, provider="mistral")
     assert [wire["role"] for wire in body["messages"]] == ["system", "system", "user", "user"]
-    assert losses == ["messages[3]: the system role"]
+    assert losses == ["messages[3]: system role"]
 
 
 DATA = b64encode(b"abc").decode()
@@ -134,12 +129,14 @@ DATA = b64encode(b"abc").decode()
         ("mistral", FileRef("https://a", url="https://a"), ("document_url", "https://a")),
     ],
 )  # fmt: skip
-def test_pictures_and_files_are_sent_as_the_provider_takes_them(provider: str, part: Image, piece: Any) -> None:
+def test_images_and_files_are_sent_in_the_form_that_the_provider_accepts(
+    provider: str, part: Image, piece: Any
+) -> None:
     kind, payload = piece
     assert sent(user("see", part), provider=provider)[0]["content"][-1] == {"type": kind, kind: payload}
 
 
-def test_a_document_of_mistral_has_a_name() -> None:
+def test_a_document_for_mistral_has_a_name() -> None:
     (piece,) = sent(user(FileRef("a.pdf", url="https://a")), provider="mistral")[0]["content"]
     assert piece == {"type": "document_url", "document_url": "https://a", "document_name": "a.pdf"}
 
@@ -161,14 +158,14 @@ def test_a_document_of_mistral_has_a_name() -> None:
         ("openai", FileRef("a.mp3", url="https://a", mime_type="audio/mpeg")),
     ],
 )
-def test_what_a_provider_cannot_see_is_named_and_a_loss(provider: str, part: Image | FileRef) -> None:
+def test_media_that_a_provider_does_not_accept_are_named_and_a_loss(provider: str, part: Image | FileRef) -> None:
     body, losses = encoded(user(part), provider=provider)
     name = part.path if isinstance(part, FileRef) else part.mime_type
     assert body["messages"][0]["content"].partition(": ")[2].strip("]").partition(", ")[0] == name
     assert [loss.partition(":")[0] for loss in losses] == ["messages[0].parts[0]"]
 
 
-def test_continuation_data_of_others_is_not_sent() -> None:
+def test_continuation_data_of_other_providers_is_not_sent() -> None:
     """D-3.9.2."""
     body, losses = encoded(user(Text("a", continuation=kept("x", chunk={"cache_control": {}}, message={"name": "n"}))))
     assert body["messages"] == [{"role": "user", "content": "a"}]
@@ -178,7 +175,7 @@ def test_continuation_data_of_others_is_not_sent() -> None:
 # -- answers
 
 
-def test_an_answer_is_one_text() -> None:
+def test_the_texts_of_an_answer_are_joined() -> None:
     assert sent(assistant("a", "b"), assistant()) == [
         {"role": "assistant", "content": "ab"},
         {"role": "assistant", "content": None},
@@ -186,12 +183,12 @@ def test_an_answer_is_one_text() -> None:
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-def test_thinking_goes_back_in_the_field_it_came_in(field: str) -> None:
+def test_thinking_is_sent_back_in_the_field_it_came_in(field: str) -> None:
     parts = [Thinking(text, continuation=kept("zai", field=field)) for text in ("a", "b")]
     assert sent(assistant(*parts, "c"), provider="zai") == [{"role": "assistant", "content": "c", field: "ab"}]
 
 
-def test_reasoning_details_go_back_as_they_came() -> None:
+def test_reasoning_details_are_sent_back_unchanged() -> None:
     secret = {"type": "reasoning.encrypted", "data": "QUJD"}
     parts = [
         Thinking("a", continuation=kept("openrouter", field="reasoning", reasoning_details=[{"text": "a"}])),
@@ -202,7 +199,7 @@ def test_reasoning_details_go_back_as_they_came() -> None:
     assert wire == {"role": "assistant", "content": None, "reasoning_details": [{"text": "a"}, secret]}
 
 
-def test_thinking_goes_back_as_a_piece_of_content_if_it_came_as_one() -> None:
+def test_thinking_that_came_as_content_is_sent_back_as_content() -> None:
     thinking = Thinking("a", continuation=kept("mistral", field="content", chunk={"closed": True}))
     (wire,) = sent(assistant(thinking, "b"), provider="mistral")
     assert wire["content"] == [
@@ -211,8 +208,8 @@ def test_thinking_goes_back_as_a_piece_of_content_if_it_came_as_one() -> None:
     ]
 
 
-def test_thinking_that_may_not_go_back_is_a_loss() -> None:
-    """Of others, of nobody, or of a provider that does not want it."""
+def test_thinking_that_cannot_be_sent_back_is_a_loss() -> None:
+    """From another or an unknown provider, or to a provider that does not accept it."""
     parts = [
         Thinking("a", continuation=kept("deepseek", field="reasoning_content")),
         Thinking("b"),
@@ -227,13 +224,13 @@ def test_thinking_that_may_not_go_back_is_a_loss() -> None:
     ]
 
 
-def test_a_message_with_calls_has_the_field_for_thinking_where_it_must() -> None:
-    """DeepSeek refuses calls without it, also where nothing was thought."""
+def test_a_message_with_calls_has_the_thinking_field_where_it_is_required() -> None:
+    """DeepSeek refuses calls without it, even if there was no thinking."""
     (wire,) = sent(assistant(ToolCall("a", "f", {})), provider="deepseek")
     assert wire["reasoning_content"] == ""
 
 
-def test_refusals_annotations_and_speech_go_back() -> None:
+def test_refusals_annotations_and_speech_are_sent_back() -> None:
     refusal = Text("no", continuation=kept("openai", field="refusal"))
     assert sent(assistant(refusal)) == [{"role": "assistant", "content": None, "refusal": "no"}]
     spoken = Text("Hi", continuation=kept("openai", audio={"id": "audio_1", "expires_at": 5}))
@@ -247,7 +244,7 @@ def test_refusals_annotations_and_speech_go_back() -> None:
 # -- calls and results
 
 
-def test_calls_and_results_name_each_other() -> None:
+def test_results_refer_to_their_calls() -> None:
     wires = sent(assistant("x", ToolCall("a", "f", {"é": [1]})), tool_message(ToolResult("a", "ok")), user("thanks"))
     assert wires[:2] == [
         {
@@ -259,19 +256,19 @@ def test_calls_and_results_name_each_other() -> None:
     ]
 
 
-def test_arguments_that_are_no_json_are_shown_to_the_model_all_the_same() -> None:
+def test_arguments_that_are_not_json_are_sent_nevertheless() -> None:
     bad = assistant(ToolCall("a", "f", {}, raw_args_text='{"x'))
     assert sent(bad)[0]["tool_calls"][0]["function"]["arguments"] == '{"x'
     assert sent(bad, provider="groq")[0]["tool_calls"][0]["function"]["arguments"] == '{"raw_arguments":"{\\"x"}'
 
 
-def test_signatures_of_calls_go_back() -> None:
+def test_signatures_of_calls_are_sent_back() -> None:
     extra = {"google": {"thought_signature": "sig"}}
     call = ToolCall("a", "f", {}, continuation=kept("google", extra_content=extra))
     assert sent(assistant(call), provider="google")[0]["tool_calls"][0]["extra_content"] == extra
 
 
-def test_calls_in_older_and_newer_forms_go_back_in_their_form() -> None:
+def test_legacy_and_custom_calls_are_sent_back_in_their_form() -> None:
     legacy = ToolCall("a", "f", {}, continuation=kept("openai", field="function_call"))
     assert sent(assistant(legacy), tool_message(ToolResult("a", "ok"))) == [
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
@@ -299,18 +296,18 @@ def test_a_result_is_text(result: ToolResult, content: Any) -> None:
     assert sent(tool_message(result))[0]["content"] == content
 
 
-def test_pictures_in_results_follow_as_the_users() -> None:
+def test_images_in_results_follow_in_a_user_message() -> None:
     picture = Image("image/png", url="https://a")
     results = tool_message(ToolResult("a", (Text("see"), picture)), ToolResult("b", (picture,)))
     after = {"type": "image_url", "image_url": {"url": "https://a"}}
     expected = [
         {"role": "tool", "tool_call_id": "a", "content": "see"},
-        {"role": "tool", "tool_call_id": "b", "content": "It follows in the next message."},
+        {"role": "tool", "tool_call_id": "b", "content": "See the next message."},
     ]
     pieces = [
-        {"type": "text", "text": "From the result of a:"},
+        {"type": "text", "text": "Attached to the result of a:"},
         after,
-        {"type": "text", "text": "From the result of b:"},
+        {"type": "text", "text": "Attached to the result of b:"},
         after,
     ]
     assert sent(results) == [*expected, {"role": "user", "content": pieces}]
@@ -319,7 +316,7 @@ def test_pictures_in_results_follow_as_the_users() -> None:
     assert followed == [*expected, bridge, {"role": "user", "content": pieces}, {"role": "user", "content": "?"}]
 
 
-def test_what_a_provider_ran_is_a_loss_except_pictures_that_it_takes_back() -> None:
+def test_provider_calls_are_a_loss_except_images_that_are_accepted_back() -> None:
     ran = ToolCall("a", "search", {}, executed_by="provider", result=ToolResult("a", "found"))
     picture = ToolResult("b", (Image("image/png", data=b"abc"),))
     drawn = ToolCall("b", "image_output", {}, executed_by="provider", result=picture)
@@ -327,8 +324,8 @@ def test_what_a_provider_ran_is_a_loss_except_pictures_that_it_takes_back() -> N
     body, losses = encoded(assistant("x", ran, drawn, unfinished), provider="openrouter")
     (wire,) = body["messages"]
     assert wire["images"] == [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}"}}]
-    assert losses == ["messages[0].parts[1]: the call of search", "messages[0].parts[3]: the call of search"]
-    assert encoded(assistant(drawn))[1] == ["messages[0].parts[0]: the call of image_output"]
+    assert losses == ["messages[0].parts[1]: call of search", "messages[0].parts[3]: call of search"]
+    assert encoded(assistant(drawn))[1] == ["messages[0].parts[0]: call of image_output"]
 
 
 # -- tools
@@ -347,7 +344,7 @@ def test_tools_are_functions() -> None:
     assert losses == ["tools[0].strict: strict arguments"]
 
 
-def test_tools_of_the_provider_go_to_that_provider_only() -> None:
+def test_provider_tools_are_sent_only_to_that_provider() -> None:
     native = ToolSpec("search", {}, native=kept("groq", type="browser_search"))
     assert encoded(user("x"), tools=[native], provider="groq")[0]["tools"] == [{"type": "browser_search"}]
     body, losses = encoded(user("x"), tools=[native], tool_choice="auto")
@@ -360,12 +357,12 @@ def test_tools_of_the_provider_go_to_that_provider_only() -> None:
     ("choice", "wire"),
     [("auto", "auto"), ("required", "required"), (SpecificTool("f"), {"type": "function", "function": {"name": "f"}})],
 )
-def test_the_choice_of_tools_is_said(choice: Any, wire: Any) -> None:
+def test_the_tool_choice_is_sent(choice: Any, wire: Any) -> None:
     body, _ = encoded(user("x"), tools=[ToolSpec("f", SCHEMA)], tool_choice=choice, parallel_tool_calls=False)
     assert (body["tool_choice"], body["parallel_tool_calls"]) == (wire, False)
 
 
-def test_a_choice_that_the_provider_does_not_know_is_a_loss() -> None:
+def test_a_choice_that_the_provider_does_not_support_is_a_loss() -> None:
     body, losses = encoded(
         user("x"),
         tools=[ToolSpec("f", SCHEMA)],
@@ -381,7 +378,7 @@ def test_a_choice_that_the_provider_does_not_know_is_a_loss() -> None:
 # -- settings
 
 
-def test_settings_have_the_providers_names() -> None:
+def test_settings_have_the_names_of_the_provider() -> None:
     settings: Json = {"temperature": 0.0, "top_p": 0.5, "max_tokens": 5, "stop_sequences": ("a",), "seed": 7}
     body, _ = encoded(user("x"), **settings)
     assert (body["temperature"], body["top_p"], body["stop"], body["seed"]) == (0.0, 0.5, ["a"], 7)
@@ -415,7 +412,7 @@ def test_settings_have_the_providers_names() -> None:
         ("writer", ThinkingConfig(effort="none"), {}, ["config.thinking.effort: thinking effort 'none'"]),
     ],
 )
-def test_thinking_is_asked_for_in_the_providers_way(
+def test_thinking_is_requested_in_the_form_of_the_provider(
     provider: str, wish: ThinkingConfig, said: Json, lost: list[str]
 ) -> None:
     body, losses = encoded(user("x"), provider=provider, thinking=wish)
@@ -437,20 +434,20 @@ CLOSED: Json = {**SCHEMA, "required": ["a"], "additionalProperties": False, "tit
         ({"anyOf": [CLOSED, {"type": "null"}]}, "output", True),
     ],
 )
-def test_structured_output_is_strict_where_the_schema_allows_it(schema: Json, name: str, strict: bool) -> None:
+def test_structured_output_is_strict_if_the_schema_qualifies(schema: Json, name: str, strict: bool) -> None:
     body, losses = encoded(user("x"), output_schema=schema)
     described = {"name": name, "schema": schema, "strict": strict}
     assert body["response_format"] == {"type": "json_schema", "json_schema": described}
     assert losses == []
 
 
-def test_a_provider_without_schemas_is_asked_for_json() -> None:
+def test_json_is_requested_from_a_provider_without_schemas() -> None:
     body, losses = encoded(user("x"), output_schema=SCHEMA, provider="deepseek")
     assert body["response_format"] == {"type": "json_object"}
     assert losses == ["config.outputSchema: output schema"]
 
 
-def test_requests_that_begin_alike_have_the_same_cache_key() -> None:
+def test_requests_with_the_same_beginning_have_the_same_cache_key() -> None:
     one, two, three = (
         encoded(system(said), user(asked), cache_config=CacheConfig())[0]["prompt_cache_key"]
         for said, asked in (("a", "b"), ("a", "c"), ("x", "b"))
@@ -458,7 +455,7 @@ def test_requests_that_begin_alike_have_the_same_cache_key() -> None:
     assert one == two != three
 
 
-def test_cache_breakpoints_stand_behind_the_system_prompt_and_at_the_end() -> None:
+def test_cache_breakpoints_are_after_the_system_prompt_and_at_the_end() -> None:
     mark = {"cache_control": {"type": "ephemeral"}}
     body, _ = encoded(system("a"), user("b", "c"), provider="openrouter", cache_config=CacheConfig())
     assert [wire["content"] for wire in body["messages"]] == [
@@ -473,7 +470,7 @@ def test_cache_breakpoints_stand_behind_the_system_prompt_and_at_the_end() -> No
 # -- reading
 
 
-def test_a_request_is_read_and_written_back() -> None:
+def test_a_request_round_trips() -> None:
     body = {
         "model": "m",
         "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}],
@@ -511,7 +508,7 @@ def test_a_request_is_read_and_written_back() -> None:
     assert encode(request, Losses("openai")) == body
 
 
-def test_the_model_may_be_named_beside_the_body() -> None:
+def test_the_model_may_be_given_apart_from_the_body() -> None:
     assert read_request({"messages": []}, provider="azure", model_id="m").config.model_id == "m"
 
 
@@ -532,13 +529,13 @@ def test_the_model_may_be_named_beside_the_body() -> None:
         ("alibaba", {"enable_thinking": False}, ThinkingConfig(effort="none")),
     ],
 )
-def test_a_wish_for_thinking_is_read_and_written_back(provider: str, said: Json, wish: ThinkingConfig | None) -> None:
+def test_thinking_settings_round_trip(provider: str, said: Json, wish: ThinkingConfig | None) -> None:
     request = read_request({"model": "m", "messages": [], **said}, provider=provider)
     assert request.config.thinking == wish
     assert {key: encode(request, Losses(provider))[key] for key in said} == said
 
 
-def test_settings_in_other_words_than_ours_are_kept() -> None:
+def test_settings_in_another_form_are_kept() -> None:
     said = {
         "stream": False,
         "tool_choice": {"type": "tool", "name": "f"},
@@ -554,20 +551,20 @@ def test_settings_in_other_words_than_ours_are_kept() -> None:
     assert (config.output_schema, config.stop_sequences, config.tool_choice) == (None, ("a",), "required")
 
 
-def test_tools_that_are_no_functions_stay_as_they_are() -> None:
+def test_tools_that_are_not_functions_stay_as_they_are() -> None:
     tools = [{"type": "browser_search"}, {"type": "custom", "name": "sh", "custom": {}}]
     request = read_request({"model": "m", "messages": [], "tools": tools}, provider="groq")
     assert [spec.name for spec in request.tools] == ["browser_search", "sh"]
     assert encode(request, Losses("groq"))["tools"] == tools
 
 
-def test_a_tool_without_schema_or_type_is_a_function() -> None:
+def test_a_tool_without_a_schema_or_type_is_a_function() -> None:
     tools = [{"function": {"name": "f", "description": "", "strict": False}}]
     (spec,) = read_request({"model": "m", "messages": [], "tools": tools}, provider="mistral").tools
     assert spec == ToolSpec("f", {}, description="", strict=False)
 
 
-def test_every_piece_of_content_is_read_and_written_back() -> None:
+def test_every_piece_of_content_round_trips() -> None:
     inline = f"data:image/png;base64,{DATA}"
     pieces = [
         {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
@@ -595,7 +592,7 @@ def test_every_piece_of_content_is_read_and_written_back() -> None:
 
 
 @pytest.mark.parametrize("provider", ["mistral", "zai"])
-def test_documents_are_read_and_written_back(provider: str) -> None:
+def test_documents_round_trip(provider: str) -> None:
     kind = "document_url" if provider == "mistral" else "file_url"
     payload: Any = "https://a" if provider == "mistral" else {"url": "https://a"}
     (message,) = assert_round_trip({"role": "user", "content": [{"type": kind, kind: payload}]}, provider=provider)
@@ -606,7 +603,7 @@ def test_documents_are_read_and_written_back(provider: str) -> None:
     )
 
 
-def test_what_messages_say_beyond_our_words_is_kept() -> None:
+def test_unknown_fields_of_messages_are_kept() -> None:
     messages = assert_round_trip(
         {"role": "developer", "content": "a"},
         {"role": "user", "content": "b", "name": "n"},
@@ -617,7 +614,7 @@ def test_what_messages_say_beyond_our_words_is_kept() -> None:
     assert [message.role for message in messages] == ["system", "user", "assistant", "assistant", "user"]
 
 
-def test_answers_are_read_and_written_back() -> None:
+def test_answers_round_trip() -> None:
     function = {"name": "f", "arguments": '{"a":1}'}
     assert_round_trip(
         {
@@ -659,14 +656,14 @@ def test_answers_are_read_and_written_back() -> None:
     )
 
 
-def test_a_system_prompt_may_think() -> None:
-    """Mistral's own prompts for reasoning do."""
+def test_a_system_message_may_contain_thinking() -> None:
+    """Mistral's system prompts for reasoning models do."""
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "a"}]}
     (message,) = assert_round_trip({"role": "system", "content": [thinking]}, provider="mistral")
     assert isinstance(message.parts[0], Thinking)
 
 
-def test_ids_that_a_body_leaves_out_are_made() -> None:
+def test_missing_call_ids_are_made() -> None:
     calls = [{"function": {"name": "f", "arguments": {}}}, {"function": {"name": "g", "arguments": ""}}]
     body = [
         {"role": "assistant", "tool_calls": calls},
@@ -679,7 +676,7 @@ def test_ids_that_a_body_leaves_out_are_made() -> None:
 
 
 @pytest.mark.parametrize("raw", ["{x", "[1]", 5, "[" * 100_000])
-def test_arguments_that_are_no_object_are_kept_as_text(raw: Any) -> None:
+def test_arguments_that_are_not_an_object_are_kept_as_text(raw: Any) -> None:
     wire = {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": raw}}]}
     (call,) = read_message(wire).tool_calls
     assert (call.arguments, call.raw_args_text) == ({}, raw if isinstance(raw, str) else None)
@@ -690,7 +687,7 @@ def test_an_answer_without_content_has_no_text(content: Any) -> None:
     assert read_message({"role": "assistant", "content": content}).parts == ()
 
 
-def test_an_orphan_result_that_names_its_call_is_read() -> None:
+def test_a_result_without_its_call_is_read() -> None:
     assert read_message({"role": "tool", "tool_call_id": "a", "content": "x"}).tool_results[0].tool_call_id == "a"
 
 
@@ -714,36 +711,36 @@ def test_an_orphan_result_that_names_its_call_is_read() -> None:
         ({"model": "m", "messages": [], "stop": [5]}, "$.stop"),
     ],
 )  # fmt: skip
-def test_a_body_that_is_no_request_is_refused_with_the_place(body: Json, path: str) -> None:
+def test_an_invalid_body_is_refused_with_the_path(body: Json, path: str) -> None:
     with pytest.raises(PartValidationError) as caught:
         read_request(body, provider="openai")
     assert caught.value.path == path
 
 
-def test_the_rules_of_a_provider_are_part_of_its_accent() -> None:
-    assert not accent_of("mistral").rules.accepts_id("call_123456")
-    assert accent_of("openai").rules.accepts_id("call_123456")
-    assert accent_of("perplexity").rules.merge_same_role == STRICTEST.merge_same_role
+def test_the_history_rules_of_a_provider_are_part_of_its_row() -> None:
+    assert not capabilities_of("mistral").rules.accepts_id("call_123456")
+    assert capabilities_of("openai").rules.accepts_id("call_123456")
+    assert capabilities_of("perplexity").rules.merge_same_role == STRICTEST.merge_same_role
 
 
-def test_an_answer_of_which_nothing_is_left_says_what_it_used() -> None:
+def test_an_answer_with_nothing_left_names_the_tools_it_used() -> None:
     call = ToolCall("a", "search", {}, executed_by="provider")
     body, losses = encoded(assistant(call))
     assert body["messages"] == [{"role": "assistant", "content": "[used search]"}]
-    assert losses == ["messages[0].parts[0]: the call of search"]
+    assert losses == ["messages[0].parts[0]: call of search"]
     body, _ = encoded(assistant(" ", call))
     assert body["messages"] == [{"role": "assistant", "content": "[used search]"}]
 
 
-def test_where_roles_alternate_what_the_user_says_twice_is_one_message() -> None:
+def test_consecutive_user_messages_are_merged_where_roles_must_alternate() -> None:
     picture = Image("image/png", data=b"abc")
     body, losses = encoded(user("a"), system("b"), user("c", picture), provider="perplexity")
     assert [wire["role"] for wire in body["messages"]] == ["user"]
     assert [piece["type"] for piece in body["messages"][0]["content"]] == ["text", "text", "text", "image_url"]
-    assert losses == ["messages[1]: the system role"]
+    assert losses == ["messages[1]: system role"]
 
 
-def test_moonshot_takes_empty_thinking_for_none() -> None:
+def test_the_thinking_field_for_moonshot_is_not_empty() -> None:
     (wire,) = sent(assistant(ToolCall("a", "f", {})), provider="moonshot")
     assert wire["reasoning_content"] == " "
 

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from bartack.formats.framing.aws import AwsEventStream, is_prelude
-from bartack.formats.framing.frame import BOM, LIMIT, Fault, Frame, Framed, Framing, FramingFault, HeaderValue
+from bartack.formats.framing.frame import BOM, LIMIT, FaultReason, Frame, Framed, Framing, FramingFault, HeaderValue
 from bartack.formats.framing.json_array import JsonArray
 from bartack.formats.framing.lines import Lines
 from bartack.formats.framing.sse import ServerSentEvents
@@ -26,7 +26,7 @@ __all__ = [
     "FRAMINGS",
     "LIMIT",
     "AwsEventStream",
-    "Fault",
+    "FaultReason",
     "Frame",
     "Framed",
     "Framing",

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-__all__ = ["BOM", "LIMIT", "Fault", "Frame", "Framed", "Framing", "FramingFault", "HeaderValue"]
+__all__ = ["BOM", "LIMIT", "FaultReason", "Frame", "Framed", "Framing", "FramingFault", "HeaderValue"]
 
 # The most bytes that one frame may hold. One event can carry a whole image as base64, several MB of it, so the 1 MB
 # that would do for text is too little. 16 MiB is room chosen for that, not a measured need.
@@ -32,13 +32,13 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 # truncated: the bytes ended inside a frame.     too_long: a frame grew over the limit.
 # checksum: a frame's bytes are not those sent.  malformed: these bytes are not of this framing.
-Fault = Literal["truncated", "too_long", "checksum", "malformed"]
+FaultReason = Literal["truncated", "too_long", "checksum", "malformed"]
 
 
 class FramingFault(msgspec.Struct, frozen=True):
     """Why the framing stopped. Nothing follows it."""
 
-    reason: Fault
+    reason: FaultReason
     detail: str
 
 

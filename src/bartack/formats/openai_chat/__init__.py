@@ -1,7 +1,7 @@
-"""OpenAI's Chat Completions, as many vendors speak it: `accents` has what each of them does differently."""
+"""OpenAI's Chat Completions, which many vendors offer; `capabilities` has what each of them accepts."""
 
 from bartack.formats.format import Format
-from bartack.formats.openai_chat.accents import OPENAI_RULES, accent_of
+from bartack.formats.openai_chat.capabilities import OPENAI_RULES, capabilities_of
 from bartack.formats.openai_chat.decode import OpenAIChat
 from bartack.formats.openai_chat.encode import encode
 from bartack.formats.openai_chat.read import read_request
@@ -13,6 +13,6 @@ FORMAT = Format(
     encode=encode,
     read_request=read_request,
     rules=OPENAI_RULES,
-    rules_for=lambda provider, model_id: accent_of(provider).rules,
+    rules_for=lambda provider, model_id: capabilities_of(provider).rules,
     event_keys=(frozenset({"choices"}),),
 )

@@ -1,7 +1,7 @@
-"""The pieces of tool calls in a Chat Completions stream -> whole calls.
+"""The pieces of tool calls in a Chat Completions stream, assembled into calls.
 
-A piece belongs to the latest call of its `index`, unless it brings another id or another name: servers exist that give
-every call the index 0, and Mistral gives none. Nothing in this format ends a call but the end of the answer.
+A piece belongs to the latest call of its `index`, unless it has another id or another name: Ollama has sent the index 0
+for every call (github.com/ollama/ollama/issues/15457), and Mistral sends none. Only the end of the answer ends a call.
 """
 
 import json
@@ -9,17 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 from bartack.formats.emitter import Emitter
-from bartack.formats.openai_chat.events import CallPiece, FunctionPiece
+from bartack.formats.openai_chat.events import CallPiece, FunctionPiece, Keys
 from bartack.formats.pending import PendingData
 from bartack.nouns.json_values import json_text
 
 __all__ = ["ToolCalls"]
 
-_LEGACY = -1  # the index under which a function_call stands, which has none
+_LEGACY = -1  # the index of a function_call, which has none
 
 
 class _Call:
-    """A tool call while its pieces come. It is told to the emitter once its name is known."""
+    """A tool call under construction. It is opened once its name is known."""
 
     __slots__ = ("extra", "id", "is_custom", "is_open", "key", "name", "outer_id", "pieces")
 
@@ -29,13 +29,13 @@ class _Call:
         self.name = ""
         self.pieces: list[str] = []
         self.is_open = False
-        self.outer_id = ""  # what the emitter calls it, once it is open
-        self.is_custom = False  # its argument is free text, which is wrapped into an object at the end
-        self.extra: dict[str, Any] = {}  # continuation data that has not been told yet
+        self.outer_id = ""  # the id outside of the decoder, once it is open
+        self.is_custom = False  # its input is free text, which is wrapped in an object at the end
+        self.extra: dict[str, Any] = {}  # continuation data that has not been emitted yet
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the arguments so far are a JSON value, or none were needed."""
+    def is_complete(self) -> bool:
+        """Whether the arguments so far are a JSON value, or there are none."""
         text = "".join(self.pieces)
         try:
             return not text or self.is_custom or json.loads(text) is not None
@@ -55,16 +55,16 @@ class ToolCalls:
 
     @property
     def count(self) -> int:
-        """How many calls have begun."""
+        """How many calls have started."""
         return len(self._all)
 
     @property
-    def are_whole(self) -> bool:
-        """Whether no call's arguments break off."""
-        return all(call.is_whole for call in self._all)
+    def are_complete(self) -> bool:
+        """Whether the arguments of every call are complete."""
+        return all(call.is_complete for call in self._all)
 
     def read(self, pieces: list[CallPiece]) -> None:
-        """Take the pieces of one chunk."""
+        """Add the pieces of one chunk."""
         for piece in pieces:
             call = self._latest.get(piece.index)
             function = piece.function
@@ -85,22 +85,22 @@ class ToolCalls:
                     self._out.more_args(call.outer_id, arguments)
 
     def read_legacy(self, function: FunctionPiece) -> None:
-        """Take a piece of a call in the form before tool calls: there is at most one, and it has no id."""
+        """Add a piece of a `function_call`, the form before tool calls: at most one per answer, without an id."""
         self.read([CallPiece(index=_LEGACY, function=function)])
 
     def close(self) -> None:
-        """The answer is complete, and so are its calls."""
+        """End all calls: the answer is complete."""
         for call in self._all:
-            if not call.is_open:  # nobody ever named it
+            if not call.is_open:  # it never got a name
                 self._open(call)
             if call.is_custom:
                 self._out.call_args(call.key, json_text({"input": "".join(call.pieces)}))
             self._out.close_call(call.key, continuation=call.extra or None)
 
     def _call_of(self, call: _Call | None, piece: CallPiece) -> _Call:
-        """The call that a piece belongs to, with the piece's name and id noted; a new one where it needs one."""
-        told = piece.function or piece.custom
-        name = (told.name or "") if told is not None else ""
+        """The call that a piece belongs to, a new one if necessary, updated with the name and id of the piece."""
+        target = piece.function or piece.custom
+        name = (target.name or "") if target is not None else ""
         if call is None and piece.index is None and not piece.id and not name and self._all:
             call = self._all[-1]
         if call is None or _begins_another(call, piece, name):
@@ -111,9 +111,9 @@ class ToolCalls:
         call.name = call.name or name
         call.is_custom = call.is_custom or piece.custom is not None
         if piece.index == _LEGACY:
-            call.extra["field"] = "function_call"
+            call.extra[Keys.FIELD] = "function_call"
         if piece.extra_content and self._pending.can_keep(piece.extra_content):
-            call.extra["extra_content"] = piece.extra_content
+            call.extra[Keys.EXTRA_CONTENT] = piece.extra_content
         if call.name and not call.is_open:
             self._open(call)
         return call
@@ -122,7 +122,7 @@ class ToolCalls:
         self._before_opening()
         call.is_open = True
         if call.is_custom:
-            call.extra["type"] = "custom"
+            call.extra[Keys.TYPE] = "custom"
         call.outer_id = self._out.open_call(call.key, call.name, provider_id=call.id, continuation=call.extra or None)
         call.extra = {}
         if not call.is_custom:
@@ -135,6 +135,7 @@ def _begins_another(call: _Call, piece: CallPiece, name: str) -> bool:
         return True
     if name and call.name and name != call.name:
         return True
-    # A server without ids begins the same tool again; one that repeats the name on every piece is not done yet.
+    # Without ids, a repeated name starts another call of the same tool only once the arguments are complete: some
+    # servers repeat the name in every piece. Not recorded.
     arguments = piece.function.arguments if piece.function is not None else None
-    return bool(name and not piece.id and arguments and call.pieces and call.is_whole)
+    return bool(name and not piece.id and arguments and call.pieces and call.is_complete)

@@ -1,93 +1,98 @@
-"""Pieces of content in Chat Completions requests <-> text, pictures and files.
+"""Pieces of content in Chat Completions requests, from and to text, image and file parts.
 
-A piece that a provider cannot be sent is a loss; a file whose text can be read is sent as text.
+Content that the vendor does not accept is a loss; a text file is sent as text.
 """
 
 from base64 import b64encode
 from typing import Any, assert_never
 
+from msgspec.structs import replace
+
 from bartack.formats.losses import Losses
 from bartack.formats.media import has_content, media_type, named, split_data_url
-from bartack.formats.openai_chat.accents import ChatAccent
+from bartack.formats.openai_chat.capabilities import ChatCapabilities
+from bartack.formats.openai_chat.events import Keys
 from bartack.nouns.parts import ContentPart, Continuation, FileRef, Image, Text
 
 __all__ = ["decode_content", "encode_content", "is_plain"]
 
 Json = dict[str, Any]
 
-_PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))  # OpenAI's; nobody documents fewer
-# The two formats of OpenAI; others go by the second half of the media type.
+_IMAGE_TYPES = frozenset(
+    ("image/png", "image/jpeg", "image/gif", "image/webp")
+)  # platform.openai.com/docs/guides/images
+# OpenAI's two formats; other vendors name a format by the subtype of the media type.
 _AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/wave": "wav", "audio/x-wav": "wav"}
 _AUDIO_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav"}
 _READABLE = ("text/", "application/json", "application/xml", "application/yaml")
 
 
 def is_plain(piece: Json) -> bool:
-    """Whether a piece is text and nothing else."""
+    """Whether a piece is text without further fields."""
     return piece.keys() == {"type", "text"} and piece["type"] == "text"
 
 
 # -- parts to pieces
 
 
-def encode_content(part: ContentPart, data: Json, where: str, losses: Losses, accent: ChatAccent) -> list[Json]:
-    """The pieces for one part: one, or none where it may not or cannot be sent. `data` is its continuation data."""
-    if "content" in data:
-        return [data["content"]]
+def encode_content(part: ContentPart, data: Json, where: str, losses: Losses, vendor: ChatCapabilities) -> list[Json]:
+    """The piece for one part, or none if the part is ignored. `data` is its continuation data."""
+    if Keys.CONTENT in data:
+        return [data[Keys.CONTENT]]
     match part:
         case Text():
-            return [] if part.ignored else [{"type": "text", "text": part.text, **data.get("chunk", {})}]
+            return [] if part.ignored else [{"type": "text", "text": part.text, **data.get(Keys.CHUNK, {})}]
         case Image():
-            piece = _image(part, data, accent)
+            piece = _image(part, data, vendor)
         case FileRef():
-            piece = _file(part, data, accent)
+            piece = _file(part, data, vendor)
         case _:
             assert_never(part)
     if piece is None:
-        why = "the provider takes no content of this kind, or not from there"
+        why = "the provider does not accept content of this type, or not from this URL"
         piece = {"type": "text", "text": named(part, where, why, losses)}
-    return [{**piece, **data.get("chunk", {})}]
+    return [{**piece, **data.get(Keys.CHUNK, {})}]
 
 
 def _address(part: Image | FileRef) -> str | None:
-    """Where the content is: on the web, or in the address itself; None where it is elsewhere."""
+    """The content's web address, or a data URL for inline content; None for other addresses."""
     if part.data is None:
         return part.url if (part.url or "").startswith(("https://", "http://")) else None
     return f"data:{media_type(part)};base64,{b64encode(part.data).decode()}"
 
 
-def _image(part: Image | FileRef, data: Json, accent: ChatAccent) -> Json | None:
-    picture = {"url": _address(part), **data.get("image_url", {})}
-    is_readable = part.data is None or (part.data and media_type(part) in _PICTURES)
-    if not accent.images or picture["url"] is None or not is_readable:
+def _image(part: Image | FileRef, data: Json, vendor: ChatCapabilities) -> Json | None:
+    image = {"url": _address(part), **data.get(Keys.IMAGE_URL, {})}
+    is_readable = part.data is None or (part.data and media_type(part) in _IMAGE_TYPES)
+    if not vendor.images or image["url"] is None or not is_readable:
         return None
-    return {"type": "image_url", "image_url": picture}
+    return {"type": "image_url", "image_url": image}
 
 
-def _file(part: FileRef, data: Json, accent: ChatAccent) -> Json | None:
+def _file(part: FileRef, data: Json, vendor: ChatCapabilities) -> Json | None:
     kind = media_type(part)
-    if "file" in data:  # a file that the provider keeps
-        return {"type": "file", "file": data["file"]}
+    if Keys.FILE in data:
+        return {"type": "file", "file": data[Keys.FILE]}
     if not has_content(part):
         return None
     if kind.startswith("image/"):
-        return _image(part, data, accent)
+        return _image(part, data, vendor)
     sound = _AUDIO_FORMATS.get(kind, kind.removeprefix("audio/"))
-    if kind.startswith("audio/") and sound in accent.audio and part.data is not None:
+    if kind.startswith("audio/") and sound in vendor.audio and part.data is not None:
         return {"type": "input_audio", "input_audio": {"data": b64encode(part.data).decode(), "format": sound}}
     address = _address(part)
-    if kind.startswith("video/") and accent.video and address is not None:
+    if kind.startswith("video/") and vendor.video and address is not None:
         return {"type": "video_url", "video_url": {"url": address}}
     if kind.startswith(("audio/", "video/")):
         return None
-    return _readable(part) or (None if address is None else _document(part, address, accent))
+    return _readable(part) or (None if address is None else _document(part, address, vendor))
 
 
-def _document(part: FileRef, address: str, accent: ChatAccent) -> Json | None:
-    match accent.files:
+def _document(part: FileRef, address: str, vendor: ChatCapabilities) -> Json | None:
+    match vendor.files:
         case "file":
             is_pdf = media_type(part) == "application/pdf" or (part.data is None and not media_type(part))
-            if not is_pdf or (part.data is None and not accent.file_urls):
+            if not is_pdf or (part.data is None and not vendor.file_urls):
                 return None
             return {"type": "file", "file": {"filename": part.path, "file_data": address}}
         case "document_url":
@@ -98,7 +103,7 @@ def _document(part: FileRef, address: str, accent: ChatAccent) -> Json | None:
         case "none":
             return None
         case _:
-            assert_never(accent.files)
+            assert_never(vendor.files)
 
 
 def _readable(part: FileRef) -> Json | None:
@@ -111,7 +116,7 @@ def _readable(part: FileRef) -> Json | None:
 
 
 def decode_content(piece: Json, provider: str, model: str) -> ContentPart:
-    """The part for one piece; what our part does not say is kept as continuation data."""
+    """The part for one piece. Fields that the part has no place for are kept as continuation data."""
     kind = piece.get("type")
     payload = piece.get(kind) if isinstance(kind, str) else None
     part: ContentPart | None = None
@@ -121,8 +126,8 @@ def decode_content(piece: Json, provider: str, model: str) -> ContentPart:
     elif kind == "image_url":
         url, kept = _address_in(payload, "image_url")
         part = _read_image(url) if url else None
-        if part is not None and part.data is None and url.startswith("data:"):  # not as we would write it
-            kept = {"image_url": {"url": url, **kept.get("image_url", {})}}
+        if part is not None and part.data is None and url.startswith("data:"):  # not base64 as we would write it
+            kept = {Keys.IMAGE_URL: {"url": url, **kept.get(Keys.IMAGE_URL, {})}}
     elif kind == "input_audio" and isinstance(payload, dict) and isinstance(payload.get("data"), str):
         part = _read_audio(payload)
     elif kind == "file" and isinstance(payload, dict):
@@ -133,30 +138,16 @@ def decode_content(piece: Json, provider: str, model: str) -> ContentPart:
         fallback = "video/mp4" if kind == "video_url" else "application/pdf"
         part = _read_address(url, name if isinstance(name, str) else url, fallback) if url and not kept else None
     if part is None:
-        part, kept = Text(""), {"content": piece}
+        part, kept = Text(""), {Keys.CONTENT: piece}
     else:
         used = ("type", kind, "document_name")
         others = {key: value for key, value in piece.items() if key not in used and value is not None}
-        kept = {**kept, **({"chunk": others} if others else {})}
-    if not kept:
-        return part
-    return _with(part, Continuation(provider, model, kept))
-
-
-def _with(part: ContentPart, continuation: Continuation) -> ContentPart:
-    match part:
-        case Text(text=text):
-            return Text(text, continuation=continuation)
-        case Image():
-            return Image(part.mime_type, data=part.data, url=part.url, continuation=continuation)
-        case FileRef():
-            return FileRef(part.path, data=part.data, url=part.url, mime_type=part.mime_type, continuation=continuation)
-        case _:
-            assert_never(part)
+        kept = {**kept, **({Keys.CHUNK: others} if others else {})}
+    return replace(part, continuation=Continuation(provider, model, kept)) if kept else part
 
 
 def _address_in(payload: Any, key: str) -> tuple[str, Json]:
-    """The address, which is the payload or its `url`, and what else the payload says."""
+    """The address, which is the payload or its `url`, and the other fields of the payload."""
     if isinstance(payload, str):
         return payload, {}
     if not isinstance(payload, dict) or not isinstance(payload.get("url"), str):
@@ -166,7 +157,7 @@ def _address_in(payload: Any, key: str) -> tuple[str, Json]:
 
 
 def _data_in(url: str) -> tuple[str, bytes] | None:
-    """Media type and bytes of a data URL that says exactly what we would write."""
+    """Media type and bytes of a data URL, if encoding them again gives the same URL."""
     found = split_data_url(url)
     return found if found is not None and url.endswith(f",{b64encode(found[1]).decode()}") else None
 
@@ -195,4 +186,4 @@ def _read_file(payload: Json) -> tuple[FileRef | None, Json]:
     if isinstance(address, str) and isinstance(name, str) and payload.keys() == {"file_data", "filename"}:
         return _read_address(address, name, "application/pdf"), {}
     kept = payload.get("file_id") or name
-    return (FileRef(kept), {"file": payload}) if isinstance(kept, str) else (None, {})
+    return (FileRef(kept), {Keys.FILE: payload}) if isinstance(kept, str) else (None, {})

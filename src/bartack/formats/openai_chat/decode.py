@@ -1,15 +1,18 @@
-"""Chat Completions: the chunks of OpenAI, and of everyone who speaks like it, -> deltas.
+"""Chat Completions chunks, of OpenAI and of vendors with a compatible API, to deltas.
 
-The answer is the sum of ``choices[0].delta``; other choices are passed over. Nobody tells this decoder which vendor it
-listens to: the accents do not contradict each other, so all of them are understood at once.
+The answer is the sum of ``choices[0].delta``; other choices are ignored. The decoder does not need to know the vendor:
+the variants do not contradict each other, so it reads all of them. Case names are folders in recordings/.
 
-The end. A chunk names a `finish_reason`, usage may come after it, ``[DONE]`` comes last. Some vendors leave out
-``[DONE]``, one (Snowflake) leaves out the `finish_reason`: either one ends the answer, neither means that it was cut
-off. Gateways repeat the `finish_reason`, correct it, and report errors after it; the last word holds and `Done` waits.
-``[DONE]`` without a `finish_reason` is believed only if something was said and every tool call's arguments are whole.
+The end: a chunk has a `finish_reason`, usage may follow, ``[DONE]`` comes last. Cerebras omits ``[DONE]``
+(cerebras-chat/*), Snowflake the `finish_reason` (openai-compat-chat/pydantic-ai--test_snowflake-*). Either one ends the
+answer; without both it was cut off. OpenRouter and Cloudflare repeat the `finish_reason`, correct it
+(openrouter-chat/req_llm--openrouter-google_gemini_2_5_flash_lite-object_streaming--0-d0a9ef) and report errors after it
+(openrouter-chat/pydantic-ai--test_openrouter-test_openrouter_stream_error--0-baafd4), so the last one holds and `Done`
+waits. ``[DONE]`` without a `finish_reason` counts only if there is content and all arguments are complete JSON.
 
-Thinking comes in a field of its own, whose name is kept as continuation data, since it goes back in the same field.
-`reasoning_details` are put together again from their pieces and go back as they came, signatures and ciphertexts too.
+Thinking arrives in its own field. The field's name is kept as continuation data, because thinking is sent back in the
+same field. `reasoning_details` are reassembled from their pieces and sent back unchanged, with signatures and
+ciphertexts.
 """
 
 import binascii
@@ -20,16 +23,19 @@ import msgspec
 
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame
+from bartack.formats.media import split_data_url
 from bartack.formats.openai_chat.calls import ToolCalls
 from bartack.formats.openai_chat.events import (
     FAILED_FINISHES,
     FINISH_REASONS,
     ChatChunk,
     ChatDelta,
-    Fault,
-    fault_in,
+    Keys,
+    ReportedError,
+    error_in,
     usage_in,
 )
+from bartack.formats.openai_chat.settings import NAME
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import FileRef, Image
@@ -38,7 +44,7 @@ __all__ = ["OpenAIChat"]
 
 
 class _Detail:
-    """One of the `reasoning_details` while its pieces come: text and summary come cut, all else comes whole."""
+    """One of the `reasoning_details` under construction: text and summary arrive in pieces, other fields whole."""
 
     __slots__ = ("_fields", "_pieces")
 
@@ -55,7 +61,7 @@ class _Detail:
         for name, value in piece.items():
             if name in self._pieces and isinstance(value, str):
                 self._pieces[name].append(value)
-                self._fields[name] = ""  # its place among the others
+                self._fields[name] = ""  # keeps its position among the fields
             elif value or name not in self._fields:
                 self._fields[name] = value
 
@@ -68,22 +74,22 @@ class _Detail:
 class OpenAIChat(Decoder):
     """One streamed Chat Completions answer."""
 
-    format = "openai-chat"
+    format = NAME
     events = msgspec.json.Decoder(ChatChunk)
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._request_id = self._model = ""
-        self._writing = ""  # which kind of part is being written: text, thinking, or none
-        self._notes: dict[str, Any] = {}  # continuation data of the text part, told when the part ends
-        self._details: list[_Detail] = []  # reasoning_details of the thinking part, told when the part ends
-        self._calls = ToolCalls(self.out, self._pending, before_opening=lambda: self._turn_to(""))
+        self._writing = ""  # the kind of the open part: text, thinking or none
+        self._notes: dict[str, Any] = {}  # continuation data of the text part, emitted when the part ends
+        self._details: list[_Detail] = []  # of the thinking part, emitted when the part ends
+        self._calls = ToolCalls(self.out, self._pending, before_opening=lambda: self._switch_to(""))
         self._executed: set[str] = set()
         self._audio: list[str] = []
         self._has_usage = False
         self._refused = False
         self._raw_finish: str | None = None
-        self._failed_finish: Fault | None = None
+        self._server_error: ReportedError | None = None
 
     # -- chunks
 
@@ -104,17 +110,20 @@ class OpenAIChat(Decoder):
                 if choice.finish_reason:
                     self._read_finish(choice.finish_reason, event, frame)
         if event.error is not None or not choices:
-            self._read_fault_in(frame)
+            self._read_error_in(frame)
 
     def _begin(self, chunk: ChatChunk) -> None:
-        """Azure opens with a chunk that has neither id nor model: `Start` waits for the first that says something."""
+        """Start once the id and model are known: Azure's first chunk has neither.
+
+        Recorded in azure-openai-chat/ai--azure-model-router.1--0-8749f1.
+        """
         self._request_id = self._request_id or str(chunk.id or "")
         self._model = self._model or chunk.model or ""
         if chunk.choices or (self._request_id and self._model):
             self.out.start(self._model, self._request_id)
 
     def _read_delta(self, delta: ChatDelta, frame: Frame) -> None:
-        # Every token of every answer comes this way. Asking for None is cheaper than asking for emptiness.
+        # The hot path: every token comes through here. Comparing with None is cheaper than testing truth.
         if delta.reasoning_content is not None or delta.reasoning is not None or delta.reasoning_details is not None:
             self._read_thinking(delta, frame)
         content = delta.content
@@ -123,7 +132,7 @@ class OpenAIChat(Decoder):
                 if self._writing == "text":
                     self.out.more_text(content)
                 else:
-                    self._turn_to("text")
+                    self._switch_to("text")
                     self.out.text(content)
             else:
                 self._read_content_list(content, frame)
@@ -148,33 +157,33 @@ class OpenAIChat(Decoder):
             self._read_executed(tool)
         if delta.annotations and self._pending.can_keep(delta.annotations):
             self._pending.hold(len(frame.data))
-            self._notes.setdefault("annotations", []).extend(delta.annotations)
+            self._notes.setdefault(Keys.ANNOTATIONS, []).extend(delta.annotations)
         for image in delta.images or ():
             self._read_image(image)
         if isinstance(delta.audio, dict):
             self._read_audio(delta.audio, frame)
 
     def _read_message(self, message: Any, chunk: ChatChunk, frame: Frame) -> None:
-        """An answer that was not streamed. Beside deltas, a message only repeats them."""
-        if chunk.object == "chat.completion" and not self._said_something:
+        """Read an answer that was not streamed. Beside deltas, the message only repeats them."""
+        if chunk.object == "chat.completion" and not self._has_content:
             try:
                 self._read_delta(msgspec.convert(message, ChatDelta), frame)
             except msgspec.ValidationError as error:
                 self.out.fail(ErrorCode.STREAM_MALFORMED, f"a message is not {self.format}: {error}")
 
     @property
-    def _said_something(self) -> bool:
+    def _has_content(self) -> bool:
         return bool(self._writing or self._calls.count or self._executed or self._details or self._notes)
 
     # -- text and thinking
 
-    def _turn_to(self, kind: str) -> None:
-        """The part that was being written ends: now its continuation data is complete."""
+    def _switch_to(self, kind: str) -> None:
+        """End the open part, whose continuation data is complete now, and begin one of this kind."""
         if self._notes and self._writing == "text":
             self.out.text("", continuation=self._notes)
             self._notes = {}
         if self._details and kind != "thinking":
-            self.out.thinking("", continuation={"reasoning_details": [detail.whole for detail in self._details]})
+            self.out.thinking("", continuation={Keys.REASONING_DETAILS: [detail.whole for detail in self._details]})
             self._details = []
         self._writing = kind
 
@@ -182,11 +191,11 @@ class OpenAIChat(Decoder):
         if self._writing == "thinking":
             self.out.more_thinking(piece)
         elif piece:
-            self._turn_to("thinking")
-            self.out.thinking(piece, continuation={"field": field})
+            self._switch_to("thinking")
+            self.out.thinking(piece, continuation={Keys.FIELD: field})
 
     def _read_thinking(self, delta: ChatDelta, frame: Frame) -> None:
-        """Where several fields are filled they say the same, so the first counts."""
+        """Read the first field that has text: where there are several, they repeat each other (OpenRouter)."""
         if delta.reasoning_content:
             self._think(delta.reasoning_content, "reasoning_content")
         elif delta.reasoning:
@@ -204,7 +213,7 @@ class OpenAIChat(Decoder):
             self._join_detail(detail)
 
     def _join_detail(self, piece: dict[str, Any]) -> None:
-        """Add a piece to the detail before it, if it continues that one; a ciphertext stands for itself."""
+        """Append a piece to the last detail if it continues it; a ciphertext is always a detail of its own."""
         last = self._details[-1] if self._details else None
         if last is None or piece.get("type") == "reasoning.encrypted" or not last.is_continued_by(piece):
             last = _Detail()
@@ -217,17 +226,17 @@ class OpenAIChat(Decoder):
             if kind == "thinking":
                 self._read_thinking_chunk(piece)
             elif kind == "text":
-                self._turn_to_text_with(piece.get("text"))
+                self._add_text(piece.get("text"))
             elif kind == "image_url":
                 self._read_image(piece)
-            elif self._pending.can_keep(piece):  # Mistral's references to sources
+            elif self._pending.can_keep(piece):  # Mistral's references to sources; not recorded
                 self._pending.hold(len(frame.data))
-                self._notes.setdefault("chunks", []).append(piece)
+                self._notes.setdefault(Keys.CHUNKS, []).append(piece)
 
-    def _turn_to_text_with(self, text: Any) -> None:
+    def _add_text(self, text: Any) -> None:
         if text and isinstance(text, str):
             if self._writing != "text":
-                self._turn_to("text")
+                self._switch_to("text")
             self.out.text(text)
 
     def _read_thinking_chunk(self, chunk: dict[str, Any]) -> None:
@@ -237,58 +246,61 @@ class OpenAIChat(Decoder):
         self._think("".join(text for text in texts if isinstance(text, str)), "content")
         others = {name: value for name, value in chunk.items() if name not in ("type", "thinking")}
         if others and self._writing == "thinking" and self._pending.can_keep(others):
-            self.out.thinking("", continuation={"chunk": others})
+            self.out.thinking("", continuation={Keys.CHUNK: others})
 
     def _read_refusal(self, piece: str) -> None:
         if self._refused:
             self.out.text(piece)
         else:
             self._refused = True
-            self._turn_to("text")
-            self.out.text(piece, new_part=True, continuation={"field": "refusal"})
+            self._switch_to("text")
+            self.out.text(piece, new_part=True, continuation={Keys.FIELD: "refusal"})
 
-    # -- what the provider itself did and made
+    # -- what the provider executed and generated
 
     def _read_executed(self, tool: Any) -> None:
-        """Groq tells its own tools twice: when one is called, and whole, with the output."""
+        """Groq reports its own tools twice: when one is called, and again with the output.
+
+        Recorded in groq-chat/langchain--test_code_interpreter--0-2e4fe8.
+        """
         if not isinstance(tool, dict) or not self._pending.can_keep(tool):
             return
         key = f"executed-{tool.get('index')}"
         if key not in self._executed:
             self._executed.add(key)
-            self._turn_to("")
+            self._switch_to("")
             self.out.open_call(key, str(tool.get("name") or tool.get("type") or ""), executed_by="provider")
             arguments = tool.get("arguments")
             self.out.call_args(key, arguments if isinstance(arguments, str) else json_text(arguments or {}))
         output = tool.get("output")
         if output is not None:
             result = output if isinstance(output, str) else json_text(output)
-            self.out.close_call(key, continuation={"executed_tool": tool}, result=result)
+            self.out.close_call(key, continuation={Keys.EXECUTED_TOOL: tool}, result=result)
 
     def _read_image(self, image: Any) -> None:
-        """A picture the model made: as of a tool that the provider ran."""
+        """A generated image becomes the result of a call that the provider executed."""
         address = image.get("image_url") if isinstance(image, dict) else None
         url = address.get("url") if isinstance(address, dict) else address
         if not isinstance(url, str) or not url:
             return
-        picture = _picture(url)
+        generated = _generated_image(url)
         key = f"image-{len(self._executed)}"
         self._executed.add(key)
-        self._turn_to("")
+        self._switch_to("")
         self.out.open_call(key, "image_output", executed_by="provider")
-        self.out.close_call(key, result=(picture,), continuation={"field": "images"})
+        self.out.close_call(key, result=(generated,), continuation={Keys.FIELD: "images"})
 
     def _read_audio(self, audio: dict[str, Any], frame: Frame) -> None:
-        """Speech: its transcript is the text, its id stands for the sound in later requests, its data is kept."""
+        """Speech: the transcript becomes text, the data a file; the id stands for the audio in later requests."""
         known = {name: audio[name] for name in ("id", "expires_at") if audio.get(name)}
         if known and self._pending.can_keep(known):
-            self._notes["audio"] = {**self._notes.get("audio", {}), **known}
-        self._turn_to_text_with(audio.get("transcript"))
+            self._notes[Keys.AUDIO] = {**self._notes.get(Keys.AUDIO, {}), **known}
+        self._add_text(audio.get("transcript"))
         if isinstance(data := audio.get("data"), str) and data:
             self._pending.hold(len(frame.data))
             self._audio.append(data)
 
-    def _tell_audio(self) -> None:
+    def _close_audio(self) -> None:
         if not self._audio:
             return
         try:
@@ -304,59 +316,60 @@ class OpenAIChat(Decoder):
     def _read_usage(self, raw: Any) -> None:
         usage = usage_in(raw)
         if usage is None or (self._has_usage and usage.input_tokens == usage.output_tokens == 0):
-            return  # Cloudflare follows the real figures with a row of zeros
+            # Cloudflare sends zeros after the real counts: openai-compat-chat/opencode--cloudflare-ai-gateway-*-f42c52.
+            return
         self._has_usage = True
         self.out.usage(usage)
 
-    def _read_groq(self, told: Any) -> None:
-        """Groq's own corner: usage on the last chunk, and why a stream stopped early."""
-        if isinstance(told, dict):
-            self._read_usage(told.get("usage"))
-            if told.get("error"):
-                self._failed_finish = Fault(str(told["error"]))
+    def _read_groq(self, report: Any) -> None:
+        """Groq's own field: usage in the last chunk (groq-chat/*), and why a stream stopped early (not recorded)."""
+        if isinstance(report, dict):
+            self._read_usage(report.get("usage"))
+            if report.get("error"):
+                self._server_error = ReportedError(str(report["error"]))
 
     def _read_finish(self, word: str, chunk: ChatChunk, frame: Frame) -> None:
         self._raw_finish = word
         if word.lower() in FAILED_FINISHES:
-            told = fault_in(frame.data, frame.event)
-            self._failed_finish = told or Fault(f"the answer ended with {word!r}", raw_code=word)
+            fault = error_in(frame.data, frame.event)
+            self._server_error = fault or ReportedError(f"the provider ended the answer with {word!r}", raw_code=word)
         else:
             self.out.finish(FINISH_REASONS.get(word.lower(), "other"), word)
-        # Perplexity repeats all its sources on every chunk; the last are the most.
+        # Perplexity repeats its sources in every chunk (perplexity-chat/*); the last list is the longest.
         if chunk.citations and self._pending.can_keep(chunk.citations):
-            self._notes["citations"] = chunk.citations
+            self._notes[Keys.CITATIONS] = chunk.citations
         if chunk.search_results and self._pending.can_keep(chunk.search_results):
-            self._notes["search_results"] = chunk.search_results
+            self._notes[Keys.SEARCH_RESULTS] = chunk.search_results
 
-    def _read_fault_in(self, frame: Frame) -> None:
-        fault = fault_in(frame.data, frame.event)
+    def _read_error_in(self, frame: Frame) -> None:
+        fault = error_in(frame.data, frame.event)
         if fault is not None:
             self._fail(fault)
 
-    def _fail(self, fault: Fault) -> None:
+    def _fail(self, fault: ReportedError) -> None:
         self.out.start(self._model, self._request_id)
         self.out.refused(fault.message, raw_code=fault.raw_code, status=fault.status)
 
     def read_unparsed(self, frame: Frame) -> bool:
         payload = frame.data.strip()
         if payload == b"[DONE]":
-            self._end(said_done=True)
+            self._end(has_done=True)
             return True
-        fault = fault_in(payload, frame.event)
+        fault = error_in(payload, frame.event)
         if fault is not None:
             self._fail(fault)
             return True
-        # An empty event keeps a connection alive; what follows the finish_reason takes nothing away from the answer.
+        # An empty event keeps the connection alive; anything after the finish_reason does not invalidate the answer.
         return not payload or self.out.finish_reason is not None
 
     def read_end(self) -> None:
-        self._end(said_done=False)
+        self._end(has_done=False)
 
-    def _end(self, *, said_done: bool) -> None:
+    def _end(self, *, has_done: bool) -> None:
         out = self.out
-        if self._failed_finish is not None:
-            self._fail(self._failed_finish)
-        elif out.finish_reason is None and not (said_done and self._looks_whole):
+        if self._server_error is not None:
+            self._fail(self._server_error)
+        elif out.finish_reason is None and not (has_done and self._is_complete):
             self.truncated("a finish_reason")
         else:
             self._close_parts()
@@ -365,22 +378,17 @@ class OpenAIChat(Decoder):
             out.done()
 
     @property
-    def _looks_whole(self) -> bool:
-        return (self._said_something or self._has_usage) and self._calls.are_whole
+    def _is_complete(self) -> bool:
+        return (self._has_content or self._has_usage) and self._calls.are_complete
 
     def _close_parts(self) -> None:
         self._calls.close()
         if self._notes and self._writing != "text":
-            self._turn_to("text")
-        self._turn_to("")
-        self._tell_audio()
+            self._switch_to("text")
+        self._switch_to("")
+        self._close_audio()
 
 
-def _picture(url: str) -> Image:
-    head, _, data = url.partition(",")
-    if head.startswith("data:") and head.endswith(";base64"):
-        try:
-            return Image(head[5:-7] or "image/png", data=b64decode(data, validate=True))
-        except binascii.Error:
-            pass  # kept as an address: whoever shows it will say that it is broken
-    return Image("image/*", url=url)
+def _generated_image(url: str) -> Image:
+    inline = split_data_url(url)
+    return Image("image/*", url=url) if inline is None else Image(inline[0] or "image/png", data=inline[1])

@@ -1,7 +1,7 @@
-"""The chunks of a Chat Completions stream as typed values, and what their odd corners mean.
+"""The chunks of a Chat Completions stream as typed structs, and the parts of their meaning that need only one chunk.
 
-In: JSON as OpenAI and everyone who speaks like it sends it. Every field may be missing or null; fields nobody reads are
-not here. What vendors shape differently (`usage`, `error`, `content`) is taken as it comes and sorted out below.
+Any field may be missing or null; fields that are not read are not declared. Fields that vendors shape differently
+(`usage`, `error`, `content`) are declared as `Any` and interpreted below. Case names are folders in recordings/.
 """
 
 import json
@@ -20,15 +20,44 @@ __all__ = [
     "ChatChoice",
     "ChatChunk",
     "ChatDelta",
-    "Fault",
-    "fault_in",
+    "Keys",
+    "ReportedError",
+    "error_in",
     "usage_in",
 ]
 
 
+class Keys:
+    """Keys of the continuation data that the decoder and the reader write and the encoder reads.
+
+    The last group is kept for the record only: no vendor accepts it back.
+    """
+
+    FIELD = "field"  # the field that the content came in, where the part does not imply it
+    REASONING_DETAILS = "reasoning_details"
+    ANNOTATIONS = "annotations"
+    AUDIO = "audio"
+    EXTRA_CONTENT = "extra_content"  # Gemini's thought signatures
+    TYPE = "type"  # "custom" for a call of a custom tool
+
+    # What a request that was read had beyond our nouns.
+    MESSAGE = "message"  # fields of the message, on its first part
+    CHUNK = "chunk"  # fields of one piece of content
+    CALL = "call"  # fields of a call
+    CONTENT = "content"  # a whole piece of content that no part can represent
+    THINKING = "thinking"  # the content of a thinking piece that is not a single text
+    IMAGE_URL = "image_url"  # fields beside the URL
+    FILE = "file"  # a file that the provider stores
+
+    CHUNKS = "chunks"  # Mistral's references
+    CITATIONS = "citations"
+    SEARCH_RESULTS = "search_results"
+    EXECUTED_TOOL = "executed_tool"
+
+
 class FunctionPiece(Struct, gc=False):
     name: str | None = None
-    arguments: Any = None  # text; an object from servers that pass on what their model's template parsed
+    arguments: Any = None  # text; llama.cpp has sent an object (github.com/ggml-org/llama.cpp/issues/20198)
 
 
 class CustomPiece(Struct, gc=False):
@@ -37,24 +66,26 @@ class CustomPiece(Struct, gc=False):
 
 
 class CallPiece(Struct, gc=False):
-    index: int | None = None  # Mistral sends none; some servers send 0 for every call
+    # Mistral sends none (mistral-chat/openinference--test_instrumentor-test_synchronous_...-b157c9), Ollama has sent 0
+    # for every call (github.com/ollama/ollama/issues/15457).
+    index: int | None = None
     id: str | None = None
     function: FunctionPiece | None = None
     custom: CustomPiece | None = None
-    extra_content: Any = None  # Gemini's thought signatures
+    extra_content: Any = None  # Gemini's thought signatures (ai.google.dev/gemini-api/docs/thought-signatures)
 
 
 class ChatDelta(Struct, gc=False):
-    content: str | list[Any] | None = None  # a list of typed pieces from Mistral
-    reasoning_content: str | None = None  # DeepSeek, xAI, Z.ai, Alibaba, llama.cpp
-    reasoning: str | None = None  # OpenRouter, Groq, Cerebras, vLLM, Ollama
-    reasoning_details: list[Any] | None = None  # OpenRouter, Snowflake
+    content: str | list[Any] | None = None  # a list of typed pieces from Mistral: mistral-chat/prism--...-131d10
+    reasoning_content: str | None = None  # recorded from DeepSeek, xAI, Z.ai, Alibaba, Azure
+    reasoning: str | None = None  # recorded from OpenRouter, Groq, Cerebras
+    reasoning_details: list[Any] | None = None  # recorded from OpenRouter, Snowflake
     tool_calls: list[CallPiece] | None = None
     refusal: str | None = None
-    function_call: FunctionPiece | None = None  # OpenAI before tool_calls
-    executed_tools: list[Any] | None = None  # Groq's own tools
+    function_call: FunctionPiece | None = None  # OpenAI's API before tool_calls
+    executed_tools: list[Any] | None = None  # Groq's own tools: groq-chat/langchain--test_code_interpreter--0-2e4fe8
     annotations: list[Any] | None = None
-    images: list[Any] | None = None  # OpenRouter
+    images: list[Any] | None = None  # OpenRouter; not recorded
     audio: Any = None
 
 
@@ -63,7 +94,9 @@ class ChatChoice(Struct, gc=False):
     delta: ChatDelta | None = None
     finish_reason: str | None = None
     error: Any = None
-    message: Any = None  # of an answer that was not streamed; repeated beside the delta by some
+    # Of an answer that was not streamed. Writer and Perplexity repeat it beside the delta:
+    # openai-compat-chat/openllmetry--test_chat-test_writer_...-3474b7.
+    message: Any = None
 
 
 class ChatChunk(Struct, gc=False):
@@ -74,13 +107,14 @@ class ChatChunk(Struct, gc=False):
     usage: Any = None
     error: Any = None
     x_groq: Any = None
-    citations: Any = None  # Perplexity
+    citations: Any = None  # Perplexity: perplexity-chat/ai--perplexity-citations--0-0c22a9
     search_results: Any = None
 
 
-# -- how it ended
+# -- finish reasons
 
-# OpenAI's words, then those of Together and TGI, Mistral, Z.ai, and of gateways that pass on Anthropic's or Google's.
+# OpenAI's, then those of Together and TGI, Mistral, Z.ai, and of gateways that pass on Anthropic's or Google's. Only
+# the first three are recorded; the others are from the vendors' API references.
 FINISH_REASONS: dict[str, FinishReason] = {
     "stop": "stop",
     "length": "length",
@@ -100,28 +134,28 @@ FINISH_REASONS: dict[str, FinishReason] = {
     "refusal": "refusal",
 }
 
-# Words that say that the answer broke off through no fault of the model: OpenRouter and Mistral, Z.ai, DeepSeek, vLLM.
+# A server fault cut the answer off: Mistral, Z.ai, DeepSeek and vLLM, from their API references.
 FAILED_FINISHES = frozenset({"error", "network_error", "insufficient_system_resource", "abort"})
 
 
-# -- what it cost
+# -- usage
 
 
 def usage_in(raw: Any) -> Usage | None:
-    """The tokens of a `usage` object, or None if it counts nothing."""
+    """The tokens of a `usage` object, or None if it has no counts."""
     if not isinstance(raw, dict):
         return None
     sent, made = _count(raw, "prompt_tokens"), _count(raw, "completion_tokens")
     if sent is None and made is None:
         return None
     sent, made = sent or 0, made or 0
-    into = raw.get("prompt_tokens_details") or raw.get("prompt_token_details")  # Mistral knows both spellings
+    into = raw.get("prompt_tokens_details") or raw.get("prompt_token_details")  # Writer's spelling
     reasoning = _count(raw.get("completion_tokens_details"), "reasoning_tokens")
     if reasoning is None:
         reasoning = _count(raw, "reasoning_tokens")
     total = _count(raw, "total_tokens")
     if reasoning and total == sent + made + reasoning:
-        made += reasoning  # xAI counts reasoning beside the completion; only its total gives that away
+        made += reasoning  # xAI counts it separately; only the total shows it (xai-chat/ai--xai-text--0-c3a10e)
     cached = _count(into, "cached_tokens")
     if cached is None:  # DeepSeek, Mistral, Together
         cached = _count(raw, "prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
@@ -141,69 +175,70 @@ def _count(holder: Any, *names: str) -> int | None:
 
 
 def _cost(raw: dict[str, Any]) -> float | None:
-    """US dollars: OpenRouter says a number, Perplexity an object, xAI ten-billionths."""
+    """US dollars: a number from OpenRouter, an object from Perplexity, ten-billionths from xAI."""
     cost, ticks = raw.get("cost"), amount(raw.get("cost_in_usd_ticks"))
     if cost is None and ticks is not None:
         return ticks / 1e10
     return amount(cost.get("total_cost") if isinstance(cost, dict) else cost)
 
 
-# -- what went wrong
+# -- errors
 
 
-class Fault(Struct, frozen=True):
-    """A provider's refusal, in its own words."""
+class ReportedError(Struct, frozen=True):
+    """An error that the provider reported."""
 
     message: str
     raw_code: str | None = None
     status: int | None = None
 
 
-def fault_in(payload: bytes, event: str) -> Fault | None:
-    """The refusal that a payload holds, or None.
+def error_in(payload: bytes, event: str) -> ReportedError | None:
+    """The error that a payload reports, or None.
 
-    Seen: ``{"error": {"message", "code", "type", "status_code"?, "metadata"?}}``, ``{"error": "text"}``,
-    ``{"object": "error", "message"}``, ``{"errors": [{"message", "code"}]}``, ``{"detail": "text"}``, and any of them,
-    or plain text, as the SSE event "error". A payload with choices is an answer unless it has an `error` of its own.
+    Known forms: ``{"error": {"message", "code", "type", "status_code"?, "metadata"?}}``, ``{"error": "text"}`` (xAI),
+    ``{"object": "error", "message"}`` (Mistral), ``{"errors": [{"message", "code"}]}``,
+    ``{"detail": "text"}``, and any of these or plain text as the SSE event "error" (Groq). A payload with choices is an
+    answer unless it has an `error` of its own (OpenRouter).
     """
     try:
-        whole = json.loads(payload)
+        body = json.loads(payload)
     except (ValueError, RecursionError):
-        whole = None
-    if not isinstance(whole, dict):
-        return Fault(payload.decode("utf-8", "replace")) if event == "error" and payload.strip() else None
-    choices, errors = whole.get("choices"), whole.get("errors")
-    holders = [whole, *(choices if isinstance(choices, list) else ())]
+        body = None
+    if not isinstance(body, dict):
+        return ReportedError(payload.decode("utf-8", "replace")) if event == "error" and payload.strip() else None
+    choices, errors = body.get("choices"), body.get("errors")
+    holders = [body, *(choices if isinstance(choices, list) else ())]
     inner = next((one["error"] for one in holders if isinstance(one, dict) and one.get("error")), None)
     if inner is None and isinstance(errors, list) and errors:
         inner = errors[0]
-    if inner is None and event != "error" and not _is_flat_fault(whole):
+    if inner is None and event != "error" and not _is_error_body(body):
         return None
-    told = inner if isinstance(inner, dict) else whole
-    return Fault(_message(inner, told, payload), *_code_and_status(told))
+    error = inner if isinstance(inner, dict) else body
+    return ReportedError(_message(inner, error, payload), *_code_and_status(error))
 
 
-def _is_flat_fault(whole: dict[str, Any]) -> bool:
-    """Whether the payload itself is the error. A message alone is no proof: it may be a gateway's news."""
-    if whole.get("object") == "error":
+def _is_error_body(body: dict[str, Any]) -> bool:
+    """Whether the payload itself is the error. A message alone is not enough: gateways send notices that way."""
+    if body.get("object") == "error":
         return True
-    coded = any(name in whole for name in ("code", "error_code", "status", "status_code"))
-    told = (isinstance(whole.get("message"), str) and coded) or isinstance(whole.get("detail"), str)
-    return told and "choices" not in whole
+    has_code = any(name in body for name in ("code", "error_code", "status", "status_code"))
+    has_text = (isinstance(body.get("message"), str) and has_code) or isinstance(body.get("detail"), str)
+    return has_text and "choices" not in body
 
 
-def _message(inner: Any, told: dict[str, Any], payload: bytes) -> str:
+def _message(inner: Any, error: dict[str, Any], payload: bytes) -> str:
     if isinstance(inner, str):
         return inner
-    message = told.get("message") or told.get("detail") or payload.decode("utf-8", "replace")
+    message = error.get("message") or error.get("detail") or payload.decode("utf-8", "replace")
     message = message if isinstance(message, str) else json_text(message)
-    metadata = told.get("metadata")
-    raw = metadata.get("raw") if isinstance(metadata, dict) else None  # OpenRouter: what the one behind it said
+    metadata = error.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None  # OpenRouter: the upstream provider's error
     return f"{message}: {raw}" if isinstance(raw, str) and raw else message
 
 
-def _code_and_status(told: dict[str, Any]) -> tuple[str | None, int | None]:
-    word = told.get("code") or told.get("type") or told.get("error_code")
-    said = [str(one) for one in (told.get("status_code"), told.get("status"), word)]
-    status = next((int(one) for one in said if len(one) == 3 and one[0] in "45" and one.isdecimal()), None)
-    return None if word is None else str(word), status
+def _code_and_status(error: dict[str, Any]) -> tuple[str | None, int | None]:
+    code = error.get("code") or error.get("type") or error.get("error_code")
+    texts = [str(value) for value in (error.get("status_code"), error.get("status"), code)]
+    status = next((int(text) for text in texts if len(text) == 3 and text[0] in "45" and text.isdecimal()), None)
+    return None if code is None else str(code), status

@@ -1,8 +1,8 @@
-"""The body of a Chat Completions request -> a `ModelRequest`: the way back from `bartack.formats.openai_chat.encode`.
+"""The body of a Chat Completions request to a `ModelRequest`, the inverse of `encode`.
 
-Nothing that was said is lost. Settings that have no name of ours stay in `ModelConfig.extra`; keys of messages, pieces
-and calls stay as continuation data of the part they belong to; tools that are no functions stay as they are. Where a
-body leaves out the id of a call, one is made from the place of the call; a null says the same as nothing.
+Nothing is lost. Unknown settings stay in `ModelConfig.extra`; unknown fields of messages, pieces and calls become
+continuation data of the part they belong to; tools that are not functions stay as they are. A call without an id gets
+one made from its position. Null is the same as a missing field.
 """
 
 import json
@@ -12,9 +12,10 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from bartack.formats.body_values import list_at, object_at, text_at
-from bartack.formats.openai_chat.accents import accent_of
+from bartack.formats.openai_chat.capabilities import capabilities_of
 from bartack.formats.openai_chat.content import decode_content
-from bartack.formats.openai_chat.settings import FORMAT, response_format
+from bartack.formats.openai_chat.events import Keys
+from bartack.formats.openai_chat.settings import NAME, response_format
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import ROLE_PARTS, Message, Role
@@ -27,7 +28,7 @@ Json = dict[str, Any]
 
 
 def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
-    """The request that a body makes; `PartValidationError` with a path if it is no body of this format."""
+    """The request that a body makes. Raises `PartValidationError` with the path for a body of another format."""
     body = {key: value for key, value in object_at(body, "$").items() if value is not None}
     model = text_at(body.pop("model", model_id or None), "$.model")
     messages = _Reader(provider, model).messages(list_at(body.pop("messages", None), "$.messages"))
@@ -45,7 +46,7 @@ class _Reader:
     def __init__(self, provider: str, model: str) -> None:
         self._provider = provider
         self._model = model
-        self._unanswered: list[str] = []  # calls whose results have not come yet
+        self._unanswered: list[str] = []  # calls without a result so far
         self._path = "$"
 
     def messages(self, wires: list[Any]) -> tuple[Message, ...]:
@@ -57,33 +58,31 @@ class _Reader:
         role = text_at(wire.pop("role", None), f"{self._path}.role")
         match role:
             case "system" | "developer":
-                parts = self._spoken(wire.pop("content", None), "system")
-                return Message("system", self._with_others(parts, {**wire, **self._unusual(role)}))
+                parts = self._content(wire.pop("content", None), "system")
+                others = wire if role == "system" else {**wire, "role": role}
+                return Message("system", self._with_others(parts, others))
             case "user":
-                return Message("user", self._with_others(self._spoken(wire.pop("content", None), "user"), wire))
+                return Message("user", self._with_others(self._content(wire.pop("content", None), "user"), wire))
             case "assistant":
-                return Message("assistant", self._with_others(list(self._answered(wire, at)), wire))
+                return Message("assistant", self._with_others(list(self._answer(wire, at)), wire))
             case "tool" | "function":
                 return Message("tool", (self._result(wire, role),))
-        raise PartValidationError(f"{role!r} is not a role of this format", path=f"{self._path}.role")
-
-    def _unusual(self, role: str) -> Json:
-        return {} if role == accent_of(self._provider).system_role else {"role": role}
+        raise PartValidationError(f"unknown role {role!r}", path=f"{self._path}.role")
 
     def _kept(self, data: Json) -> Continuation | None:
         return Continuation(self._provider, self._model, data) if data else None
 
     def _with_others(self, parts: Sequence[Part], others: Json) -> tuple[Part, ...]:
-        """The parts, the first of them carrying the message's keys that we have no words for."""
+        """The parts, with the unknown fields of the message as continuation data of the first."""
         if not others:
             return tuple(parts)
         if not parts:
-            return (Text("", continuation=self._kept({"message": others})),)
+            return (Text("", continuation=self._kept({Keys.MESSAGE: others})),)
         first = parts[0]
         data = {} if first.continuation is None else first.continuation.data
-        return (replace(first, continuation=self._kept({**data, "message": others})), *parts[1:])
+        return (replace(first, continuation=self._kept({**data, Keys.MESSAGE: others})), *parts[1:])
 
-    def _spoken(self, content: Any, role: Role) -> list[Part]:
+    def _content(self, content: Any, role: Role) -> list[Part]:
         if isinstance(content, str):
             return [Text(content)]
         pieces = list_at([] if content is None else content, f"{self._path}.content")
@@ -94,35 +93,35 @@ class _Reader:
         part = self._thinking(piece) if is_thinking else decode_content(piece, self._provider, self._model)
         if isinstance(part, ROLE_PARTS[role]):
             return part
-        return Text("", continuation=self._kept({"content": piece}))
+        return Text("", continuation=self._kept({Keys.CONTENT: piece}))
 
     def _thinking(self, piece: Json) -> Thinking:
         inner = piece.get("thinking")
         texts = [one.get("text") for one in inner if isinstance(one, dict)] if isinstance(inner, list) else []
         text = "".join(text for text in texts if isinstance(text, str))
-        data: Json = {"field": "content"}
+        data: Json = {Keys.FIELD: "content"}
         if inner != [{"type": "text", "text": text}]:
-            data["thinking"] = inner
+            data[Keys.THINKING] = inner
         others = {key: value for key, value in piece.items() if key not in ("type", "thinking")}
-        return Thinking(text, continuation=self._kept({**data, **({"chunk": others} if others else {})}))
+        return Thinking(text, continuation=self._kept({**data, **({Keys.CHUNK: others} if others else {})}))
 
-    def _answered(self, wire: Json, at: int) -> Iterator[Part]:
+    def _answer(self, wire: Json, at: int) -> Iterator[Part]:
         details = wire.pop("reasoning_details", None)
         thought = {name: wire.pop(name) for name in ("reasoning_content", "reasoning") if name in wire}
         if details is not None:
             details = list_at(details, f"{self._path}.reasoning_details")
             texts = [one.get("text") or one.get("summary") for one in details if isinstance(one, dict)]
             text = "".join(text for text in texts if isinstance(text, str))
-            yield Thinking(text, continuation=self._kept({"reasoning_details": details}))
+            yield Thinking(text, continuation=self._kept({Keys.REASONING_DETAILS: details}))
         for name, text in thought.items():
             where = f"{self._path}.{name}"
-            yield Thinking(text_at(text, where), continuation=self._kept({"field": name}))
-        for part in self._spoken(wire.pop("content", None), "assistant"):
+            yield Thinking(text_at(text, where), continuation=self._kept({Keys.FIELD: name}))
+        for part in self._content(wire.pop("content", None), "assistant"):
             if part != Text(""):
                 yield part
         if "refusal" in wire:
             refusal = text_at(wire.pop("refusal"), f"{self._path}.refusal")
-            yield Text(refusal, continuation=self._kept({"field": "refusal"}))
+            yield Text(refusal, continuation=self._kept({Keys.FIELD: "refusal"}))
         yield from self._calls(wire, at)
 
     def _calls(self, wire: Json, at: int) -> Iterator[ToolCall]:
@@ -132,7 +131,7 @@ class _Reader:
             yield self._call(dict(object_at(call, path)), f"call-{at}-{number}", path)
         if "function_call" in wire:
             function = object_at(wire.pop("function_call"), f"{self._path}.function_call")
-            data = {"field": "function_call"}
+            data = {Keys.FIELD: "function_call"}
             yield self._function(function, f"call-{at}", data, f"{self._path}.function_call")
 
     def _call(self, call: Json, made_id: str, path: str) -> ToolCall:
@@ -140,7 +139,7 @@ class _Reader:
         kind = call.pop("type", "function")
         extra = call.pop("extra_content", None)
         function = call.pop("function", None)
-        data: Json = {"extra_content": extra} if extra is not None else {}
+        data: Json = {Keys.EXTRA_CONTENT: extra} if extra is not None else {}
         if kind == "custom":
             custom = object_at(call.pop("custom", None), f"{path}.custom")
             self._unanswered.append(call_id)
@@ -148,9 +147,9 @@ class _Reader:
                 call_id,
                 text_at(custom.get("name"), f"{path}.custom.name"),
                 {"input": text_at(custom.get("input"), f"{path}.custom.input")},
-                continuation=self._kept({"type": "custom", **data, **({"call": call} if call else {})}),
+                continuation=self._kept({Keys.TYPE: "custom", **data, **({Keys.CALL: call} if call else {})}),
             )
-        data = {**data, **({"call": call} if call else {})}
+        data = {**data, **({Keys.CALL: call} if call else {})}
         return self._function(object_at(function, f"{path}.function"), call_id, data, f"{path}.function")
 
     def _function(self, function: Json, call_id: str, data: Json, path: str) -> ToolCall:
@@ -165,27 +164,27 @@ class _Reader:
         )
 
     def _result(self, wire: Json, role: str) -> ToolResult:
-        """A result that names no call answers the first that is still unanswered."""
+        """A result. One without a call id belongs to the first call that has no result yet."""
         named = wire.pop("tool_call_id", None) if role == "tool" else None
         call_id = named or next(iter(self._unanswered), None)
         if call_id is None:
-            raise PartValidationError("a result that belongs to no call", path=self._path)
+            raise PartValidationError("the result belongs to no call", path=self._path)
         if call_id in self._unanswered:
             self._unanswered.remove(call_id)
         if role == "function":
             wire.pop("name", None)
         content = wire.pop("content", "")
-        # What a result may hold is what a user may say.
-        parts = [part for part in self._spoken(content, "user") if isinstance(part, ContentPart)]
+        # A result may hold the same kinds of content as a user message.
+        parts = [part for part in self._content(content, "user") if isinstance(part, ContentPart)]
         return ToolResult(
             text_at(call_id, f"{self._path}.tool_call_id"),
             content if isinstance(content, str) else tuple(parts),
-            continuation=self._kept({"message": wire} if wire else {}),
+            continuation=self._kept({Keys.MESSAGE: wire} if wire else {}),
         )
 
 
 def _arguments(raw: Any) -> tuple[Json, str | None]:
-    """The arguments, and their text where it is no JSON object."""
+    """The arguments, and their text if it is not a JSON object."""
     if isinstance(raw, dict):
         return raw, None
     text = raw if isinstance(raw, str) else ""
@@ -211,7 +210,7 @@ def _read_tool(tool: Json, path: str, provider: str, model: str) -> ToolSpec:
         object_at(function.get("parameters") or {}, f"{path}.function.parameters"),
         description=None if description is None else text_at(description, f"{path}.function.description"),
         strict=None if strict is None else bool(strict),
-        extra={FORMAT: others} if others else None,
+        extra={NAME: others} if others else None,
     )
 
 
@@ -221,7 +220,7 @@ def _read_config(body: Json, model: str, provider: str) -> ModelConfig:
     if body.get("stream_options") == {"include_usage": True}:
         del body["stream_options"]
     limits = [_take_number(body, name) for name in ("max_completion_tokens", "max_tokens")]
-    seed = accent_of(provider).seed
+    seed = capabilities_of(provider).seed
     return ModelConfig(
         model,
         temperature=_take_number(body, "temperature"),
@@ -257,7 +256,7 @@ def _take_stop(body: Json) -> tuple[str, ...] | None:
 
 def _take_tool_choice(body: Json) -> ToolChoice | None:
     choice = body.get("tool_choice")
-    if choice == "any":  # Mistral's word
+    if choice == "any":  # Mistral's spelling
         choice = "required"
     if choice in ("auto", "required", "none"):
         del body["tool_choice"]
@@ -270,10 +269,10 @@ def _take_tool_choice(body: Json) -> ToolChoice | None:
 
 
 def _take_thinking(body: Json, provider: str) -> ThinkingConfig | None:
-    """How much the model is to think, if the body says it in its provider's own way and says no more than that."""
-    accent = accent_of(provider)
-    efforts: dict[Any, Any] = {word: word if word in accent.efforts else ours for ours, word in accent.efforts.items()}
-    match accent.thinking, body:
+    """The thinking settings, if the body has them in the form that we would write and with no other fields."""
+    vendor = capabilities_of(provider)
+    efforts: dict[Any, Any] = {word: word if word in vendor.efforts else ours for ours, word in vendor.efforts.items()}
+    match vendor.thinking, body:
         case "reasoning_effort", {"reasoning_effort": word} if word in efforts:
             return ThinkingConfig(effort=efforts[body.pop("reasoning_effort")])
         case "reasoning", {"reasoning": {"effort": word, **rest}} if word in efforts and not rest:
@@ -295,10 +294,10 @@ def _take_thinking(body: Json, provider: str) -> ThinkingConfig | None:
 
 
 def _take_schema(body: Json, provider: str) -> Json | None:
-    """The schema of structured output. A body that asks for it in other words than ours keeps those too."""
+    """The output schema. A body that requests it in another form than ours keeps that form as well."""
     match body.get("response_format"):
         case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
-            if response_format(schema, accent_of(provider)) == body["response_format"]:
+            if response_format(schema, capabilities_of(provider)) == body["response_format"]:
                 del body["response_format"]
             return schema
     return None

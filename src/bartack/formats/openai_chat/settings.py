@@ -1,57 +1,57 @@
-"""Tools and settings of a Chat Completions request, in any vendor's accent."""
+"""Tools and settings of a Chat Completions request."""
 
 import hashlib
 import re
 from typing import Any, assert_never
 
 from bartack.formats.losses import Losses
-from bartack.formats.openai_chat.accents import ChatAccent
+from bartack.formats.openai_chat.capabilities import ChatCapabilities
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.json_values import json_text
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["FORMAT", "add_caching", "add_settings", "add_tools", "response_format"]
+__all__ = ["NAME", "add_caching", "add_settings", "add_tools", "response_format"]
 
-FORMAT = "openai-chat"
+NAME = "openai-chat"  # also the key of this format's own fields in `ToolSpec.extra`
 Json = dict[str, Any]
 
 # -- tools
 
 
-def _tool(spec: ToolSpec, at: int, losses: Losses, accent: ChatAccent) -> Json:
+def _tool(spec: ToolSpec, at: int, losses: Losses, vendor: ChatCapabilities) -> Json:
     if spec.native is not None:
         return dict(losses.continuation(f"tools[{at}]", spec.native))
     function: Json = {"name": spec.name}
     if spec.description is not None:
         function["description"] = spec.description
     function["parameters"] = spec.parameter_schema or {"type": "object", "properties": {}}
-    if spec.strict is not None and accent.strict_tools:
+    if spec.strict is not None and vendor.strict_tools:
         function["strict"] = spec.strict
     elif spec.strict:
         losses.add(f"tools[{at}].strict", "strict arguments", "not supported by the provider")
-    return {"type": "function", "function": function, **(spec.extra or {}).get(FORMAT, {})}
+    return {"type": "function", "function": function, **(spec.extra or {}).get(NAME, {})}
 
 
-def add_tools(body: Json, request: ModelRequest, losses: Losses, accent: ChatAccent) -> None:
-    """The tools and how they may be called; without tools such settings are refused, and mean nothing."""
-    tools = [_tool(spec, at, losses, accent) for at, spec in enumerate(request.tools)]
+def add_tools(body: Json, request: ModelRequest, losses: Losses, vendor: ChatCapabilities) -> None:
+    """Add the tools and the settings for calling them, which are refused without tools."""
+    tools = [_tool(spec, at, losses, vendor) for at, spec in enumerate(request.tools)]
     if not any(tools):
         return
     body["tools"] = [tool for tool in tools if tool]
     config = request.config
     if config.tool_choice is not None:
-        body["tool_choice"] = _tool_choice(config.tool_choice, losses, accent)
+        body["tool_choice"] = _tool_choice(config.tool_choice, losses, vendor)
     if config.parallel_tool_calls is not None:
-        if accent.parallel_tool_calls:
+        if vendor.parallel_tool_calls:
             body["parallel_tool_calls"] = config.parallel_tool_calls
         else:
             losses.add("config.parallelToolCalls", "setting for parallel calls", "not supported by the provider")
 
 
-def _tool_choice(choice: ToolChoice, losses: Losses, accent: ChatAccent) -> str | Json:
+def _tool_choice(choice: ToolChoice, losses: Losses, vendor: ChatCapabilities) -> str | Json:
     if not isinstance(choice, SpecificTool):
         return choice
-    if accent.named_tool_choice:
+    if vendor.named_tool_choice:
         return {"type": "function", "function": {"name": choice.tool_name}}
     losses.add("config.toolChoice", f"choice of {choice.tool_name}", "the provider does not accept a tool by name")
     return "required"
@@ -60,40 +60,40 @@ def _tool_choice(choice: ToolChoice, losses: Losses, accent: ChatAccent) -> str 
 # -- settings
 
 
-def add_settings(body: Json, config: ModelConfig, losses: Losses, accent: ChatAccent) -> None:
-    """Sampling, limits, thinking and structured output."""
+def add_settings(body: Json, config: ModelConfig, losses: Losses, vendor: ChatCapabilities) -> None:
+    """Add sampling, limits, thinking and structured output."""
     wanted: Json = {
         "temperature": config.temperature,
         "top_p": config.top_p,
-        accent.max_tokens: config.max_tokens,
+        vendor.max_tokens: config.max_tokens,
         "stop": None if config.stop_sequences is None else list(config.stop_sequences),
     }
-    if accent.seed is not None:
-        wanted[accent.seed] = config.seed
+    if vendor.seed is not None:
+        wanted[vendor.seed] = config.seed
     elif config.seed is not None:
         losses.add("config.seed", "seed", "not supported by the provider")
     body.update(_present(wanted))
     if config.thinking is not None:
-        _add_thinking(body, config.thinking, losses, accent)
+        _add_thinking(body, config.thinking, losses, vendor)
     if config.output_schema is not None:
-        body["response_format"] = response_format(config.output_schema, accent)
-        if not accent.json_schema:
+        body["response_format"] = response_format(config.output_schema, vendor)
+        if not vendor.json_schema:
             losses.add("config.outputSchema", "output schema", "not supported by the provider; any JSON is requested")
 
 
-def _add_thinking(body: Json, wish: ThinkingConfig, losses: Losses, accent: ChatAccent) -> None:
-    effort = accent.efforts.get(wish.effort or "")
-    is_on = wish.effort != "none"
-    lost_effort = wish.effort not in (None, "none") and effort is None
-    lost_budget = wish.budget_tokens is not None
-    match accent.thinking:
+def _add_thinking(body: Json, thinking: ThinkingConfig, losses: Losses, vendor: ChatCapabilities) -> None:
+    effort = vendor.efforts.get(thinking.effort or "")
+    is_on = thinking.effort != "none"
+    lost_effort = thinking.effort not in (None, "none") and effort is None
+    lost_budget = thinking.budget_tokens is not None
+    match vendor.thinking:
         case "reasoning_effort":
             lost_effort = lost_effort or (effort is None and not is_on)
             if effort is not None:
                 body["reasoning_effort"] = effort
         case "reasoning":
             lost_budget = False
-            body["reasoning"] = _present({"effort": effort, "max_tokens": wish.budget_tokens}) or {"enabled": True}
+            body["reasoning"] = _present({"effort": effort, "max_tokens": thinking.budget_tokens}) or {"enabled": True}
         case "thinking":
             body["thinking"] = {"type": "enabled" if is_on else "disabled"}
             if effort is not None:
@@ -101,13 +101,13 @@ def _add_thinking(body: Json, wish: ThinkingConfig, losses: Losses, accent: Chat
         case "enable_thinking":
             lost_budget = False
             body["enable_thinking"] = is_on
-            body.update(_present({"thinking_budget": wish.budget_tokens}))
+            body.update(_present({"thinking_budget": thinking.budget_tokens}))
         case "none":
             lost_effort = lost_effort or not is_on
         case _:
-            assert_never(accent.thinking)
+            assert_never(vendor.thinking)
     if lost_effort:
-        losses.add("config.thinking.effort", f"thinking effort {wish.effort!r}", "not supported by the provider")
+        losses.add("config.thinking.effort", f"thinking effort {thinking.effort!r}", "not supported by the provider")
     if lost_budget:
         losses.add("config.thinking.budgetTokens", "thinking budget", "not supported by the provider")
 
@@ -116,16 +116,16 @@ def _present(wanted: Json) -> Json:
     return {name: value for name, value in wanted.items() if value is not None}
 
 
-def response_format(schema: Json, accent: ChatAccent) -> Json:
-    """The structured output of a request; strict where the schema allows it, since a strict one may be refused."""
-    if not accent.json_schema:
+def response_format(schema: Json, vendor: ChatCapabilities) -> Json:
+    """The `response_format` for a schema: strict only if the schema qualifies, since others would be refused."""
+    if not vendor.json_schema:
         return {"type": "json_object"}
     name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(schema.get("title") or "output"))[:64]
     return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": _is_strict(schema)}}
 
 
 def _is_strict(schema: Any) -> bool:
-    """Whether every object in a schema is closed and requires all its properties, as strict mode demands."""
+    """Whether every object in a schema is closed and requires all its properties, as strict mode requires."""
     if isinstance(schema, list):
         return all(_is_strict(one) for one in schema)
     if not isinstance(schema, dict):
@@ -139,10 +139,10 @@ def _is_strict(schema: Any) -> bool:
     return all(_is_strict(value) for value in schema.values())
 
 
-def add_caching(body: Json, accent: ChatAccent) -> None:
-    """What makes the provider find the beginning of this request again."""
-    match accent.caching:
-        case "prompt_cache_key":  # the same for every request that begins alike
+def add_caching(body: Json, vendor: ChatCapabilities) -> None:
+    """Add what the provider needs to cache the beginning of the request."""
+    match vendor.caching:
+        case "prompt_cache_key":  # the same for every request with the same beginning
             system = [one["content"] for one in body["messages"] if one["role"] in ("system", "developer")]
             start = json_text([body["model"], system, body.get("tools")])
             body["prompt_cache_key"] = hashlib.sha256(start.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -154,7 +154,7 @@ def add_caching(body: Json, accent: ChatAccent) -> None:
         case "none":
             pass
         case _:
-            assert_never(accent.caching)
+            assert_never(vendor.caching)
 
 
 def _mark_breakpoint(message: Json) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bartack.formats.faults import classify, most_telling
+from bartack.formats.error_codes import classify, most_specific
 from bartack.nouns.errors import ErrorCode
 
 
@@ -53,4 +53,4 @@ def test_what_a_refusal_means(status: int | None, word: str | None, message: str
     ],
 )
 def test_of_several_words_the_one_that_says_most_is_taken(words: tuple[str, ...], word: str | None) -> None:
-    assert most_telling(words) == word
+    assert most_specific(words) == word

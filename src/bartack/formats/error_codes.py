@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from bartack.nouns.errors import ErrorCode
 
-__all__ = ["classify", "most_telling"]
+__all__ = ["classify", "most_specific"]
 
 _OVERFLOW = re.compile(
     r"(maximum|max|exceed\w*|too (long|large|many tokens)|longer than|over|larger than).{0,80}"
@@ -119,7 +119,7 @@ def classify(status: int | None, raw_code: str | None, message: str) -> ErrorCod
     return ErrorCode.SERVER_ERROR if status >= 500 else ErrorCode.PROVIDER_ERROR
 
 
-def most_telling(words: Iterable[str]) -> str | None:
+def most_specific(words: Iterable[str]) -> str | None:
     """Of the words a provider used for one refusal, the one that says most; the first where none is known."""
     known = list(words)
     ranked = sorted(known, key=lambda word: _rank(_BY_WORD.get(word.lower())))

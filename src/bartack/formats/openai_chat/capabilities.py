@@ -1,19 +1,18 @@
-"""How vendors differ in the Chat Completions requests they take: one `ChatAccent` per vendor, in rows of data.
+"""What each vendor accepts in Chat Completions requests: one `ChatCapabilities` row per vendor.
 
-The default is OpenAI's own. A vendor nobody has heard of gets `COMPATIBLE`: the part of the format that every server
-understands. How well each row is known:
+The defaults are OpenAI's. An unknown vendor gets `COMPATIBLE`, the part of the format that every server understands.
+How well each row is known:
 
-- Accepted: requests that vendors answered with HTTP 200 show a part of the rows ``openai``, ``azure``, ``groq``,
-  ``mistral``, ``deepseek``, ``xai``, ``zai``, ``openrouter`` and ``cerebras`` (the name of the limit, tools and their
-  choice, `stream_options`, here and there a seed, thinking, images or files); a few requests show that ``writer``,
-  ``snowflake``, ``together``, ``google``, ``ollama`` and ``vllm`` take tools.
-- Documented: DeepSeek's own pages have its switch for thinking and its table of efforts, Alibaba's have
+- Accepted: requests that vendors answered with HTTP 200 (recordings/*-chat-requests) show part of the rows ``openai``,
+  ``azure``, ``groq``, ``mistral``, ``deepseek``, ``xai``, ``zai``, ``openrouter`` and ``cerebras``: the name of the
+  token limit, tools and tool choice, `stream_options`, in some cases a seed, thinking, images or files. A few show that
+  ``writer``, ``snowflake``, ``together``, ``google``, ``ollama`` and ``vllm`` accept tools.
+- Documented: DeepSeek's thinking switch and efforts (api-docs.deepseek.com/guides/thinking_mode), Alibaba's
   `enable_thinking`.
-- Told by others, in libraries that speak to the vendor: that ``zai`` takes no strict schemas and no tool choice by name
-  (they know of ``auto`` alone), that ``moonshot`` wants `reasoning_content` back and takes an empty one for none, that
+- Taken from libraries that call the vendor: ``zai`` accepts neither strict schemas nor a tool choice by name,
   ``perplexity`` has efforts.
-- Not checked: everything else, above all which sounds, films and files a vendor takes, what it caches, and the rows
-  ``fireworks`` and ``llama.cpp`` as a whole. Where a row is wrong, `encode` of `openai_chat` takes another accent.
+- Not verified: everything else, in particular which audio, video and files a vendor accepts, what it caches, and the
+  rows ``fireworks`` and ``llama.cpp`` as a whole.
 """
 
 from collections.abc import Mapping
@@ -25,18 +24,18 @@ from msgspec.structs import replace
 
 from bartack.formats.history_rules import PLAIN_NAME, STRICTEST, HistoryRules
 
-__all__ = ["ACCENTS", "COMPATIBLE", "OPENAI_RULES", "ChatAccent", "accent_of"]
+__all__ = ["BY_PROVIDER", "COMPATIBLE", "OPENAI_RULES", "ChatCapabilities", "capabilities_of"]
 
 ThinkingStyle = Literal[
     "reasoning_effort",  # a word
-    "reasoning",  # an object with an effort, or with a budget in tokens
-    "thinking",  # {"type": "enabled" | "disabled"}, and a reasoning_effort where there are efforts
+    "reasoning",  # an object with an effort or a token budget
+    "thinking",  # {"type": "enabled" | "disabled"}, with a reasoning_effort where the vendor has efforts
     "enable_thinking",  # a boolean, and a thinking_budget
     "none",
 ]
 FileStyle = Literal["file", "document_url", "file_url", "none"]
 
-# Our efforts -> the words that a vendor knows. An effort that is missing cannot be asked for.
+# Our efforts and the vendor's words for them. An effort that is missing cannot be requested.
 _OPENAI_EFFORTS = {
     "none": "none",
     "minimal": "minimal",
@@ -50,7 +49,8 @@ _FOUR_EFFORTS = {"none": "none", **_THREE_EFFORTS}
 
 
 OPENAI_RULES = HistoryRules(
-    # "tool_calls[0].id: string too long. Expected a string with maximum length 40"
+    # "'messages[3].tool_calls[0].id': string too long. Expected a string with maximum length 40"
+    # (github.com/microsoft/autogen/issues/6377).
     merge_same_role=False,
     starts_with_user=False,
     call_id_pattern=r"(?s).{1,40}",
@@ -60,8 +60,9 @@ OPENAI_RULES = HistoryRules(
     allows_empty_text=True,
 )
 _MISTRAL_RULES = HistoryRules(
-    # "Tool call id was ... but must be a-z, A-Z, 0-9, with a length of 9", "Unexpected role 'user' after role
-    # 'tool'", "Expected last role User or Tool". The server itself joins neighbours of one role.
+    # "Tool call id was ... but must be a-z, A-Z, 0-9, with a length of 9"
+    # (github.com/langchain-ai/langchain/pull/24668), "Unexpected role 'user' after role 'tool'", "Expected last role
+    # User or Tool". The server itself merges consecutive messages of one role.
     merge_same_role=False,
     starts_with_user=False,
     tool_name_pattern=PLAIN_NAME,
@@ -69,31 +70,30 @@ _MISTRAL_RULES = HistoryRules(
 )
 
 
-class ChatAccent(Struct, frozen=True, kw_only=True):
-    """One vendor's way of taking Chat Completions requests."""
+class ChatCapabilities(Struct, frozen=True, kw_only=True):
+    """What one vendor accepts in a Chat Completions request, and under which names."""
 
-    max_tokens: str = "max_completion_tokens"  # the name of that setting
+    max_tokens: str = "max_completion_tokens"  # the name of the setting
     seed: str | None = "seed"
-    system_role: Literal["system", "developer"] = "system"
-    system_anywhere: bool = True  # a system message may stand between others
-    text_lists: bool = True  # content may be a list of texts
+    system_anywhere: bool = True  # a system message may come after others
+    text_lists: bool = True  # content may be a list of text pieces
     strict_tools: bool = True
     named_tool_choice: bool = True
     parallel_tool_calls: bool = True
-    any_arguments: bool = False  # arguments of a call in the history may be text that is no JSON
-    json_schema: bool = True  # response_format takes a schema; otherwise it is only "some JSON"
-    stream_options: bool = True  # usage has to be asked for
+    any_arguments: bool = False  # arguments of a past call may be text that is not JSON
+    json_schema: bool = True  # response_format takes a schema; otherwise only json_object
+    stream_options: bool = True  # usage is sent only if requested
     thinking: ThinkingStyle = "reasoning_effort"
     efforts: Mapping[str, str] = MappingProxyType(_OPENAI_EFFORTS)
-    # What it takes back of its own answers, beside text and calls. Thinking goes back in the field it came in.
+    # What of its own answers may be sent back besides text and calls. Thinking is sent back in its original field.
     takes_back: frozenset[str] = frozenset()
-    # A field that every message with calls must have, and what it says where there was no thinking.
+    # A field required in every message with calls, and its value where there was no thinking.
     empty_thinking: tuple[str, str] | None = None
     images: bool = True
-    audio: frozenset[str] = frozenset()  # the formats it hears
+    audio: frozenset[str] = frozenset()  # the audio formats it accepts
     video: bool = False
     files: FileStyle = "none"
-    file_urls: bool = False  # `file` may name an address
+    file_urls: bool = False  # `file` may hold a URL
     caching: Literal["prompt_cache_key", "cache_control", "none"] = "none"
     rules: HistoryRules = OPENAI_RULES
 
@@ -101,9 +101,9 @@ class ChatAccent(Struct, frozen=True, kw_only=True):
 _SOUNDS = frozenset(("wav", "mp3"))
 _MORE_SOUNDS = _SOUNDS | {"aiff", "aac", "ogg", "flac", "m4a", "webm"}
 
-_OPENAI = ChatAccent(any_arguments=True, audio=_SOUNDS, files="file", caching="prompt_cache_key")
+_OPENAI = ChatCapabilities(any_arguments=True, audio=_SOUNDS, files="file", caching="prompt_cache_key")
 
-COMPATIBLE = ChatAccent(
+COMPATIBLE = ChatCapabilities(
     max_tokens="max_tokens",
     text_lists=False,
     efforts=_THREE_EFFORTS,
@@ -112,17 +112,17 @@ COMPATIBLE = ChatAccent(
 
 _SEES_ALL = replace(COMPATIBLE, text_lists=True, audio=_MORE_SOUNDS, video=True)
 
-ACCENTS: dict[str, ChatAccent] = {
-    "openai-chat": _OPENAI,  # a request that names no provider speaks to the one who made the format
+BY_PROVIDER: dict[str, ChatCapabilities] = {
+    "openai-chat": _OPENAI,  # for requests without a provider
     "openai": _OPENAI,
     "azure": _OPENAI,
     "azure-openai": _OPENAI,
-    "groq": ChatAccent(efforts=_FOUR_EFFORTS, takes_back=frozenset({"thinking"})),
-    "mistral": ChatAccent(
+    "groq": ChatCapabilities(efforts=_FOUR_EFFORTS, takes_back=frozenset({"thinking"})),
+    "mistral": ChatCapabilities(
         max_tokens="max_tokens",
         seed="random_seed",
         system_anywhere=False,
-        stream_options=False,  # unknown settings are refused; usage comes unasked
+        stream_options=False,  # unknown settings are refused; usage is always sent
         efforts={"none": "none", "minimal": "high", "low": "high", "medium": "high", "high": "high", "max": "high"},
         takes_back=frozenset({"thinking"}),
         audio=_SOUNDS,
@@ -130,7 +130,7 @@ ACCENTS: dict[str, ChatAccent] = {
         caching="prompt_cache_key",
         rules=_MISTRAL_RULES,
     ),
-    "deepseek": ChatAccent(
+    "deepseek": ChatCapabilities(
         max_tokens="max_tokens",
         seed=None,
         text_lists=False,
@@ -139,14 +139,16 @@ ACCENTS: dict[str, ChatAccent] = {
         thinking="thinking",
         efforts={"minimal": "low", "low": "low", "medium": "high", "high": "high", "max": "max"},
         takes_back=frozenset({"thinking"}),
-        empty_thinking=("reasoning_content", ""),  # "must be passed back" with every call made while thinking
+        # "The `reasoning_content` in the thinking mode must be passed back to the API", for every message with calls
+        # (github.com/earendil-works/pi/issues/3636).
+        empty_thinking=("reasoning_content", ""),
         images=False,
     ),
-    "xai": ChatAccent(
+    "xai": ChatCapabilities(
         efforts={"minimal": "low", "low": "low", "medium": "high", "high": "high", "max": "high"},
         takes_back=frozenset({"thinking"}),
     ),
-    "zai": ChatAccent(
+    "zai": ChatCapabilities(
         max_tokens="max_tokens",
         strict_tools=False,
         named_tool_choice=False,
@@ -158,7 +160,7 @@ ACCENTS: dict[str, ChatAccent] = {
         video=True,
         files="file_url",
     ),
-    "openrouter": ChatAccent(
+    "openrouter": ChatCapabilities(
         max_tokens="max_tokens",
         thinking="reasoning",
         takes_back=frozenset({"thinking", "annotations", "images"}),
@@ -168,7 +170,9 @@ ACCENTS: dict[str, ChatAccent] = {
         file_urls=True,
         caching="cache_control",
     ),
-    "perplexity": ChatAccent(  # "user and assistant roles should be alternating"
+    "perplexity": ChatCapabilities(
+        # "After the (optional) system message(s), user and assistant roles should be alternating"
+        # (github.com/perplexityai/api-discussion/issues/265).
         max_tokens="max_tokens",
         seed=None,
         system_anywhere=False,
@@ -177,7 +181,7 @@ ACCENTS: dict[str, ChatAccent] = {
         files="file_url",
         rules=replace(STRICTEST, call_id_pattern=OPENAI_RULES.call_id_pattern),
     ),
-    "cerebras": ChatAccent(efforts=_FOUR_EFFORTS, takes_back=frozenset({"thinking"}), images=False),
+    "cerebras": ChatCapabilities(efforts=_FOUR_EFFORTS, takes_back=frozenset({"thinking"}), images=False),
     "together": replace(_SEES_ALL, audio=frozenset()),
     "fireworks": replace(COMPATIBLE, text_lists=True),
     "alibaba": replace(_SEES_ALL, thinking="enable_thinking", efforts={}, json_schema=False),
@@ -188,7 +192,8 @@ ACCENTS: dict[str, ChatAccent] = {
         efforts={},
         video=True,
         named_tool_choice=False,
-        # "reasoning_content is missing in assistant tool call message"; empty counts as missing
+        # "thinking is enabled but reasoning_content is missing in assistant tool call message"
+        # (github.com/continuedev/continue/issues/11600). That empty counts as missing is not verified.
         empty_thinking=("reasoning_content", " "),
     ),
     "google": replace(COMPATIBLE, text_lists=True, efforts={**_OPENAI_EFFORTS, "max": "high"}, audio=_SOUNDS),
@@ -200,6 +205,6 @@ ACCENTS: dict[str, ChatAccent] = {
 }
 
 
-def accent_of(provider: str) -> ChatAccent:
-    """The accent of a provider; `COMPATIBLE` for one that is not in the table."""
-    return ACCENTS.get(provider, COMPATIBLE)
+def capabilities_of(provider: str) -> ChatCapabilities:
+    """The row of a provider; `COMPATIBLE` for one that is not in the table."""
+    return BY_PROVIDER.get(provider, COMPATIBLE)
