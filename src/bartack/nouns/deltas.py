@@ -4,7 +4,10 @@ A decoder produces deltas without access to a run or a clock; the shell that rea
 `MessageDelta`. Tool call arguments stay text here and are parsed once, when the call ends.
 """
 
+from collections.abc import Callable
 from datetime import datetime
+from functools import cache
+from operator import attrgetter
 from typing import Any, ClassVar, Literal, TypeVar
 
 from msgspec.structs import force_setattr
@@ -139,10 +142,18 @@ TOKEN_COUNTS = tuple(name for name in Usage.__struct_fields__ if name.endswith("
 
 def added(one: N, other: N) -> N:
     """Add two values of the same class field by field; None means unknown, and counts as 0 unless both are."""
-    names = [name for name in one.__struct_fields__ if name != "extra"]
-    pairs = ((getattr(one, name), getattr(other, name)) for name in names)
-    sums = [second if first is None else first if second is None else first + second for first, second in pairs]
-    return type(one)(**dict(zip(names, sums, strict=True)))
+    names, values = _counted(type(one))
+    sums = {
+        name: second if first is None else first if second is None else first + second
+        for name, first, second in zip(names, values(one), values(other), strict=True)
+    }
+    return type(one)(**sums)
+
+
+@cache
+def _counted(cls: type[Noun]) -> tuple[tuple[str, ...], Callable[[Noun], tuple[Any, ...]]]:
+    names = tuple(name for name in cls.__struct_fields__ if name != "extra")
+    return names, attrgetter(*names)
 
 
 class _DoneFields(Noun, frozen=True, kw_only=True):
