@@ -47,9 +47,6 @@ class HeaderKey:
     async def sign(self, request: HttpRequest) -> HttpRequest:
         return _signed(request, {self._name: f"{self._prefix}{self._key}"}, self._key)
 
-    def __repr__(self) -> str:
-        return f"HeaderKey({self._name})"
-
 
 class AwsSignature:
     """AWS signature version 4, with the credentials that botocore finds (extra ``bedrock``)."""

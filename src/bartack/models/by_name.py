@@ -5,6 +5,7 @@ The environment is read here and nowhere else: the vendor's key (``ANTHROPIC_API
 """
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, overload
 
@@ -77,8 +78,12 @@ def connect(
         return LocalModel(name[len("local:") :] or None, environment=environment, **config)
     vendor, model_id = _split(name)
     url, path, used = _endpoint(vendor, base_url, settings or {})
+    if client is None:
+        from bartack.models.http import HttpClient  # noqa: PLC0415 - an extra, and not needed with another client
+
+        client = HttpClient(timeouts=timeouts)
     return ProviderModel(
-        client or _http_client(timeouts),
+        client,
         updated_config(ModelConfig(model_id), config),
         cache_config,
         error_mapper,
@@ -122,7 +127,7 @@ def _split(name: str) -> tuple[Vendor, str]:
 
 def _endpoint(vendor: Vendor, base_url: str | None, given: Mapping[str, str]) -> tuple[str, str, dict[str, str]]:
     """The base URL and the path, and the settings that were inserted into them."""
-    names = (f"{_variable_prefix(vendor.name)}_BASE_URL", *vendor.base_url_names)
+    names = (re.sub(r"\W", "_", vendor.name.upper()) + "_BASE_URL", *vendor.base_url_names)
     custom = base_url or _from_environment(names)
     if custom is None and vendor.base_url is None:
         raise _missing_setting(vendor, "base_url", names)
@@ -138,10 +143,6 @@ def _endpoint(vendor: Vendor, base_url: str | None, given: Mapping[str, str]) ->
         url = f"http://{url}"
     # The host for the location "global" has no prefix: recorded in gemini-generate-requests.
     return url.replace("//global-aiplatform", "//aiplatform"), path, settings
-
-
-def _variable_prefix(vendor: str) -> str:
-    return "".join(letter if letter.isalnum() else "_" for letter in vendor.upper())
 
 
 def _from_environment(names: Iterable[str]) -> str | None:
@@ -177,9 +178,3 @@ def _credentials(vendor: Vendor, api_key: str | None, settings: Mapping[str, str
         names = f"{first} (or {' or '.join(others)})" if others else first
         raise ModelError(f"{names} is not set. Set it, or pass api_key.", code=ErrorCode.MISSING_CREDENTIALS)
     return NoCredentials()
-
-
-def _http_client(timeouts: Timeouts | None) -> ProviderClient:
-    from bartack.models.http import HttpClient  # noqa: PLC0415 - an extra, and not needed with another client
-
-    return HttpClient(timeouts=timeouts)

@@ -14,7 +14,7 @@ import ssl
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
@@ -37,6 +37,7 @@ _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _DRAIN_SECONDS = 0.05  # how long to wait, after the last event, for the end of the body that frees the connection
 
 T = TypeVar("T")
+_Session = tuple[AsyncGenerator[aiohttp.ClientSession, None], aiohttp.ClientSession]
 
 
 class HttpClient:
@@ -55,7 +56,7 @@ class HttpClient:
         self._max_connections = max_connections
         self._max_response_bytes = max_response_bytes
         self._ssl: ssl.SSLContext | bool = ssl_context or True
-        self._lives: WeakKeyDictionary[asyncio.AbstractEventLoop, _Life] = WeakKeyDictionary()
+        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, _Session] = WeakKeyDictionary()
 
     @asynccontextmanager
     async def send(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
@@ -73,9 +74,9 @@ class HttpClient:
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop. The client remains usable."""
-        life = self._lives.pop(asyncio.get_running_loop(), None)
-        if life is not None:
-            await life.generator.aclose()
+        generator, _ = self._sessions.pop(asyncio.get_running_loop(), (None, None))
+        if generator is not None:
+            await generator.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -99,13 +100,12 @@ class HttpClient:
 
     async def _session(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
-        life = self._lives.get(loop)
-        if life is None:
-            generator = self._live()
-            life = self._lives[loop] = _Life(generator, await anext(generator))
-        return life.session
+        if loop not in self._sessions:
+            generator = self._open_session()
+            self._sessions[loop] = (generator, await anext(generator))
+        return self._sessions[loop][1]
 
-    async def _live(self) -> AsyncGenerator[aiohttp.ClientSession, None]:
+    async def _open_session(self) -> AsyncGenerator[aiohttp.ClientSession, None]:
         # A generator, because an event loop closes its generators before it ends. A session that is closed after its
         # loop has ended logs a warning.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.timeouts.connect)
@@ -113,11 +113,6 @@ class HttpClient:
         jar = aiohttp.DummyCookieJar()
         async with aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=jar) as session:
             yield session
-
-
-class _Life(NamedTuple):
-    generator: AsyncGenerator[aiohttp.ClientSession, None]
-    session: aiohttp.ClientSession
 
 
 class _Waits:

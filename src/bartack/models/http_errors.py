@@ -36,7 +36,7 @@ def error_from_response(status: int, headers: Mapping[str, str], body: bytes, *,
     """The error that a response reports. Header names are in lower case; `now` is for delays given as a date."""
     objects = list(_objects(_json(body)))
     message = _message(objects, body) or f"HTTP {status}"
-    raw_code = most_specific([*_kinds(objects), *_header_kinds(headers)])
+    raw_code = most_specific(list(_kinds(objects, headers)))
     code = classify(status, raw_code, message)
     if code is ErrorCode.PROVIDER_ERROR and 300 <= status < 400:
         message = f"HTTP {status}: redirects are not followed, to keep the API key from another host."
@@ -99,18 +99,14 @@ def _message(objects: list[dict[str, Any]], body: bytes) -> str:
     return (title[1] if title else text)[:_MAX_MESSAGE_CHARS]
 
 
-def _kinds(objects: list[dict[str, Any]]) -> Iterator[str]:
+def _kinds(objects: list[dict[str, Any]], headers: Mapping[str, str]) -> Iterator[str]:
     for one in reversed(objects):  # the innermost is the most specific
         for key in _KIND_KEYS:
             kind = one.get(key)
             if isinstance(kind, str) and kind and kind != "error":
                 yield kind.rpartition("#")[2]  # Smithy writes namespace#ErrorName
-
-
-def _header_kinds(headers: Mapping[str, str]) -> Iterator[str]:
-    kind = headers.get("x-amzn-errortype")
-    if kind:
-        yield kind.partition(":")[0].rpartition("#")[2]
+    if header := headers.get("x-amzn-errortype"):
+        yield header.partition(":")[0].rpartition("#")[2]
 
 
 # -- when to retry

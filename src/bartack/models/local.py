@@ -224,13 +224,11 @@ class LocalModel(StreamingModel):
         )
         async with aclosing(self._worker.chunks(body)) as chunks:
             async for chunk in chunks:
-                for delta in _without_start(reader.receive_data(msgspec.json.encode(chunk) + b"\n")):
-                    yield delta
+                for delta in reader.receive_data(msgspec.json.encode(chunk) + b"\n"):
+                    if not isinstance(delta, Start):
+                        yield delta
                 if reader.out.ended:
                     return
-        for delta in _without_start(reader.receive_eof()):
-            yield delta
-
-
-def _without_start(deltas: list[Delta]) -> list[Delta]:
-    return [delta for delta in deltas if not isinstance(delta, Start)]
+        for delta in reader.receive_eof():
+            if not isinstance(delta, Start):
+                yield delta

@@ -67,6 +67,8 @@ def _error(*codes: ErrorCode, retry_after_ms: int | None = None) -> Outcome:
 _ARGS = '{"city":"Paris"}'
 _PARIS, _ROME = {"city": "Paris"}, {"city": "Rome"}
 _TRUNCATED = _error(ErrorCode.STREAM_TRUNCATED)
+_MALFORMED = _error(ErrorCode.STREAM_MALFORMED, ErrorCode.STREAM_TRUNCATED)
+_BAD_ARGS = Outcome(end="done", finish_reason="tool_calls", bad_args=1)
 _LENGTH = Outcome(end="done", finish_reason="length")
 _ALL_WELL = Outcome(end="done", finish_reason="stop", text="All is well.")
 _JSON = {"Content-Type": "application/json"}
@@ -99,21 +101,11 @@ def _scenarios(writer: EventWriter) -> tuple[Scenario, ...]:
         scenario("error event", _error(ErrorCode.OVERLOADED), half_text, writer.overloaded()),
         scenario("two calls with the same id", two_calls, call, same_id, finish("tool_calls")),
         scenario("two calls with the same index", two_calls, call, same_index, finish("tool_calls")),
-        scenario(
-            "arguments that are not JSON",
-            Outcome(end="done", finish_reason="tool_calls", bad_args=1),
-            bad_call,
-            finish("tool_calls"),
-        ),
+        scenario("arguments that are not JSON", _BAD_ARGS, bad_call, finish("tool_calls")),
         scenario("nothing after the start", _TRUNCATED, start),
         scenario("empty body", _TRUNCATED),
         scenario("garbage after the end", _ALL_WELL, text, finish("stop"), b"<html>\x00\xff garbage\n\n"),
-        scenario(
-            "garbage instead of events",
-            _error(ErrorCode.STREAM_MALFORMED, ErrorCode.STREAM_TRUNCATED),
-            half_text,
-            b"data: {\x00\xff not json\n\n",
-        ),
+        scenario("garbage instead of events", _MALFORMED, half_text, b"data: {\x00\xff not json\n\n"),
         scenario(
             "429 with Retry-After",
             _error(ErrorCode.RATE_LIMITED, retry_after_ms=7000),

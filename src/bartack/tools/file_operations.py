@@ -40,7 +40,7 @@ class FileOperations:
     """
 
     def __init__(self, root: SandboxedDirectory, max_bytes: int) -> None:
-        self._root = root
+        self.root = root
         self._max_bytes = max_bytes
         self._seen: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._write_lock = threading.Lock()  # two concurrent edits would lose one of them
@@ -50,7 +50,7 @@ class FileOperations:
     def read(self, operation: ReadFile, stop: threading.Event) -> ToolOutput:
         """Lines of text, or an image. Raises `ToolError` for other binary files."""
         path = operation.path
-        with self._root.file(path) as (fd, info), os.fdopen(os.dup(fd), "rb") as file:
+        with self.root.file(path) as (fd, info), os.fdopen(os.dup(fd), "rb") as file:
             start = file.read(_SNIFF_BYTES)
             mime_type = image_type(start)
             if mime_type is not None and info.st_size <= _MAX_IMAGE_BYTES:
@@ -60,7 +60,7 @@ class FileOperations:
                 raise ToolError(f"{path!r} is a binary file ({info.st_size} bytes).")
             file.seek(0)
             text = _line_range(file, operation, self._max_bytes, stop)
-        self._seen[self._root.parts(path)] = file_version(info)
+        self._seen[self.root.parts(path)] = file_version(info)
         return ToolOutput(text)
 
     # -- changing
@@ -68,19 +68,19 @@ class FileOperations:
     def write(self, operation: WriteFile) -> ToolOutput:
         """Write a file. Raises `ToolError` if it has changed since it was last read."""
         path, data = operation.path, valid_text(operation.text).encode()
-        names = self._root.parts(path)
+        names = self.root.parts(path)
         with self._write_lock:
             existing = self._existing(path)
             seen = self._seen.get(names)
             if existing is not None and seen is not None and file_version(existing) != seen:
                 raise ToolError(f"{path!r} has changed since it was read. Read it again before writing it.")
-            new = self._root.replace(path, data, before=existing)
+            new = self.root.replace(path, data, before=existing)
             self._remember(path)
         return ToolOutput(f"{'Created' if new else 'Replaced'} {path} ({len(data)} bytes).", title=path)
 
     def _existing(self, path: str) -> os.stat_result | None:
         try:
-            with self._root.file(path) as (_, info):
+            with self.root.file(path) as (_, info):
                 return info
         except ToolError as error:
             if isinstance(error.cause, FileNotFoundError):
@@ -88,8 +88,8 @@ class FileOperations:
             raise
 
     def _remember(self, path: str) -> None:
-        with self._root.file(path) as (_, info):
-            self._seen[self._root.parts(path)] = file_version(info)
+        with self.root.file(path) as (_, info):
+            self._seen[self.root.parts(path)] = file_version(info)
 
     def edit(self, operation: EditFile) -> ToolOutput:
         """Replace text in a file. Raises `ToolError` if the text is missing, or ambiguous."""
@@ -99,7 +99,7 @@ class FileOperations:
         if operation.old == operation.new:
             raise ToolError("old and new are the same.")
         with self._write_lock:
-            with self._root.file(path) as (fd, info):
+            with self.root.file(path) as (fd, info):
                 text = _whole_text(fd, info, path)
             old, new = _with_line_ends(text, operation.old, operation.new)
             count = text.count(old)
@@ -111,7 +111,7 @@ class FileOperations:
                     " Include more context, or set everywhere."
                 )
             line = text.count("\n", 0, text.index(old)) + 1
-            self._root.replace(path, valid_text(text.replace(old, new)).encode(), before=info)
+            self.root.replace(path, valid_text(text.replace(old, new)).encode(), before=info)
             self._remember(path)
         occurrences = "1 occurrence" if count == 1 else f"{count} occurrences, the first"
         return ToolOutput(f"Replaced {occurrences} at line {line} of {path}.", title=path)
@@ -121,7 +121,7 @@ class FileOperations:
     def list(self, operation: ListFiles, stop: threading.Event) -> ToolOutput:
         """One entry per line: directories end in a slash, files have their size, links are marked."""
         lines: list[str] = []
-        for entry in self._root.walk(operation.path, recursive=operation.recursive):
+        for entry in self.root.walk(operation.path, recursive=operation.recursive):
             if stop.is_set():
                 raise ToolError("Listing was stopped.")
             if operation.pattern is not None and not _matches(entry.path, operation.pattern):
@@ -156,9 +156,16 @@ class FileOperations:
             start_new_session=True,
         )
         ended, killed = threading.Event(), threading.Event()
-        watchdog = threading.Thread(
-            target=_kill_when_late, args=(process, _SEARCH_SECONDS, stop, ended, killed), daemon=True
-        )
+
+        def kill_when_late() -> None:
+            deadline = time.monotonic() + _SEARCH_SECONDS
+            while time.monotonic() < deadline and not stop.is_set():
+                if ended.wait(0.05):
+                    return
+            killed.set()
+            process.kill()
+
+        watchdog = threading.Thread(target=kill_when_late, daemon=True)
         watchdog.start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -181,12 +188,8 @@ class FileOperations:
         return output.decode()
 
     def _send_files(self, pipe: IO[bytes], operation: SearchFiles, pattern: str, stop: threading.Event) -> None:
-        query = {
-            "pattern": pattern,
-            "ignoreCase": operation.ignore_case,
-            "limit": operation.limit,
-            "lineChars": _MATCH_CHARS,
-        }
+        query = {"pattern": pattern, "ignoreCase": operation.ignore_case}
+        query |= {"limit": operation.limit, "lineChars": _MATCH_CHARS}
         with suppress(BrokenPipeError):  # the process has reached the limit, or was killed
             pipe.write(json.dumps(query).encode() + b"\n")
             for path, data in self._searched_files(operation):
@@ -201,7 +204,7 @@ class FileOperations:
             if operation.files is not None and not _matches(path, operation.files):
                 continue
             try:
-                with self._root.file(path) as (fd, _):
+                with self.root.file(path) as (fd, _):
                     data = os.read(fd, _MAX_SEARCHED_BYTES)
             except ToolError:
                 continue  # deleted in the meantime, or not readable
@@ -214,11 +217,11 @@ class FileOperations:
                 yield path, data
 
     def _searched_paths(self, path: str) -> Iterator[str]:
-        names = self._root.parts(path)
-        if names and self._root.is_file(names):
+        names = self.root.parts(path)
+        if names and self.root.is_file(names):
             yield "/".join(names)
             return
-        for entry in self._root.walk(path, recursive=True):
+        for entry in self.root.walk(path, recursive=True):
             if entry.is_file and entry.info.st_size <= _MAX_SEARCHED_BYTES:
                 yield entry.path
 
@@ -284,18 +287,3 @@ def _described(entry: DirectoryEntry) -> str:
     if stat.S_ISLNK(entry.info.st_mode):
         return f"{entry.path} (link, not followed)"
     return f"{entry.path} ({entry.info.st_size} bytes)" if entry.is_file else f"{entry.path} (special file)"
-
-
-def _kill_when_late(
-    process: "subprocess.Popen[bytes]",
-    seconds: float,
-    stop: threading.Event,
-    ended: threading.Event,
-    killed: threading.Event,
-) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and not stop.is_set():
-        if ended.wait(0.05):
-            return
-    killed.set()
-    process.kill()

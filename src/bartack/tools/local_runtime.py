@@ -52,39 +52,38 @@ class LocalRuntime:
         self._timeout_ms = timeout_ms
         self._max_output_bytes = max_output_bytes
         self._commands = commands
-        self._directory: SandboxedDirectory | None = None
         self._files: FileOperations | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._stops: set[threading.Event] = set()
 
     async def connect(self) -> None:
         """Open the directory. Raises `ToolError` if that is not possible."""
-        if self._directory is not None:
+        if self._files is not None:
             return
         if not hasattr(os, "killpg"):
             raise ToolError("LocalRuntime requires a POSIX system.")
         try:
-            self._directory = SandboxedDirectory(self.root, self._forbidden)
+            directory = SandboxedDirectory(self.root, self._forbidden)
         except OSError as error:
             raise ToolError(f"{str(self.root)!r}: {error.strerror}", cause=error) from None
-        self._files = FileOperations(self._directory, self._max_output_bytes)
+        self._files = FileOperations(directory, self._max_output_bytes)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="bartack-runtime")
 
     async def close(self) -> None:
         """Stop running operations and release the directory."""
-        directory, threads = self._directory, self._threads
-        self._directory = self._files = self._threads = None
+        files, threads = self._files, self._threads
+        self._files = self._threads = None
         for stop in self._stops:
             stop.set()
         if threads is not None:
             await asyncio.to_thread(threads.shutdown)
-        if directory is not None:
-            directory.close()
+        if files is not None:
+            files.root.close()
 
     @property
     def status(self) -> Literal["closed", "connected"]:
         """Whether the runtime can be used now."""
-        return "closed" if self._directory is None else "connected"
+        return "closed" if self._files is None else "connected"
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -94,7 +93,7 @@ class LocalRuntime:
 
     async def get_init_data(self) -> dict[str, Any]:
         """Root, platform and capabilities."""
-        root = str(self.root if self._directory is None else self._directory.path)
+        root = str(self.root if self._files is None else self._files.root.path)
         return {"root": root, "platform": sys.platform, "capabilities": sorted(self.capabilities)}
 
     def get_hints(self) -> str:
@@ -127,8 +126,8 @@ class LocalRuntime:
             self._stops.discard(stop)
 
     def _perform(self, operation: Operation, stop: threading.Event) -> ToolOutput:
-        directory, files = self._directory, self._files
-        if stop.is_set() or directory is None or files is None:
+        files = self._files
+        if stop.is_set() or files is None:
             raise ToolError("The runtime was stopped.")
         match operation:
             case ReadFile():
@@ -142,7 +141,7 @@ class LocalRuntime:
             case SearchFiles():
                 return files.search(operation, stop)
             case RunCommand():
-                return self._run(directory, operation, stop)
+                return self._run(files.root, operation, stop)
 
     def _run(self, root: SandboxedDirectory, operation: RunCommand, stop: threading.Event) -> ToolOutput:
         if not self._commands:

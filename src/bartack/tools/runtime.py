@@ -148,11 +148,7 @@ class Runtime(Protocol):
         """The kinds of operation that are supported."""
 
     async def execute(self, operation: Operation) -> ToolOutput:
-        """Perform an operation. Cancelling terminates whatever the operation started.
-
-        Raises:
-            ToolError: The operation failed; the message is for the model.
-        """
+        """Perform an operation; cancelling terminates what it started. Raises `ToolError` with a text for the model."""
 
     async def get_init_data(self) -> dict[str, Any]:
         """A description of this runtime as JSON, stored with the session."""
