@@ -1,9 +1,9 @@
-"""What the context of one more turn costs, as the session grows: it should not depend on how much came before.
+"""The cost of building the context of one more turn as the session grows, which should not depend on what came before.
 
-First a session of 1,000 turns with tools is pushed entry by entry and its context built for every model call, without
-and with compactions; the time of a call is printed for each tenth of the session, the one with compactions beside the
-number of messages, since a list of messages takes as long as it is. Then one turn is measured in sessions of 1,000 and
-of 10,000 entries that were compacted: what was summarised must cost nothing. It only measures.
+The first part pushes a session of 1,000 turns with tools entry by entry and builds its context for every model call,
+with and without compactions. It prints the time per call for each tenth of the session, and the number of messages,
+because building a list takes time in proportion to its length. The second part measures one turn in compacted sessions
+of 1,000 and 10,000 entries: summarised entries must cost nothing. This only measures; it never fails.
 """
 
 import time

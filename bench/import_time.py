@@ -1,7 +1,7 @@
-"""How long `import bartack` takes, next to `import msgspec`: at most three times as long is the aim.
+"""The time of `import bartack` compared with `import msgspec`. The aim is at most three times as long.
 
-Each import happens in a fresh interpreter, and the medians of the processor time are compared. `--slowest` lists the
-modules that cost most.
+Each import runs in a fresh interpreter, and the medians of the processor time are compared. `--slowest` lists the
+slowest modules.
 """
 
 import statistics
@@ -21,7 +21,7 @@ def milliseconds(module: str) -> float:
 
 
 def slowest(module: str, count: int = 15) -> list[str]:
-    """The modules whose own code takes longest, as Python's importtime tells it."""
+    """The modules whose own code takes longest, as reported by ``-X importtime``."""
     command = [sys.executable, "-X", "importtime", "-c", f"import {module}"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = [line.removeprefix("import time:").split("|") for line in run.stderr.splitlines()[1:]]

@@ -1,7 +1,7 @@
-"""What a piece of growing arguments costs, as the text grows: it should not depend on how much came before.
+"""The cost of one piece of incremental JSON as the text grows, which should be constant.
 
-Prints microseconds per piece of four characters, for one document of many short values and one of a single long
-string, and what parsing again from the start on each piece would cost. Nothing here can fail: it only measures.
+Prints microseconds per piece of four characters, for a document with many short values and one with a single long
+string, and the cost of parsing from the start for each piece. This only measures; it never fails.
 """
 
 import json

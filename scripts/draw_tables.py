@@ -1,6 +1,6 @@
-"""Draws the diagrams in docs/architecture.md from the state tables. With --check it only says whether they are current.
+"""Generate the diagrams in docs/architecture.md from the state tables. With --check, only check that they are current.
 
-The diagrams stand between two marks in the file; what is between them is never edited by hand.
+The diagrams are between two markers in the file. Do not edit what is between them by hand.
 """
 
 import sys
@@ -14,7 +14,7 @@ TABLES: dict[str, Table[Any]] = {"ASSEMBLY": ASSEMBLY, "CALL": CALL, "TOOL": TOO
 
 
 def diagram(table: Table[Any]) -> str:
-    """The table as a Mermaid state diagram: the first state is where it begins, states without edges are ends."""
+    """The table as a Mermaid state diagram. The first state is the initial one; states without edges are final."""
     first = next(iter(table))
     lines = ["stateDiagram-v2", f"    [*] --> {first}"]
     for state, edges in table.items():
@@ -28,7 +28,7 @@ def diagram(table: Table[Any]) -> str:
 
 
 def drawn(text: str) -> str:
-    """The page with every diagram drawn anew."""
+    """The page with every diagram regenerated."""
     for name, table in TABLES.items():
         begin, end = f"<!-- table {name} -->", "<!-- end -->"
         before, mark, rest = text.partition(begin)
