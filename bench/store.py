@@ -61,9 +61,15 @@ async def append_one_by_one(store: SqliteStore, name: str, each: int) -> float:
     return (time.perf_counter() - start) / (TASKS * each)
 
 
+class OneByOne(SqliteStore):
+    """A store that commits each append by itself."""
+
+    group_limit = 1
+
+
 async def group_commit(folder: Path) -> None:
     grouped = await SqliteStore.open(folder / "grouped.db")
-    single = await SqliteStore.open(folder / "single.db", group_limit=1)
+    single = await OneByOne.open(folder / "single.db")
     rounds = [
         (await append_one_by_one(grouped, f"r{n}", 40), await append_one_by_one(single, f"r{n}", 4)) for n in range(3)
     ]

@@ -482,7 +482,7 @@ def test_invalid_stores_are_errors_and_left_alone(doctor: Doctor, tmp_path: Path
         (f"jsonl:{notes}", "notes.txt"),
         ("postgresql://me:pw/with@127.0.0.1:1/db", "Invalid PostgreSQL address"),
         ("postgresql://me:top[x@127.0.0.1:1/db", "Invalid PostgreSQL address"),
-        ("postgresql://me@127.0.0.1:1/db", "PostgreSQL, connecting"),
+        ("postgresql://me@127.0.0.1:1/db", "PostgreSQL error while connecting"),
     ]:
         code, checks = doctor("--store", place)
         assert (code, checks["store"]["state"], fault in checks["store"]["text"]) == (1, "error", True)

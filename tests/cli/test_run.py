@@ -399,7 +399,7 @@ def test_json_ends_with_finished_after_a_failure_too(shell: Shell) -> None:
         (["-a", "missing.png"], "Cannot attach missing.png: No such file"),
         (["-a", "unknown.bin"], "Cannot attach unknown.bin: unsupported file type"),
         (["-a", "\x1b]0;title\x07missing\u202e.png"], "Cannot attach missing.png: No such file"),
-        (["--session", "x" * 1000], "a session id has"),
+        (["--session", "x" * 1000], "Invalid session id"),
         (["--store", "mysql://u:topsecret@h/d"], 'Unknown store type "mysql://"'),
         (
             ["--store", "postgresql://u:topsecret?x@h/d"],

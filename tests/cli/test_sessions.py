@@ -246,7 +246,7 @@ def test_export_overwrites_a_file_only_with_force(bartack: Bartack, tmp_path: Pa
 def test_a_failed_export_leaves_no_file(bartack: Bartack, tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())
     code, _, err = bartack("sessions", "export", "s", "no", "-o", str(tmp_path / "out.jsonl"))
-    assert (code, err.splitlines()[0]) == (1, "bartack: there is no session 'no'")
+    assert (code, err.splitlines()[0]) == (1, "bartack: Session 'no' does not exist.")
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -265,7 +265,7 @@ def test_an_invalid_line_is_named_and_nothing_is_imported(bartack: Bartack, tmp_
     other = f"sqlite:{tmp_path / 'other.db'}"
     code, out, err = bartack("sessions", "import", str(file), "--store", other)
     assert (code, out) == (1, "")
-    assert re.fullmatch(r"bartack: line 3 is not an entry: .*\nhint: Nothing was imported\. .*\n", err)
+    assert re.fullmatch(r"bartack: Line 3 is not an entry: .*\nhint: Nothing was imported\. .*\n", err)
     assert json.loads(bartack("sessions", "list", "--store", other, "--json")[1])["items"] == []
     code, _, err = bartack("sessions", "import", str(tmp_path / "none.jsonl"))
     assert (code, "No such file" in err) == (1, True)
@@ -329,16 +329,16 @@ def test_purge_without_a_terminal_needs_yes(one_store: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (["sessions", "show", "no"], 1, "there is no session 'no'"),
-        (["show", "s", "--head", "no"], 1, "there is no entry 'no'"),
-        (["show", "no"], 1, "there is no session 'no'"),
-        (["sessions", "fsck", "no"], 1, "there is no session 'no'"),
-        (["sessions", "purge", "no", "--yes"], 1, "there is no session 'no'"),
-        (["sessions", "list", "--cursor", "x"], 1, "is not a cursor"),
+        (["sessions", "show", "no"], 1, "Session 'no' does not exist."),
+        (["show", "s", "--head", "no"], 1, "Entry 'no' does not exist"),
+        (["show", "no"], 1, "Session 'no' does not exist."),
+        (["sessions", "fsck", "no"], 1, "Session 'no' does not exist."),
+        (["sessions", "purge", "no", "--yes"], 1, "Session 'no' does not exist."),
+        (["sessions", "list", "--cursor", "x"], 1, "Invalid cursor"),
         (["sessions", "list", "--store", "no/such.db"], 1, "There is no store at no/such.db."),
         (["sessions", "list", "--store", "mysql://u:pw@h/d"], 1, 'Unknown store type "mysql://"'),
         (["sessions", "list", "--store", "jsonl:no"], 1, "There is no store at no."),
-        (["sessions", "list", "--store", "postgresql://nobody@127.0.0.1:1/no"], 1, "PostgreSQL, connecting"),
+        (["sessions", "list", "--store", "postgresql://nobody@127.0.0.1:1/no"], 1, "PostgreSQL error while connecting"),
         (["sessions", "list", "--limit", "0"], 2, "--limit"),
         (["sessions", "export"], 2, "Usage"),
         (["sessions", "export", "s", "--all"], 2, "name the sessions to export, or pass --all"),

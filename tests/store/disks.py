@@ -8,9 +8,16 @@ from typing import Any
 
 import apsw
 
+from bartack.store.sqlite import SqliteStore
+
 # What happened, in order: ("write", file, offset, data), ("truncate", file, size), ("sync", file), ("delete", file),
 # and ("acknowledged", number) from the test itself.
 Operation = tuple[Any, ...]
+
+
+def on_disk(name: str) -> type[SqliteStore]:
+    """A SQLite store that uses the VFS of this name."""
+    return type("SqliteStoreOnDisk", (SqliteStore,), {"vfs": name})
 
 
 class RecordingDisk(apsw.VFS):

@@ -40,7 +40,8 @@ async def open_and_close(path: str) -> None:
 
 async def lose_locks(path: str, guarded: str) -> None:
     """Append, open and close the file by another way, let a process come and go, append; die. Says what was durable."""
-    store = await SqliteStore.open(path, guarded=guarded == "guarded")
+    SqliteStore.guarded = guarded == "guarded"
+    store = await SqliteStore.open(path)
     header = await store.create_session("s")
     tail = Tail(header.id, 1)
     for number in range(20):

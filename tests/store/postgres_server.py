@@ -28,7 +28,10 @@ def address(name: str, query: str = "&synchronous_commit=off") -> str:
     if fault is not None:
         pytest.skip(f"no PostgreSQL server at {SERVER} ({fault}); BARTACK_TEST_POSTGRES names one")
     if name not in _schemas:
-        gone = next((used for used in _schemas if Path(used).is_absolute() and not Path(used).exists()), None)
+        is_folder = Path(name).is_absolute()
+        gone = next(
+            (used for used in _schemas if is_folder and Path(used).is_absolute() and not Path(used).exists()), None
+        )
         schema = f"{PREFIX}{len(_schemas)}" if gone is None else _schemas.pop(gone)
         if gone is not None:
             _run(lambda: _empty(schema))

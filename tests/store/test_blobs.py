@@ -78,7 +78,7 @@ def test_what_is_cut_is_what_a_json_parser_finds(limit: int, dump: Callable[[obj
 def test_long_strings_are_stored_once_and_keys_stay() -> None:
     long, key = "x" * (blobs.BLOB_LIMIT + 1), "k" * (blobs.BLOB_LIMIT + 1)
     text = msgspec.json.encode({key: long, "again": [long, "x" * blobs.BLOB_LIMIT]})
-    stored, bodies = blobs.cut(text)
+    stored, bodies = blobs.extract(text)
     assert list(bodies.values()) == [long.encode()]
     assert len(blobs.referenced(stored)) == 2
     assert blobs.restore(stored, bodies.__getitem__) == text
@@ -86,7 +86,7 @@ def test_long_strings_are_stored_once_and_keys_stay() -> None:
 
 def test_an_entry_of_many_long_strings_stays_below_a_megabyte() -> None:
     text = msgspec.json.encode([f"{number:05}" * 2000 for number in range(200)])
-    stored, bodies = blobs.cut(text)
+    stored, bodies = blobs.extract(text)
     assert len(text) > blobs.ENTRY_LIMIT > len(stored)
     assert blobs.restore(stored, bodies.__getitem__) == text
 

@@ -175,8 +175,8 @@ async def test_a_lost_or_changed_body_is_found(tmp_path: Path) -> None:
     lost, changed = sorted((tmp_path / "blobs").iterdir())
     lost.unlink()
     changed.write_bytes(b"z")
-    assert sorted(finding.message.split()[-1] for finding in await store.inspect("s")) == ["changed", "lost"]
-    with pytest.raises(StoreError, match="lost") as caught:
+    assert sorted(finding.message.split()[-1] for finding in await store.inspect("s")) == ["altered", "missing"]
+    with pytest.raises(StoreError, match="is missing") as caught:
         await store.load("s")
     assert caught.value.code is ErrorCode.STORAGE_CORRUPT
     await store.close()
@@ -220,7 +220,7 @@ async def test_what_was_redacted_does_not_leave_the_store(store: SessionStore) -
 @pytest.mark.parametrize("line", [b"{", b"nonsense", b"[]", b'{"id":"x"}', b"\xff\xfe"])
 async def test_a_malformed_line_is_named_and_nothing_is_imported(store: SessionStore, line: bytes) -> None:
     good = [wire.encode(entry) + b"\n" for entry in SESSION]
-    with pytest.raises(StoreError, match="line 3 is not an entry") as caught:
+    with pytest.raises(StoreError, match="Line 3 is not an entry") as caught:
         await import_lines(store, [*good[:2], line + b"\n", *good[2:]])
     assert caught.value.code is ErrorCode.INVALID_VALUE
     assert (await store.sessions()).items == ()

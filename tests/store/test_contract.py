@@ -69,7 +69,7 @@ async def test_a_wrong_expected_tail_is_a_conflict_that_names_the_real_one(store
     assert caught.value.tail == first[0].id
     with pytest.raises(Conflict):
         await store.append(header.session_id, said(first[0]), "nobody")
-    with pytest.raises(Conflict, match="comes next"):
+    with pytest.raises(Conflict, match="The next seq of session"):
         await store.append(header.session_id, said(header, user("two")), first[0].id)
     assert await store.load(header.session_id) == [header, *first]
 
@@ -103,7 +103,7 @@ async def test_a_known_id_with_other_content_is_a_conflict(store: SessionStore) 
     with pytest.raises(Conflict):
         await store.append(header.session_id, [other], header.id)
     moved = replace(other, seq=3, parent_id=entry.id)
-    with pytest.raises(Conflict, match="other content"):
+    with pytest.raises(Conflict, match="already stored with other content"):
         await store.append(header.session_id, [moved], entry.id)
     assert await store.load(header.session_id) == [header, entry]
 
@@ -113,7 +113,7 @@ async def test_an_append_that_is_refused_leaves_nothing(store: SessionStore) -> 
     call = assistant(ToolCall("c", "clock", {}))
     entries = await add(store, header.session_id, call, tool_message(ToolResult("c", "noon")))
     late = said(entries[-1], user("fine"), tool_message(ToolResult("c", "midnight")))
-    with pytest.raises(Conflict, match="'c' has a result"):
+    with pytest.raises(Conflict, match="'c' already has a result"):
         await store.append(header.session_id, late, entries[-1].id)
     assert len(await store.load(header.session_id)) == 3
     assert await store.search("fine") == ()
@@ -191,17 +191,17 @@ async def test_what_is_not_there_is_not_found(store: SessionStore) -> None:
         with pytest.raises(NotFound):
             await ask
     with pytest.raises(NotFound):
-        await anext(store.tail("no"))
+        await anext(store.follow("no"))
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"session_id": "other"}, "of session 'other'"),
-        ({"seq": 7}, "seq 7 where 3 follows"),
+        ({"session_id": "other"}, "belongs to session 'other'"),
+        ({"seq": 7}, "seq 7, expected 3"),
         ({"id": ""}, "no id"),
         ({"parent_id": None}, "no parent"),
-        ({"id": "twice"}, "twice in one append"),
+        ({"id": "twice"}, "occurs twice in one append"),
         ({"fact": Custom("nan", {"x": float("nan")})}, "cannot be stored"),
         ({"fact": Custom("surrogate", {"x": "\ud800"})}, "cannot be stored"),
     ],
@@ -223,12 +223,12 @@ async def test_a_session_begins_with_its_header(store: SessionStore) -> None:
     (header,) = next_entries("s", None, [SessionHeader()], store.environment)
     with pytest.raises(StoreError, match="at least one entry"):
         await store.append("s", [], None)
-    with pytest.raises(StoreError, match="begins with a session_header"):
+    with pytest.raises(StoreError, match="must be a session_header"):
         await store.append("s", [replace(header, fact=Custom("x", {}))], None)
-    with pytest.raises(StoreError, match="session id"):
+    with pytest.raises(StoreError, match="Invalid session id"):
         await store.create_session("x" * 300)
     await store.create_session("s")
-    with pytest.raises(Conflict, match="there already"):
+    with pytest.raises(Conflict, match="already exists"):
         await store.create_session("s")
 
 

@@ -17,7 +17,7 @@ from bartack.nouns.messages import user
 from bartack.store import SessionStore, Tail, next_entries
 from bartack.store.jsonl import JsonlStore
 from bartack.store.sqlite import SqliteStore
-from tests.store.disks import FailingDisk
+from tests.store.disks import FailingDisk, on_disk
 from tests.store.stores import add, opener
 
 ALL = frozenset({"read", "write", "truncate", "sync"})
@@ -52,7 +52,7 @@ async def test_a_failure_at_any_operation_loses_nothing(
     failures = 0
     for place in range(200):
         path = fast_path / f"{place}.db"
-        store = await SqliteStore.open(path, vfs=name)
+        store = await on_disk(name).open(path)
         header = await store.create_session("s")
         disk.left = place
         acknowledged, tried, failed = await append_twice(store, header)
@@ -91,7 +91,7 @@ async def check_whole(store: SessionStore, header: Entry, acknowledged: list[Ent
 
 async def test_one_failure_is_everybodys_in_the_group_and_each_may_try_again(tmp_path: Path) -> None:
     disk = FailingDisk("failing group", apsw.IOError, frozenset({"sync"}), lasting=False)
-    store = await SqliteStore.open(tmp_path / "a.db", vfs="failing group")
+    store = await on_disk("failing group").open(tmp_path / "a.db")
     headers = [await store.create_session(f"s{number}") for number in range(16)]
     batches = [
         next_entries(header.session_id, Tail(header.id, 1), [user("hi")], store.environment) for header in headers

@@ -16,8 +16,8 @@ from bartack.nouns.parts import Image, ToolCall, ToolResult
 from bartack.store import Tail, next_entries, open_store
 from bartack.store.maintenance import purge
 from bartack.store.postgres import PostgresStore
-from bartack.store.postgres.connection import Link
-from bartack.store.postgres.notifications import News
+from bartack.store.postgres.connection import Database
+from bartack.store.postgres.notifications import Notifications
 from bartack.store.postgres.schema import MIGRATIONS, migrate
 from tests.sample_session import SESSION, chain
 from tests.store.postgres_server import SERVER, address, schema_of
@@ -54,17 +54,17 @@ async def database(url: str) -> AsyncIterator[Any]:
 @pytest.mark.parametrize(
     ("statement", "refusal"),
     [
-        ("UPDATE entries SET kind = 'x' WHERE seq = 1", "neither changed nor deleted"),
-        ("DELETE FROM entries WHERE seq = 13", "neither changed nor deleted"),
-        ("TRUNCATE entries", "neither changed nor deleted"),
-        ("UPDATE results SET seq = 1", "neither changed nor deleted"),
-        ("DELETE FROM results", "neither changed nor deleted"),
-        ("UPDATE bodies SET body = 'x'", "neither changed nor deleted"),
-        ("DELETE FROM bodies", "neither changed nor deleted"),
-        ("DELETE FROM body_uses", "neither changed nor deleted"),
-        ("TRUNCATE redactions", "neither changed nor deleted"),
-        ("TRUNCATE jumps", "neither changed nor deleted"),
-        ("SELECT set_config('bartack.purge', 'other', false); DELETE FROM entries", "neither changed nor deleted"),
+        ("UPDATE entries SET kind = 'x' WHERE seq = 1", "is append-only"),
+        ("DELETE FROM entries WHERE seq = 13", "is append-only"),
+        ("TRUNCATE entries", "is append-only"),
+        ("UPDATE results SET seq = 1", "is append-only"),
+        ("DELETE FROM results", "is append-only"),
+        ("UPDATE blobs SET data = 'x'", "is append-only"),
+        ("DELETE FROM blobs", "is append-only"),
+        ("DELETE FROM blob_uses", "is append-only"),
+        ("TRUNCATE redactions", "is append-only"),
+        ("TRUNCATE branches", "is append-only"),
+        ("SELECT set_config('bartack.purge', 'other', false); DELETE FROM entries", "is append-only"),
         ("INSERT INTO entries VALUES ('s', 15, 'x', 'e12', NULL, 'custom', '', '{}', false)", "seq 14 is missing"),
         ("INSERT INTO entries VALUES ('s', 13, 'x', 'e12', NULL, 'custom', '', '{}', false)", "entries_pkey"),
         (
@@ -83,7 +83,7 @@ async def test_the_database_refuses_by_itself(statement: str, refusal: str) -> N
     await store.append("s", SESSION, None)
     (header, picture) = chain(SessionHeader(), user(Image("image/png", data=b"x" * 100_000)))
     await store.append("t", [replace(entry, session_id="t") for entry in (header, picture)], None)
-    assert await database.fetchval("SELECT count(*) FROM bodies") == 1
+    assert await database.fetchval("SELECT count(*) FROM blobs") == 1
     with pytest.raises(asyncpg.PostgresError, match=refusal):
         await database.execute(statement)
     assert await store.load("s") == SESSION
@@ -95,11 +95,11 @@ async def test_a_body_is_kept_once_and_goes_with_its_last_session(store: Postgre
     for name in ("s", "t"):
         await store.create_session(name)
         await add(store, name, user(Image("image/png", data=b"x" * 100_000)))
-    assert await database.fetchval("SELECT count(*) FROM bodies") == 1
+    assert await database.fetchval("SELECT count(*) FROM blobs") == 1
     await store.drop_session("s")
-    assert await database.fetchval("SELECT count(*) FROM bodies") == 1
+    assert await database.fetchval("SELECT count(*) FROM blobs") == 1
     await store.drop_session("t")
-    assert await database.fetchval("SELECT count(*) FROM bodies") == 0
+    assert await database.fetchval("SELECT count(*) FROM blobs") == 0
 
 
 async def test_nothing_of_a_purged_session_stays_in_any_table(store: PostgresStore, url: str, database: Any) -> None:
@@ -115,7 +115,7 @@ async def test_nothing_of_a_purged_session_stays_in_any_table(store: PostgresSto
             found += [table] * any(word in str(value) for row in rows for value in row.values())
         return found
 
-    assert "bodies" in await places("q" * 70_000)
+    assert "blobs" in await places("q" * 70_000)
     new_id = await purge(store, "s")
     assert (await places("quagga"), await places("q" * 70_000)) == ([], [])
     assert new_id is not None
@@ -127,13 +127,13 @@ async def test_a_lost_or_changed_body_and_a_wrong_tail_are_found(store: Postgres
     await store.create_session("s")
     await add(store, "s", user(Image("image/png", data=b"x" * 100_000)), user("y" * 100_000))
     assert await store.inspect("s") == ()
-    await database.execute("ALTER TABLE bodies DISABLE TRIGGER USER")
-    first, second = sorted(record[0] for record in await database.fetch("SELECT sha256 FROM bodies"))
-    await database.execute("UPDATE bodies SET body = 'z' WHERE sha256 = $1", first)
-    await database.execute("DELETE FROM bodies WHERE sha256 = $1", second)
+    await database.execute("ALTER TABLE blobs DISABLE TRIGGER USER")
+    first, second = sorted(record[0] for record in await database.fetch("SELECT name FROM blobs"))
+    await database.execute("UPDATE blobs SET data = 'z' WHERE name = $1", first)
+    await database.execute("DELETE FROM blobs WHERE name = $1", second)
     await database.execute("UPDATE sessions SET tail_seq = 2")
     found = [(finding.fault, finding.message.rpartition(" ")[2]) for finding in await store.inspect("s")]
-    assert found[1:] == [("damaged", "changed"), ("damaged", "lost")]
+    assert found[1:] == [("damaged", "altered"), ("damaged", "missing")]
     await database.execute("DELETE FROM sessions")
     assert [finding.session_id for finding in await store.inspect()] == ["s"]
 
@@ -145,7 +145,7 @@ async def test_a_refused_append_does_not_poison_its_group(store: PostgresStore, 
     """The database refuses one of them, by a row that only it knows: it fails alone, under its own savepoint."""
     headers = [await store.create_session(f"s{number}") for number in range(10)]
     ones = [(await add(store, header.session_id, user("one"), user("two")))[0] for header in headers]
-    await database.execute("INSERT INTO jumps VALUES ('s4', 4, 1)")
+    await database.execute("INSERT INTO branches VALUES ('s4', 4, 1)")
 
     async def branch_off(number: int) -> Tail:
         place = await store.branch(f"s{number}", ones[number].id)
@@ -227,7 +227,7 @@ async def test_leases_hold_between_stores(store: PostgresStore, url: str) -> Non
     await asyncio.sleep(0.01)
     its = await other.acquire_lease("s", "other")
     assert its.epoch == mine.epoch + 1
-    with pytest.raises(Conflict, match="is over"):
+    with pytest.raises(Conflict, match="was lost"):
         await store.append("s", said(header), header.id, lease=mine)
     await other.append("s", said(header), header.id, lease=its)
     await store.release_lease(mine)
@@ -240,8 +240,8 @@ async def test_leases_hold_between_stores(store: PostgresStore, url: str) -> Non
 
 async def test_a_server_that_may_lose_data_is_refused_unless_asked_for_by_name(tmp_path: Path) -> None:
     url = address(str(tmp_path), query="")
-    link = Link(url)
-    link.url = Link(f"{url}&synchronous_commit=off").url  # as a server has it that nobody asked
+    link = Database(url)
+    link.url = Database(f"{url}&synchronous_commit=off").url  # as a server has it that nobody asked
     with pytest.raises(StoreError, match="synchronous_commit=off") as caught:
         await link.connect()
     assert caught.value.code is ErrorCode.INVALID_CONFIG
@@ -254,7 +254,7 @@ async def test_a_server_that_may_lose_data_is_refused_unless_asked_for_by_name(t
 
 
 async def test_nobody_at_the_address_is_one_clear_error() -> None:
-    with pytest.raises(StoreError, match="PostgreSQL, connecting") as caught:
+    with pytest.raises(StoreError, match="PostgreSQL error while connecting") as caught:
         await PostgresStore.open("postgresql://nobody@127.0.0.1:1/none")
     assert caught.value.retryable
 
@@ -273,7 +273,7 @@ async def test_a_missing_database_is_one_clear_error(url: str) -> None:
 async def test_a_newer_store_and_a_foreign_schema_are_refused(url: str, database: Any) -> None:
     await (await PostgresStore.open(url)).close()
     await database.execute("INSERT INTO schema_version VALUES (99, now())")
-    with pytest.raises(StoreError, match="version 99") as caught:
+    with pytest.raises(StoreError, match="schema version 99") as caught:
         await PostgresStore.open(url)
     assert caught.value.code is ErrorCode.STORAGE_UNSUPPORTED
     await database.execute("DROP TABLE schema_version")
@@ -293,7 +293,7 @@ async def test_ten_stores_may_open_a_new_schema_at_once(url: str, database: Any)
 @own_schema
 async def test_a_store_of_every_version_becomes_current(url: str, database: Any) -> None:
     """With a step more than there is today: what was stored stays, a failing step leaves nothing."""
-    link = Link(url)
+    link = Database(url)
     connection = await link.connect()
     extra = "ALTER TABLE sessions ADD COLUMN IF NOT EXISTS colour text DEFAULT 'blue'"
     for version in range(len(MIGRATIONS) + 1):
@@ -323,7 +323,7 @@ async def test_a_follower_is_told_and_does_not_wait_for_its_next_look(
     monkeypatch.setattr(PostgresStore, "poll_s", 60)
     other = await PostgresStore.open(url)
     await store.create_session("s")
-    follower = store.tail("s")
+    follower = store.follow("s")
     async with asyncio.timeout(10):
         assert (await anext(follower)).seq == 1
         for seq in range(2, 30):
@@ -337,10 +337,10 @@ async def test_a_follower_that_is_never_told_looks_by_itself(
     store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PostgresStore, "poll_s", 0.05)
-    monkeypatch.setattr(News, "tell", lambda self, session_ids: None)
+    monkeypatch.setattr(Notifications, "send", lambda self, session_ids: None)
     other = await PostgresStore.open(url)
     await store.create_session("s")
-    follower = store.tail("s", after=1)
+    follower = store.follow("s", after=1)
     waiting = asyncio.ensure_future(anext(follower))
     await asyncio.sleep(0.02)
     await add(other, "s", user("hi"), user("there"))
@@ -354,7 +354,7 @@ async def test_followers_outlive_the_end_of_their_connections(
 ) -> None:
     monkeypatch.setattr(PostgresStore, "poll_s", 0.05)
     await store.create_session("s")
-    follower = store.tail("s")
+    follower = store.follow("s")
     assert (await anext(follower)).seq == 1
     for seq in range(2, 5):
         await database.execute(

@@ -42,7 +42,7 @@ async def test_an_outage_fails_appends_and_only_while_it_lasts(
     url = f"{cluster.url}?schema=outage"
     store = await PostgresStore.open(url)
     header = await store.create_session("s")
-    follower = store.tail("s")
+    follower = store.follow("s")
     assert (await anext(follower)).seq == 1
     waiting = asyncio.ensure_future(anext(follower))
     entries = said(header, user("hi"))

@@ -12,7 +12,7 @@ from bartack.nouns.messages import assistant, tool_message
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.store import Tail, next_entries
 from bartack.store.postgres import PostgresStore
-from bartack.store.postgres.schema import escaped, key, lexemes, query_of, unescaped
+from bartack.store.postgres.schema import escape, key_of, lexemes_of, tsquery_of, unescape
 from tests.store.postgres_server import address
 from tests.store.stores import add
 
@@ -28,15 +28,17 @@ ODD = ["", "a", "\0", "\\", "\\0", "\\\0", "\\\\0", "a\0b\\c", "é\0", "x" * 500
 
 
 def test_text_is_escaped_reversibly_and_keys_differ() -> None:
-    assert [unescaped(escaped(text)) for text in ODD] == ODD
-    assert not any("\0" in escaped(text) or "\0" in key(text) for text in ODD)
-    assert len({key(text) for text in ODD} | {key("\ud800"), key("\udc00"), key("x" * 5001)}) == len(ODD) + 3
-    assert all(len(key(text).encode()) <= 1000 for text in ODD)
+    assert [unescape(escape(text)) for text in ODD] == ODD
+    assert not any("\0" in escape(text) or "\0" in key_of(text) for text in ODD)
+    assert (
+        len({key_of(text) for text in ODD} | {key_of("\ud800"), key_of("\udc00"), key_of("x" * 5001)}) == len(ODD) + 3
+    )
+    assert all(len(key_of(text).encode()) <= 1000 for text in ODD)
 
 
 def test_a_query_names_each_word_once() -> None:
-    assert query_of([["b", "a"], ["a"]]) == "'a' & 'b'"
-    assert lexemes(["x" * 3000, "y"]) == ["x" * 200, "y"]
+    assert tsquery_of([["b", "a"], ["a"]]) == "'a' & 'b'"
+    assert lexemes_of(["x" * 3000, "y"]) == ["x" * 200, "y"]
 
 
 async def test_odd_ids_titles_and_words_are_stored(store: PostgresStore) -> None:
@@ -45,7 +47,7 @@ async def test_odd_ids_titles_and_words_are_stored(store: PostgresStore) -> None
     (entry,) = next_entries("s\0\\", Tail(header.id, 1), [Custom(odd, {odd: odd})], store.environment, run_id=odd)
     await store.append("s\0\\", [entry], header.id)
     await add(store, "s\0\\", assistant(ToolCall(odd, odd, {})), tool_message(ToolResult(odd, "long " + "w" * 5000)))
-    with pytest.raises(Conflict, match="has a result"):
+    with pytest.raises(Conflict, match="already has a result"):
         await add(store, "s\0\\", tool_message(ToolResult(odd, "again")))
     assert (await store.load("s\0\\"))[1] == entry
     (info,) = (await store.sessions()).items
@@ -53,7 +55,7 @@ async def test_odd_ids_titles_and_words_are_stored(store: PostgresStore) -> None
     assert [hit.seq for hit in await store.search("w" * 5000)] == [4]
     assert await store.search("w" * 4999) == ()
     for missing in ("\ud800", "x" * 100_000):
-        with pytest.raises(StoreError, match="there is no session"):
+        with pytest.raises(StoreError, match="does not exist"):
             await store.load(missing)
 
 

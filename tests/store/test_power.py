@@ -12,7 +12,7 @@ from bartack.nouns.messages import user
 from bartack.store import Tail, next_entries
 from bartack.store.sqlite import SqliteStore
 from bartack.store.sqlite.file import Synchronous
-from tests.store.disks import Operation, RecordingDisk, after_power_cut, reordering
+from tests.store.disks import Operation, RecordingDisk, after_power_cut, on_disk, reordering
 from tests.store.stores import add
 
 CUTS = 100
@@ -22,7 +22,7 @@ WRITERS, APPENDS = 4, 60
 async def recorded(folder: Path, synchronous: Synchronous) -> tuple[list[Operation], dict[str, list[Entry]]]:
     """Everything that reached the disk while some writers appended, and what they wrote."""
     disk = RecordingDisk(f"recording {synchronous}")
-    store = await SqliteStore.open(folder / "a.db", vfs=f"recording {synchronous}", synchronous=synchronous)
+    store = await on_disk(f"recording {synchronous}").open(folder / "a.db", synchronous=synchronous)
     written: dict[str, list[Entry]] = {}
 
     async def write(session_id: str) -> None:

@@ -1,4 +1,4 @@
-"""The parts of the stores that are pure: trees told by jumps, words, pages, errors of locks."""
+"""The parts of the stores that are pure: trees told by starts, words, pages, errors of locks."""
 
 from pathlib import Path
 
@@ -10,30 +10,29 @@ from bartack.nouns import wire
 from bartack.nouns.entries import branch, heads
 from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import Text, ToolCall, ToolResult
-from bartack.store import index as tree
 from bartack.store import search
 from bartack.store.entries import Entries
 from bartack.store.files import network_kind
-from bartack.store.index import results_in, results_of
+from bartack.store.index import branch_heads, branch_ranges, results_in, results_of
 from tests.sample_session import SESSION
 
 
 @given(st.lists(st.integers(0, 100), max_size=30))
-def test_a_tree_is_told_by_its_jumps(choices: list[int]) -> None:
+def test_a_tree_is_told_by_its_starts(choices: list[int]) -> None:
     parents = {1: 0, **{seq: choice % (seq - 1) + 1 for seq, choice in enumerate(choices, 2)}}
-    jumps = {seq: parent for seq, parent in parents.items() if seq > 1 and parent != seq - 1}
-    assert tree.heads(len(parents), jumps) == sorted(set(parents) - set(parents.values()))
+    starts = {seq: parent for seq, parent in parents.items() if seq > 1 and parent != seq - 1}
+    assert branch_heads(len(parents), starts) == sorted(set(parents) - set(parents.values()))
     for head in parents:
         walked, here = [], head
         while here:
             walked.append(here)
             here = parents[here]
-        assert [seq for seqs in tree.path(head, jumps) for seq in seqs] == walked[::-1]
+        assert [seq for seqs in branch_ranges(head, starts) for seq in seqs] == walked[::-1]
 
 
 def test_the_tree_functions_of_entries_agree() -> None:
     assert heads(SESSION) == (SESSION[-1].id,)
-    assert len(branch(SESSION, SESSION[-1].id)) == sum(map(len, tree.path(len(SESSION), {})))
+    assert len(branch(SESSION, SESSION[-1].id)) == sum(map(len, branch_ranges(len(SESSION), {})))
 
 
 @pytest.mark.parametrize(

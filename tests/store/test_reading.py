@@ -34,9 +34,9 @@ async def test_sessions_are_listed_newest_first_in_pages(store: SessionStore) ->
     (info,) = (await store.sessions(1)).items
     assert (info.title, info.entries, info.tail) == ("No. 3", 2, await store.tail_of("s3"))
     assert info.created < info.updated
-    with pytest.raises(StoreError, match="not a cursor"):
+    with pytest.raises(StoreError, match="Invalid cursor"):
         await store.sessions(3, "nonsense")
-    with pytest.raises(StoreError, match="at least one"):
+    with pytest.raises(StoreError, match="at least 1"):
         await store.sessions(0)
 
 
@@ -76,7 +76,7 @@ async def test_redacted_content_is_nowhere_to_be_found(store: SessionStore) -> N
     ]
     assert await store.search("word") == ()
     assert (await store.entries("s"))[1] == secret
-    followed = [await anext(follower) for follower in [store.tail("s", after=1)]]
+    followed = [await anext(follower) for follower in [store.follow("s", after=1)]]
     assert isinstance(followed[0].fact, Message)
     assert followed[0].fact.text == "[redacted]"
     assert (await store.sessions()).items[0].title == "secret title"
@@ -126,7 +126,7 @@ async def test_a_follower_misses_nothing_and_gets_nothing_twice(store: SessionSt
 
     async def listen(after: int, until: int) -> list[int]:
         got = []
-        async for entry in store.tail("s", after):
+        async for entry in store.follow("s", after):
             got.append(entry.seq)
             if entry.seq == until:
                 break
@@ -147,7 +147,7 @@ async def test_a_follower_ends_when_the_store_closes(open_store: Open) -> None:
     await store.create_session("s")
 
     async def listen() -> int:
-        return len([entry async for entry in store.tail("s")])
+        return len([entry async for entry in store.follow("s")])
 
     listener = asyncio.create_task(listen())
     await asyncio.sleep(0.05)
@@ -160,7 +160,7 @@ async def test_a_follower_ends_when_the_store_closes(open_store: Open) -> None:
 async def test_a_follower_sees_what_another_store_on_the_same_place_appends(open_kept: Open) -> None:
     mine, other = await open_kept(), await open_kept()
     await mine.create_session("s")
-    follower = mine.tail("s", after=1)
+    follower = mine.follow("s", after=1)
     async with asyncio.timeout(5):
         waiting = asyncio.ensure_future(anext(follower))
         await asyncio.sleep(0.02)
@@ -176,7 +176,7 @@ async def test_a_follower_sees_what_another_store_on_the_same_place_appends(open
 async def test_one_owner_at_a_time(store: SessionStore) -> None:
     await store.create_session("s")
     lease = await store.acquire_lease("s", "one", ttl=60)
-    with pytest.raises(Conflict, match="'one' holds"):
+    with pytest.raises(Conflict, match=r"Session 's' is in use by 'one' \(lease expires in \d+ s\)"):
         await store.acquire_lease("s", "two")
     (entry,) = next_entries("s", await store.tail_of("s"), [user("hi")], store.environment)
     tail = await store.append("s", [entry], entry.parent_id, lease=lease)
@@ -184,11 +184,11 @@ async def test_one_owner_at_a_time(store: SessionStore) -> None:
     assert (renewed.epoch, renewed.expires_at > lease.expires_at + timedelta(seconds=60)) == (lease.epoch, True)
     await store.release_lease(lease)
     await store.release_lease(lease)
-    with pytest.raises(Conflict, match="is over"):
+    with pytest.raises(Conflict, match="was lost"):
         await store.append("s", said(entry), tail.entry_id, lease=lease)
     second = await store.acquire_lease("s", "two")
     assert second.epoch == lease.epoch + 1
-    with pytest.raises(StoreError, match="an owner"):
+    with pytest.raises(StoreError, match="needs an owner"):
         await store.acquire_lease("s", "")
 
 
@@ -198,14 +198,14 @@ async def test_a_paused_owner_cannot_write_after_another_took_over(store: Sessio
     old = await store.acquire_lease("s", "old", ttl=0.001)
     await asyncio.sleep(0.01)
     new = await store.acquire_lease("s", "new")
-    with pytest.raises(Conflict, match="is over"):
+    with pytest.raises(Conflict, match="was lost"):
         await store.append("s", said(header), header.id, lease=old)
-    with pytest.raises(Conflict, match="is over"):
+    with pytest.raises(Conflict, match="was lost"):
         await store.renew_lease(old)
     await store.release_lease(old)
     assert await store.load("s") == [header]
     await store.append("s", said(header), header.id, lease=new)
-    with pytest.raises(StoreError, match="the lease is for session 's'"):
+    with pytest.raises(StoreError, match="The lease is for session 's'"):
         await store.append("t", said(other), other.id, lease=new)
     with pytest.raises(Conflict):
         await store.append("t", said(other), other.id, lease=replace(new, session_id="t"))

@@ -1,4 +1,4 @@
-"""Sessions that are kept: one interface, four stores.
+"""Session storage: one interface, four stores.
 
     store = await open_store("sqlite:sessions.db")
     header = await store.create_session()
@@ -6,7 +6,8 @@
     await store.append(header.session_id, entries, expected_tail=header.id)     # durable when it returns
     for entry in await store.load(header.session_id): ...
 
-What a store promises stands in `bartack.store.session_store`.
+`bartack.store.session_store` is the contract of a store. An append goes from `append_only` through `append` (everything
+that is checked) to the store's own folder (`sqlite`, `postgres`, `jsonl`), where it becomes durable.
 """
 
 from collections.abc import Awaitable
@@ -18,12 +19,12 @@ from bartack.store.address import StoreAddress, default_path
 from bartack.store.entries import Entries
 from bartack.store.memory import MemoryStore
 from bartack.store.session_store import (
+    BranchPoint,
     Finding,
     Hit,
     Lease,
     ModelSpend,
     Page,
-    Place,
     SessionInfo,
     SessionStore,
     Spend,
@@ -33,6 +34,7 @@ from bartack.store.session_store import (
 )
 
 __all__ = [
+    "BranchPoint",
     "Entries",
     "Finding",
     "Hit",
@@ -40,7 +42,6 @@ __all__ = [
     "MemoryStore",
     "ModelSpend",
     "Page",
-    "Place",
     "SessionInfo",
     "SessionStore",
     "Spend",
@@ -83,7 +84,3 @@ async def open_store(address: str | Path | None = None, *, environment: Environm
             cause=error,
         ) from error
     return await opening
-
-
-def check_is_path(place: str) -> None:  # until the command line uses StoreAddress
-    StoreAddress.parse(place)

@@ -1,9 +1,9 @@
-"""Store addresses, parsed in one place for `open_store`, the command line and the agent's configuration.
+"""Store addresses, parsed in one place for `open_store`, the command line and the agent's configuration:
 
-memory:                            sessions that end with the process
-jsonl:DIR                          a folder of JSON Lines files
-sqlite:FILE, or a plain path       a SQLite database
-postgresql://USER@HOST/DATABASE    a PostgreSQL server; ?schema=NAME selects the schema (default: bartack)
+- ``memory:``, sessions that end with the process
+- ``jsonl:DIR``, a folder of JSON Lines files
+- ``sqlite:FILE`` or a plain path, a SQLite database
+- ``postgresql://USER@HOST/DATABASE``, a PostgreSQL server; ``?schema=NAME`` selects the schema (default: bartack)
 """
 
 from pathlib import Path
@@ -12,17 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from bartack.nouns.errors import ErrorCode, StoreError
 
-__all__ = [
-    "ADDRESS_FORMS",
-    "WEAK_SETTINGS",
-    "PostgresAddress",
-    "StoreAddress",
-    "StoreKind",
-    "default_path",
-    "invalid_postgres_address",
-]
-
-StoreKind = Literal["memory", "jsonl", "sqlite", "postgres"]
+__all__ = ["ADDRESS_FORMS", "WEAK_SETTINGS", "PostgresAddress", "StoreAddress", "default_path"]
 
 _POSTGRES_FORM = "postgresql://USER@HOST/DATABASE"
 ADDRESS_FORMS = f"memory:, jsonl:DIR, sqlite:FILE, a path, or {_POSTGRES_FORM}"
@@ -42,18 +32,14 @@ def default_path() -> Path:
 class StoreAddress(NamedTuple):
     """A parsed address. `text` opens the store and may contain a password; `display` is safe to print."""
 
-    kind: StoreKind
+    kind: Literal["memory", "jsonl", "sqlite", "postgres"]
     text: str
     display: str
     path: Path | None = None  # the folder of a JSONL store, the file of a SQLite store
 
     @classmethod
     def parse(cls, address: str | Path | None) -> "StoreAddress":
-        """Parse an address; None is the default store. ``~`` in a path is expanded.
-
-        Raises:
-            StoreError: The address is invalid (code ``invalid_config``).
-        """
+        """Parse an address (None: the default store), expanding ``~``; raises `StoreError` (``invalid_config``)."""
         text = str(default_path() if address is None else address)
         scheme, colon, rest = text.partition(":")
         match scheme:
@@ -77,22 +63,24 @@ class StoreAddress(NamedTuple):
         return cls("sqlite", f"sqlite:{path}", str(path), path)
 
     async def exists(self) -> bool:
-        """Whether there is something to open at this address; nothing is created.
-
-        Raises:
-            StoreError: The PostgreSQL server cannot be reached.
-        """
+        """Whether there is something to open at this address. Nothing is created."""
         match self:
             case StoreAddress(kind="postgres"):
-                from bartack.store.postgres.connection import Link  # noqa: PLC0415 - asyncpg is an extra
+                from bartack.store.postgres.connection import Database  # noqa: PLC0415 - asyncpg is an extra
 
-                return await Link(self.text).has_tables()
+                return await Database(self.text).has_tables()
             case StoreAddress(kind="jsonl", path=Path() as path):
-                return (path / "bartack-store.json").exists() or (path.exists() and not path.is_dir())
+                from bartack.store.jsonl.store import VERSION_FILE  # noqa: PLC0415 - imports asyncio
+
+                return (path / VERSION_FILE).exists() or (path.exists() and not path.is_dir())
             case StoreAddress(kind="sqlite", path=Path() as path):  # an empty file has no tables yet
                 return path.exists() and not (path.is_file() and path.stat().st_size == 0)
             case _:
                 return False
+
+
+# Values with which a PostgreSQL server may lose an acknowledged entry in a crash.
+WEAK_SETTINGS = {"synchronous_commit": "off", "fsync": "off", "full_page_writes": "off"}
 
 
 class PostgresAddress(NamedTuple):
@@ -104,7 +92,7 @@ class PostgresAddress(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "PostgresAddress":
-        """Parse a URL in libpq's form, with ``?schema=NAME`` as an addition of our own; `StoreError`."""
+        """Parse a URL in libpq's form, plus our own ``?schema=NAME``; raises `StoreError`."""
         try:
             parts = urlsplit(text)
         except ValueError:
@@ -117,19 +105,15 @@ class PostgresAddress(NamedTuple):
         return cls(urlunsplit(parts._replace(query=urlencode(parameters))), schema, allowed)
 
 
-# Values with which a PostgreSQL server may lose an acknowledged entry in a crash.
-WEAK_SETTINGS = {"synchronous_commit": "off", "fsync": "off", "full_page_writes": "off"}
-
-
 def _host_of(rest: str) -> str:
     """Host, port and database, without user, password and parameters."""
     address, _, parameters = rest.partition("?")
-    # Either character may be part of a password, and then there is no telling where the password ends.
+    # "@" and "?" may be part of a password, and then there is no telling where the password ends.
     return "..." if "@" in parameters else address.rpartition("@")[2].lstrip("/")
 
 
 def invalid_postgres_address() -> StoreError:
-    """The error for a URL that cannot be parsed. It has no cause and no value: both may contain the password."""
+    """The error for a malformed URL. It has no cause and no value: both may contain the password."""
     return _invalid(f"Invalid PostgreSQL address. Expected {_POSTGRES_FORM}.")
 
 

@@ -1,50 +1,49 @@
-"""Large bodies: long strings of an entry's JSON are kept once, by the hash of their content.
+"""Blobs: long strings of an entry's JSON are stored once, under the hash of their content.
 
-In: canonical JSON text. Out: the text with each long string replaced by ``{"$blob":"<sha256>"}``, and the strings that
-were cut out. `restore` gives back the very bytes.
+In: canonical JSON text. Out: the text with each long string replaced by ``{"$blob":"<sha256>"}``, and the strings.
+`restore` returns the original bytes.
 
-It works on the text and not on values, so that nothing is written anew: a string is cut out as it stands, escapes
-included. A key or string of the data itself that reads ``$blob`` gets a second ``$`` (``$$blob`` a third, and so on),
-so no data can pass for a marker.
+Strings are moved as they are written, escapes included, so that nothing is encoded again. A key or string of the data
+that reads ``$blob`` gets a second ``$`` (``$$blob`` a third, and so on), so that no data can pass for a reference.
 """
 
 import re
 from collections.abc import Callable
 from hashlib import sha256
 
-__all__ = ["BLOB_LIMIT", "ENTRY_LIMIT", "cut", "digest", "referenced", "restore"]
+__all__ = ["BLOB_LIMIT", "ENTRY_LIMIT", "damage_to", "digest", "extract", "referenced", "restore"]
 
-BLOB_LIMIT = 64 * 1024  # a string longer than this is a body, not a message
-ENTRY_LIMIT = 1024 * 1024  # an entry stays below this where strings can be cut out of it
-_SHORTER_LIMITS = (BLOB_LIMIT, 4 * 1024, 256)
+BLOB_LIMIT = 64 * 1024  # longer strings are images and tool output, not messages
+ENTRY_LIMIT = 1024 * 1024  # larger entries have shorter strings extracted as well
+_LIMITS = (BLOB_LIMIT, 4 * 1024, 256)
 
 _BACKSLASH, _QUOTE = b'\\"'
-# To the closing quote of a string, or 1,000 escapes further: the count limits the trail for backtracking. A possessive
-# quantifier would leave none, but `re` of the first 3.11 releases gets nested ones wrong.
+# To the closing quote of a string, or 1,000 escapes further: the count bounds the memory for backtracking. A possessive
+# quantifier would need none, but `re` in the first 3.11 releases gets nested ones wrong.
 _IN_STRING = re.compile(rb'[^"\\]*(?:\\.?[^"\\]*){0,1000}', re.DOTALL)
-_WORD = re.compile(rb'(?<!\\)"(\$+blob)"')  # a whole string: inside one, a quote has a backslash before it
+_WORD = re.compile(rb'(?<!\\)"(\$+blob)"')  # a whole string: inside one, a quote is escaped
 _ESCAPED_WORD = re.compile(rb'(?<!\\)"\$(\$+blob)"')
-_MARKER = re.compile(rb'\{"\$blob":"([0-9a-f]{64})"\}')
+_REFERENCE = re.compile(rb'\{"\$blob":"([0-9a-f]{64})"\}')
 
 
-def digest(body: bytes) -> str:
-    """The name of a body: its SHA-256 in hex."""
-    return sha256(body).hexdigest()
+def digest(blob: bytes) -> str:
+    """The name of a blob: its SHA-256 in hex."""
+    return sha256(blob).hexdigest()
 
 
-def cut(text: bytes) -> tuple[bytes, dict[str, bytes]]:
-    """The text as it is stored, and what was cut out of it by its hash."""
-    bodies: dict[str, bytes] = {}
+def extract(text: bytes) -> tuple[bytes, dict[str, bytes]]:
+    """The text to store, and the blobs taken out of it by name."""
+    blobs: dict[str, bytes] = {}
     if b'$blob"' in text:
         text = _WORD.sub(rb'"$\1"', text)
-    for limit in _SHORTER_LIMITS:
+    for limit in _LIMITS:
         if len(text) > (BLOB_LIMIT if limit == BLOB_LIMIT else ENTRY_LIMIT):
-            text = _without_strings(text, limit, bodies)
-    return text, bodies
+            text = _without_strings(text, limit, blobs)
+    return text, blobs
 
 
-def _without_strings(text: bytes, limit: int, bodies: dict[str, bytes]) -> bytes:
-    """The JSON text with each string over the limit moved into `bodies`, except for keys."""
+def _without_strings(text: bytes, limit: int, blobs: dict[str, bytes]) -> bytes:
+    """The JSON text with each string over the limit, except for keys, moved into `blobs`."""
     pieces: list[bytes] = []
     kept = 0  # everything before this is in `pieces`
     start = text.find(b'"') + 1
@@ -53,9 +52,9 @@ def _without_strings(text: bytes, limit: int, bodies: dict[str, bytes]) -> bytes
         if text[end - 1] == _BACKSLASH:
             end = _closing_quote(text, start)
         if end - start > limit and text[end + 1 : end + 2] != b":":
-            body = text[start:end]
-            name = digest(body)
-            bodies[name] = body
+            blob = text[start:end]
+            name = digest(blob)
+            blobs[name] = blob
             pieces += text[kept : start - 1], b'{"$blob":"%b"}' % name.encode()
             kept = end + 1
         start = text.find(b'"', end + 1) + 1
@@ -63,32 +62,37 @@ def _without_strings(text: bytes, limit: int, bodies: dict[str, bytes]) -> bytes
 
 
 def _closing_quote(text: bytes, at: int) -> int:
-    """Where the string that `at` is inside of ends."""
+    """The position of the quote that closes the string around `at`."""
     while text[at] != _QUOTE:
         found = _IN_STRING.match(text, at)
-        assert found is not None  # the pattern also matches nothing
+        assert found is not None  # the pattern matches the empty string too
         at = found.end()
     return at
 
 
 def referenced(text: bytes) -> list[str]:
-    """The hashes of the bodies that a stored text needs."""
-    return [match.decode() for match in _MARKER.findall(text)]
+    """The names of the blobs that a stored text refers to."""
+    return [match.decode() for match in _REFERENCE.findall(text)]
 
 
-def restore(text: bytes, body_of: Callable[[str], bytes]) -> bytes:
-    """The text as it was before `cut`."""
+def restore(text: bytes, read_blob: Callable[[str], bytes]) -> bytes:
+    """The text as it was before `extract`."""
     if b'$blob"' not in text:
         return text
-    # In one pass: what a body holds is not looked at again.
-    return _ANY.sub(lambda match: _restored(match, body_of), text)
+    # In one pass: the content of a blob is not searched again.
+    return _REFERENCE_OR_ESCAPED.sub(lambda match: _restored(match, read_blob), text)
 
 
-_ANY = re.compile(_MARKER.pattern + rb"|" + _ESCAPED_WORD.pattern)
+_REFERENCE_OR_ESCAPED = re.compile(_REFERENCE.pattern + rb"|" + _ESCAPED_WORD.pattern)
 
 
-def _restored(match: re.Match[bytes], body_of: Callable[[str], bytes]) -> bytes:
+def _restored(match: re.Match[bytes], read_blob: Callable[[str], bytes]) -> bytes:
     name, word = match.groups()
-    if name is not None:
-        return b'"%b"' % body_of(name.decode())
-    return b'"%b"' % word
+    return b'"%b"' % (word if name is None else read_blob(name.decode()))
+
+
+def damage_to(name: str, blob: bytes | None) -> str | None:
+    """What is wrong with a stored blob, for a finding; None if it is intact."""
+    if blob is None:
+        return f"blob {name} is missing"
+    return None if digest(blob) == name else f"blob {name} was altered"

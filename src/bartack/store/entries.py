@@ -1,10 +1,10 @@
-"""`Entries`: stored entries as a sequence that reads each one when it is looked at.
+"""`Entries`: stored entries as a sequence that decodes each one on first access.
 
-In: the canonical JSON of entries, as bytes. Reading an entry into its noun costs many times what fetching its bytes
-costs, and most of a long session is never looked at by whoever opens it.
+In: the canonical JSON of entries, as bytes. Decoding an entry costs many times what fetching its bytes costs, and most
+of a long session is never looked at.
 
-A text that is not an entry (damage, or a kind of a newer version) does not brick its session: it reads as a `Custom`
-fact named `UNREADABLE`, in its place. `bartack.store.maintenance` reports it.
+Text that is not an entry (damaged, or of a kind that a newer version added) does not make its session unusable: it
+appears in its place as a `Custom` fact named `UNREADABLE`, and `bartack.store.maintenance.check` reports it.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,14 +20,14 @@ from bartack.nouns.errors import PartValidationError
 from bartack.nouns.ids import derived_id
 from bartack.session.redaction import redacted
 
-__all__ = ["UNREADABLE", "Entries", "Peek", "peek", "peek_all", "read_entry", "unreadable_id"]
+__all__ = ["UNREADABLE", "Entries", "Envelope", "envelope_of", "envelopes_of", "read_entry", "unreadable_id"]
 
 UNREADABLE = "bartack.unreadable"
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Peek(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """What a store must know of an entry, without reading its payload."""
+class Envelope(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """The fields around an entry's payload, which stays undecoded."""
 
     id: str
     session_id: str
@@ -38,44 +38,44 @@ class Peek(msgspec.Struct, frozen=True, rename="camel", gc=False):
     parent_id: str | None = None
 
 
-_PEEK = msgspec.json.Decoder(Peek)
+_ENVELOPE = msgspec.json.Decoder(Envelope)
 
 
-def peek(text: bytes) -> Peek | None:
-    """The outside of an entry; None for a text that has none."""
+def envelope_of(text: bytes) -> Envelope | None:
+    """The envelope of a stored entry; None if the text is not an entry."""
     try:
-        return _PEEK.decode(text)
-    except ValueError:  # msgspec's errors and Unicode's alike
+        return _ENVELOPE.decode(text)
+    except ValueError:  # raised by msgspec, and for invalid UTF-8
         return None
 
 
-def peek_all(texts: list[bytes], data: bytes) -> list[Peek] | None:
-    """The same for many, at once, from the lines that they are in; None where some of them are bad."""
+def envelopes_of(lines: bytes, count: int) -> list[Envelope] | None:
+    """The envelopes of `count` lines, decoded at once; None if any of them is not an entry."""
     try:
-        found = _PEEK.decode_lines(data)
+        found = _ENVELOPE.decode_lines(lines)
     except ValueError:
         return None
-    return found if len(found) == len(texts) else None
+    return found if len(found) == count else None
 
 
 def unreadable_id(session_id: str, seq: int) -> str:
-    """The id of an entry whose own cannot be read."""
+    """The id given to an entry whose own id cannot be read."""
     return derived_id(session_id, f"unreadable/{seq}")
 
 
 def read_entry(session_id: str, seq: int, text: bytes) -> Entry:
-    """The entry, or one that says that it cannot be read."""
+    """The entry, or an `UNREADABLE` one in its place."""
     try:
         return wire.decode(Entry, text)
     except PartValidationError as error:
-        outside = peek(text)
+        envelope = envelope_of(text)
         return Entry(
-            id=unreadable_id(session_id, seq) if outside is None else outside.id,
+            id=unreadable_id(session_id, seq) if envelope is None else envelope.id,
             session_id=session_id,
             seq=seq,
-            timestamp=_NO_TIME if outside is None else _time(outside.timestamp),
+            timestamp=_NO_TIME if envelope is None else _time(envelope.timestamp),
             fact=Custom(UNREADABLE, {"error": str(error)}),
-            parent_id=None if outside is None else outside.parent_id,
+            parent_id=None if envelope is None else envelope.parent_id,
         )
 
 
@@ -87,16 +87,16 @@ def _time(text: str) -> datetime:
 
 
 class Entries(Sequence[Entry]):
-    """Entries that are read when they are touched, and then kept."""
+    """A sequence of entries, each decoded on first access."""
 
     def __init__(
         self, session_id: str, seqs: Sequence[int], texts: Sequence[bytes], hidden: Collection[str] = ()
     ) -> None:
         self.session_id = session_id
         self.seqs = seqs
-        self.texts = texts  # byte for byte as they were appended, redacted or not
-        self._hidden = hidden  # ids of entries whose content may not be shown
-        self._read: dict[int, Entry] = {}
+        self.texts = texts  # byte for byte as appended, including redacted content
+        self._hidden = hidden  # ids of redacted entries
+        self._decoded: dict[int, Entry] = {}
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -108,21 +108,21 @@ class Entries(Sequence[Entry]):
     def __getitem__(self, index: int | slice) -> "Entry | Entries":
         if isinstance(index, slice):
             return Entries(self.session_id, self.seqs[index], self.texts[index], self._hidden)
-        place = range(len(self.texts))[index]
-        entry = self._read.get(place)
+        position = range(len(self.texts))[index]
+        entry = self._decoded.get(position)
         if entry is None:
-            entry = read_entry(self.session_id, self.seqs[place], self.texts[place])
+            entry = read_entry(self.session_id, self.seqs[position], self.texts[position])
             if entry.id in self._hidden:
                 entry = replace(entry, fact=redacted(entry.fact), extra=None)
-            self._read[place] = entry
+            self._decoded[position] = entry
         return entry
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence):
             return NotImplemented
-        return len(self) == len(other) and all(mine == its for mine, its in zip(self, other, strict=True))
+        return len(self) == len(other) and all(one == two for one, two in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]  # equal to lists, which have none
+    __hash__ = None  # type: ignore[assignment]  # like lists, to which they compare equal
 
     def __repr__(self) -> str:
         return f"Entries({self.session_id!r}, {len(self)} entries)"

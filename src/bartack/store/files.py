@@ -1,14 +1,15 @@
-"""Locks on files that SQLite does not know of: whose turn it is to write, and a guard for SQLite's own locks.
+"""Files that survive a power loss, and the locks that keep processes apart.
 
-The turn. SQLite lets waiting processes poll, and one that writes all the time starves the others (one append against
-two thousand). The kernel hands an `flock` on in order.
+Durability. A file's name is durable once the folder that contains it is synced.
 
-The guard. SQLite's locks are POSIX locks: they belong to the process, and closing any descriptor of the file drops them
-all. Should anything in this process open and close the database by itself, another process that closes the
-database then takes itself for the last one and unlinks the write-ahead log under us; everything written from then on
-is gone, without an error. (Current SQLite looks for others first; the other process may have an older one.) A read lock
-of an open file description on the same bytes is not dropped that way and forbids the others to take themselves for the
-last. Linux has these locks; elsewhere there is no guard.
+Write lock. SQLite has waiting processes poll, so one that writes all the time starves the others (1 append against
+2,000 in a measurement). The kernel passes an `flock` on in order.
+
+Guard. SQLite uses POSIX locks. They belong to the process, and closing any descriptor of the file releases them all. If
+anything in this process opens and closes the database file directly, another process that closes the database believes
+it is the last user and deletes the write-ahead log; everything written from then on is lost without an error. (Current
+versions of SQLite check first, but the other process may have an older one.) An open file description lock on the same
+bytes is not released that way and stops the other process from deleting the log. Only Linux has these locks.
 """
 
 import errno
@@ -22,17 +23,87 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-__all__ = ["Guard", "TurnLock", "make_folder", "network_kind", "sync_folder", "write_all", "write_file"]
-
 if sys.platform != "win32":
     import fcntl
 
-# The bytes of a database that SQLite read-locks while a connection uses it (its file format, "shared" range).
-_SHARED_FIRST = 0x40000000 + 2
-_SHARED_SIZE = 510
+from bartack.nouns.errors import StoreError
+from bartack.store.errors import invalid, not_writable
+
+__all__ = [
+    "Guard",
+    "WriteLock",
+    "as_store_error",
+    "make_folder",
+    "network_kind",
+    "sync_folder",
+    "write_all",
+    "write_file",
+]
+
+# -- errors
 
 
-class TurnLock:
+@contextmanager
+def as_store_error(path: Path) -> Iterator[None]:
+    """Turn the errors of file operations into `StoreError`. `path` is the store, for errors that name no file."""
+    try:
+        yield
+    except UnicodeEncodeError as error:  # an id with an unpaired surrogate
+        raise invalid(f"Invalid text: {error}", error) from error
+    except PermissionError as error:
+        raise not_writable(path, error) from error
+    except OSError as error:
+        if error.errno == errno.EROFS:
+            raise not_writable(path, error) from error
+        raise StoreError(f"{error.filename or path}: {os.strerror(error.errno or 0)}", cause=error) from error
+
+
+# -- durable files
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents, accessible to the owner only."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True, mode=0o700)
+        sync_folder(folder.parent)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file completely or not at all, accessible to the owner only."""
+    part = path.with_name(f"{path.name}.part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    part.replace(path)
+    sync_folder(path.parent)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write every byte: `os.write` may write fewer than asked for."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable, where the system supports that."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# -- locks
+
+
+class WriteLock:
     """An `flock` on a file of its own."""
 
     def __init__(self, path: Path) -> None:
@@ -40,7 +111,7 @@ class TurnLock:
 
     @contextmanager
     def held(self, *, shared: bool = False) -> Iterator[None]:
-        """Wait for the turn, and hand it on at the end. Those who share it only wait for those who do not."""
+        """Wait for the lock and hold it. Shared holders exclude only exclusive ones."""
         if sys.platform != "win32":
             fcntl.flock(self._fd, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             try:
@@ -54,10 +125,15 @@ class TurnLock:
         os.close(self._fd)
 
 
+# The bytes of a database that SQLite read-locks while a connection uses it (the "shared" range of its file format).
+_SHARED_FIRST = 0x40000000 + 2
+_SHARED_SIZE = 510
+
+
 class Guard:
     """The guard of one database file, shared by all stores of the process that have it open.
 
-    Its descriptor must be the last thing to be closed: closing it drops SQLite's locks like any other does.
+    Its descriptor must be closed last: closing it releases SQLite's locks like closing any other.
     """
 
     _guards: ClassVar[dict[tuple[int, int], "Guard"]] = {}
@@ -70,7 +146,7 @@ class Guard:
 
     @classmethod
     def of(cls, path: Path) -> "Guard":
-        """The guard of this file, held until as many `release`s as there were calls of this."""
+        """The guard of this file. It is held until `release` has been called as often as this."""
         status = path.stat()
         key = (status.st_dev, status.st_ino)
         with cls._mutex:
@@ -82,13 +158,13 @@ class Guard:
             return guard
 
     def loosen(self) -> None:
-        """Before the last connections close: let SQLite tidy up if nobody else in this process uses the file."""
+        """Call before closing the last connections: lets SQLite delete its log if the file has no other user here."""
         with self._mutex:
             if self._users == 1:
                 self._lock(shared=False)
 
     def release(self) -> None:
-        """After the connections are closed."""
+        """Call after the connections are closed."""
         with self._mutex:
             self._users -= 1
             if self._users == 0:
@@ -99,10 +175,10 @@ class Guard:
         if sys.platform != "linux":
             return
         kind = fcntl.F_RDLCK if shared else fcntl.F_UNLCK
-        wish = struct.pack("hhqqi", kind, os.SEEK_SET, _SHARED_FIRST, _SHARED_SIZE, 0)
-        for pause_ms in (1, 10, 100, 1000, 0):  # another process that just closes the file has it for a moment
+        request = struct.pack("hhqqi", kind, os.SEEK_SET, _SHARED_FIRST, _SHARED_SIZE, 0)
+        for pause_ms in (1, 10, 100, 1000, 0):  # a process that is closing the file has it locked for a moment
             try:
-                fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, wish)
+                fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, request)
                 return
             except OSError as error:
                 if error.errno not in {errno.EAGAIN, errno.EACCES} or not pause_ms:
@@ -110,11 +186,13 @@ class Guard:
                 time.sleep(pause_ms / 1000)
 
 
+# -- file systems
+
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "glusterfs", "davfs", "sshfs"}
 
 
 def network_kind(folder: Path, mounts: str | None = None) -> str | None:
-    """The kind of network file system that holds this folder; None for a local one, or where nobody can tell."""
+    """The type of the network file system that contains this folder; None if it is local or unknown."""
     if mounts is None:
         table = Path("/proc/self/mountinfo")
         mounts = table.read_text(encoding="utf-8", errors="surrogateescape") if table.exists() else ""
@@ -128,42 +206,3 @@ def network_kind(folder: Path, mounts: str | None = None) -> str | None:
         kind.startswith("fuse.") and any(word in kind for word in ("ssh", "gluster", "s3"))
     )
     return kind if is_network else None
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, for their owner alone."""
-    if not folder.is_dir():
-        make_folder(folder.parent)
-        folder.mkdir(exist_ok=True, mode=0o700)
-        sync_folder(folder.parent)
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """A file that is there whole or not at all, for its owner alone."""
-    part = path.with_name(f"{path.name}.part")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        write_all(descriptor, data)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    part.replace(path)
-    sync_folder(path.parent)
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write every byte; the system may take only some of them at a time."""
-    left = memoryview(data)
-    while left:
-        left = left[os.write(descriptor, left) :]
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where the system lets one."""
-    if sys.platform == "win32":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

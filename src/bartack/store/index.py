@@ -1,7 +1,12 @@
-"""What a store keeps beside an entry: which calls it ends, what it used, which text a search finds it by."""
+"""What stores derive from entries so that queries need not read them: results, usage, searchable text, branches.
+
+Branches. Most entries follow the one before them. A *branch start* is an entry that does not; stores keep its seq and
+its parent's. A session has as many of them as branches were begun, so a branch is found without walking the entries:
+between two branch starts, its seqs are a range.
+"""
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,15 +17,30 @@ from bartack.nouns.entries import BranchSummary, CompactionSummary, Fact, Sessio
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.parts import Text, ToolCall, ToolResult
 from bartack.session.tool_state import output_text
-from bartack.store.session_store import ModelSpend, Spend
+from bartack.store.session_store import NO_SPEND, ModelSpend, Spend, Tail, Totals
 
-__all__ = ["heads", "path", "results_in", "results_of", "spend_of", "text_of"]
+__all__ = [
+    "SPEND_FIELDS",
+    "BranchStarts",
+    "ModelKey",
+    "branch_heads",
+    "branch_ranges",
+    "model_key",
+    "results_in",
+    "results_of",
+    "seqs_after",
+    "spend_of",
+    "text_of",
+    "totals_of",
+]
 
 SEARCHED = 100_000  # characters of one entry that are indexed: a dump of a megabyte is not prose
 
+# -- tool calls
+
 
 def results_of(fact: Fact) -> tuple[str, ...]:
-    """The ids of the calls whose result this fact is (D-5.4); a provider's own tools have theirs in the call."""
+    """The ids of the tool calls that get their result from this fact (D-5.4), including calls run by the provider."""
     if not isinstance(fact, Message):
         return ()
     ended = [part.tool_call_id for part in fact.parts if isinstance(part, ToolResult)]
@@ -32,36 +52,42 @@ class _Result(msgspec.Struct, rename="camel", gc=False):
     tool_call_id: str
 
 
-class _PartFacts(msgspec.Struct, rename="camel", gc=False):
+class _Payload(msgspec.Struct, rename="camel", gc=False):
     tool_call_id: str | None = None
     result: _Result | None = None
 
 
-class _PartPeek(msgspec.Struct, gc=False):
+class _Part(msgspec.Struct, gc=False):
     kind: str
-    payload: _PartFacts
+    payload: _Payload
 
 
-class _MessagePeek(msgspec.Struct):
-    parts: list[_PartPeek]
+class _Message(msgspec.Struct):
+    parts: list[_Part]
 
 
-_MESSAGE = msgspec.json.Decoder(_MessagePeek)
+_MESSAGE = msgspec.json.Decoder(_Message)
 
 
 def results_in(payload: bytes) -> tuple[str, ...]:
-    """As `results_of`, of a message's canonical JSON, without reading the rest; raises `PartValidationError`."""
+    """Like `results_of`, from a message's canonical JSON, without decoding the rest; raises `PartValidationError`."""
     try:
         parts = _MESSAGE.decode(payload).parts
-    except ValueError:  # a key of that name that means something else
+    except ValueError:  # a key of the same name with another meaning
         return results_of(wire.decode(Message, payload))
     ended = [part.payload.tool_call_id for part in parts if part.kind == ToolResult.kind]
     inner = [part.payload.result.tool_call_id for part in parts if part.payload.result is not None]
     return (*(call for call in ended if call is not None), *inner)
 
 
+# -- usage
+
+SPEND_FIELDS = tuple(name for name in Spend.__struct_fields__ if name != "extra")  # the columns of both databases
+ModelKey = tuple[str, str]  # provider and model; both empty for a call that names none
+
+
 def spend_of(fact: Fact) -> ModelSpend | None:
-    """What this fact's model call used. A run's end repeats what its calls used and is not counted."""
+    """The usage of this fact's model call. The end of a run repeats the usage of its calls and does not count."""
     match fact:
         case Message():
             meta = fact.meta
@@ -82,8 +108,25 @@ def _spend(model: ModelRef | None, usage: Usage | None, cost_usd: float | None) 
     return ModelSpend(None if model is None else ModelRef(model.provider, model.model), spend)
 
 
+def model_key(model: ModelRef | None) -> ModelKey:
+    """What usage is grouped by."""
+    return ("", "") if model is None else (model.provider, model.model)
+
+
+def totals_of(spends: Iterable[tuple[ModelKey, Spend]]) -> Totals:
+    """The sum of what sessions used, in total and by model."""
+    models: dict[ModelKey, Spend] = {}
+    for key, spend in spends:
+        models[key] = models.get(key, NO_SPEND) + spend
+    by_model = tuple(ModelSpend(ModelRef(*key) if any(key) else None, spend) for key, spend in sorted(models.items()))
+    return Totals(sum(models.values(), NO_SPEND), by_model)
+
+
+# -- text
+
+
 def text_of(fact: Fact) -> str:
-    """What people read of this fact: what was said and what tools answered; not what a model thought."""
+    """The searchable text of a fact: messages and tool output, but not thinking."""
     match fact:
         case Message():
             texts = [part.text for part in fact.parts if isinstance(part, Text)]
@@ -97,26 +140,31 @@ def text_of(fact: Fact) -> str:
             return ""
 
 
-Jumps = Mapping[int, int]  # seq of an entry -> seq of its parent, where that is not the one before
+# -- branches
+
+BranchStarts = Mapping[int, int]  # seq of an entry -> seq of its parent, where that is not the previous entry
 
 
-def heads(tail_seq: int, jumps: Jumps) -> list[int]:
-    """The seqs that nothing follows, in order. Only what stands before a jump, and the tail, can be one."""
-    followed = set(jumps.values())
-    ends = {seq - 1 for seq in jumps} | {tail_seq}
-    return sorted(ends - followed)
+def branch_heads(tail_seq: int, starts: BranchStarts) -> list[int]:
+    """The seqs of entries without children. Only the tail and the entry before a branch start can be one."""
+    candidates = {seq - 1 for seq in starts} | {tail_seq}
+    return sorted(candidates.difference(starts.values()))
 
 
-def path(head_seq: int, jumps: Jumps) -> list[range]:
+def branch_ranges(head_seq: int, starts: BranchStarts) -> list[range]:
     """The seqs from the first entry to `head_seq`, as ranges in order."""
-    places = sorted(jumps)
+    ordered = sorted(starts)
     ranges: list[range] = []
-    here = head_seq
-    while True:
-        before = bisect_right(places, here)
-        if before == 0:
-            ranges.append(range(1, here + 1))
-            return ranges[::-1]
-        jump = places[before - 1]
-        ranges.append(range(jump, here + 1))
-        here = jumps[jump]
+    last = head_seq
+    while count := bisect_right(ordered, last):
+        start = ordered[count - 1]
+        ranges.append(range(start, last + 1))
+        last = starts[start]
+    ranges.append(range(1, last + 1))
+    return ranges[::-1]
+
+
+def seqs_after(tail: Tail, after_seq: int, limit: int | None) -> range:
+    """The seqs of at most `limit` entries after `after_seq`."""
+    first = max(after_seq, 0) + 1
+    return range(first, (tail.seq if limit is None else min(tail.seq, first + limit - 1)) + 1)

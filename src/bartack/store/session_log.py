@@ -1,236 +1,222 @@
-"""`Log`: one session in memory, as the stores without a database keep it: stored texts, and what finds them."""
+"""`SessionLog`: one session in memory, for the stores without a database: stored texts and indexes over them.
+
+Indexes are brought up to date when they are needed, so that a session that is only read costs little.
+"""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from msgspec import Raw
 
 from bartack.nouns import wire
-from bartack.nouns.entries import Entry, Redaction, SessionHeader
-from bartack.nouns.errors import NotFound, PartValidationError
-from bartack.nouns.messages import Message, ModelRef
-from bartack.store import index as tree
-from bartack.store.append import Draft, Present, Row
+from bartack.nouns.entries import Redaction, SessionHeader
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.messages import Message
+from bartack.store.append import Batch, Existing, Row
 from bartack.store.blobs import restore
-from bartack.store.entries import Entries, Peek, peek, peek_all, unreadable_id
-from bartack.store.index import results_in, spend_of, text_of
-from bartack.store.search import holds, phrases, snippet, words
-from bartack.store.session_store import NO_SPEND, Hit, Lease, ModelSpend, SessionInfo, Spend, Tail, Totals
+from bartack.store.entries import Entries, Envelope, envelope_of, envelopes_of, unreadable_id
+from bartack.store.errors import no_entry
+from bartack.store.index import ModelKey, branch_heads, branch_ranges, model_key, results_in, spend_of, text_of
+from bartack.store.search import contains, phrases, snippet, words
+from bartack.store.session_store import NO_SPEND, Hit, Lease, SessionInfo, Spend, Tail
 
-__all__ = ["Log", "totals_of"]
-
-Bodies = Callable[[str], bytes]
-_Key = tuple[str, str]  # provider and model; both empty for a call that names none
+__all__ = ["SessionLog"]
 
 
-class Log:
-    """The entries of one session. Texts are kept as they are stored: after `cut`."""
+class SessionLog:
+    """The entries of one session, as they are stored: after `extract`."""
 
-    def __init__(self, session_id: str, body_of: Bodies) -> None:
+    def __init__(self, session_id: str, read_blob: Callable[[str], bytes]) -> None:
         self.session_id = session_id
-        self.held: Lease | None = None
-        self._body_of = body_of
+        self.lease: Lease | None = None
+        self._read_blob = read_blob
         self._texts: list[bytes] = []
-        self._is_cut = False  # whether `restore` has anything to do for any of them
+        self._needs_restore = False
         self._seqs: list[int] = []
         self._ids: list[str] = []
-        self._places: dict[str, int] = {}
-        self._placed = 0  # entries that `_places` includes: a session that is only read needs none
-        self._jumps: dict[int, int] = {}
-        self._results: set[str] = set()
-        self._noted = 0  # entries whose results `_results` includes
+        self._positions: dict[str, int] = {}  # of ids; up to `_indexed`
+        self._indexed = 0
+        self._branch_starts: dict[int, int] = {}
+        self._results: set[str] = set()  # tool calls with a result; up to `_results_read`
+        self._results_read = 0
         self._hidden: set[str] = set()
-        self._spends: dict[_Key, Spend] = {}
-        self._spends_counted = 0  # entries that `_spends` includes
+        self._spends: dict[ModelKey, Spend] = {}  # up to `_spends_read`
+        self._spends_read = 0
 
     # -- in
 
-    def present(self, draft: Draft) -> Present:
-        """What `admit` wants to know."""
-        places = self._up_to_date_places()
-        for text in self._texts[self._noted :]:
-            self._note_results(text)
-        self._noted = len(self._texts)
-        return Present(
+    def existing(self, batch: Batch) -> Existing:
+        """What `check_append` must know."""
+        positions = self._all_positions()
+        for text in self._texts[self._results_read :]:
+            self._index_results(text)
+        self._results_read = len(self._texts)
+        return Existing(
             tail=self.tail,
-            texts={id: self._texts[places[id]] for id in draft.ids if id in places},
-            seqs={id: self._seqs[places[id]] for id in draft.named if id in places},
+            texts={id: self._texts[positions[id]] for id in batch.ids if id in positions},
+            seqs={id: self._seqs[positions[id]] for id in batch.references if id in positions},
             results=self._results,
-            held=self.held,
+            lease=self.lease,
         )
 
-    def add(self, row: Row) -> None:
-        """An entry that was admitted; `present` was asked before."""
-        self._extend([row.text], [row.seq], [row.id], [row.parent_id])
-        self._results.update(row.results)
-        self._noted += 1
-        self._is_cut |= row.is_cut
-        if row.redacts is not None:
-            self._hidden.add(row.redacts)
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add rows that passed `check_append`, for which `existing` was called."""
+        for row in rows:
+            self._extend([row.text], [row.seq], [row.id], [row.parent_id])
+            self._needs_restore |= row.needs_restore
+            self._results.update(row.results)
+            self._results_read += 1
+            if row.redacts is not None:
+                self._hidden.add(row.redacts)
 
-    def add_texts(self, texts: list[bytes], data: bytes) -> None:
-        """Entries as they were found in a file, and all of them as its lines; a text that is none takes its place."""
-        outsides = peek_all(texts, data)
-        if outsides is None:
-            outsides = self._peek_each(texts)
+    def add_lines(self, texts: list[bytes], lines: bytes) -> None:
+        """Add entries read from a file: their texts, and all of them as lines. Unreadable ones keep their place."""
+        envelopes = envelopes_of(lines, len(texts)) or self._envelopes_one_by_one(texts)
         self._extend(
             texts,
-            [outside.seq for outside in outsides],
-            [outside.id for outside in outsides],
-            [outside.parent_id for outside in outsides],
+            [envelope.seq for envelope in envelopes],
+            [envelope.id for envelope in envelopes],
+            [envelope.parent_id for envelope in envelopes],
         )
-        self._is_cut |= data.rfind(b'$blob"') >= 0  # backwards, the search skips to the next $ and not to every quote
-        for outside in outsides:
-            if outside.kind == Redaction.kind:
-                self._note_redaction(bytes(outside.payload))
+        self._needs_restore |= lines.rfind(b'$blob"') >= 0  # rfind skips from $ to $, and find from quote to quote
+        for envelope in envelopes:
+            if envelope.kind == Redaction.kind:
+                self._index_redaction(bytes(envelope.payload))
 
-    def _peek_each(self, texts: list[bytes]) -> list[Peek]:
-        outsides: list[Peek] = []
+    def _envelopes_one_by_one(self, texts: list[bytes]) -> list[Envelope]:
+        envelopes: list[Envelope] = []
         seq = self._seqs[-1] if self._seqs else 0
         for text in texts:
-            outside = peek(text)
-            if outside is None:
+            envelope = envelope_of(text)
+            if envelope is None:
                 id = unreadable_id(self.session_id, seq + 1)
-                outside = Peek(id, self.session_id, seq + 1, timestamp="", kind="", payload=Raw())
-            outsides.append(outside)
-            seq = outside.seq
-        return outsides
+                envelope = Envelope(id, self.session_id, seq + 1, timestamp="", kind="", payload=Raw())
+            envelopes.append(envelope)
+            seq = envelope.seq
+        return envelopes
 
-    def _note_redaction(self, payload: bytes) -> None:
+    def _index_redaction(self, payload: bytes) -> None:
         try:
             self._hidden.add(wire.decode(Redaction, payload).entry_id)
         except PartValidationError:
-            pass  # it reads as unreadable, and the check reports it
+            pass  # an unreadable entry, which the check reports
 
-    def _note_results(self, text: bytes) -> None:
+    def _index_results(self, text: bytes) -> None:
         if b'"tool_result"' not in text and b'"result":' not in text:
             return
-        outside = peek(text)
-        if outside is not None and outside.kind == Message.kind:
+        envelope = envelope_of(text)
+        if envelope is not None and envelope.kind == Message.kind:
             try:
-                self._results.update(results_in(bytes(outside.payload)))
+                self._results.update(results_in(bytes(envelope.payload)))
             except PartValidationError:
-                pass  # it reads as unreadable, and the check reports it
+                pass  # an unreadable entry, which the check reports
 
     def _extend(self, texts: list[bytes], seqs: list[int], ids: list[str], parent_ids: list[str | None]) -> None:
         start = len(self._ids)
         self._texts += texts
         self._seqs += seqs
         self._ids += ids
-        before = self._ids[start - 1 : -1] if start else [None, *ids[:-1]]
-        if parent_ids != before:  # else each follows the one before it
-            self._find_jumps(start, parent_ids)
+        previous = self._ids[start - 1 : -1] if start else [None, *ids[:-1]]
+        if parent_ids != previous:
+            self._index_branch_starts(start, parent_ids)
 
-    def _find_jumps(self, start: int, parent_ids: list[str | None]) -> None:
-        places = self._up_to_date_places()
-        for place, parent_id in enumerate(parent_ids, start):
-            if place and parent_id is not None and parent_id != self._ids[place - 1]:
-                parent = places.get(parent_id, place)
-                if parent < place:
-                    self._jumps[self._seqs[place]] = self._seqs[parent]
+    def _index_branch_starts(self, start: int, parent_ids: list[str | None]) -> None:
+        positions = self._all_positions()
+        for position, parent_id in enumerate(parent_ids, start):
+            if position and parent_id is not None and parent_id != self._ids[position - 1]:
+                parent = positions.get(parent_id, position)
+                if parent < position:
+                    self._branch_starts[self._seqs[position]] = self._seqs[parent]
 
-    def _up_to_date_places(self) -> dict[str, int]:
-        for place in range(self._placed, len(self._ids)):
-            self._places.setdefault(self._ids[place], place)
-        self._placed = len(self._ids)
-        return self._places
+    def _all_positions(self) -> dict[str, int]:
+        for position in range(self._indexed, len(self._ids)):
+            self._positions.setdefault(self._ids[position], position)
+        self._indexed = len(self._ids)
+        return self._positions
 
     # -- out
 
+    def __len__(self) -> int:
+        return len(self._ids)
+
     @property
-    def tail(self) -> Tail | None:
-        """The last entry's place; None before the first."""
-        return Tail(self._ids[-1], self._seqs[-1]) if self._ids else None
+    def tail(self) -> Tail:
+        """The last entry; the log must not be empty."""
+        return Tail(self._ids[-1], self._seqs[-1])
 
     def seq_of(self, entry_id: str) -> int:
-        """Where an entry stands; `NotFound`."""
-        place = self._up_to_date_places().get(entry_id)
-        if place is None:
-            raise NotFound(f"there is no entry {entry_id!r} in session {self.session_id!r}")
-        return self._seqs[place]
+        """The seq of an entry; `NotFound`."""
+        position = self._all_positions().get(entry_id)
+        if position is None:
+            raise no_entry(self.session_id, entry_id)
+        return self._seqs[position]
 
     def load(self, head: str | None) -> Entries:
         """The branch to `head`."""
         last = self._seqs[-1] if head is None else self.seq_of(head)
         ranges = [
             range(bisect_left(self._seqs, seqs.start), bisect_right(self._seqs, seqs.stop - 1))
-            for seqs in tree.path(last, self._jumps)
+            for seqs in branch_ranges(last, self._branch_starts)
         ]
         return self._entries(ranges, self._hidden)
 
     def entries(self, after_seq: int = 0, limit: int | None = None, *, hide: bool = False) -> Entries:
-        """The entries of all branches."""
+        """Entries of all branches."""
         start = bisect_right(self._seqs, after_seq)
         end = len(self._seqs) if limit is None else min(start + limit, len(self._seqs))
         return self._entries([range(start, end)], self._hidden if hide else ())
 
-    def _entries(self, ranges: Iterable[range], hidden: Iterable[str]) -> Entries:
+    def _entries(self, ranges: Iterable[range], hidden: Iterable[str] = ()) -> Entries:
         texts: list[bytes] = []
         seqs: list[int] = []
-        for places in ranges:
-            texts += self._texts[places.start : places.stop]
-            seqs += self._seqs[places.start : places.stop]
-        if self._is_cut:
-            texts = [restore(text, self._body_of) for text in texts]
+        for positions in ranges:
+            texts += self._texts[positions.start : positions.stop]
+            seqs += self._seqs[positions.start : positions.stop]
+        if self._needs_restore:
+            texts = [restore(text, self._read_blob) for text in texts]
         return Entries(self.session_id, seqs, texts, frozenset(hidden))
 
-    def _entry(self, place: int, hidden: Iterable[str]) -> Entry:
-        return self._entries([range(place, place + 1)], hidden)[0]
-
     def heads(self) -> tuple[str, ...]:
-        """The ids of the branches' last entries."""
-        return tuple(self._ids[bisect_right(self._seqs, seq) - 1] for seq in tree.heads(self._seqs[-1], self._jumps))
+        """The ids of the entries without children."""
+        seqs = branch_heads(self._seqs[-1], self._branch_starts)
+        return tuple(self._ids[bisect_right(self._seqs, seq) - 1] for seq in seqs)
 
     def info(self) -> SessionInfo:
-        """The session's line in a list."""
-        first = self._entry(0, self._hidden)
-        header = first.fact
+        """The session, as it is listed."""
+        (first,) = self._entries([range(1)], self._hidden)
         return SessionInfo(
             id=self.session_id,
-            title=header.title if isinstance(header, SessionHeader) else None,
+            title=first.fact.title if isinstance(first.fact, SessionHeader) else None,
             created=first.timestamp,
             updated=self.updated,
             entries=len(self._ids),
-            tail=Tail(self._ids[-1], self._seqs[-1]),
+            tail=self.tail,
             spend=sum(self.spends().values(), NO_SPEND),
         )
 
     @property
     def updated(self) -> datetime:
         """The time of the last entry."""
-        return self._entry(len(self._ids) - 1, ()).timestamp
+        (last,) = self._entries([range(len(self._ids) - 1, len(self._ids))])
+        return last.timestamp
 
-    def search(self, query: str) -> list[Hit]:
-        """The entries that hold the query."""
-        asked = phrases(query)
+    def search(self, text: str) -> list[Hit]:
+        """The entries that match the query."""
+        query = phrases(text)
         hits = []
         for entry in self.entries():
-            text = "" if entry.id in self._hidden else text_of(entry.fact)
-            if holds(words(text), asked):
-                hits.append(Hit(self.session_id, entry.id, entry.seq, snippet(text, asked)))
+            shown = "" if entry.id in self._hidden else text_of(entry.fact)
+            if contains(words(shown), query):
+                hits.append(Hit(self.session_id, entry.id, entry.seq, snippet(shown, query)))
         return hits
 
-    def spends(self) -> dict[_Key, Spend]:
-        """What each model used; only entries that came since the last call are read."""
-        new = self._entries([range(self._spends_counted, len(self._texts))], ())
-        for entry in new:
-            spent = spend_of(entry.fact)
-            if spent is not None:
-                key = _key(spent.model)
-                self._spends[key] = self._spends.get(key, NO_SPEND) + spent.spend
-        self._spends_counted = len(self._texts)
+    def spends(self) -> dict[ModelKey, Spend]:
+        """Usage by model; reads only the entries added since the last call."""
+        for entry in self._entries([range(self._spends_read, len(self._texts))]):
+            used = spend_of(entry.fact)
+            if used is not None:
+                key = model_key(used.model)
+                self._spends[key] = self._spends.get(key, NO_SPEND) + used.spend
+        self._spends_read = len(self._texts)
         return self._spends
-
-
-def _key(model: ModelRef | None) -> _Key:
-    return ("", "") if model is None else (model.provider, model.model)
-
-
-def totals_of(spends: Iterable[tuple[_Key, Spend]]) -> Totals:
-    """The sum of what sessions used, altogether and by model."""
-    models: dict[_Key, Spend] = {}
-    for key, spend in spends:
-        models[key] = models.get(key, NO_SPEND) + spend
-    by_model = tuple(ModelSpend(ModelRef(*key) if any(key) else None, spend) for key, spend in sorted(models.items()))
-    return Totals(sum(models.values(), NO_SPEND), by_model)

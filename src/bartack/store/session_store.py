@@ -1,17 +1,17 @@
-"""`SessionStore`: what every store of sessions promises, and the values that go in and come out.
+"""`SessionStore`: the contract of every store, and the values that go in and come out.
 
-A store is an append-only list of entries for each session.
+A store keeps an append-only list of entries per session.
 
-1. `append` returns when its entries survive a kill of the process, a crash of the system and a loss of power.
-2. The entries of one append land together or not at all; `seq` is 1..head without a gap; entries never change.
-3. If `append` raises anything but `Conflict` and `NotFound`, or the process dies, the outcome is unknown. Append the
-   same entries again: they land exactly once.
-4. One transaction decides: the expected tail, the fence of the lease, the ids of the entries, one result per call.
-5. Timestamps order nothing; `seq` does.
+1. `append` returns once its entries will survive a process kill, an operating system crash and a power loss.
+2. The entries of an append are stored together or not at all; `seq` runs from 1 without gaps; entries never change.
+3. If `append` raises anything but `Conflict` or `NotFound`, or the process dies, the outcome is unknown. Append the
+   same entries again: they are stored exactly once.
+4. One transaction decides everything: the expected tail, the fence of the lease, entry ids, one result per tool call.
+5. Timestamps do not order anything; `seq` does.
 
-Every failure is a `StoreError`: `NotFound` for a session or entry that is not there, `Conflict` where what is there
-says otherwise, `StoreError` itself for the rest, with a code: `storage_failed` (the disk or another program: later
-may be better), `storage_corrupt` (what is stored is damaged or not ours), `invalid_value` (what was given is wrong).
+Every failure is a `StoreError`: `NotFound` for a missing session or entry, `Conflict` when the append contradicts what
+is stored, otherwise a plain `StoreError` with the code `storage_failed` (disk, server or another program; may work
+later), `storage_corrupt` (damaged, or not a store of ours), `invalid_value` or `invalid_config` (bad input).
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -28,13 +28,13 @@ from bartack.store.entries import Entries
 __all__ = [
     "EMPTY_HEADER",
     "NO_SPEND",
-    "Fault",
+    "BranchPoint",
     "Finding",
+    "FindingKind",
     "Hit",
     "Lease",
     "ModelSpend",
     "Page",
-    "Place",
     "SessionInfo",
     "SessionStore",
     "Spend",
@@ -45,21 +45,21 @@ __all__ = [
 
 
 class Tail(Noun, frozen=True):
-    """The last entry of a session: the one with the highest seq, on whichever branch it is."""
+    """The last entry of a session: the one with the highest seq, on any branch."""
 
     entry_id: str
     seq: int
 
 
-class Place(Noun, frozen=True):
-    """Where a branch goes on: the next entry's parent, and the tail that the append must find."""
+class BranchPoint(Noun, frozen=True):
+    """Where a branch continues: the parent of its next entry, and the tail that the append must expect."""
 
     parent_id: str
     tail: Tail
 
 
 class Lease(Noun, frozen=True):
-    """The right to write to a session. `epoch` is the fence: an append with an older one is a `Conflict`."""
+    """The right to write to a session. `epoch` is the fence: an append with an older one raises `Conflict`."""
 
     session_id: str
     owner: str
@@ -68,7 +68,7 @@ class Lease(Noun, frozen=True):
 
 
 class Spend(Noun, frozen=True, kw_only=True):
-    """What model calls used. `unpriced` counts the calls whose cost nobody knows: `cost_usd` leaves them out."""
+    """Usage and cost of model calls. `unpriced` counts calls of unknown cost, which `cost_usd` does not include."""
 
     always_written: ClassVar = ("calls", "input_tokens", "output_tokens", "cost_usd", "unpriced")
     calls: int = 0
@@ -89,24 +89,24 @@ EMPTY_HEADER = SessionHeader()
 
 
 class ModelSpend(Noun, frozen=True):
-    """What one model used; `model` is None for calls that do not say which model it was."""
+    """Usage of one model; `model` is None for calls that do not name their model."""
 
     model: ModelRef | None
     spend: Spend
 
 
 class Totals(Noun, frozen=True):
-    """What a session, or a whole store, used: altogether and by model (in order of provider and name)."""
+    """Usage of a session or a whole store: in total, and by model, ordered by provider and name."""
 
     spend: Spend
     models: tuple[ModelSpend, ...] = ()
 
 
 class SessionInfo(Noun, frozen=True, kw_only=True):
-    """A session in a list."""
+    """A session as listed by `SessionStore.sessions`."""
 
     id: str
-    title: str | None = None  # None also where the header was redacted
+    title: str | None = None  # also None when the header was redacted
     created: datetime  # the time of its first entry
     updated: datetime  # the time of its last entry
     entries: int
@@ -115,14 +115,14 @@ class SessionInfo(Noun, frozen=True, kw_only=True):
 
 
 class Page(Noun, frozen=True):
-    """Some sessions, and the cursor of the next page; None on the last one."""
+    """One page of sessions; `cursor` requests the next page and is None on the last one."""
 
     items: tuple[SessionInfo, ...]
     cursor: str | None = None
 
 
 class Hit(Noun, frozen=True):
-    """An entry that holds all words of a query, with the text around the first of them."""
+    """An entry that contains every word of a query, with the text around the first match."""
 
     session_id: str
     entry_id: str
@@ -130,115 +130,113 @@ class Hit(Noun, frozen=True):
     snippet: str
 
 
-Fault = Literal[
-    "torn",  # bytes at the end that never became an append
-    "gap",  # a seq that is missing
-    "repeat",  # a seq or an id that is there twice
+FindingKind = Literal[
+    "torn",  # trailing bytes that do not form a complete append
+    "gap",  # a missing seq
+    "repeat",  # a repeated seq or entry id
     "bad_json",  # not JSON, or not an entry
-    "broken_parent",  # a parent that is not there, or not earlier
+    "broken_parent",  # the parent does not exist or comes later
     "wrong_session",  # an entry of another session
     "dangling_call",  # a tool call without a result
     "orphan_result",  # a tool result without a call
-    "damaged",  # the storage itself: a broken page, a lost or changed blob
+    "damaged",  # the storage itself: a broken page, a missing or altered blob
 ]
 
 
 class Finding(Noun, frozen=True, kw_only=True):
-    """One thing that `bartack.store.maintenance` found wrong. `repairable` says whether an append can mend it."""
+    """A problem found by `bartack.store.maintenance.check`. `repair` fixes those that are `repairable`."""
 
-    session_id: str | None  # None: of the store as a whole
+    session_id: str | None  # None: the store as a whole
     seq: int | None = None
-    fault: Fault
+    fault: FindingKind
     message: str
     repairable: bool = False
 
 
 @runtime_checkable
 class SessionStore(Protocol):
-    """One interface for memory, JSONL, SQLite and PostgreSQL. Methods may be called by many tasks at once."""
+    """One interface for memory, JSONL, SQLite and PostgreSQL. Methods may be called from many tasks at once."""
 
     environment: Environment
 
     async def create_session(self, session_id: str | None = None, header: SessionHeader = EMPTY_HEADER) -> Entry:
-        """The first entry of a new session. An id that is taken is a `Conflict`."""
+        """Create a session and return its first entry. An existing id raises `Conflict`."""
         ...
 
     async def append(
         self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
     ) -> Tail:
-        """Store the entries durably and together; gives the place of the last of them.
+        """Store the entries atomically and durably, and return the last one.
 
-        `expected_tail` is the id of the session's last entry, and None for a session that is not there yet (whose first
-        entry is a `SessionHeader`). Entries whose ids are there with the same content change nothing; with all of them
-        there the append is a success whatever the tail is. `Conflict` for a wrong tail (`Conflict.tail` is the real
-        one), a known id with other content, a second result for one tool call, and a lease that is over.
+        `expected_tail` is the id of the session's last entry, or None for a new session, whose first entry must be a
+        `SessionHeader`. Entries that are already stored with the same content are skipped; if all of them are, the
+        append succeeds regardless of the tail. `Conflict`: the tail is another (`Conflict.tail`), an entry id is taken,
+        a tool call has a result already, or the lease is not current. `NotFound`: a parent or redacted entry, or the
+        session, does not exist.
         """
         ...
 
     async def load(self, session_id: str, *, head: str | None = None) -> Entries:
-        """The branch from the first entry to `head` (any entry; without one, the last), in order.
-
-        What was redacted, on this branch or another, is blank.
-        """
+        """The branch from the first entry to `head` (default: the tail), in order, with redacted content removed."""
         ...
 
     async def entries(self, session_id: str, after_seq: int = 0, limit: int | None = None) -> Entries:
-        """The entries of all branches as they are stored, in order of `seq`. Nothing is blank: do not show them."""
+        """Entries of all branches in order of `seq`, as stored. Redacted content is included: do not display it."""
         ...
 
-    async def branch(self, session_id: str, entry_id: str) -> Place:
-        """Where a branch from this entry goes on."""
+    async def branch(self, session_id: str, entry_id: str) -> BranchPoint:
+        """Where to append in order to branch off at this entry."""
         ...
 
     async def heads(self, session_id: str) -> tuple[str, ...]:
-        """The ids of the entries that no other entry follows, oldest first; the tail is the last of them."""
+        """The ids of the entries without children, oldest first; the last one is the tail."""
         ...
 
     async def tail_of(self, session_id: str) -> Tail:
-        """The last entry's place."""
+        """The session's last entry."""
         ...
 
     async def sessions(self, limit: int = 50, cursor: str | None = None, query: str | None = None) -> Page:
-        """The sessions, the one with the newest last entry first; with `query` those that `search` finds."""
+        """List sessions, most recently updated first; with `query`, only those that `search` finds."""
         ...
 
     async def search(self, text: str, limit: int = 50) -> tuple[Hit, ...]:
-        """The entries that hold every word of `text`, newest session first; redacted ones are not found."""
+        """Entries that contain every word of `text`, most recently updated session first, redacted ones excluded."""
         ...
 
     async def totals(self, session_id: str | None = None) -> Totals:
         """Usage and cost of a session, or of the whole store."""
         ...
 
-    def tail(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
-        """Every entry after this seq, those to come included, each once and in order, until the store closes."""
+    def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
+        """Every entry after this seq, present and future, each once and in order, until the store is closed."""
         ...
 
     async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0) -> Lease:
-        """The lease, for `ttl` seconds; `Conflict` while another owner's runs. The same owner gets a new epoch."""
+        """Take the lease for `ttl` seconds; `Conflict` while another owner has it. The same owner gets a new epoch."""
         ...
 
     async def renew_lease(self, lease: Lease, ttl: float = 30.0) -> Lease:
-        """The lease with a later end; `Conflict` where another took over."""
+        """Extend the lease by `ttl` seconds from now. A lease that is no longer current raises `Conflict`."""
         ...
 
     async def release_lease(self, lease: Lease) -> None:
-        """Give the lease back. One that is over already is no error."""
+        """Give up the lease. Releasing a lease that is no longer current has no effect."""
         ...
 
-    async def inspect(self, session_id: str | None = None, *, mend: bool = False) -> tuple[Finding, ...]:
-        """What is wrong with how a session, or the store as a whole, is stored. `bartack.store.maintenance` does the rest.
+    async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
+        """Problems in how a session, or the store as a whole, is stored; `bartack.store.maintenance` checks the rest.
 
-        With `mend` the half-written bytes of a crash are put aside, where they are kept.
+        With `repair`, bytes that a crash left half-written are moved to a file of their own.
         """
         ...
 
     async def drop_session(self, session_id: str, *, expected_tail: str | None = None) -> None:
-        """Remove a session for good, if its tail is the expected one. `bartack.store.maintenance` is the way to call it."""
+        """Delete a session irrevocably if its tail is the expected one. Use `bartack.store.maintenance.purge`."""
         ...
 
     async def close(self) -> None:
-        """Finish what was asked for and let go of everything. A second call does nothing."""
+        """Finish pending work and release all resources. Closing twice has no effect."""
         ...
 
 
@@ -251,9 +249,9 @@ def next_entries(
     parent_id: str | None = None,
     run_id: str | None = None,
 ) -> tuple[Entry, ...]:
-    """The facts as entries that follow `tail` (None: a new session). `parent_id` is where a branch begins.
+    """Turn facts into entries that follow `tail` (None: a new session), ready for ``append(..., tail.entry_id)``.
 
-    Append them with ``expected_tail=tail.entry_id``.
+    `parent_id` starts a branch at that entry.
     """
     made: list[Entry] = []
     parent = parent_id if parent_id is not None or tail is None else tail.entry_id

@@ -1,7 +1,7 @@
-"""`GroupWriter`: one thread that does whatever is waiting, in groups, and tells each caller its own outcome.
+"""`WriterThread`: group commit. One thread runs all pending work in groups and reports to each caller its own outcome.
 
-A commit costs a wait for the disk, whether it holds one entry or a thousand. While one group is on its way to the
-disk the next one gathers. A caller that stops waiting before its turn came has asked for nothing.
+A commit waits for the disk once, whether it contains one entry or a thousand. While one group is being committed the
+next one gathers. Work whose caller was cancelled before its group started is not run.
 """
 
 import asyncio
@@ -11,15 +11,15 @@ from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
 from bartack.nouns.errors import StoreError
-from bartack.store.append import invalid
+from bartack.store.errors import closed, invalid
 
-__all__ = ["GroupWriter", "Job"]
+__all__ = ["Job", "WriterThread"]
 
 T = TypeVar("T")
 
 
 class Job:
-    """One caller's wish, and once it is done, its outcome."""
+    """The work of one caller and, once it has run, its outcome."""
 
     __slots__ = ("error", "future", "is_read", "loop", "value", "work")
 
@@ -31,20 +31,20 @@ class Job:
         self.value: Any = None
         self.error: BaseException | None = None
 
-    def run(self, everybodys: type[Exception]) -> None:
-        """Do the work. What it raises is this job's own outcome; only a failure of the disk is everybody's."""
-        self.error = None  # of an earlier try
+    def run(self, group_error: type[Exception]) -> None:
+        """Do the work. An exception is the outcome of this job, unless it is one that fails the whole group."""
+        self.error = None  # of an earlier attempt
         try:
             self.value = self.work()
-        except everybodys:
+        except group_error:
             raise
-        except UnicodeEncodeError as error:  # an id with half a surrogate pair
-            self.error = invalid(f"not text: {error}", error)
-        except Exception as error:  # noqa: BLE001 - it reaches the caller whose work it is
+        except UnicodeEncodeError as error:  # an id with an unpaired surrogate
+            self.error = invalid(f"Invalid text: {error}", error)
+        except Exception as error:  # noqa: BLE001 - raised in the caller
             self.error = error
 
     def deliver(self) -> None:
-        if self.future.done():  # its caller is gone
+        if self.future.done():  # the caller was cancelled
             return
         if self.error is None:
             self.future.set_result(self.value)
@@ -52,8 +52,8 @@ class Job:
             self.future.set_exception(self.error)
 
 
-class GroupWriter:
-    """The thread. `commit` gets each group and leaves an outcome in every job; what it raises is everybody's."""
+class WriterThread:
+    """The thread. `commit` runs a group and leaves an outcome in every job; an exception fails all of them."""
 
     def __init__(self, commit: Callable[[Sequence[Job]], None], *, name: str, limit: int = 1024) -> None:
         self._commit = commit
@@ -64,19 +64,19 @@ class GroupWriter:
         self._thread.start()
 
     async def submit(self, work: Callable[[], T], wait_s: float, *, is_read: bool = False) -> T:
-        """What `work` gives, once its group is committed; `StoreError` if that takes longer than `wait_s`."""
+        """The result of `work`, once its group is committed; `StoreError` if that takes longer than `wait_s`."""
         if self._closed:
-            raise StoreError("the store is closed")
+            raise closed()
         job = Job(work, is_read=is_read)
         self._queue.put(job)
-        handle = job.loop.call_later(wait_s, _give_up, job, wait_s)
+        handle = job.loop.call_later(wait_s, _time_out, job, wait_s)
         try:
             return cast(T, await job.future)
         finally:
             handle.cancel()
 
     async def close(self) -> None:
-        """Finish what was asked for; then the thread is gone."""
+        """Finish pending work and stop the thread."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
@@ -91,12 +91,12 @@ class GroupWriter:
             is_open = None not in jobs
             group = [job for job in jobs if job is not None and not job.future.done()]
             if group:
-                self._do(group)
+                self._run_group(group)
 
-    def _do(self, group: list[Job]) -> None:
+    def _run_group(self, group: list[Job]) -> None:
         try:
             self._commit(group)
-        except BaseException as error:  # noqa: BLE001 - every caller hears of it; the thread goes on
+        except BaseException as error:  # noqa: BLE001 - raised in every caller; the thread continues
             for job in group:
                 job.error = error
         loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
@@ -112,12 +112,12 @@ def _deliver(jobs: list[Job]) -> None:
         job.deliver()
 
 
-def _give_up(job: Job, wait_s: float) -> None:
+def _time_out(job: Job, wait_s: float) -> None:
     if not job.future.done():
         job.future.set_exception(
             StoreError(
-                f"the store did not answer within {wait_s} s: another program holds it, or the disk hangs; "
-                "the outcome is unknown until the same entries are appended again",
+                f"The store did not respond within {wait_s} s: it is locked by another process, or the disk hangs. "
+                "The outcome is unknown; append the same entries again.",
                 retryable=True,
             )
         )

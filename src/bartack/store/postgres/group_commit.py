@@ -1,11 +1,11 @@
-"""`GroupCommit`: one task that commits whatever waits, in one transaction, and tells each caller its own outcome.
+"""`GroupCommit`: one task commits all pending appends in one transaction, and each caller gets its own outcome.
 
-While one group is on its way the next one gathers. Locks on the sessions come first, in one order for all stores, and
-keep other stores out until the commit: what was looked up still holds when it is written.
+While one group is being committed the next one gathers. Locks on the sessions are taken first, in the same order by
+every store, and held until the commit: what was looked up still holds when it is written.
 
-A refused append (`Conflict`, ...) writes nothing and leaves the others alone. All others are inserted together under a
-savepoint; if the database refuses them, each append of the group is done again under a savepoint of its own.
-Nobody hears of anything before the commit, not even of a conflict: it may be one with an append of the same group.
+A refused append (`Conflict`, ...) writes nothing and does not affect the others. The rest is inserted under one
+savepoint; if the database refuses that, each append of the group is repeated under a savepoint of its own. All outcomes
+are reported after the commit, also conflicts: they may be with an append of the same group.
 """
 
 import asyncio
@@ -17,216 +17,200 @@ import asyncpg  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
 from bartack.nouns.errors import Conflict, StoreError
-from bartack.store.append import Draft, Present, Row, admit
-from bartack.store.postgres.connection import TROUBLE, Connection, Link, failure, is_retried
-from bartack.store.postgres.rows import Admitted, insert, look_up
-from bartack.store.postgres.schema import lock_number
+from bartack.store.append import Batch, Existing, Row, check_append
+from bartack.store.errors import closed
+from bartack.store.postgres.connection import SERVER_ERRORS, Connection, Database, is_retryable, server_error
+from bartack.store.postgres.rows import Checked, existing, insert
+from bartack.store.postgres.schema import lock_blobs, lock_sessions
 from bartack.store.session_store import Lease, Tail
 
-__all__ = ["BODIES_LOCK", "GroupCommit", "session_lock"]
+__all__ = ["GroupCommit"]
 
-_GROUP_LIMIT = 256  # appends; each holds one of the server's locks
+_GROUP_LIMIT = 256  # appends; each takes one of the server's locks
 _GROUP_BYTES = 8 * 1024 * 1024
-_TRIES = 3
-BODIES_LOCK = "bodies"  # shared by appends that use bodies, exclusive where unused ones are deleted
+_ATTEMPTS = 3
 
 
 @dataclass(eq=False)
-class Wish:
-    """One append that waits; `outcome` is for after the commit."""
+class PendingAppend:
+    """An append that waits for its commit. `error` is reported after it."""
 
-    draft: Draft
+    batch: Batch
     expected_tail: str | None
     lease: Lease | None
-    future: "asyncio.Future[Tail]"
-    outcome: Tail | Exception | None = None
+    future: "asyncio.Future[None]"
+    error: Exception | None = field(default_factory=lambda: StoreError("The append was not attempted."))
 
     @property
     def size(self) -> int:
-        return sum(len(row.text) for row in self.draft.rows) + sum(map(len, self.draft.bodies.values()))
+        return sum(len(row.text) for row in self.batch.rows) + sum(map(len, self.batch.blobs.values()))
 
     def deliver(self) -> None:
-        if self.future.done():  # its caller is gone
+        if self.future.done():  # the caller was cancelled
             return
-        if isinstance(self.outcome, Tail):
-            self.future.set_result(self.outcome)
+        if self.error is None:
+            self.future.set_result(None)
         else:
-            self.future.set_exception(self.outcome or StoreError("the append was not tried"))
+            self.future.set_exception(self.error)
 
 
 @dataclass
 class GroupCommit:
-    """The task and its connection. `landed` hears which sessions have news, after each commit."""
+    """The task and its connection. `committed` is called with the sessions that have new entries."""
 
-    link: Link
-    landed: Callable[[Collection[str]], None]
-    _waiting: deque[Wish] = field(default_factory=deque)
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    database: Database
+    committed: Callable[[Collection[str]], None]
+    _pending: deque[PendingAppend] = field(default_factory=deque)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _connection: Connection | None = None
     _task: "asyncio.Task[None] | None" = None
     _closed: bool = False
 
-    async def append(self, draft: Draft, expected_tail: str | None, lease: Lease | None) -> Tail:
-        """The place of the last entry, once it is durable."""
+    async def append(self, batch: Batch, expected_tail: str | None, lease: Lease | None) -> None:
+        """Store the batch durably."""
         if self._closed:
-            raise StoreError("the store is closed")
+            raise closed()
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="bartack-postgres-writer")
-        future: asyncio.Future[Tail] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Wish(draft, expected_tail, lease, future))
-        self._news.set()
-        return await future
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending.append(PendingAppend(batch, expected_tail, lease, future))
+        self._wake.set()
+        await future
 
     async def close(self) -> None:
-        """Finish what waits, then let go of the connection."""
+        """Commit what is pending, then close the connection."""
         self._closed = True
-        self._news.set()
+        self._wake.set()
         if self._task is not None:
             await self._task
-        await self._drop_connection()
+        await self._disconnect()
 
     async def _run(self) -> None:
-        while self._waiting or not self._closed:
-            if not self._waiting:
-                self._news.clear()
-                await self._news.wait()
+        while self._pending or not self._closed:
+            if not self._pending:
+                self._wake.clear()
+                await self._wake.wait()
                 continue
             group = self._take()
             try:
                 await self._commit(group)
-            except Exception as error:  # noqa: BLE001 - every caller of the group hears of it; the task goes on
-                for wish in group:
-                    wish.outcome = error
-                await self._drop_connection()
-            for wish in group:
-                wish.deliver()
+            except Exception as error:  # noqa: BLE001 - raised in every caller of the group; the task continues
+                for pending in group:
+                    pending.error = error
+                await self._disconnect()
+            for pending in group:
+                pending.deliver()
 
-    def _take(self) -> list[Wish]:
-        group: list[Wish] = []
+    def _take(self) -> list[PendingAppend]:
+        group: list[PendingAppend] = []
         size = 0
-        while self._waiting and len(group) < _GROUP_LIMIT and size < _GROUP_BYTES:
-            wish = self._waiting.popleft()
-            if not wish.future.done():
-                group.append(wish)
-                size += wish.size
+        while self._pending and len(group) < _GROUP_LIMIT and size < _GROUP_BYTES:
+            pending = self._pending.popleft()
+            if not pending.future.done():
+                group.append(pending)
+                size += pending.size
         return group
 
-    async def _commit(self, group: list[Wish]) -> None:
-        for tries_left in reversed(range(_TRIES)):
+    async def _commit(self, group: list[PendingAppend]) -> None:
+        for attempts_left in reversed(range(_ATTEMPTS)):
             connection = await self._connected()
             transaction = connection.transaction()
             try:
                 await transaction.start()
-                changed = await _write(connection, self.link.schema, group)
-            except TROUBLE as error:  # before the commit nothing has happened
-                await self._drop_connection()
-                if tries_left and is_retried(error):
+                changed = await _write(connection, self.database.schema, group)
+            except SERVER_ERRORS as error:  # nothing was committed
+                await self._disconnect()
+                if attempts_left and is_retryable(error):
                     continue
-                raise failure(error, "appending") from error
+                raise server_error(error, "appending") from error
             try:
                 await transaction.commit()
-            except TROUBLE as error:
-                raise failure(error, "committing (append the same entries again to know the outcome)") from error
-            self.landed(changed)
+            except SERVER_ERRORS as error:
+                doing = "committing (the outcome is unknown; append the same entries again)"
+                raise server_error(error, doing) from error
+            self.committed(changed)
             return
 
     async def _connected(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
-            self._connection = await self.link.connect()
+            self._connection = await self.database.connect()
         return self._connection
 
-    async def _drop_connection(self) -> None:
-        """What a failed transaction left open goes with its connection."""
+    async def _disconnect(self) -> None:
+        """Close the connection, and with it the transaction that a failure left open."""
         connection, self._connection = self._connection, None
         if connection is None:
             return
         try:
             await connection.close(timeout=1)
-        except TROUBLE:
+        except SERVER_ERRORS:
             connection.terminate()
 
 
-def session_lock(schema: str, session_id: str) -> int:
-    """The number of the lock that whoever writes to a session holds."""
-    return lock_number("session", schema, session_id)
-
-
-async def _write(connection: Connection, schema: str, group: list[Wish]) -> set[str]:
-    """Do the group inside the open transaction; gives the sessions that have new entries."""
-    await connection.execute(
-        "SELECT pg_advisory_xact_lock(n) FROM unnest($1::bigint[]) n",
-        sorted({session_lock(schema, wish.draft.session_id) for wish in group}),
-    )
-    if any(wish.draft.bodies for wish in group):
-        await connection.execute("SELECT pg_advisory_xact_lock_shared($1)", lock_number(BODIES_LOCK, schema))
-    presents = await look_up(connection, [wish.draft for wish in group])
-    admitted = _judged(group, presents)
+async def _write(connection: Connection, schema: str, group: list[PendingAppend]) -> set[str]:
+    """Write the group inside the open transaction; returns the sessions that have new entries."""
+    await lock_sessions(connection, schema, {pending.batch.session_id for pending in group})
+    if any(pending.batch.blobs for pending in group):
+        await lock_blobs(connection, schema, shared=True)
+    checked = await _check(connection, group)
     try:
-        await _insert(connection, admitted)
+        await _insert(connection, checked)
     except asyncpg.PostgresError as error:
-        if is_retried(error):
+        if is_retryable(error):
             raise
-        admitted = [one for wish in group for one in await _alone(connection, wish)]
-    return {one.draft.session_id for one in admitted}
+        checked = [one for pending in group for one in await _write_alone(connection, pending)]
+    return {one.batch.session_id for one in checked}
 
 
-async def _insert(connection: Connection, admitted: list[Admitted]) -> None:
-    if admitted:
+async def _insert(connection: Connection, checked: list[Checked]) -> None:
+    if checked:
         async with connection.transaction():
-            await insert(connection, admitted)
+            await insert(connection, checked)
 
 
-async def _alone(connection: Connection, wish: Wish) -> list[Admitted]:
-    """Do one append by itself, after the database refused the group it was in."""
-    admitted = _judged([wish], await look_up(connection, [wish.draft]))
+async def _write_alone(connection: Connection, pending: PendingAppend) -> list[Checked]:
+    """Write one append by itself, after the database refused its group."""
+    checked = await _check(connection, [pending])
     try:
-        await _insert(connection, admitted)
+        await _insert(connection, checked)
     except asyncpg.PostgresError as error:
-        if is_retried(error):
+        if is_retryable(error):
             raise
+        message = f"The database refused the append: {error}"
         is_taken = isinstance(error, asyncpg.UniqueViolationError)
-        refusal = f"the database refuses the append: {error}"
-        wish.outcome = Conflict(refusal) if is_taken else StoreError(refusal, cause=error)
+        pending.error = Conflict(message) if is_taken else StoreError(message, cause=error)
         return []
-    return admitted
+    return checked
 
 
-def _judged(group: list[Wish], presents: list[Present]) -> list[Admitted]:
-    """The appends that may land, as if each saw what those before it leave; every wish gets its outcome."""
-    admitted: list[Admitted] = []
-    left: dict[str, _Left] = {}
-    for wish, present in zip(group, presents, strict=True):
-        session_id, last = wish.draft.session_id, wish.draft.rows[-1]
-        if session_id in left:
-            present = left[session_id].seen(wish.draft, present)
-        wish.outcome = Tail(last.id, last.seq)
+async def _check(connection: Connection, group: list[PendingAppend]) -> list[Checked]:
+    """The appends to insert, each checked as if those before it were stored; sets the error of the others."""
+    checked: list[Checked] = []
+    earlier: dict[str, dict[str, Row]] = {}  # rows of this group, by session and id, in order
+    found = await existing(connection, [pending.batch for pending in group])
+    for pending, known in zip(group, found, strict=True):
+        batch = pending.batch
+        rows = earlier.setdefault(batch.session_id, {})
+        known = _with_rows(known, rows, batch) if rows else known
+        pending.error = None
         try:
-            rows = admit(wish.draft, present, wish.expected_tail, wish.lease)
-        except StoreError as refusal:
-            wish.outcome = refusal
+            new = check_append(batch, known, pending.expected_tail, pending.lease)
+        except StoreError as error:
+            pending.error = error
             continue
-        if rows:
-            admitted.append(Admitted(wish.draft, rows, present))
-            left.setdefault(session_id, _Left()).rows.update({row.id: row for row in rows})
-    return admitted
+        if new:
+            checked.append(Checked(batch, new, known))
+            rows.update({row.id: row for row in new})
+    return checked
 
 
-@dataclass
-class _Left:
-    """The rows that earlier appends of a group leave in a session, in order."""
-
-    rows: dict[str, Row] = field(default_factory=dict)
-
-    def seen(self, draft: Draft, present: Present) -> Present:
-        """What is there, with these rows."""
-        last = next(reversed(self.rows.values()))
-        texts = {id: self.rows[id].text for id in draft.ids if id in self.rows}
-        seqs = {id: self.rows[id].seq for id in draft.named if id in self.rows}
-        ended = [call for row in self.rows.values() for call in row.results]
-        return replace(
-            present,
-            tail=Tail(last.id, last.seq),
-            texts={**present.texts, **texts},
-            seqs={**present.seqs, **seqs},
-            results={*present.results, *ended},
-        )
+def _with_rows(found: Existing, rows: dict[str, Row], batch: Batch) -> Existing:
+    """What exists once these rows are stored too."""
+    last = next(reversed(rows.values()))
+    return replace(
+        found,
+        tail=Tail(last.id, last.seq),
+        texts={**found.texts, **{id: rows[id].text for id in batch.ids if id in rows}},
+        seqs={**found.seqs, **{id: rows[id].seq for id in batch.references if id in rows}},
+        results={*found.results, *(call for row in rows.values() for call in row.results)},
+    )

@@ -1,6 +1,6 @@
-"""News between stores on different machines: "look at this session", sent after the commit and never inside it.
+"""Notifications between stores on different machines: "look at this session", sent after the commit, never inside it.
 
-A notification holds no data and may be lost: whoever follows a session looks by itself too, only more seldom.
+A notification carries no data and may be lost: followers also poll, only less often.
 """
 
 import asyncio
@@ -8,79 +8,79 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from bartack.nouns.errors import StoreError
-from bartack.store.postgres.connection import TROUBLE, Connection, Link
-from bartack.store.postgres.schema import escaped, unescaped
+from bartack.store.postgres.connection import SERVER_ERRORS, Connection, Database
+from bartack.store.postgres.schema import escape, unescape
 
-__all__ = ["News"]
+__all__ = ["Notifications"]
 
 _CHANNEL = "bartack"
-_GATHER_S = 0.005  # news of so long go out together
-_AGAIN_S = 0.5  # between attempts to listen again
+_COALESCE_S = 0.005  # notifications within this time are sent together
+_RECONNECT_S = 0.5
 
 
-class News:
-    """One task that tells and, once somebody follows, one that listens."""
+class Notifications:
+    """One task that sends and, once there is a follower, one that listens and calls `received`."""
 
-    def __init__(self, link: Link, heard: Callable[[str], None]) -> None:
-        self._link = link
-        self._heard = heard
-        self._untold: set[str] = set()
-        self._teller: asyncio.Task[None] | None = None
+    def __init__(self, database: Database, received: Callable[[str], None]) -> None:
+        self._database = database
+        self._received = received
+        self._unsent: set[str] = set()
+        self._sender: asyncio.Task[None] | None = None
         self._listener: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
 
-    def tell(self, session_ids: Collection[str]) -> None:
-        """These sessions have news."""
-        self._untold.update(session_ids)
-        if self._untold and (self._teller is None or self._teller.done()):
-            self._teller = _task(self._tell(), "teller")
+    def send(self, session_ids: Collection[str]) -> None:
+        """Notify the followers of these sessions, soon."""
+        self._unsent.update(session_ids)
+        if self._unsent and (self._sender is None or self._sender.done()):
+            self._sender = _task(self._send(), "sender")
 
     async def listen(self) -> None:
-        """Hear what others tell, from now on; returns when it does, or at once if there is no server to hear."""
+        """Start listening. Returns once notifications arrive, or at once if the server cannot be reached."""
         if self._listener is None:
             self._listener = _task(self._listen(), "listener")
         await self._ready.wait()
 
     async def close(self) -> None:
-        """Tell what is left, and stop listening."""
-        if self._teller is not None:
-            await self._teller
+        """Send what is left, and stop listening."""
+        if self._sender is not None:
+            await self._sender
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.wait([self._listener])
 
-    async def _tell(self) -> None:
-        while self._untold:
-            await asyncio.sleep(_GATHER_S)
-            names = sorted(map(escaped, self._untold))
-            self._untold.clear()
+    async def _send(self) -> None:
+        while self._unsent:
+            await asyncio.sleep(_COALESCE_S)
+            names = sorted(map(escape, self._unsent))
+            self._unsent.clear()
 
             async def notify(connection: Connection, names: list[str] = names) -> None:
                 await connection.execute("SELECT pg_notify($1, n) FROM unnest($2::text[]) n", _CHANNEL, names)
 
             try:
-                await self._link.read(notify, "notifying")
+                await self._database.read(notify, "notifying")
             except StoreError:
-                pass  # followers look by themselves
+                pass  # followers poll
 
     async def _listen(self) -> None:
         while True:
             try:
                 await self._listen_once()
-            except (StoreError, *TROUBLE):
-                pass  # followers look by themselves, until this works again
+            except (StoreError, *SERVER_ERRORS):
+                pass  # followers poll until this works again
             finally:
                 self._ready.set()
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RECONNECT_S)
 
     async def _listen_once(self) -> None:
-        connection = await self._link.connect()
+        connection = await self._database.connect()
         try:
-            over = asyncio.Event()
-            connection.add_termination_listener(lambda *_: over.set())
-            await connection.add_listener(_CHANNEL, lambda *heard: self._heard(unescaped(heard[3])))
+            lost = asyncio.Event()
+            connection.add_termination_listener(lambda *_: lost.set())
+            await connection.add_listener(_CHANNEL, lambda *arguments: self._received(unescape(arguments[3])))
             self._ready.set()
-            await over.wait()
+            await lost.wait()
         finally:
             connection.terminate()
 

@@ -1,108 +1,86 @@
-"""Rows in and out of the tables in whole groups: what an append must know, and what it leaves."""
+"""What an append must know and what it inserts, for whole groups of appends at once."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from bartack.nouns.json_values import json_text
-from bartack.store.append import Draft, Present, Row
+from bartack.store.append import Batch, Existing, Row, branch_starts_of
 from bartack.store.blobs import referenced
+from bartack.store.index import SPEND_FIELDS, model_key
 from bartack.store.postgres.connection import Connection
-from bartack.store.postgres.schema import escaped, key, lexemes, unescaped
+from bartack.store.postgres.schema import escape, key_of, lexemes_of, unescape
 from bartack.store.session_store import NO_SPEND, Lease, Spend, Tail
 
-__all__ = ["SPEND", "Admitted", "insert", "lease_of", "look_up", "tail_of"]
+__all__ = ["SPEND_TYPES", "Checked", "existing", "insert", "lease_of", "tail_of"]
 
 
-class Admitted(NamedTuple):
-    """An append that may land."""
+class Checked(NamedTuple):
+    """An append that passed `check_append`."""
 
-    draft: Draft
+    batch: Batch
     rows: tuple[Row, ...]  # the new ones
-    present: Present
+    existing: Existing
 
-
-SPEND = (
-    "calls",
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "reasoning_tokens",
-    "cost_usd",
-    "unpriced",
-)
 
 _SESSIONS = """
 SELECT s.session_id, s.tail_id, s.tail_seq, l.owner, l.epoch, l.expires_at
 FROM sessions s LEFT JOIN leases l USING (session_id) WHERE s.session_id = ANY($1::text[])
 """
 _IDS = """
-SELECT a.place, a.nth, e.seq, CASE WHEN a.is_own THEN convert_to(e.text, 'UTF8') END AS text
-FROM unnest($1::int[], $2::int[], $3::text[], $4::text[], $5::boolean[]) AS a (place, nth, session_id, id, is_own)
-JOIN entries e ON e.session_id = a.session_id AND e.id = a.id
+SELECT a.session_id, a.id, a.is_own, e.seq, CASE WHEN a.is_own THEN convert_to(e.text, 'UTF8') END
+FROM unnest($1::text[], $2::text[], $3::boolean[]) AS a (session_id, id, is_own) JOIN entries e USING (session_id, id)
 """
 _RESULTS = """
-SELECT a.place, a.nth FROM unnest($1::int[], $2::int[], $3::text[], $4::text[]) AS a (place, nth, session_id, call)
-JOIN results r ON r.session_id = a.session_id AND r.tool_call_id = a.call
+SELECT session_id, tool_call_id
+FROM unnest($1::text[], $2::text[]) AS a (session_id, tool_call_id) JOIN results USING (session_id, tool_call_id)
 """
 
 
 def tail_of(record: Any) -> Tail:
-    """The tail that a row of `sessions` tells."""
-    return Tail(unescaped(record["tail_id"]), record["tail_seq"])
+    """The tail in a row of `sessions`."""
+    return Tail(unescape(record["tail_id"]), record["tail_seq"])
 
 
 def lease_of(session_id: str, record: Any) -> Lease | None:
-    """The lease that a row of `leases` tells; None where there never was one."""
+    """The lease in a row of `leases`; None if there never was one."""
     if record["epoch"] is None:
         return None
-    return Lease(session_id, unescaped(record["owner"]), record["epoch"], record["expires_at"])
+    return Lease(session_id, unescape(record["owner"]), record["epoch"], record["expires_at"])
 
 
-async def look_up(connection: Connection, drafts: Sequence[Draft]) -> list[Present]:
-    """For each draft what is there. The sessions must be locked."""
-    names = [escaped(draft.session_id) for draft in drafts]
+async def existing(connection: Connection, batches: Sequence[Batch]) -> list[Existing]:
+    """What `check_append` must know for each batch. The sessions must be locked."""
+    names = [escape(batch.session_id) for batch in batches]
     sessions = {record["session_id"]: record for record in await connection.fetch(_SESSIONS, names)}
-    known = [place for place, name in enumerate(names) if name in sessions]
-    if not known:
-        return [Present(None) for _ in drafts]
-    asked = [
-        (place, nth, names[place], key(id), nth < len(drafts[place].rows))
-        for place in known
-        for nth, id in enumerate(_ids(drafts[place]))
-    ]
-    found = await connection.fetch(_IDS, *zip(*asked, strict=True))
-    calls = [
-        (place, nth, names[place], key(call)) for place in known for nth, call in enumerate(sorted(drafts[place].calls))
-    ]
-    ended = await connection.fetch(_RESULTS, *zip(*calls, strict=True)) if calls else ()
-    texts: list[dict[str, bytes]] = [{} for _ in drafts]
-    seqs: list[dict[str, int]] = [{} for _ in drafts]
-    results: list[set[str]] = [set() for _ in drafts]
-    for record in found:
-        place, id = record["place"], _ids(drafts[record["place"]])[record["nth"]]
-        if record["text"] is None:
-            seqs[place][id] = record["seq"]
-        else:
-            texts[place][id] = record["text"]
-    for record in ended:
-        results[record["place"]].add(sorted(drafts[record["place"]].calls)[record["nth"]])
+    known = [(name, batch) for name, batch in zip(names, batches, strict=True) if name in sessions]
+    ids = {(name, key_of(id), True) for name, batch in known for id in batch.ids}
+    ids |= {(name, key_of(id), False) for name, batch in known for id in batch.references}
+    calls = {(name, key_of(call)) for name, batch in known for call in batch.calls}
+    seqs, texts, results = dict[tuple[str, str], int](), dict[tuple[str, str], bytes](), set[tuple[str, str]]()
+    if ids:
+        for name, key, is_own, seq, text in await connection.fetch(_IDS, *zip(*ids, strict=True)):
+            if is_own:
+                texts[name, key] = text
+            else:
+                seqs[name, key] = seq
+    if calls:
+        results.update(map(tuple, await connection.fetch(_RESULTS, *zip(*calls, strict=True))))
     return [
-        Present(tail_of(record), texts[place], seqs[place], results[place], lease_of(draft.session_id, record))
-        if (record := sessions.get(names[place]))
-        else Present(None)
-        for place, draft in enumerate(drafts)
+        Existing(
+            tail_of(sessions[name]),
+            {id: texts[name, key_of(id)] for id in batch.ids if (name, key_of(id)) in texts},
+            {id: seqs[name, key_of(id)] for id in batch.references if (name, key_of(id)) in seqs},
+            {call for call in batch.calls if (name, key_of(call)) in results},
+            lease_of(batch.session_id, sessions[name]),
+        )
+        if name in sessions
+        else Existing(None)
+        for name, batch in zip(names, batches, strict=True)
     ]
 
-
-def _ids(draft: Draft) -> list[str]:
-    return [*draft.ids, *sorted(draft.named)]
-
-
-# -- in
 
 _INSERT_ENTRIES = """
-INSERT INTO entries (session_id, seq, id, parent_id, run_id, kind, timestamp, is_cut, text)
+INSERT INTO entries (session_id, seq, id, parent_id, run_id, kind, timestamp, needs_restore, text)
 SELECT s, q, i, p, r, k, t, c, convert_from(x, 'UTF8') FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[],
     $5::text[], $6::text[], $7::text[], $8::boolean[], $9::bytea[]) AS a (s, q, i, p, r, k, t, c, x)
 """
@@ -118,11 +96,11 @@ SELECT s, q, w, array_to_tsvector(string_to_array(l, ' '))
 FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) AS a (s, q, w, l)
 """
 _INSERT_RESULTS = "INSERT INTO results SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[])"
-_INSERT_JUMPS = "INSERT INTO jumps SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[])"
+_INSERT_BRANCHES = "INSERT INTO branches SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[])"
 _INSERT_REDACTIONS = (
     "INSERT INTO redactions SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) ON CONFLICT DO NOTHING"
 )
-# A redacted entry is found by no search, and a redacted header gives no title.
+# A redacted entry is not found by a search, and a redacted header has no title.
 _HIDE_WORDS = """
 DELETE FROM words w USING entries e, unnest($1::text[], $2::text[], $3::text[]) AS a (s, i, _)
 WHERE e.session_id = a.s AND e.id = a.i AND w.session_id = e.session_id AND w.seq = e.seq
@@ -131,30 +109,36 @@ _HIDE_TITLES = """
 UPDATE sessions h SET title = NULL FROM entries e, unnest($1::text[], $2::text[], $3::text[]) AS a (s, i, _)
 WHERE e.session_id = a.s AND e.id = a.i AND e.seq = 1 AND h.session_id = e.session_id
 """
-_INSERT_BODIES = "INSERT INTO bodies SELECT * FROM unnest($1::text[], $2::bytea[]) ON CONFLICT DO NOTHING"
-_INSERT_USES = "INSERT INTO body_uses SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING"
+_INSERT_BLOBS = "INSERT INTO blobs SELECT * FROM unnest($1::text[], $2::bytea[]) ON CONFLICT DO NOTHING"
+_INSERT_USES = "INSERT INTO blob_uses SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING"
+SPEND_TYPES = {name: "double precision" if name == "cost_usd" else "bigint" for name in SPEND_FIELDS}
 _INSERT_SPEND = f"""
-INSERT INTO spend (session_id, model_key, model, {", ".join(SPEND)})
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
-    $8::bigint[], $9::bigint[], $10::double precision[], $11::bigint[])
+INSERT INTO spend (session_id, model_key, model, {", ".join(SPEND_FIELDS)}) SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::text[], {", ".join(f"${n}::{SPEND_TYPES[f]}[]" for n, f in enumerate(SPEND_FIELDS, 4))})
 ON CONFLICT (session_id, model_key) DO UPDATE
-SET {", ".join(f"{name} = spend.{name} + excluded.{name}" for name in SPEND)}
+SET {", ".join(f"{name} = spend.{name} + excluded.{name}" for name in SPEND_FIELDS)}
 """
 
 
-async def insert(connection: Connection, admitted: Sequence[Admitted]) -> None:
-    """Store these appends, which were admitted in this order, and all that is kept beside them."""
-    rows = [(escaped(one.draft.session_id), row) for one in admitted for row in one.rows]
-    bodies = {name: body for one in admitted for name, body in sorted(one.draft.bodies.items())}
-    redactions = [(name, key(row.redacts), escaped(row.redacts)) for name, row in rows if row.redacts is not None]
+async def insert(connection: Connection, appends: Sequence[Checked]) -> None:
+    """Store these appends, checked in this order, and everything derived from them."""
+    rows = [(escape(one.batch.session_id), row) for one in appends for row in one.rows]
+    blobs = {name: blob for one in appends for name, blob in one.batch.blobs.items()}
+    redactions = [(name, key_of(row.redacts), escape(row.redacts)) for name, row in rows if row.redacts is not None]
     statements: list[tuple[str, Iterable[tuple[Any, ...]]]] = [
-        (_INSERT_BODIES, sorted(bodies.items())),  # in one order everywhere, so that two stores do not wait in a ring
-        (_INSERT_USES, sorted({(name, body) for name, row in rows if row.is_cut for body in referenced(row.text)})),
+        (_INSERT_BLOBS, sorted(blobs.items())),  # in the same order everywhere, which avoids deadlocks
+        (
+            _INSERT_USES,
+            sorted({(name, used) for name, row in rows if row.needs_restore for used in referenced(row.text)}),
+        ),
         (_INSERT_ENTRIES, [_entry(name, row) for name, row in rows]),
-        (_INSERT_SESSIONS, _sessions(admitted)),
-        (_INSERT_WORDS, [_words(name, row) for name, row in rows if row.words]),
-        (_INSERT_RESULTS, [(name, key(call), row.seq) for name, row in rows for call in row.results]),
-        (_INSERT_JUMPS, [jump for one in admitted for jump in _jumps(one)]),
+        (_INSERT_SESSIONS, _sessions(appends)),
+        (_INSERT_WORDS, [(name, row.seq, row.words, _lexemes(row)) for name, row in rows if row.words]),
+        (_INSERT_RESULTS, [(name, key_of(call), row.seq) for name, row in rows for call in row.results]),
+        (
+            _INSERT_BRANCHES,
+            [(escape(one.batch.session_id), *start) for one in appends for start in branch_starts_of(*one)],
+        ),
         (_INSERT_REDACTIONS, redactions),
         (_HIDE_WORDS, redactions),
         (_HIDE_TITLES, redactions),
@@ -167,42 +151,33 @@ async def insert(connection: Connection, admitted: Sequence[Admitted]) -> None:
 
 
 def _entry(name: str, row: Row) -> tuple[Any, ...]:
-    parent = None if row.parent_id is None else escaped(row.parent_id)
-    run = None if row.run_id is None else escaped(row.run_id)
-    return name, row.seq, key(row.id), parent, run, row.kind, row.timestamp, row.is_cut, row.text
+    parent = None if row.parent_id is None else escape(row.parent_id)
+    run = None if row.run_id is None else escape(row.run_id)
+    return name, row.seq, key_of(row.id), parent, run, row.kind, row.timestamp, row.needs_restore, row.text
 
 
-def _sessions(admitted: Iterable[Admitted]) -> list[tuple[Any, ...]]:
-    """One line for each session: where it begins, if it does, and where it ends."""
+def _sessions(appends: Iterable[Checked]) -> list[tuple[Any, ...]]:
+    """One line per session: how it begins, if it is new, and its tail."""
     lines: dict[str, tuple[Any, ...]] = {}
-    for one in admitted:
-        name, draft, last = escaped(one.draft.session_id), one.draft, one.rows[-1]
-        title = one.rows[0].title
-        begin = lines[name][:3] if name in lines else (name, None if title is None else escaped(title), draft.created)
-        lines[name] = (*begin, draft.updated, escaped(last.id), last.seq)
+    for batch, rows, _ in appends:
+        name, title = escape(batch.session_id), rows[0].title
+        begin = lines[name][:3] if name in lines else (name, None if title is None else escape(title), batch.created)
+        lines[name] = (*begin, batch.updated, escape(batch.tail.entry_id), batch.tail.seq)
     return list(lines.values())
 
 
-def _words(name: str, row: Row) -> tuple[Any, ...]:
-    return name, row.seq, row.words, " ".join(lexemes(row.words.split(" ")))
-
-
-def _jumps(one: Admitted) -> list[tuple[str, int, int]]:
-    seqs = {**one.present.seqs, **{row.id: row.seq for row in one.draft.rows}}
-    name = escaped(one.draft.session_id)
-    parents = [(row.seq, seqs[row.parent_id]) for row in one.rows if row.parent_id is not None]
-    return [(name, seq, parent) for seq, parent in parents if parent != seq - 1]
+def _lexemes(row: Row) -> str:
+    return " ".join(lexemes_of(row.words.split(" ")))
 
 
 def _spends(rows: Iterable[tuple[str, Row]]) -> list[tuple[Any, ...]]:
-    """One line for each session and model: a statement may count a line up only once."""
+    """One line per session and model: a statement can update a row only once."""
     sums: dict[tuple[str, str], Spend] = {}
     for name, row in rows:
         if row.spend is not None:
-            model = row.spend.model
-            named = json_text(["", ""] if model is None else [model.provider, model.model])
-            sums[name, named] = sums.get((name, named), NO_SPEND) + row.spend.spend
+            model = json_text(model_key(row.spend.model))
+            sums[name, model] = sums.get((name, model), NO_SPEND) + row.spend.spend
     return [
-        (name, key(named), named, *(getattr(spend, field) for field in SPEND))
-        for (name, named), spend in sorted(sums.items())
+        (name, key_of(model), model, *(getattr(spend, field) for field in SPEND_FIELDS))
+        for (name, model), spend in sorted(sums.items())
     ]

@@ -1,119 +1,86 @@
-"""The tables of a PostgreSQL store, and how a schema gets from any version to the current one.
+"""The tables of a PostgreSQL store, its migrations and locks, and how text is stored in it.
 
-What is stored stays: triggers refuse to change or delete entries and what hangs on them. The one way around them is a
-transaction that first says, in the setting `bartack.purge`, which session it removes. Everything else (`sessions`,
-`words`, `spend`, `leases`) is counted up or taken over, in the transaction of the append it belongs to.
+What is stored stays: triggers refuse to change or delete entries and what belongs to them. The only way past them is a
+transaction that first names the session it deletes in the setting `bartack.purge`. Everything else (`sessions`,
+`words`, `spend`, `leases`) is updated in the transaction of the append that it is derived from.
 
-Ids are looked up by `postgres_text.key`, because an index takes neither every character nor every length.
+TEXT columns cannot contain NUL, so text is escaped. Indexes have a length limit, so ids are looked up by `key_of`.
 """
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 from bartack.nouns.errors import ErrorCode, StoreError
+from bartack.store.errors import newer_schema
 from bartack.store.postgres.connection import Connection, quoted
 
-__all__ = ["MIGRATIONS", "escaped", "key", "lexemes", "lock_number", "migrate", "query_of", "unescaped"]
+__all__ = [
+    "MIGRATIONS",
+    "escape",
+    "key_of",
+    "lexemes_of",
+    "lock_blobs",
+    "lock_sessions",
+    "migrate",
+    "tsquery_of",
+    "unescape",
+]
 
 _FIRST = """
 CREATE TABLE IF NOT EXISTS sessions (
-    session_id text COLLATE "C" PRIMARY KEY,
-    title text,
-    created text NOT NULL,
-    updated text COLLATE "C" NOT NULL,
-    tail_id text NOT NULL,
-    tail_seq bigint NOT NULL
+    session_id text COLLATE "C" PRIMARY KEY, title text, created text NOT NULL, updated text COLLATE "C" NOT NULL,
+    tail_id text NOT NULL, tail_seq bigint NOT NULL
 );
 CREATE INDEX IF NOT EXISTS sessions_newest ON sessions (updated DESC, session_id DESC);
 
 CREATE TABLE IF NOT EXISTS entries (
-    session_id text COLLATE "C" NOT NULL,
-    seq bigint NOT NULL CHECK (seq >= 1),
-    id text COLLATE "C" NOT NULL,
-    parent_id text,
-    run_id text,
-    kind text NOT NULL,
-    timestamp text NOT NULL,
-    text text NOT NULL,  -- never jsonb, which has other ideas about NUL, key order and numbers
-    is_cut boolean NOT NULL,  -- bodies were taken out of it
-    PRIMARY KEY (session_id, seq),
-    UNIQUE (session_id, id)
+    session_id text COLLATE "C" NOT NULL, seq bigint NOT NULL CHECK (seq >= 1), id text COLLATE "C" NOT NULL,
+    parent_id text, run_id text, kind text NOT NULL, timestamp text NOT NULL,
+    text text NOT NULL,  -- not jsonb, which refuses NUL and reorders keys
+    needs_restore boolean NOT NULL,
+    PRIMARY KEY (session_id, seq), UNIQUE (session_id, id)
 );
-
-CREATE TABLE IF NOT EXISTS results (  -- the calls that have ended
-    session_id text COLLATE "C" NOT NULL,
-    tool_call_id text COLLATE "C" NOT NULL,
-    seq bigint NOT NULL,
+CREATE TABLE IF NOT EXISTS results (  -- tool calls with a result
+    session_id text COLLATE "C" NOT NULL, tool_call_id text COLLATE "C" NOT NULL, seq bigint NOT NULL,
     PRIMARY KEY (session_id, tool_call_id)
 );
-
-CREATE TABLE IF NOT EXISTS jumps (  -- entries that do not follow the one before them
-    session_id text COLLATE "C" NOT NULL,
-    seq bigint NOT NULL,
-    parent_seq bigint NOT NULL,
-    PRIMARY KEY (session_id, seq)
+CREATE TABLE IF NOT EXISTS branches (  -- entries whose parent is not the previous entry
+    session_id text COLLATE "C" NOT NULL, seq bigint NOT NULL, parent_seq bigint NOT NULL, PRIMARY KEY (session_id, seq)
 );
-
-CREATE TABLE IF NOT EXISTS redactions (
-    session_id text COLLATE "C" NOT NULL,
-    entry_id text COLLATE "C" NOT NULL,
-    redacted text NOT NULL,  -- the id as it is, which may be too long for a key
+CREATE TABLE IF NOT EXISTS redactions (  -- `entry_id` is a key, `redacted` the id itself
+    session_id text COLLATE "C" NOT NULL, entry_id text COLLATE "C" NOT NULL, redacted text NOT NULL,
     PRIMARY KEY (session_id, entry_id)
 );
-
 CREATE TABLE IF NOT EXISTS words (
-    session_id text COLLATE "C" NOT NULL,
-    seq bigint NOT NULL,
-    words text NOT NULL,
-    lexemes tsvector NOT NULL,
+    session_id text COLLATE "C" NOT NULL, seq bigint NOT NULL, words text NOT NULL, lexemes tsvector NOT NULL,
     PRIMARY KEY (session_id, seq)
 );
 CREATE INDEX IF NOT EXISTS words_lexemes ON words USING gin (lexemes);
-
-CREATE TABLE IF NOT EXISTS spend (
-    session_id text COLLATE "C" NOT NULL,
-    model_key text COLLATE "C" NOT NULL,
-    model text NOT NULL,  -- JSON: [provider, model]
-    calls bigint NOT NULL,
-    input_tokens bigint NOT NULL,
-    output_tokens bigint NOT NULL,
-    cache_read_tokens bigint NOT NULL,
-    cache_write_tokens bigint NOT NULL,
-    reasoning_tokens bigint NOT NULL,
-    cost_usd double precision NOT NULL,
-    unpriced bigint NOT NULL,
-    PRIMARY KEY (session_id, model_key)
+CREATE TABLE IF NOT EXISTS spend (  -- `model` is JSON: [provider, model]
+    session_id text COLLATE "C" NOT NULL, model_key text COLLATE "C" NOT NULL, model text NOT NULL,
+    calls bigint NOT NULL, input_tokens bigint NOT NULL, output_tokens bigint NOT NULL,
+    cache_read_tokens bigint NOT NULL, cache_write_tokens bigint NOT NULL, reasoning_tokens bigint NOT NULL,
+    cost_usd double precision NOT NULL, unpriced bigint NOT NULL, PRIMARY KEY (session_id, model_key)
 );
-
-CREATE TABLE IF NOT EXISTS leases (
-    session_id text COLLATE "C" PRIMARY KEY,
-    owner text NOT NULL,  -- empty: given back
-    epoch bigint NOT NULL,
-    expires_at timestamptz NOT NULL
+CREATE TABLE IF NOT EXISTS leases (  -- a released one has an empty owner
+    session_id text COLLATE "C" PRIMARY KEY, owner text NOT NULL, epoch bigint NOT NULL, expires_at timestamptz NOT NULL
 );
-
-CREATE TABLE IF NOT EXISTS bodies (
-    sha256 text COLLATE "C" PRIMARY KEY,
-    body bytea NOT NULL
+CREATE TABLE IF NOT EXISTS blobs (name text COLLATE "C" PRIMARY KEY, data bytea NOT NULL);
+CREATE TABLE IF NOT EXISTS blob_uses (
+    session_id text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, PRIMARY KEY (session_id, name)
 );
-
-CREATE TABLE IF NOT EXISTS body_uses (
-    session_id text COLLATE "C" NOT NULL,
-    sha256 text COLLATE "C" NOT NULL,
-    PRIMARY KEY (session_id, sha256)
-);
-CREATE INDEX IF NOT EXISTS body_uses_by_body ON body_uses (sha256);
+CREATE INDEX IF NOT EXISTS blob_uses_by_name ON blob_uses (name);
 
 CREATE OR REPLACE FUNCTION bartack_refuse() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF TG_OP = 'DELETE' AND coalesce(current_setting('bartack.purge', true), '') <> '' THEN
-        IF TG_TABLE_NAME = 'bodies' THEN
+        IF TG_TABLE_NAME = 'blobs' THEN
             RETURN OLD;
         ELSIF OLD.session_id = current_setting('bartack.purge') THEN
             RETURN OLD;
         END IF;
     END IF;
-    RAISE EXCEPTION 'what is stored in % is neither changed nor deleted', TG_TABLE_NAME
+    RAISE EXCEPTION '% is append-only', TG_TABLE_NAME
         USING ERRCODE = 'restrict_violation';
 END $$;
 
@@ -129,51 +96,45 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE OR REPLACE TRIGGER entries_follow AFTER INSERT ON entries REFERENCING NEW TABLE AS added
+CREATE OR REPLACE TRIGGER entries_no_gap AFTER INSERT ON entries REFERENCING NEW TABLE AS added
     FOR EACH STATEMENT EXECUTE FUNCTION bartack_no_gap();
 """
 
 
-def _keeping(table: str) -> str:
-    """Triggers that refuse to change rows at all, and to remove them outside a purge."""
+def _triggers(table: str) -> str:
+    """Triggers that refuse to change rows, and to delete them outside a purge."""
     return f"""
-CREATE OR REPLACE TRIGGER {table}_stay BEFORE UPDATE OR DELETE ON {table}
+CREATE OR REPLACE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE ON {table}
     FOR EACH ROW EXECUTE FUNCTION bartack_refuse();
-CREATE OR REPLACE TRIGGER {table}_remain BEFORE TRUNCATE ON {table}
+CREATE OR REPLACE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table}
     FOR EACH STATEMENT EXECUTE FUNCTION bartack_refuse();
 """
 
 
-_KEPT = ("entries", "results", "jumps", "redactions", "bodies", "body_uses")
+_APPEND_ONLY = ("entries", "results", "branches", "redactions", "blobs", "blob_uses")
 
-MIGRATIONS: Sequence[str] = (
-    _FIRST + "".join(map(_keeping, _KEPT)),
-)  # the migration at place n leads to version n + 1; each may run twice
+# The step to each version from the one before. Each may run twice; a released one is never edited.
+MIGRATIONS: Sequence[str] = (_FIRST + "".join(map(_triggers, _APPEND_ONLY)),)
 
-_OLDEST_SERVER = 140000  # CREATE OR REPLACE TRIGGER came with PostgreSQL 14
-
-
-def lock_number(*names: str) -> int:
-    """The number of an advisory lock: 63 bits of a hash."""
-    return int.from_bytes(sha256("\0".join(names).encode("utf-8", "surrogatepass")).digest()[:8]) >> 1
+_OLDEST_SERVER = 140000  # CREATE OR REPLACE TRIGGER was added in PostgreSQL 14
 
 
 async def migrate(connection: Connection, schema: str, migrations: Sequence[str] = MIGRATIONS) -> None:
-    """Bring the schema to the current version, each step in a transaction of its own.
+    """Bring the schema to the current version, each step in one transaction.
 
-    Several programs may open a new store at once: a lock lets one do the work and the others find it done.
+    When several programs open a new store at once, a lock lets one do the work; the others find it done.
     """
     server = int(await connection.fetchval("SHOW server_version_num"))
     encoding = await connection.fetchval("SHOW server_encoding")
     if server < _OLDEST_SERVER:
-        raise StoreError(f"PostgreSQL 14 or newer is needed, and this is {server // 10000}")
+        raise StoreError(f"PostgreSQL 14 or newer is required, but the server is version {server // 10000}.")
     if encoding != "UTF8":
-        raise StoreError(f"the database must be made with the encoding UTF8, not {encoding}")
+        raise StoreError(f"The encoding of the database must be UTF8, but it is {encoding}.")
     if await _version(connection, schema, len(migrations)) == len(migrations):
         return
     for number, statements in enumerate(migrations, 1):
         async with connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", lock_number("migrate", schema))
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _lock_number("migrate", schema))
             if await _version(connection, schema, len(migrations)) >= number:
                 continue
             if number == 1:
@@ -186,7 +147,7 @@ async def migrate(connection: Connection, schema: str, migrations: Sequence[str]
 
 
 async def _version(connection: Connection, schema: str, newest: int) -> int:
-    """The version of the schema, 0 where there is nothing yet; `StoreError` for one that is not ours to touch."""
+    """The version of the schema, 0 if it is empty; raises `StoreError` if it is newer, or of another program."""
     tables = set(
         await connection.fetchval(
             "SELECT coalesce(array_agg(tablename::text), '{}') FROM pg_tables WHERE schemaname = $1", schema
@@ -194,49 +155,69 @@ async def _version(connection: Connection, schema: str, newest: int) -> int:
     )
     if not tables:
         return 0
-    if not tables >= {"schema_version"}:
+    if "schema_version" not in tables:
         raise StoreError(
-            f"the schema {schema!r} holds tables of another program ({', '.join(sorted(tables)[:3])})",
+            f"Schema {schema!r} contains tables of another program ({', '.join(sorted(tables)[:3])}). "
+            "Add ?schema=NAME to the address to use another schema.",
             code=ErrorCode.STORAGE_UNSUPPORTED,
         )
     version = int(await connection.fetchval("SELECT coalesce(max(version), 0) FROM schema_version"))
     if version > newest:
-        raise StoreError(
-            f"the store has version {version} and this Bartack knows up to {newest}: it was written by a newer Bartack",
-            code=ErrorCode.STORAGE_UNSUPPORTED,
-        )
+        raise newer_schema(f"Schema {schema!r}", version, newest)
     return version
 
 
-_KEY_LIMIT = 1000  # bytes; two of them fit into an index row
+# -- locks, held until the end of the transaction
+
+
+async def lock_sessions(connection: Connection, schema: str, session_ids: Iterable[str]) -> None:
+    """Lock these sessions for writing, in the same order everywhere, which avoids deadlocks."""
+    numbers = sorted({_lock_number("session", schema, session_id) for session_id in session_ids})
+    await connection.execute("SELECT pg_advisory_xact_lock(n) FROM unnest($1::bigint[]) n", numbers)
+
+
+async def lock_blobs(connection: Connection, schema: str, *, shared: bool) -> None:
+    """Lock the blobs: shared to refer to them, exclusively to delete unused ones."""
+    function = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
+    await connection.execute(f"SELECT {function}($1)", _lock_number("blobs", schema))
+
+
+def _lock_number(*names: str) -> int:
+    """The number of an advisory lock: 63 bits of a hash."""
+    return int.from_bytes(sha256("\0".join(names).encode("utf-8", "surrogatepass")).digest()[:8]) >> 1
+
+
+# -- text
+
+_KEY_LIMIT = 1000  # bytes; an index row may have 2,700, and contains up to two keys
 _LEXEME_LIMIT = 200  # characters; PostgreSQL's own limit is 2,046 bytes
 
 
-def escaped(text: str) -> str:
-    """The text without NUL; `unescaped` gives it back. Half characters, which no entry holds, only stay apart."""
+def escape(text: str) -> str:
+    """The text without NUL, reversibly. Unpaired surrogates, which no entry contains, merely stay distinct."""
     if "\\" in text or "\0" in text:
         text = text.replace("\\", "\\\\").replace("\0", "\\0")
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def unescaped(text: str) -> str:
-    """The text that was escaped."""
-    return "\\".join(piece.replace("\\0", "\0") for piece in text.split("\\\\")) if "\\" in text else text
+def unescape(text: str) -> str:
+    """The original of an escaped text."""
+    return "\\".join(part.replace("\\0", "\0") for part in text.split("\\\\")) if "\\" in text else text
 
 
-def key(text: str) -> str:
-    """What stands for an id in an index: itself, escaped, or where it is too long its hash. No two have one key."""
-    safe = escaped(text)
+def key_of(text: str) -> str:
+    """An id as an index contains it: escaped or, if it is too long, hashed. Different ids have different keys."""
+    safe = escape(text)
     if len(safe.encode()) <= _KEY_LIMIT:
         return safe
-    return "\\#" + sha256(safe.encode()).hexdigest()  # no escaped text holds this pair
+    return "\\#" + sha256(safe.encode()).hexdigest()  # no escaped text contains this pair
 
 
-def lexemes(words: Iterable[str]) -> list[str]:
-    """The words as an index holds them: each once, the long ones cut. They find too much, never too little."""
+def lexemes_of(words: Iterable[str]) -> list[str]:
+    """Words as the index contains them: each once, long ones truncated. They may find too much, never too little."""
     return sorted({word[:_LEXEME_LIMIT] for word in words})
 
 
-def query_of(asked: Iterable[Iterable[str]]) -> str:
-    """The tsquery for entries that hold all these words; words are letters and digits and need no escape."""
-    return " & ".join(f"'{word}'" for word in lexemes(word for phrase in asked for word in phrase))
+def tsquery_of(phrases: Iterable[Iterable[str]]) -> str:
+    """The tsquery for all these words, which are letters and digits and need no escaping."""
+    return " & ".join(f"'{word}'" for word in lexemes_of(word for phrase in phrases for word in phrase))

@@ -1,96 +1,111 @@
-"""Opening a SQLite file as a store, and what may be wrong with it.
+"""Opening a SQLite file as a store.
 
-Everything that could lose data silently is checked here and refused: a SQLite library with a known loss, a file system
-whose locks do not work, settings that do not wait for the disk, a file that is somebody else's.
+Everything that could lose data silently is refused here: a SQLite library with a known bug, a file system without
+working locks, settings that do not wait for the disk, and files of other programs.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 import apsw
 
 from bartack.nouns.errors import ErrorCode, StoreError
-from bartack.store.blobs import digest, referenced
+from bartack.store import files
+from bartack.store.errors import not_writable
 from bartack.store.files import make_folder, network_kind, sync_folder
-from bartack.store.session_store import Finding
-from bartack.store.sqlite import rows
 from bartack.store.sqlite.schema import APPLICATION_ID
 
 __all__ = [
     "Synchronous",
+    "as_store_error",
+    "check_folder",
     "check_library",
     "connect",
-    "inspect_session",
-    "inspect_store",
-    "make_file",
-    "make_place",
+    "create_file",
     "refuse_foreign_file",
-    "store_error",
 ]
 
-# FULL waits for the disk at every commit. NORMAL loses acknowledged entries at a loss of power, and must be asked for.
+# FULL waits for the disk at every commit. NORMAL may lose acknowledged entries in a power loss.
 Synchronous = Literal["FULL", "NORMAL"]
 
-_OLDEST = (3, 51, 3)  # older ones may lose committed data when the write-ahead log starts over
+# Older versions, from 3.7.0 on, may lose committed data when the write-ahead log is reset.
+_OLDEST = (3, 51, 3)
 
-_CODES: tuple[tuple[type[apsw.Error], ErrorCode, str], ...] = (
-    (apsw.NotADBError, ErrorCode.STORAGE_UNSUPPORTED, "this file is not a SQLite database"),
+_ERRORS: tuple[tuple[type[apsw.Error], ErrorCode, str], ...] = (
+    (apsw.NotADBError, ErrorCode.STORAGE_UNSUPPORTED, "not a SQLite database"),
     (apsw.CorruptError, ErrorCode.STORAGE_CORRUPT, "the database is damaged"),
-    (apsw.BusyError, ErrorCode.STORAGE_FAILED, "another program has the database locked"),
-    (apsw.LockedError, ErrorCode.STORAGE_FAILED, "another program has the database locked"),
+    (apsw.BusyError, ErrorCode.STORAGE_FAILED, "the database is locked by another process"),
+    (apsw.LockedError, ErrorCode.STORAGE_FAILED, "the database is locked by another process"),
     (apsw.FullError, ErrorCode.STORAGE_FAILED, "the disk is full"),
-    (apsw.ReadOnlyError, ErrorCode.STORAGE_FAILED, "the database, or its folder, is read-only"),
     (apsw.CantOpenError, ErrorCode.STORAGE_FAILED, "the database cannot be opened"),
     (apsw.IOError, ErrorCode.STORAGE_FAILED, "the disk failed"),
 )
 
 
-def store_error(path: Path, error: apsw.Error) -> StoreError:
-    """What SQLite said, as an error of the store."""
-    code, sentence = next(
-        ((code, sentence) for kind, code, sentence in _CODES if isinstance(error, kind)),
+@contextmanager
+def as_store_error(path: Path) -> Iterator[None]:
+    """Turn the errors of SQLite and of file operations into `StoreError`."""
+    with files.as_store_error(path):
+        try:
+            yield
+        except apsw.Error as error:
+            raise _store_error(path, error) from error
+
+
+def _store_error(path: Path, error: apsw.Error) -> StoreError:
+    is_denied = isinstance(error, apsw.CantOpenError) and not os.access(path.parent, os.W_OK)
+    if is_denied or isinstance(error, apsw.ReadOnlyError):
+        return not_writable(path, error)
+    code, reason = next(
+        ((code, reason) for kind, code, reason in _ERRORS if isinstance(error, kind)),
         (ErrorCode.STORAGE_FAILED, "SQLite failed"),
     )
     is_busy = isinstance(error, apsw.BusyError | apsw.LockedError)
-    return StoreError(f"{path}: {sentence} ({error})", code=code, retryable=is_busy, cause=error)
+    return StoreError(f"{path}: {reason} ({error})", code=code, retryable=is_busy, cause=error)
 
 
 def check_library(version: str) -> None:
     """Refuse a SQLite library that loses data."""
-    if tuple(int(piece) for piece in version.split(".")[:3]) < _OLDEST:
-        wanted = ".".join(map(str, _OLDEST))
+    if tuple(int(number) for number in version.split(".")[:3]) < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
         raise StoreError(
-            f"apsw brings SQLite {version}, which can lose committed data; {wanted} or newer is needed",
+            f"SQLite {version} can lose committed data; {oldest} or newer is required. Upgrade apsw.",
             code=ErrorCode.INVALID_CONFIG,
         )
 
 
-def make_place(path: Path) -> None:
-    """Make the file's folder, unless a store must not be there; raises `OSError` too."""
+def check_folder(path: Path) -> None:
+    """Create the file's folder, unless a store cannot be there; raises `OSError` too."""
     if path.exists() and not path.is_file():
-        raise StoreError(f"{path}: not a file")
+        raise StoreError(f"{path} is not a file.")
     make_folder(path.parent)
     kind = network_kind(path.parent.resolve())
     if kind is not None:
-        raise StoreError(f"{path}: on a network file system ({kind}), where locks do not hold")
+        raise StoreError(
+            f"{path} is on a network file system ({kind}), where locks are unreliable. Use a local disk or PostgreSQL."
+        )
 
 
 def refuse_foreign_file(path: Path) -> None:
-    """Raises for a file that is not a store of Bartack, before anything about it is changed; it is looked at by SQLite
-    alone (bartack.store.files says why)."""
+    """Raise `StoreError` for a file that is not a Bartack store, before anything about it changes.
+
+    Only SQLite opens the file (see bartack.store.files).
+    """
     if path.exists() and path.stat().st_size:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             _refuse_foreign(connection, path)
         except (apsw.CantOpenError, apsw.ReadOnlyError):
-            pass  # its folder cannot be written, or a journal waits to be rolled back: opening it for writing tells
+            pass  # the folder is read-only, or a journal must be rolled back: opening it for writing will show
         finally:
             connection.close()
 
 
-def make_file(path: Path) -> None:
-    """Make the file, for its owner alone; one that is there is not opened here (bartack.store.files says why)."""
+def create_file(path: Path) -> None:
+    """Create the file, accessible to the owner only. An existing one is not opened (see bartack.store.files)."""
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         sync_folder(path.parent)
@@ -100,7 +115,7 @@ def make_file(path: Path) -> None:
 
 
 def connect(path: Path, *, synchronous: Synchronous, busy_ms: int, vfs: str | None) -> apsw.Connection:
-    """A connection with every setting that a store relies on, each one verified; raises `apsw.Error`."""
+    """A connection with the settings that the store relies on, each one verified; raises `apsw.Error`."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
     try:
         connection.set_busy_timeout(busy_ms)
@@ -109,7 +124,7 @@ def connect(path: Path, *, synchronous: Synchronous, busy_ms: int, vfs: str | No
         _refuse_foreign(connection, path)
         _set(connection, path, "journal_mode", "WAL", "wal")
         _set(connection, path, "synchronous", synchronous, {"FULL": 2, "NORMAL": 1}[synchronous])
-        _set(connection, path, "fullfsync", "ON", 1)  # macOS: a plain fsync there does not reach the disk
+        _set(connection, path, "fullfsync", "ON", 1)  # on macOS a plain fsync does not reach the disk
         _set(connection, path, "foreign_keys", "ON", 1)
     except BaseException:
         connection.close()
@@ -121,41 +136,13 @@ def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
     application = connection.pragma("application_id")
     is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
     if application != APPLICATION_ID and not (is_empty and application == 0):
-        raise StoreError(f"{path}: a SQLite database, but not a store of Bartack", code=ErrorCode.STORAGE_UNSUPPORTED)
+        raise StoreError(
+            f"{path} is a SQLite database of another program, not a Bartack store.", code=ErrorCode.STORAGE_UNSUPPORTED
+        )
 
 
 def _set(connection: apsw.Connection, path: Path, name: str, value: str, expected: str | int) -> None:
     connection.pragma(name, value)
-    found = connection.pragma(name)
-    if found != expected:
-        raise StoreError(f"{path}: SQLite refuses {name}={value} (it says {found!r})", code=ErrorCode.STORAGE_FAILED)
-
-
-def inspect_store(connection: apsw.Connection) -> tuple[Finding, ...]:
-    """Broken pages and keys."""
-    pages = [text for (text,) in rows.select(connection, "PRAGMA quick_check") if text != "ok"]
-    keys = [f"{row[0]} row {row[1]} has no {row[2]}" for row in rows.select(connection, "PRAGMA foreign_key_check")]
-    return tuple(Finding(session_id=None, fault="damaged", message=text) for text in [*pages, *keys])
-
-
-def inspect_session(connection: apsw.Connection, session_id: str) -> tuple[Finding, ...]:
-    """Lost or changed bodies, and a session's row that says otherwise than its entries."""
-    number, tail, _ = rows.must_find(connection, session_id)
-    found: list[Finding] = []
-    last = connection.execute(
-        "SELECT id, seq FROM entry WHERE session = ? ORDER BY seq DESC LIMIT 1", (number,)
-    ).fetchone()
-    if last != (tail.entry_id, tail.seq):
-        text = f"its row names {tail.entry_id!r} (seq {tail.seq}) as the last entry, and that is {last!r}"
-        found.append(Finding(session_id=session_id, seq=tail.seq, fault="damaged", message=text))
-    cut = rows.select(
-        connection, "SELECT seq, CAST(body AS BLOB) FROM entry WHERE session = ? AND is_cut ORDER BY seq", number
-    )
-    for seq, body in cut:
-        for name in referenced(body):
-            row = connection.execute("SELECT body FROM blob WHERE name = ?", (name,)).fetchone()
-            if row is None or digest(row[0]) != name:
-                fault = "lost" if row is None else "changed"
-                message = f"the body {name} is {fault}"
-                found.append(Finding(session_id=session_id, seq=seq, fault="damaged", message=message))
-    return tuple(found)
+    actual = connection.pragma(name)
+    if actual != expected:
+        raise StoreError(f"{path}: SQLite did not accept {name}={value} (it is {actual!r}).")

@@ -1,51 +1,36 @@
-"""The tables of a SQLite store, and the way from every older version to this one.
+"""The tables of a SQLite store, and the migrations from every older version.
 
-`entry` is the truth. What else there is (`session`'s tail, jumps, results, totals, the search index) is made from it in
-the same transaction, so that questions about a session need not read all of it. The database refuses by itself what
-no program may do: change or remove an entry, leave a gap or repeat in `seq`, end a tool call twice.
+`entry` is the source of truth. Everything else (the session's tail, branches, results, usage, the search index) is
+derived from it in the same transaction, so that queries need not read whole sessions. Triggers refuse what no program
+may do: change or delete an entry, leave a gap in `seq` or repeat one, give a tool call a second result.
 """
 
 from collections.abc import Sequence
 
 import apsw
 
-from bartack.nouns.errors import ErrorCode, StoreError
+from bartack.store.errors import newer_schema
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "migrate", "version_of"]
 
-APPLICATION_ID = 0x42415254  # "BART"
+APPLICATION_ID = 0x42415254  # "BART" in ASCII; bytes 68 to 71 of the file, by which file(1) can recognise it
 
 _FIRST = """
 CREATE TABLE session (
-    number INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    title TEXT,
-    created TEXT NOT NULL,
-    updated TEXT NOT NULL,
-    tail_id TEXT NOT NULL,
-    tail_seq INTEGER NOT NULL,
-    epoch INTEGER NOT NULL DEFAULT 0,
-    owner TEXT NOT NULL DEFAULT '',
-    expires_at TEXT
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TEXT, created TEXT NOT NULL, updated TEXT NOT NULL,
+    tail_id TEXT NOT NULL, tail_seq INTEGER NOT NULL,
+    epoch INTEGER NOT NULL DEFAULT 0, owner TEXT NOT NULL DEFAULT '', expires_at TEXT  -- the lease
 ) STRICT;
 CREATE INDEX session_by_time ON session (updated, id);
 
 CREATE TABLE entry (
-    number INTEGER PRIMARY KEY,
-    session INTEGER NOT NULL REFERENCES session (number),
-    seq INTEGER NOT NULL CHECK (seq >= 1),
-    id TEXT NOT NULL,
-    parent_id TEXT,
-    run_id TEXT,
-    kind TEXT NOT NULL,
-    timestamp TEXT NOT NULL,
-    body TEXT NOT NULL,
-    is_cut INTEGER NOT NULL,
-    UNIQUE (session, seq),
-    UNIQUE (session, id)
+    number INTEGER PRIMARY KEY, session INTEGER NOT NULL REFERENCES session (number),
+    seq INTEGER NOT NULL CHECK (seq >= 1), id TEXT NOT NULL, parent_id TEXT, run_id TEXT, kind TEXT NOT NULL,
+    timestamp TEXT NOT NULL, text TEXT NOT NULL, needs_restore INTEGER NOT NULL,
+    UNIQUE (session, seq), UNIQUE (session, id)
 ) STRICT;
 
-CREATE TABLE jump (
+CREATE TABLE branch (
     session INTEGER NOT NULL, seq INTEGER NOT NULL, parent_seq INTEGER NOT NULL, PRIMARY KEY (session, seq)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE result (
@@ -54,40 +39,32 @@ CREATE TABLE result (
 CREATE TABLE redaction (
     session INTEGER NOT NULL, entry_id TEXT NOT NULL, PRIMARY KEY (session, entry_id)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE blob (name TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT;
+CREATE TABLE blob (name TEXT PRIMARY KEY, data BLOB NOT NULL) STRICT;
 CREATE TABLE blob_use (
     session INTEGER NOT NULL, name TEXT NOT NULL REFERENCES blob (name), PRIMARY KEY (name, session)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE total (
-    session INTEGER NOT NULL,
-    provider TEXT NOT NULL,
-    model TEXT NOT NULL,
-    calls INTEGER NOT NULL,
-    input_tokens INTEGER NOT NULL,
-    output_tokens INTEGER NOT NULL,
-    cache_read_tokens INTEGER NOT NULL,
-    cache_write_tokens INTEGER NOT NULL,
-    reasoning_tokens INTEGER NOT NULL,
-    cost_usd REAL NOT NULL,
-    unpriced INTEGER NOT NULL,
-    PRIMARY KEY (session, provider, model)
+CREATE TABLE spend (
+    session INTEGER NOT NULL, provider TEXT NOT NULL, model TEXT NOT NULL, calls INTEGER NOT NULL,
+    input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cache_read_tokens INTEGER NOT NULL,
+    cache_write_tokens INTEGER NOT NULL, reasoning_tokens INTEGER NOT NULL, cost_usd REAL NOT NULL,
+    unpriced INTEGER NOT NULL, PRIMARY KEY (session, provider, model)
 ) STRICT, WITHOUT ROWID;
 
--- Texts come as words in one case with spaces between (bartack.store.search): nothing is left for a tokenizer to decide.
+-- Words are split and case-folded before (bartack.store.search), which leaves nothing for a tokenizer to decide.
 CREATE VIRTUAL TABLE search USING fts5 (words, content = '', contentless_delete = 1, tokenize = 'ascii');
 
--- A session that is being purged, inside that one transaction: the only key to the triggers below.
+-- The session that the current transaction deletes: the only way past the triggers below.
 CREATE TABLE purging (session INTEGER PRIMARY KEY) STRICT;
 
-CREATE TRIGGER entry_follows BEFORE INSERT ON entry
+CREATE TRIGGER entry_no_gap BEFORE INSERT ON entry
 WHEN NEW.seq > 1 AND NOT EXISTS (SELECT 1 FROM entry WHERE session = NEW.session AND seq = NEW.seq - 1)
-BEGIN SELECT RAISE (ABORT, 'a gap in seq'); END;
+BEGIN SELECT RAISE (ABORT, 'gap in seq'); END;
 """
 
-# Tables whose rows stay, and what tells two rows of one apart.
-_KEPT = {
+# Append-only tables, and their unique columns.
+_APPEND_ONLY = {
     "entry": ("number", "session, seq", "session, id"),
-    "jump": ("session, seq",),
+    "branch": ("session, seq",),
     "result": ("session, call_id",),
     "redaction": ("session, entry_id",),
     "blob": ("name",),
@@ -95,19 +72,19 @@ _KEPT = {
 }
 
 
-def _keeping(table: str) -> str:
-    """Triggers that refuse to change or replace rows at all, and to remove them outside a purge."""
+def _triggers(table: str) -> str:
+    """Triggers that refuse to change or replace rows, and to delete them outside a purge."""
     key = "" if table == "blob" else "WHERE session = OLD.session"
-    known = " OR ".join(
-        f"EXISTS (SELECT 1 FROM {table} WHERE ({columns}) = ({_of_new(columns)}))" for columns in _KEPT[table]
+    exists = " OR ".join(
+        f"EXISTS (SELECT 1 FROM {table} WHERE ({columns}) = ({_of_new(columns)}))" for columns in _APPEND_ONLY[table]
     )
     return f"""
-CREATE TRIGGER {table}_never_comes_again BEFORE INSERT ON {table}  -- a REPLACE removes rows unasked
-WHEN {known}
-BEGIN SELECT RAISE (ABORT, '{table} has this row already'); END;
-CREATE TRIGGER {table}_never_changes BEFORE UPDATE ON {table}
+CREATE TRIGGER {table}_no_replace BEFORE INSERT ON {table}  -- REPLACE deletes rows without firing DELETE triggers
+WHEN {exists}
+BEGIN SELECT RAISE (ABORT, '{table} already has this row'); END;
+CREATE TRIGGER {table}_no_update BEFORE UPDATE ON {table}
 BEGIN SELECT RAISE (ABORT, '{table} is append-only'); END;
-CREATE TRIGGER {table}_never_goes BEFORE DELETE ON {table}
+CREATE TRIGGER {table}_no_delete BEFORE DELETE ON {table}
 WHEN NOT EXISTS (SELECT 1 FROM purging {key})
 BEGIN SELECT RAISE (ABORT, '{table} is append-only'); END;
 """
@@ -117,24 +94,21 @@ def _of_new(columns: str) -> str:
     return ", ".join(f"NEW.{column}" for column in columns.split(", "))
 
 
-# The step to each version from the one before. A step is never edited once released; changes are new steps.
-MIGRATIONS: Sequence[str] = (_FIRST + "".join(map(_keeping, _KEPT)),)
+# The step to each version from the one before. A released step is never edited; changes are new steps.
+MIGRATIONS: Sequence[str] = (_FIRST + "".join(map(_triggers, _APPEND_ONLY)),)
 
 
 def version_of(connection: apsw.Connection) -> int:
-    """The version of this database's tables; 0 for an empty database."""
+    """The schema version of this database; 0 if it is empty."""
     tables = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'schema_version'").get
     return int(connection.execute("SELECT max(version) FROM schema_version").get) if tables else 0
 
 
 def migrate(connection: apsw.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:
-    """Bring the tables to the newest version, each step in one transaction; again changes nothing."""
+    """Bring the tables to the newest version, each step in one transaction. Repeating it has no effect."""
     version = version_of(connection)
     if version > len(migrations):
-        raise StoreError(
-            f"the store has schema version {version}; this version of Bartack knows {len(migrations)} and older",
-            code=ErrorCode.STORAGE_UNSUPPORTED,
-        )
+        raise newer_schema(connection.filename or "The store", version, len(migrations))
     for number in range(version + 1, len(migrations) + 1):
         with connection:
             connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY) STRICT")

@@ -1,0 +1,43 @@
+"""The errors that several stores raise, worded once."""
+
+from pathlib import Path
+
+from bartack.nouns.errors import ErrorCode, NotFound, StoreError
+
+__all__ = ["closed", "invalid", "missing_blob", "newer_schema", "no_entry", "no_session", "not_writable"]
+
+
+def invalid(message: str, cause: Exception | None = None) -> StoreError:
+    """Input that no store can accept."""
+    return StoreError(message, code=ErrorCode.INVALID_VALUE, cause=cause)
+
+
+def no_session(session_id: str) -> NotFound:
+    return NotFound(f"Session {session_id!r} does not exist.")
+
+
+def no_entry(session_id: str, entry_id: str) -> NotFound:
+    return NotFound(f"Entry {entry_id!r} does not exist in session {session_id!r}.")
+
+
+def missing_blob(name: str) -> StoreError:
+    return StoreError(f"Blob {name} is missing from the store.", code=ErrorCode.STORAGE_CORRUPT)
+
+
+def closed() -> StoreError:
+    return StoreError("The store is closed.")
+
+
+def not_writable(path: Path, cause: Exception) -> StoreError:
+    """Missing permissions or a read-only file system, whichever way that was noticed."""
+    return StoreError(
+        f"{path} is not writable. Check the permissions of it and its folder, or use another store.", cause=cause
+    )
+
+
+def newer_schema(place: object, version: int, supported: int) -> StoreError:
+    return StoreError(
+        f"{place} has schema version {version}, but this version of Bartack supports up to {supported}. "
+        "Upgrade Bartack.",
+        code=ErrorCode.STORAGE_UNSUPPORTED,
+    )
