@@ -8,8 +8,8 @@ How blocks become parts (the cases named here are in recordings/anthropic-messag
   and attached to the block's last delta.
 - `tool_use` is a call for the client. `server_tool_use` and `mcp_tool_use` are executed by the provider: they stay open
   until their result block arrives, which is kept readable in the result and raw in the continuation data.
-- A result that does not directly follow its call leaves an empty thinking part with `RESULT_OF` in its place, so that
-  the encoder can restore the order of the blocks. Calls may run in parallel
+- A result that does not directly follow its call leaves an empty thinking part with `Keys.RESULT_OF` in its place, so
+  that the encoder can restore the order of the blocks. Calls may run in parallel
   (pydantic-ai--test_anthropic-test_anthropic_text_editor_code_execution_tool_stream--0-fe7f63) or inside each other
   (ai--anthropic-web-fetch-tool-20260209.1--0-cf948f).
 - Everything without a counterpart in our parts (`redacted_thinking`, `compaction`, files in a container, a result whose

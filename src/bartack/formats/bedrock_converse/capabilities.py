@@ -95,7 +95,11 @@ def add_cache_points(model_id: str, body: Json, losses: Losses) -> None:
 
 
 def _add_cache_point(content: list[Json]) -> None:
-    """Add a cache point at the end, but before trailing documents and videos: directly after them it is refused."""
+    """Add a cache point at the end, but before trailing documents and videos.
+
+    Directly after a document it is refused (github.com/strands-agents/harness-sdk/issues/1966), and with nothing before
+    it, too (github.com/anomalyco/opencode/issues/17300). After a video: not verified.
+    """
     at = len(content)
     while at and ("document" in content[at - 1] or "video" in content[at - 1]):
         at -= 1

@@ -252,10 +252,10 @@ def _block_at(value: Any, path: str) -> Json:
     return block
 
 
-def _choice(wire: Any) -> ToolChoice | None:
-    if wire == {"auto": {}}:
+def _choice(given: Any) -> ToolChoice | None:
+    if given == {"auto": {}}:
         return "auto"
-    if wire == {"any": {}}:
+    if given == {"any": {}}:
         return "required"
-    named = wire.get("tool") if isinstance(wire, dict) else None
+    named = given.get("tool") if isinstance(given, dict) else None
     return SpecificTool(named["name"]) if isinstance(named, dict) and isinstance(named.get("name"), str) else None

@@ -6,7 +6,7 @@ What Cohere requires, and what follows from it:
 - `tool_choice` is only ``REQUIRED`` or ``NONE``, and strictness is one switch for all tools. A specific tool is
   therefore requested by offering that tool alone.
 - Tool results hold text only; images in them follow in a user message. Not verified.
-- An output schema cannot be combined with tools (docs.cohere.com/docs/structured-outputs).
+- An output schema cannot be combined with tools (the reference, on `response_format`).
 - "system turn must be the first in the list": a later system message is sent as a user message.
 
 Cohere's own thinking is sent back in the field it came from: as content, or as the tool plan.

@@ -102,8 +102,8 @@ def read_tools(entries: Any, provider: str, model_id: str) -> tuple[ToolSpec, ..
         path = f"$.tools[{index}]"
         for key, value in object_at(entry, path).items():
             if key == "functionDeclarations":
-                for place, one in enumerate(items_at(value, f"{path}.{key}")):
-                    specs.append(_read_function(f"{path}.{key}[{place}]", one))
+                for number, one in enumerate(items_at(value, f"{path}.{key}")):
+                    specs.append(_read_function(f"{path}.{key}[{number}]", one))
             else:
                 specs.append(ToolSpec(key, {}, native=Continuation(provider, model_id, {key: value})))
     return tuple(specs)

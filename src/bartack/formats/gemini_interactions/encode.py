@@ -75,23 +75,23 @@ class _Steps:
         if message.role == "system":
             self._losses.add(where, "system role", "Gemini accepts it only at the start; sent as user text")
         inputs: list[Json] = []
-        for place, part in enumerate(message.parts):
-            here = f"{where}.parts[{place}]"
+        for index, part in enumerate(message.parts):
+            path = f"{where}.parts[{index}]"
             match part:
                 case Text() | Image() | FileRef():
-                    content = self._content(here, part)
+                    content = self._content(path, part)
                     if message.role == "assistant":
                         self._add_output(content)
                     else:
                         inputs += content
                 case Thinking():
-                    self._add_thought(here, part)
+                    self._add_thought(path, part)
                 case ToolCall(executed_by="provider"):
-                    self._add_provider_call(here, part)
+                    self._add_provider_call(path, part)
                 case ToolCall():
-                    self._add_call(here, part)
+                    self._add_call(path, part)
                 case ToolResult():
-                    self._add_result(here, part)
+                    self._add_result(path, part)
                 case _:
                     assert_never(part)
         if inputs:
@@ -163,8 +163,8 @@ class _Steps:
         if isinstance(result.content, tuple):
             items = [
                 item
-                for place, part in enumerate(result.content)
-                for item in self._content(f"{where}.content[{place}]", part)
+                for index, part in enumerate(result.content)
+                for item in self._content(f"{where}.content[{index}]", part)
             ]
             step["result"] = [item for item in items if item["type"] in ("text", "image")] or ""
             moved = [item for item in items if item["type"] not in ("text", "image")]
