@@ -239,6 +239,12 @@ def test_each_signature_stays_with_its_thinking_byte_for_byte() -> None:
     assert data_of(second) == {"signature": "sig"}
 
 
+def test_thinking_is_emitted_as_it_arrives() -> None:
+    pieces = [piece(0, "thinking_delta", thinking=text) for text in ("a", "b")]
+    deltas = deltas_of(OPENING, opened(0, type="thinking", thinking=""), *pieces, closed(0), STOP)
+    assert deltas[1:3] == [ThinkingDelta("a"), ThinkingDelta("b")]
+
+
 def test_thinking_with_only_a_signature_is_kept() -> None:
     message = message_of(opened(0, type="thinking", thinking=""), piece(0, "signature_delta", signature="s"), closed(0))
     assert data_of(message.parts[0]) == {"signature": "s"}

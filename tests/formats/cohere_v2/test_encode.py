@@ -97,6 +97,7 @@ def test_an_assistant_message_without_content_is_not_sent() -> None:
     assert messages_of(assistant(Thinking("x")), assistant(Text("y", ignored=True)), Message("user", ())) == [
         {"role": "user", "content": ""}
     ]
+    assert messages_of(user(Text("x", ignored=True), "Hi")) == [{"role": "user", "content": "Hi"}]
 
 
 def test_images_are_sent_as_urls_and_other_files_by_name() -> None:
@@ -243,3 +244,9 @@ def test_an_answer_reduced_to_thinking_is_not_sent() -> None:
 def test_thinking_in_a_system_message_is_reported() -> None:
     assert lost_by(Message("system", (Thinking("hm"), Text("S")))) == ["thinking"]
     assert lost_by(assistant(Thinking("hm", ignored=True), "Hi")) == []
+
+
+def test_a_loss_inside_a_result_names_its_content() -> None:
+    losses = Losses("cohere")
+    body_of(tool_message(ToolResult("c1", (Text("see"), FileRef("a.pdf", data=b"x")))), losses=losses)
+    assert [loss.where for loss in losses.found] == ["messages[0].parts[0].content[1]"]

@@ -198,3 +198,9 @@ def test_an_answer_of_foreign_calls_only_names_their_tools() -> None:
 
 def test_thinking_in_a_system_message_is_reported() -> None:
     assert lost_by(Message("system", (Thinking("hm"), Text("S")))) == ["thinking"]
+
+
+def test_a_loss_inside_a_result_names_its_content() -> None:
+    losses = Losses("ollama")
+    body_of(tool_message(ToolResult("c1", (Text("see"), FileRef("a.pdf", data=b"x")))), losses=losses)
+    assert [loss.where for loss in losses.found] == ["messages[0].parts[0].content[1]"]

@@ -105,7 +105,7 @@ def _messages(message: Message, where: str, losses: Losses, *, is_leading: bool)
             if role == "system" and not is_leading:
                 losses.add(where, "system role", "Cohere accepts system messages only at the start; sent as user text")
                 role = "user"
-            return [{"role": role, "content": _content(_blocks(message.parts, where, losses))}]
+            return [{"role": role, "content": _content(_blocks(message.parts, f"{where}.parts", losses))}]
         case _:
             assert_never(message.role)
 
@@ -123,7 +123,7 @@ def _content(blocks: list[Json]) -> str | list[Json]:
 def _blocks(parts: tuple[Part, ...], where: str, losses: Losses) -> list[Json]:
     blocks: list[Json] = []
     for index, part in enumerate(parts):
-        path = f"{where}.parts[{index}]"
+        path = f"{where}[{index}]"
         if isinstance(part, Thinking):
             losses.add(path, "thinking", "a system message holds text only")
         elif isinstance(part, Text) and not part.ignored and part.text:
@@ -211,7 +211,7 @@ def _results(message: Message, where: str, losses: Losses) -> list[Json]:
             case dict():
                 content = json_text(result.content)
             case tuple():
-                blocks = _blocks(result.content, path, losses)
+                blocks = _blocks(result.content, f"{path}.content", losses)
                 images += [block for block in blocks if block["type"] == "image_url"]
                 content = _content([block for block in blocks if block["type"] != "image_url"])
             case _:

@@ -88,7 +88,7 @@ def _messages(message: Message, where: str, names: dict[str, str], losses: Losse
             answer = _answer(message, where, losses)
             return [{"role": "assistant", **answer}] if answer else []
         case "system" | "user":
-            return [{"role": message.role, **_content(message.parts, where, losses)}]
+            return [{"role": message.role, **_content(message.parts, f"{where}.parts", losses)}]
         case _:
             assert_never(message.role)
 
@@ -97,7 +97,7 @@ def _content(parts: tuple[Part, ...], where: str, losses: Losses) -> Json:
     texts: list[str] = []
     images: list[str] = []
     for index, part in enumerate(parts):
-        path = f"{where}.parts[{index}]"
+        path = f"{where}[{index}]"
         if isinstance(part, Thinking):
             losses.add(path, "thinking", "a system message holds text only")
         elif isinstance(part, Text) and not part.ignored:
@@ -141,7 +141,7 @@ def _result(result: ToolResult, where: str, names: dict[str, str], losses: Losse
     losses.continuation(where, result.continuation)
     match result.content:
         case tuple():
-            content = _content(result.content, where, losses)
+            content = _content(result.content, f"{where}.content", losses)
         case str():
             content = {"content": result.content}
         case dict():
