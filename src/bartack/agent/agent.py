@@ -27,7 +27,6 @@ from bartack.agent.settings import (
     Hooks,
     RetryPolicy,
     Summarise,
-    approval_policy,
     enabled_tools,
     local_runtime,
     model_settings,
@@ -41,6 +40,7 @@ from bartack.nouns.errors import AgentError, ErrorCode, PartValidationError
 from bartack.session.context import ContextManager
 from bartack.store import MemoryStore, SessionStore, open_store
 from bartack.tools import ApprovalPolicy, Approver, Decision, Runtime, ToolDefinition, ToolRegistry, ToolSettings
+from bartack.tools.approval import by_tool
 from bartack.tools.tool_context import in_event_loop
 from bartack.tools.tool_round import TIMEOUT_MS
 
@@ -105,7 +105,7 @@ class Agent:
                 runtime=runtime or local_runtime(config, store),
                 max_parallel=config.loop.max_parallel,
                 timeout_ms=config.tools.timeout_ms or TIMEOUT_MS,
-                approval=approval or approval_policy(config),
+                approval=approval or by_tool(config.tools.approval or {}),
                 approver=approver,
                 approval_timeout_ms=approval_timeout_ms,
                 before_tool=hooks.before_tool,
@@ -172,8 +172,7 @@ class Agent:
     ) -> RunResult:
         """`run` for programs without an event loop; `AgentError` inside one."""
         if in_event_loop():
-            text = "run_sync() cannot be used inside an event loop; use `await agent.run(...)`."
-            raise AgentError(text, code=ErrorCode.INVALID_CONFIG)
+            raise AgentError("Inside an event loop, use `await agent.run(...)`.", code=ErrorCode.INVALID_CONFIG)
 
         async def once() -> RunResult:
             try:

@@ -1,25 +1,17 @@
 """Compaction: older turns are replaced by a summary, written by a user's function or by the model."""
 
-from typing import NamedTuple
-
 from msgspec.structs import replace
 
 from bartack.agent.events import Compacted
 from bartack.agent.model_call import ModelCall
 from bartack.agent.run_context import RunContext, RunFailed
-from bartack.nouns.deltas import Failed, Usage
+from bartack.nouns.deltas import Failed
 from bartack.nouns.errors import AgentError, ErrorCode
-from bartack.nouns.messages import ModelRef
+from bartack.nouns.messages import Message, Meta, assistant
 from bartack.nouns.requests import ModelRequest, RequestMetadata
 from bartack.session.context import ContextUpdateResult, summary_request
 
 __all__ = ["compact"]
-
-
-class _Summary(NamedTuple):
-    text: str
-    model: ModelRef | None = None
-    usage: Usage | None = None
 
 
 async def compact(context: RunContext, *, overflow: bool = False) -> bool:
@@ -45,7 +37,8 @@ async def compact(context: RunContext, *, overflow: bool = False) -> bool:
             raise RunFailed(ErrorCode.COMPACTION_FAILED, text)
         return False  # older tool outputs are shortened instead, and the next call tries again
     try:
-        fact = manager.compaction(given, update, summary.text, model=summary.model, usage=summary.usage)
+        meta = summary.meta or Meta()
+        fact = manager.compaction(given, update, summary.text, model=meta.model, usage=meta.usage)
     except AgentError as error:
         raise RunFailed(error.code, error.message) from error
     (entry,) = await context.log.append(fact)
@@ -53,9 +46,9 @@ async def compact(context: RunContext, *, overflow: bool = False) -> bool:
     return True
 
 
-async def _summarise(context: RunContext, update: ContextUpdateResult) -> _Summary | Failed:
+async def _summarise(context: RunContext, update: ContextUpdateResult) -> Message | Failed:
     if context.settings.summarise is not None:
-        return _Summary(await context.settings.summarise(update.to_summarise))
+        return assistant(await context.settings.summarise(update.to_summarise))
     request = ModelRequest(
         summary_request(update),
         config=context.model.get_config(),
@@ -66,9 +59,8 @@ async def _summarise(context: RunContext, update: ContextUpdateResult) -> _Summa
     failed = await call.receive()
     if failed is None:
         message = call.answer()
-        meta = message.meta
-        if message.text.strip() and meta is not None and meta.finish_reason != "length":
-            return _Summary(message.text, meta.model, meta.usage)
+        if message.text.strip() and message.meta is not None and message.meta.finish_reason != "length":
+            return message
         failed = Failed(ErrorCode.COMPACTION_FAILED, "the summary is empty or cut off")
     await context.log.append(call.failure(failed))
     return failed

@@ -70,6 +70,7 @@ async def open_run(
         view = await view.current(store)
         if not options.is_new and view.state.is_finished:
             await _release(store, lease)
+            views.put(store, view)
             return _last_result(settings, view)
         if options.head is not None:
             view = await SessionView.load(store, options.session_id, options.head)

@@ -19,7 +19,7 @@ from bartack.agent.session_view import SessionView
 from bartack.nouns.entries import Entry, Fact
 from bartack.nouns.errors import Conflict, StoreError
 from bartack.store.session_store import Lease, SessionStore, Tail, next_entries
-from bartack.tools.tool_round import wait_uncancelled
+from bartack.tools.tool_round import retrieve_exception, wait_uncancelled
 
 __all__ = ["CLEANUP_S", "RunLog", "complete", "start"]
 
@@ -30,13 +30,8 @@ T = TypeVar("T")
 def start(work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     """The work as a task whose exception asyncio does not log if it is never awaited."""
     task = asyncio.ensure_future(work)
-    task.add_done_callback(_retrieve_exception)
+    task.add_done_callback(retrieve_exception)
     return task
-
-
-def _retrieve_exception(task: "asyncio.Task[Any]") -> None:
-    if not task.cancelled():
-        task.exception()
 
 
 async def complete(task: "asyncio.Task[T]") -> T:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from contextlib import suppress
 
 from bartack.agent.events import ToolChanged
-from bartack.nouns.entries import Entry, ToolProgress, ToolStarted
+from bartack.nouns.entries import Entry
 from bartack.nouns.errors import Conflict, NotFound
 from bartack.nouns.messages import Message
 from bartack.nouns.tool_states import Completed, Errored
@@ -45,16 +45,15 @@ class SessionView:
         self.state.push(entry)
         self.context.push(entry)
         self.head = entry.id
-        fact, states, names = entry.fact, self._tools.states, self._tool_names
-        if isinstance(fact, Message):
-            names.update((call.tool_call_id, call.tool_name) for call in fact.tool_calls)
-        call_ids = _call_ids(entry)
-        before = [states.get(call_id) for call_id in call_ids]
+        states, names = self._tools.states, self._tool_names
+        if isinstance(entry.fact, Message):
+            names.update((call.tool_call_id, call.tool_name) for call in entry.fact.tool_calls)
+        before = states.copy()
         self._tools.push(entry)
         changes = [
             ToolChanged(call_id, names.get(call_id, ""), state)
-            for call_id, old in zip(call_ids, before, strict=True)
-            if (state := states.get(call_id)) is not None and state is not old
+            for call_id, state in states.items()
+            if state is not before.get(call_id)
         ]
         for change in changes:  # ended calls are forgotten: a session may have any number of them
             if isinstance(change.state, Completed | Errored):
@@ -82,17 +81,6 @@ class SessionView:
         view.tail = tail
         view.parent_id = None if view.head == tail.entry_id else view.head
         return view
-
-
-def _call_ids(entry: Entry) -> list[str]:
-    match entry.fact:
-        case Message() as message:
-            calls = [call.tool_call_id for call in message.tool_calls]
-            return calls + [result.tool_call_id for result in message.tool_results]
-        case ToolStarted() | ToolProgress() as fact:
-            return [fact.tool_call_id]
-        case _:
-            return []
 
 
 class SessionViews:

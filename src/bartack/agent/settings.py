@@ -23,8 +23,7 @@ from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
 from bartack.session.context import ContextManager
 from bartack.store.address import StoreAddress
-from bartack.tools import ApprovalPolicy, LocalRuntime, Runtime, ToolDefinition, ToolRegistry, ToolSettings
-from bartack.tools.approval import by_definition, by_tool
+from bartack.tools import LocalRuntime, Runtime, ToolDefinition, ToolRegistry, ToolSettings
 from bartack.tools.tool_round import AfterTool, BeforeTool
 
 __all__ = ["AgentSettings", "Hooks", "RetryPolicy", "Summarise"]
@@ -116,21 +115,13 @@ def model_settings(config: AgentConfig, model: str | Model | None) -> tuple[str 
     return (model_id if model is None else model), {**settings, **extra}
 
 
-def approval_policy(config: AgentConfig) -> ApprovalPolicy:
-    """The policy in the configuration, by default what the tools declare."""
-    return by_definition if config.tools.approval is None else by_tool(config.tools.approval)
-
-
 def local_runtime(config: AgentConfig, store: object) -> Runtime | None:
     """The runtime in the configuration, without access to the files of the session store."""
     if config.runtime.root is None:
         return None
     if config.runtime.kind != "local":
-        raise PartValidationError(
-            f"Unknown runtime kind {config.runtime.kind!r}; pass a runtime with runtime=...",
-            path="$.runtime.kind",
-            code=ErrorCode.INVALID_CONFIG,
-        )
+        text = f"Unknown runtime kind {config.runtime.kind!r}; pass a runtime with runtime=..."
+        raise PartValidationError(text, path="$.runtime.kind", code=ErrorCode.INVALID_CONFIG)
     path = StoreAddress.parse(store).path if isinstance(store, str | Path) else None
     return LocalRuntime(Path(config.runtime.root), forbidden=() if path is None else (path,))
 

@@ -81,14 +81,8 @@ async def _refuse_repeats(context: RunContext) -> None:
 
 def closing_facts(state: RunState) -> list[Fact]:
     """The facts that end a run which will not be resumed (D-5.8)."""
-    facts: list[Fact] = [
-        tool_message(
-            error_result(call_id, ErrorCode.TOOL_NOT_RUN, _NOT_RUN)
-            if one.started is None
-            else error_result(call_id, ErrorCode.TOOL_INTERRUPTED, INTERRUPTED)
-        )
-        for call_id, one in state.open_calls.items()
-    ]
+    not_started, started = (ErrorCode.TOOL_NOT_RUN, _NOT_RUN), (ErrorCode.TOOL_INTERRUPTED, INTERRUPTED)
+    facts: list[Fact] = [*_results(state.open_calls.values(), not_started, started)]
     if state.run_id is not None:
         usage, cost_usd = state.totals
         facts.append(RunEnded("aborted", reason="interrupted", usage=usage, cost_usd=cost_usd))
@@ -97,9 +91,13 @@ def closing_facts(state: RunState) -> list[Fact]:
 
 def stopped_results(calls: Iterable[OpenCall]) -> list[Message]:
     """The results of calls that are still open when their run ends."""
+    return _results(calls, (ErrorCode.TOOL_ABORTED, _NOT_RUN), (ErrorCode.TOOL_ABORTED, _STOPPED))
+
+
+def _results(
+    calls: Iterable[OpenCall], not_started: tuple[ErrorCode, str], started: tuple[ErrorCode, str]
+) -> list[Message]:
     return [
-        tool_message(
-            error_result(one.call.tool_call_id, ErrorCode.TOOL_ABORTED, _NOT_RUN if one.started is None else _STOPPED)
-        )
+        tool_message(error_result(one.call.tool_call_id, *(not_started if one.started is None else started)))
         for one in calls
     ]

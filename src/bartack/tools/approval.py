@@ -53,7 +53,6 @@ class Approver(Protocol):
 
     async def decide(self, request: ApprovalRequired) -> Decision:
         """The decision. May be called for several calls at once; is cancelled when the approval expires."""
-        ...
 
 
 # -- policies
@@ -81,13 +80,8 @@ def by_tool(
     """A rule for each tool named, and another policy for the rest."""
 
     def policy(call: ToolCall, definition: ToolDefinition) -> bool | str:
-        match rules.get(definition.name):
-            case "never":
-                return False
-            case "always":
-                return True
-            case None:
-                return otherwise(call, definition)
+        rule = rules.get(definition.name)
+        return otherwise(call, definition) if rule is None else rule == "always"
 
     return policy
 

@@ -14,7 +14,7 @@ from typing import Any
 from bartack.nouns.errors import ErrorCode, ToolError
 from bartack.tools.definition import ToolDefinition
 from bartack.tools.tool_context import ToolContext
-from bartack.tools.tool_round import ToolRound
+from bartack.tools.tool_round import ToolRound, retrieve_exception
 
 __all__ = ["attempt"]
 
@@ -50,8 +50,7 @@ async def attempt(
 
 def _forget(work: "asyncio.Future[Any]") -> None:
     _abandoned.discard(work)
-    if not work.cancelled():
-        work.exception()  # retrieved so that asyncio does not log it
+    retrieve_exception(work)
 
 
 def _start(definition: ToolDefinition, values: dict[str, Any], context: ToolContext) -> "asyncio.Future[Any]":

@@ -18,7 +18,7 @@ from bartack.nouns.entries import Fact
 from bartack.nouns.parts import ToolResult
 from bartack.session.run_state import OpenCall
 from bartack.tools import tool_round
-from bartack.tools.tool_round import ToolRound, ToolSettings, WriteFailed, wait_uncancelled
+from bartack.tools.tool_round import ToolRound, ToolSettings, WriteFailed, retrieve_exception, wait_uncancelled
 from bartack.tools.tool_run import ToolRun
 
 __all__ = ["RoundOutcome", "ToolExecutor"]
@@ -53,8 +53,7 @@ class ToolExecutor:
         except asyncio.CancelledError:
             round.stop.set()
             await wait_uncancelled(work, (_GRACES * tool_round.GRACE_MS + _RECORDING_MS) / 1000)
-            if work.done() and not work.cancelled():
-                work.exception()  # a failed write; the caller gets the cancellation
+            retrieve_exception(work)  # a failed write; the caller gets the cancellation
             raise
         return RoundOutcome(
             results=tuple(run.result for run in runs if run.result is not None),

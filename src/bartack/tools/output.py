@@ -60,10 +60,9 @@ def valid_text(text: str) -> str:
 def valid_object(value: dict[str, Any]) -> dict[str, Any] | None:
     """A copy of the object as plain JSON; None if it cannot be stored."""
     try:
-        copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(plain(value)))
+        return msgspec.json.decode(msgspec.json.encode(plain(value)), type=dict[str, Any])
     except (PartValidationError, ValueError, RecursionError):
         return None
-    return copied
 
 
 def image_type(data: bytes) -> str | None:

@@ -13,7 +13,7 @@ from bartack.tools.approval import ApprovalPolicy, Approver, by_definition
 from bartack.tools.registry import ToolRegistry
 from bartack.tools.runtime import Runtime
 
-__all__ = ["AfterTool", "BeforeTool", "ToolRound", "ToolSettings", "WriteFailed", "wait_uncancelled"]
+__all__ = ["ToolRound", "ToolSettings", "WriteFailed", "retrieve_exception", "wait_uncancelled"]
 
 BeforeTool = Callable[[ToolCall], Coroutine[Any, Any, ToolCall | ToolResult | None]]
 AfterTool = Callable[[ToolCall, ToolResult], Coroutine[Any, Any, ToolResult | None]]
@@ -38,6 +38,12 @@ class ToolSettings:
     approval_timeout_ms: int | None = None
     before_tool: BeforeTool | None = None
     after_tool: AfterTool | None = None
+
+
+def retrieve_exception(task: "asyncio.Future[Any]") -> None:
+    """Retrieve the exception of a task that is not awaited, so that asyncio does not log it."""
+    if task.done() and not task.cancelled():
+        task.exception()
 
 
 async def wait_uncancelled(task: "asyncio.Task[Any]", seconds: float) -> None:
@@ -102,19 +108,19 @@ class ToolRound:
         grace = GRACE_MS / 1000
         try:
             await asyncio.wait({work, stopping}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            on_end()
+            if patient and not work.done():
+                await asyncio.wait({work}, timeout=grace)
+            if work.done():
+                return True
+            if isinstance(work, asyncio.Task):
+                work.cancel()
+            await asyncio.wait({work}, timeout=grace)
         except asyncio.CancelledError:
+            on_end()
             work.cancel()
             raise
         finally:
             stopping.cancel()
-            on_end()
-        if patient and not work.done():
-            await asyncio.wait({work}, timeout=grace)
-        if work.done():
-            return True
-        if isinstance(work, asyncio.Task):
-            work.cancel()
-        await asyncio.wait({work}, timeout=grace)
-        if work.done() and not work.cancelled():
-            work.exception()  # retrieved so that asyncio does not log it
+        retrieve_exception(work)
         return False
