@@ -3,10 +3,10 @@
 The class identifies whose fault it is, the code what happened, and the message explains it to people::
 
     BartackError
-    ├── StreamError               a stream violated the streaming contract       rule
-    ├── ModelError                the provider, or the connection to it, failed  status, retry_after_ms
-    ├── InvalidStateTransition    an event that the current state has no edge for  current, attempted, valid
-    ├── PartValidationError       an invalid value                               path, rule
+    ├── StreamError               a stream violated the streaming contract          rule
+    ├── ModelError                the provider, or the connection to it, failed     status, retry_after_ms
+    ├── InvalidStateTransition    an event for which the current state has no edge  current, attempted, valid
+    ├── PartValidationError       an invalid value                                  path, rule
     │   └── MissingRequiredField
     ├── ToolError                 raised by tools; always becomes a ToolResult
     ├── AgentError                a run cannot continue
