@@ -1,10 +1,10 @@
-"""Models: `model` makes one by name, `Model` is what anyone's looks like, `guarded` keeps any of them to the contract.
+"""Models: `connect` creates one by name, `Model` is their interface, and `guarded` enforces the streaming contract.
 
     model = bartack.connect("anthropic:claude-sonnet-4-6")
     async for delta in model.stream([bartack.user("Hello")]): ...
 
-`LocalModel` runs in this process, with no key and no network (``bartack.connect("local")``).
-`ScriptedModel` answers from a script and `replay` from a recording; neither needs a network.
+`LocalModel` runs in this process (``bartack.connect("local")``), `ScriptedModel` plays a script, and `replay` a
+recording; none of them needs a key or the network.
 """
 
 from bartack.models.by_name import DefaultModel, connect, default_model

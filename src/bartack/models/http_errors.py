@@ -52,7 +52,7 @@ def error_from_response(status: int, headers: Mapping[str, str], body: bytes, *,
 
 
 def retry_delay_in(message: str) -> int | None:
-    """The delay in milliseconds that a message asks for, or None."""
+    """The delay in milliseconds that a message specifies, or None."""
     found = _DELAY.search(message)
     return None if found is None else _milliseconds(found[1])
 

@@ -41,7 +41,6 @@ from bartack.nouns.requests import ModelRequest
 
 __all__ = ["LocalModel"]
 
-_FEATURES = frozenset({"output_schema"})
 _TOOL_FEATURES = frozenset({"tools", "tool_choice"})
 _MAX_TOKENS = 1024  # default for an answer: a small model may never stop by itself
 _TEMPERATURE = 0.3  # default; small models lose the thread at the usual 0.8 (not measured)
@@ -113,7 +112,7 @@ class LocalModel(StreamingModel):
 
     def supports(self, feature: str) -> bool:
         """Whether calls may use this feature. Files of your own are assumed to support tools."""
-        return feature in _FEATURES or (feature in _TOOL_FEATURES and self._uses_tools)
+        return feature == "output_schema" or (feature in _TOOL_FEATURES and self._uses_tools)
 
     @property
     def _uses_tools(self) -> bool:

@@ -6,7 +6,7 @@ and after a result keeps calling. What works is a separate generation for each s
 1. The **router**: the beginning of a call, that is the name of a tool or "talk", enforced by a grammar. Its prompt has
    examples as earlier turns: requests for the tools of `bartack.tools.file_tools`, for other tools what their names and
    descriptions say, and plain talk; then the requests before the last one with the calls made for them, so that "and
-   that one?" can be understood. Calls written as code with arguments are told apart better than bare names. Such a
+   that one?" can be understood. Calls written as code with arguments are distinguished better than bare names. Such a
    model chooses "talk" too easily, so it has a handicap.
 2. The **arguments**: JSON that follows the schema of the chosen tool, also enforced, and bounded.
 3. The **answer**, once there is a result: without tools, and with call and result as plain text from the user, because
@@ -122,9 +122,9 @@ def router_body(messages: Sequence[Message], route: Route) -> Json:
     otherwise = f" Say {talk} if it is only talk." if talk is not None else ""
     listed = "\n".join(_described(tool) for tool in route.tools)
     turns = [_turn("system", f"You can use tools:\n{listed}\n\nSay which tool the message asks for.{otherwise}")]
-    plain = [(said, None) for said in _PLAIN_REQUESTS]
-    told = [(said, _as_code(tool.name, given)) for tool in route.tools for said, given in _examples_of(tool)]
-    shown = [one for pair in zip_longest(plain, told) for one in pair if one is not None]
+    plain = [(request, None) for request in _PLAIN_REQUESTS]
+    calls = [(request, _as_code(tool.name, given)) for tool in route.tools for request, given in _examples_of(tool)]
+    shown = [one for pair in zip_longest(plain, calls) for one in pair if one is not None]
     for request, call in (*shown, *_earlier_choices(messages)):
         if call is not None or talk is not None:
             turns += [_turn("user", request), _turn("assistant", call or f"{talk}()")]
@@ -147,9 +147,9 @@ def talk_word(route: Route) -> str | None:
     return word
 
 
-def chosen_tool(route: Route, said: str) -> ToolSpec | None:
+def chosen_tool(route: Route, output: str) -> ToolSpec | None:
     """The tool that the router chose; None for plain talk."""
-    return next((tool for tool in route.tools if f"{tool.name}(" == said), None)
+    return next((tool for tool in route.tools if f"{tool.name}(" == output), None)
 
 
 def arguments_body(messages: Sequence[Message], tool: ToolSpec, *, max_tokens: int, max_result_tokens: int) -> Json:
@@ -177,7 +177,7 @@ def _examples_of(tool: ToolSpec) -> list[tuple[str, Json]]:
 
 def _known_requests(tool: ToolSpec) -> list[tuple[str, Json]]:
     properties = (tool.parameter_schema or {}).get("properties", {})
-    return [(said, given) for said, given in _REQUESTS.get(tool.name, ()) if given.keys() <= properties.keys()]
+    return [(request, given) for request, given in _REQUESTS.get(tool.name, ()) if given.keys() <= properties.keys()]
 
 
 def _as_code(name: str, arguments: Json) -> str:
@@ -268,8 +268,8 @@ def latest_exchange(messages: Sequence[Message]) -> Sequence[Message]:
     """
     if not messages or messages[-1].role != "tool":
         return messages
-    asked = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
-    return [message for at, message in enumerate(messages) if at >= asked or message.role == "system"]
+    last_request = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
+    return [message for at, message in enumerate(messages) if at >= last_request or message.role == "system"]
 
 
 def plain_history(messages: Sequence[Message], *, max_result_tokens: int) -> tuple[Message, ...]:
@@ -288,7 +288,7 @@ def plain_history(messages: Sequence[Message], *, max_result_tokens: int) -> tup
 def _plain_messages(messages: Sequence[Message], max_result_tokens: int) -> Iterator[Message]:
     calls = {call.tool_call_id: call for message in messages for call in message.tool_calls}
     newer = sum(message.role == "tool" for message in messages)
-    asked = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
+    last_request = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
     for at, message in enumerate(messages):
         match message.role:
             case "user":
@@ -297,10 +297,10 @@ def _plain_messages(messages: Sequence[Message], max_result_tokens: int) -> Iter
                 yield Message("assistant", tuple(part for part in _texts(message.parts) if part.text.strip()))
             case "tool":
                 newer -= 1
-                share = max_result_tokens // 4 ** (newer + (at < asked)) // len(message.tool_results)
-                told = [_result_text(calls[result.tool_call_id], result, share) for result in message.tool_results]
+                share = max_result_tokens // 4 ** (newer + (at < last_request)) // len(message.tool_results)
+                results = [_result_text(calls[result.tool_call_id], result, share) for result in message.tool_results]
                 prompt = [_answer_prompt(message.tool_results)] if at == len(messages) - 1 else []
-                yield Message("user", (Text("\n\n".join(told + prompt)),))
+                yield Message("user", (Text("\n\n".join(results + prompt)),))
             case "system":
                 pass
 
@@ -310,8 +310,8 @@ def _answer_prompt(results: Sequence[ToolResult]) -> str:
     if all(result.is_error for result in results):
         return "Tell me in one sentence that this was not done, and why."
     # The exact wording matters: others make the model repeat the call, or omit what was asked for.
-    told = "Tell me in whole sentences what the result says, with the names and numbers in it."
-    return f"{told} Do not tell me how to do it."
+    wanted = "Tell me in whole sentences what the result says, with the names and numbers in it."
+    return f"{wanted} Do not tell me how to do it."
 
 
 def _texts(parts: Iterable[Any]) -> Iterator[Text]:

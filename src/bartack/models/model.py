@@ -1,4 +1,4 @@
-"""`Model`: what an agent needs from a model, whoever implements it (001 §4.1, 004); and `StreamingModel`, which does.
+"""`Model`: the interface of every model (001 §4.1, 004); and `StreamingModel`, which implements most of it.
 
 There is one way to call a model: `stream`. It returns `MessageDelta` values that obey the streaming contract and end in
 `done` or `error`. It does not raise when the provider fails.

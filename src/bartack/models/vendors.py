@@ -67,21 +67,15 @@ _OPENAI = "https://api.openai.com/v1"
 _XAI = "https://api.x.ai/v1"
 _GEMINI = "https://generativelanguage.googleapis.com"
 _GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
-_GEMINI_OPTIONS: dict[str, Any] = {
-    "auth": "x-goog-api-key",
-    "base_url_names": ("GEMINI_BASE_URL", "GOOGLE_GEMINI_BASE_URL"),
-    "prices": "google",
-}
+_GEMINI_URLS = ("GEMINI_BASE_URL", "GOOGLE_GEMINI_BASE_URL")
+_GEMINI_OPTIONS: dict[str, Any] = {"auth": "x-goog-api-key", "base_url_names": _GEMINI_URLS, "prices": "google"}
 _VERTEX = "https://{location}-aiplatform.googleapis.com"
 _VERTEX_PATH = "/v1/projects/{project}/locations/{location}/publishers/"
-_VERTEX_OPTIONS: dict[str, Any] = {
-    "auth": "google",
-    "settings": {
-        "project": ("GOOGLE_CLOUD_PROJECT", "GCP_PROJECT"),
-        "location": ("GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION", "=global"),
-    },
-    "prices": "google",
+_VERTEX_SETTINGS = {
+    "project": ("GOOGLE_CLOUD_PROJECT", "GCP_PROJECT"),
+    "location": ("GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION", "=global"),
 }
+_VERTEX_OPTIONS: dict[str, Any] = {"auth": "google", "settings": _VERTEX_SETTINGS, "prices": "google"}
 _BEDROCK = "https://bedrock-runtime.{region}.amazonaws.com"
 _BEDROCK_KEY = "AWS_BEARER_TOKEN_BEDROCK"
 _BEDROCK_OPTIONS: dict[str, Any] = {"auth": "aws", "settings": {"region": AWS_REGION}, "prices": "aws"}
