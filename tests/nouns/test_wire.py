@@ -471,7 +471,7 @@ def test_an_enum_within_free_json_is_its_value() -> None:
 
 
 def test_a_part_has_no_keys_beside_kind_and_payload() -> None:
-    """000-3.2.1: there is no place to keep a third key, and dropping it would be a loss that nobody sees."""
+    """000-3.2.1: a third key could not be kept, and dropping it would be a silent loss."""
     with pytest.raises(PartValidationError) as caught:
         load(Part, {"kind": "text", "payload": {"text": "a"}, "id": "p1"})
     assert caught.value.path == "$.id"

@@ -76,7 +76,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
     max_leaves=5,
 )
 json_objects = st.dictionaries(texts, json_values, max_size=3)
-# Keys that no version knows; an empty `extra` is written as none.
+# Keys that no version defines; an empty `extra` is written as none.
 extras = st.none() | st.dictionaries(names.map("x-{}".format), json_values, min_size=1, max_size=2)
 
 

@@ -154,8 +154,8 @@ def test_redacted_and_compacted_content_is_not_sent(session: list[Entry], config
         if isinstance(summary.fact, CompactionSummary):
             first = seqs[summary.fact.first_kept_entry_id]
             gone |= {entry.id for entry in entries if entry.seq < min(first, summary.seq)}
-    told = repr(context_of(entries, config).messages)
-    assert [entry_id for entry_id in gone if f"<{entry_id}>" in told] == []
+    sent = repr(context_of(entries, config).messages)
+    assert [entry_id for entry_id in gone if f"<{entry_id}>" in sent] == []
 
 
 @given(sessions())
@@ -253,7 +253,7 @@ def test_compactions_shrink_the_context_or_fail_and_cover_everything(
             try:
                 compaction = manager.compaction(given_to(fold), update, summary)
             except AgentError:
-                assert len(summary) in (0, 4_000)  # nothing, or more than what it stands for
+                assert len(summary) in (0, 4_000)  # nothing, or more than what it replaces
                 return
             assert (compaction.tokens_after or 0) < (compaction.tokens_before or 0)
             entries.append(grown(entries, compaction))
@@ -261,8 +261,8 @@ def test_compactions_shrink_the_context_or_fail_and_cover_everything(
             after = {item.entry_id for item in fold.items}
             assert after < set(before)
             gone = {item.message.id for item in before.values() if item.entry_id not in after}
-            told = {message.id for message in update.to_summarise}
-            assert gone <= told or any("were omitted to save space" in message.text for message in update.to_summarise)
+            sent = {message.id for message in update.to_summarise}
+            assert gone <= sent or any("were omitted to save space" in message.text for message in update.to_summarise)
             assert earlier is None or update.to_summarise[0] == earlier
             assert fold.summary == summary_message(summary)
             tied = [item.message for item in fold.items]

@@ -59,7 +59,7 @@ def fed(*pieces: str) -> PartialJson:
 
 
 def state(parser: PartialJson) -> tuple[str, bool, JsonFault | None]:
-    """All that can be seen, by `repr` so that 1, 1.0 and True differ and infinities are told apart."""
+    """The visible state; `repr` distinguishes 1, 1.0 and True, and infinities."""
     return repr(parser.value), parser.complete, parser.fault
 
 

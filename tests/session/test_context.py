@@ -63,7 +63,7 @@ SECOND = ModelRef("p", "two")
 
 
 def said(*facts: Fact, **surroundings: Any) -> list[tuple[str, str]]:
-    """Role and text of all that is told."""
+    """Role and text of the messages of the context."""
     return [(message.role, message.text) for message in build(*facts, **surroundings).messages]
 
 
@@ -143,7 +143,7 @@ def test_003_7_2_3_ignored_parts_do_not_reach_a_model() -> None:
 def test_an_unchanged_message_is_the_stored_object() -> None:
     entries = chain(user("hi", Image("image/png", data=b"x")), calls("c"), result("c", (Text("a"),)))
     context = ContextManager().build_context(ContextInput(ContextFold.of(entries)))
-    assert all(told is entry.fact for told, entry in zip(context.messages, entries, strict=True))
+    assert all(sent is entry.fact for sent, entry in zip(context.messages, entries, strict=True))
 
 
 def test_error_messages_and_empty_messages_are_not_sent() -> None:
@@ -461,16 +461,16 @@ def test_a_call_waiting_for_its_result_is_not_dropped() -> None:
 
 def test_a_late_result_stays_with_its_call() -> None:
     facts: list[Fact] = [user("go"), calls("c"), assistant("so"), user("on"), result("c"), assistant("y" * 360)]
-    told = build(*facts, config=trimmed(100)).messages
-    assert [message.role for message in told] == ["user", "user", "user", "assistant"]
-    assert [message.text for message in told[:2]] == ["go", "on"]
+    sent = build(*facts, config=trimmed(100)).messages
+    assert [message.role for message in sent] == ["user", "user", "user", "assistant"]
+    assert [message.text for message in sent[:2]] == ["go", "on"]
 
 
 def test_a_result_whose_call_was_dropped_is_not_sent() -> None:
     facts: list[Fact] = [user("go"), calls("c"), assistant("y" * 400), user("on"), result("c"), assistant("yes")]
-    told = repair(build(*facts, config=trimmed(100)).messages).messages
-    assert "c" not in [one.tool_call_id for message in told for one in message.tool_results]
-    assert check_history(told) == []
+    sent = repair(build(*facts, config=trimmed(100)).messages).messages
+    assert "c" not in [one.tool_call_id for message in sent for one in message.tool_results]
+    assert check_history(sent) == []
 
 
 def test_a_result_without_a_call_does_not_prevent_a_split() -> None:

@@ -319,13 +319,13 @@ def test_the_first_outcome_of_a_call_is_final() -> None:
 
 def test_facts_about_calls_that_are_not_open_change_nothing() -> None:
     """000-6.3"""
-    nobody: list[Fact] = [
+    orphans: list[Fact] = [
         ToolStarted("c9", "x", {}),
         ToolProgress("c9", "x"),
         answered(ToolResult("c9", "x")),
         RunEnded("failed"),
     ]
-    assert tool_state.fold_tools(entries(*nobody)) == {}
+    assert tool_state.fold_tools(entries(*orphans)) == {}
     over = [asked(CALL), answered(ToolResult("c1", "rain"))]
     late: list[Fact] = [ToolStarted("c1", "weather", {}), ToolProgress("c1", "x", title="late"), asked(CALL)]
     assert tool_state.fold_tools(entries(*over, *late)) == tool_state.fold_tools(entries(*over))
