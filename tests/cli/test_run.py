@@ -239,7 +239,7 @@ def test_an_attachment_that_the_provider_does_not_accept_is_a_warning(shell: She
             "look", "-a", "pixel.png", "-m", "deepseek:x", DEEPSEEK_API_KEY=KEY, DEEPSEEK_BASE_URL=server.base_url
         )
     assert done.status == 0, done.stderr
-    assert "warning: Not sent: an image (image/png) (" in done.stderr
+    assert "warning: Not sent: image (image/png) (" in done.stderr
 
 
 def test_an_answer_cut_off_at_the_length_limit_is_a_warning(shell: Shell) -> None:

@@ -1,9 +1,9 @@
-"""Pictures and files, before any format: their type, their name in a text, data addresses."""
+"""What the encoders share about images and files: media types, placeholders, data URLs."""
 
 import pytest
 
 from bartack.formats.losses import Losses
-from bartack.formats.media import has_content, media_type, named, with_inline_data
+from bartack.formats.media import data_url, exact_data, has_content, media_type, placeholder, with_inline_data
 from bartack.nouns.messages import tool_message, user
 from bartack.nouns.parts import FileRef, Image, Text, ToolResult
 
@@ -19,29 +19,29 @@ from bartack.nouns.parts import FileRef, Image, Text, ToolResult
         (FileRef("a"), ""),
     ],
 )
-def test_the_type_is_what_the_part_says_or_its_name_ends_in(part: Image | FileRef, kind: str) -> None:
+def test_the_media_type_is_that_of_the_part_or_its_name(part: Image | FileRef, kind: str) -> None:
     assert media_type(part) == kind
 
 
 @pytest.mark.parametrize(
     ("part", "text", "why"),
     [
-        (FileRef("a.txt"), "[file: a.txt]", "its content does not travel with the message"),
-        (FileRef("a.txt", data=b""), "[file: a.txt]", "its content does not travel with the message"),
+        (FileRef("a.txt"), "[file: a.txt]", "the message does not contain its data"),
+        (FileRef("a.txt", data=b""), "[file: a.txt]", "the message does not contain its data"),
         (FileRef("a.txt", url="s3://a"), "[file: a.txt, s3://a]", "no"),
         (FileRef("s3://a", url="s3://a"), "[file: s3://a]", "no"),
         (Image("image/bmp", data=b"x"), "[image: image/bmp]", "no"),
         (Image("image/png", url="data:image/png;base64,?"), "[image: image/png]", "no"),
     ],
 )
-def test_what_cannot_be_sent_is_named(part: Image | FileRef, text: str, why: str) -> None:
+def test_content_that_is_not_sent_gets_a_placeholder(part: Image | FileRef, text: str, why: str) -> None:
     losses = Losses("p")
-    assert named(part, "here", "no", losses) == text
+    assert placeholder(part, "here", "no", losses) == text
     assert [(loss.where, loss.why) for loss in losses.found] == [("here", why)]
     assert has_content(part) == (why == "no")
 
 
-def test_data_in_an_address_becomes_data() -> None:
+def test_data_urls_become_inline_data() -> None:
     picture = Image("image/png", url="data:image/gif;name=x;base64,eA==")
     sound = FileRef("a", mime_type="audio/wav", url="data:;base64,eA==")
     assert with_inline_data(user("a", picture, sound)).parts == (
@@ -56,8 +56,14 @@ def test_data_in_an_address_becomes_data() -> None:
 @pytest.mark.parametrize(
     "url", ["https://x/y", "data:image/png;base64,?", "data:image/png;base64,é", "data:image/png,x", "data:x"]
 )
-def test_any_other_address_stays(url: str) -> None:
+def test_other_urls_stay(url: str) -> None:
     message = user(Image("image/png", url=url))
     assert with_inline_data(message) is message
     plain = tool_message(ToolResult("c", (Text("a"),)), ToolResult("d", "x"))
     assert with_inline_data(plain) is plain
+
+
+def test_a_data_url_is_exact_if_writing_its_data_gives_the_same_url() -> None:
+    assert exact_data(data_url("image/png", b"x")) == ("image/png", b"x")
+    for url in ("data:image/png;base64,", "data:;base64,eA==", "data:image/png;base64,eB==", "https://x/y"):
+        assert exact_data(url) is None

@@ -1,5 +1,7 @@
 """Values that the bodies and events of several formats have in common, written, read and checked."""
 
+import hashlib
+import re
 from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -7,18 +9,22 @@ from typing import Any
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.errors import MissingRequiredField, PartValidationError
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ToolCall
 
 __all__ = [
     "NO_OUTPUT",
     "bytes_at",
+    "cache_key",
     "count_leading_system",
+    "fits_strict_mode",
     "function_tools",
     "is_sendable_call",
     "list_at",
     "number_at",
     "object_at",
+    "schema_name",
     "text_at",
     "text_of",
     "texts_at",
@@ -26,11 +32,11 @@ __all__ = [
     "with_extra",
 ]
 
-NO_OUTPUT = "(no output)"  # the result of a tool that gave none, where empty text is refused
+NO_OUTPUT = "(no output)"  # the result of a tool without output, where empty text is refused
 
 
 def with_extra(body: dict[str, Any], extra: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The body with a provider's own settings in it; an object that both have is joined, and the extra key wins."""
+    """The body with extra settings added. Objects under the same key are merged; the extra keys win."""
     for key, value in (extra or {}).items():
         ours = body.get(key)
         body[key] = {**ours, **value} if isinstance(ours, dict) and isinstance(value, dict) else value
@@ -86,7 +92,39 @@ def text_of(value: Mapping[str, Any], key: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-# -- values that are checked where they stand
+# -- OpenAI's two formats
+
+
+def cache_key(beginning: Any) -> str:
+    """A `prompt_cache_key` that requests with the same beginning share."""
+    return hashlib.sha256(json_text(beginning).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def schema_name(schema: Mapping[str, Any]) -> str:
+    """A name for an output schema, made from its title."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", str(schema.get("title") or "output"))[:64]
+
+
+def fits_strict_mode(schema: Any) -> bool:
+    """Whether every object in a schema is closed and requires all its properties.
+
+    Strict mode refuses other schemas (platform.openai.com/docs/guides/structured-outputs, "Supported schemas").
+    """
+    if not isinstance(schema, dict):
+        return True
+    properties = schema.get("properties")
+    if schema.get("type") == "object" or isinstance(properties, dict):
+        names = properties if isinstance(properties, dict) else {}
+        if schema.get("additionalProperties") is not False or set(schema.get("required") or ()) != set(names):
+            return False
+    by_name = [schema.get(key) for key in ("properties", "$defs", "definitions")]
+    listed = [schema.get(key) for key in ("anyOf", "oneOf", "allOf", "prefixItems")]
+    inner = [one for group in by_name if isinstance(group, dict) for one in group.values()]
+    inner += [one for group in listed if isinstance(group, list) for one in group]
+    return all(map(fits_strict_mode, [*inner, schema.get("items")]))
+
+
+# -- values checked with their path
 
 
 def object_at(value: Any, path: str) -> dict[str, Any]:
@@ -111,7 +149,7 @@ def text_at(value: Any, path: str) -> str:
 
 
 def texts_at(value: Any, path: str) -> tuple[str, ...]:
-    """The texts of a list; `PartValidationError` with the path if it is none, or holds something else."""
+    """The texts of a list; `PartValidationError` with the path for anything else."""
     return tuple(text_at(item, f"{path}[{index}]") for index, item in enumerate(list_at(value, path)))
 
 
@@ -123,10 +161,10 @@ def number_at(value: Any, path: str) -> Any:
 
 
 def bytes_at(value: Any, path: str) -> bytes:
-    """The bytes that the value holds in base64; `PartValidationError` with the path if it does not."""
+    """The bytes of a base64 text; `PartValidationError` with the path for anything else."""
     try:
         return b64decode(text_at(value, path), validate=True)
-    except ValueError as error:  # no base64, or not even ASCII
+    except ValueError as error:  # not base64, or not even ASCII
         raise PartValidationError(f"not base64: {error}", path=path) from error
 
 

@@ -1,10 +1,10 @@
-"""What every encoder has to know of pictures and files: their type, and what stands for those that it cannot send.
+"""What all encoders share about images and files: media types, data URLs, and the text for content that is not sent.
 
-A provider that cannot be shown a file is told its name, so that the message still says that there was one: a message
-that holds nothing else would be empty, and empty messages are refused.
+Content that a provider does not accept is replaced by its name: a message with nothing else would be empty, and empty
+messages are refused.
 """
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from pathlib import PurePosixPath
 
 from msgspec.structs import replace
@@ -13,9 +13,9 @@ from bartack.formats.losses import Losses
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, ToolResult
 
-__all__ = ["has_content", "media_type", "named", "split_data_url", "with_inline_data"]
+__all__ = ["data_url", "exact_data", "has_content", "media_type", "placeholder", "split_data_url", "with_inline_data"]
 
-# Only what providers take: a file of any other type is not sent, so its type does not matter.
+# Only types that some provider accepts: other files are not sent, so their types do not matter.
 _BY_SUFFIX = {
     ".pdf": "application/pdf",
     ".csv": "text/csv",
@@ -41,7 +41,7 @@ _BY_SUFFIX = {
 
 
 def media_type(part: Image | FileRef) -> str:
-    """The type that the part names, or that its name or address ends in; empty where nothing says it."""
+    """The part's media type, or the one that its name or URL implies; empty if unknown."""
     if part.mime_type and not part.mime_type.endswith("/*"):
         return part.mime_type
     name = part.path if isinstance(part, FileRef) else (part.url or "").partition("?")[0]
@@ -49,34 +49,45 @@ def media_type(part: Image | FileRef) -> str:
 
 
 def has_content(part: Image | FileRef) -> bool:
-    """Whether the content travels with the part, inline or by an address; no bytes are no content."""
+    """Whether the part has its content, inline or by URL. Zero bytes are no content."""
     return bool(part.data or part.url)
 
 
-def named(part: Image | FileRef, where: str, why: str, losses: Losses) -> str:
-    """The text that stands for a picture or file which cannot be sent; the loss is noted."""
-    what = f"the file {part.path}" if isinstance(part, FileRef) else f"an image ({part.mime_type})"
-    losses.add(where, what, why if has_content(part) else "its content does not travel with the message")
+def placeholder(part: Image | FileRef, where: str, why: str, losses: Losses) -> str:
+    """The text sent instead of an image or file, which is recorded as a loss."""
+    what = f"file {part.path}" if isinstance(part, FileRef) else f"image ({part.mime_type})"
+    losses.add(where, what, why if has_content(part) else "the message does not contain its data")
     name = part.path if isinstance(part, FileRef) else part.mime_type
     inline = part.url is None or part.url.startswith("data:")
     place = "" if inline or part.url == name else f", {part.url}"
     return f"[{'file' if isinstance(part, FileRef) else 'image'}: {name}{place}]"
 
 
+def data_url(kind: str, data: bytes) -> str:
+    """A ``data:`` URL in base64."""
+    return f"data:{kind};base64,{b64encode(data).decode()}"
+
+
+def exact_data(url: str) -> tuple[str, bytes] | None:
+    """The media type and bytes of a data URL, if both exist and `data_url` gives the same URL for them."""
+    found = split_data_url(url)
+    return found if found is not None and all(found) and data_url(*found) == url else None
+
+
 def split_data_url(url: str) -> tuple[str, bytes] | None:
-    """The media type and the bytes of a ``data:`` address in base64; None for any other, and where it is broken."""
+    """The media type and bytes of a ``data:`` URL in base64; None for any other URL and for invalid base64."""
     head, comma, text = url.partition(",")
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
         return None
     try:
         data = b64decode(text, validate=True)
-    except ValueError:  # no base64, or not even ASCII
+    except ValueError:  # not base64, or not even ASCII
         return None
     return head.removeprefix("data:").removesuffix(";base64"), data
 
 
 def with_inline_data(message: Message) -> Message:
-    """The message with the bytes of ``data:`` addresses as data; few providers take them as addresses."""
+    """The message with data URLs replaced by their bytes: few providers accept data URLs."""
     parts = tuple(_inline(part) for part in message.parts)
     is_changed = any(new is not old for new, old in zip(parts, message.parts, strict=True))
     return replace(message, parts=parts) if is_changed else message
@@ -88,7 +99,7 @@ def _inline(part: Part) -> Part:
             found = split_data_url(url)
             if found is None:
                 return part
-            kind = found[0].partition(";")[0]  # what follows says how text is written
+            kind = found[0].partition(";")[0]  # without parameters such as the charset
             return replace(part, url=None, data=found[1], mime_type=kind or part.mime_type)
         case ToolResult(content=tuple(content)):
             pieces = tuple(_inline(piece) for piece in content)

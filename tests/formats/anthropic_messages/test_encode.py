@@ -186,11 +186,11 @@ def test_images_and_files_become_blocks(part: Any, block: Json) -> None:
 @pytest.mark.parametrize(
     ("part", "what"),
     [
-        (Image("image/tiff", data=b"x"), "an image (image/tiff)"),
-        (FileRef("a.mp3", mime_type="audio/mpeg", data=b"x"), "the file a.mp3"),
-        (FileRef("a.bin", data=b"x"), "the file a.bin"),
-        (FileRef("/tmp/a.txt", mime_type="text/plain"), "the file /tmp/a.txt"),
-        (FileRef("/tmp/a.png", mime_type="image/png"), "the file /tmp/a.png"),
+        (Image("image/tiff", data=b"x"), "image (image/tiff)"),
+        (FileRef("a.mp3", mime_type="audio/mpeg", data=b"x"), "file a.mp3"),
+        (FileRef("a.bin", data=b"x"), "file a.bin"),
+        (FileRef("/tmp/a.txt", mime_type="text/plain"), "file /tmp/a.txt"),
+        (FileRef("/tmp/a.png", mime_type="image/png"), "file /tmp/a.png"),
     ],
 )
 def test_media_that_are_not_accepted_are_named_and_reported(part: Any, what: str) -> None:

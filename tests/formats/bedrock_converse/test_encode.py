@@ -153,10 +153,10 @@ def test_media_become_blocks_of_their_type() -> None:
 def test_media_that_are_not_accepted_are_reported() -> None:
     strange = FileRef("a.zip", mime_type="application/zip", data=b"x"), FileRef("b")
     assert lost_by(user(*strange, Image("image/png", url="https://x/y.png"), Image("", data=b"x"))) == [
-        "the file a.zip",
-        "the file b",
-        "an image (image/png)",
-        "an image ()",
+        "file a.zip",
+        "file b",
+        "image (image/png)",
+        "image ()",
     ]
 
 

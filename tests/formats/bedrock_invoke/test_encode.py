@@ -84,7 +84,7 @@ def test_titan_gets_a_conversation_with_named_speakers() -> None:
         seed=1,
     )
     assert body == {"inputText": "Be brief.\nUser: Hi\n[image: image/png]\nBot: Hello\nUser: More?\nBot:"}
-    assert lost == ["an image (image/png)", "tool call", "tool result", "seed", "tools"]
+    assert lost == ["image (image/png)", "tool call", "tool result", "seed", "tools"]
 
 
 def test_an_unknown_model_family_raises() -> None:

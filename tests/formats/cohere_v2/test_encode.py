@@ -105,7 +105,7 @@ def test_images_are_sent_as_urls_and_other_files_by_name() -> None:
         {"role": "user", "content": [IMAGE, {"type": "image_url", "image_url": {"url": "https://x/y.png"}}]}
     ]
     others = user(FileRef("a.pdf", mime_type="application/pdf", data=b"x"), FileRef("b.png"))
-    assert lost_by(others) == ["the file a.pdf", "the file b.png"]
+    assert lost_by(others) == ["file a.pdf", "file b.png"]
     assert messages_of(user(FileRef("b.png", mime_type="image/png"))) == [{"role": "user", "content": "[file: b.png]"}]
 
 

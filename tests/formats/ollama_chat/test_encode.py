@@ -80,7 +80,7 @@ def test_images_are_sent_inline_and_other_files_by_name() -> None:
     sent = messages_of(user("Look", image, FileRef("b.png", mime_type="image/png", data=PNG)))
     assert sent == [{"role": "user", "content": "Look", "images": ["iVBORyByZXN0", "iVBORyByZXN0"]}]
     files = user(Image("image/png", url="https://x/y.png"), FileRef("a.txt", data=b"x"), FileRef("b.png"))
-    assert lost_by(files) == ["an image (image/png)", "the file a.txt", "the file b.png"]
+    assert lost_by(files) == ["image (image/png)", "file a.txt", "file b.png"]
     named = "[image: image/png, https://x/y.png]\n\n[file: a.txt]\n\n[file: b.png]"
     assert messages_of(files) == [{"role": "user", "content": named}]
 

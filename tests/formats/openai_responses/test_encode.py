@@ -282,7 +282,7 @@ def test_pictures_and_files_are_entries_of_their_own() -> None:
 def test_what_the_format_does_not_take_is_named_and_a_loss(part: FileRef) -> None:
     body, lost = body_of(user(part))
     assert body["input"][0]["content"].startswith(f"[file: {part.path}")
-    assert lost == [f"messages[0].parts[0]: the file {part.path}"]
+    assert lost == [f"messages[0].parts[0]: file {part.path}"]
 
 
 # -- what the model said

@@ -6,7 +6,7 @@ from typing import Any, assert_never
 from bartack.formats.anthropic_messages.events import Keys
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.losses import Losses
-from bartack.formats.media import has_content, media_type, named
+from bartack.formats.media import has_content, media_type, placeholder
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall, ToolResult
@@ -81,7 +81,7 @@ class BlockWriter:
                 block = _media(part)
                 if block is None:
                     why = "Claude accepts only JPEG, PNG, GIF and WebP images, PDF and text, inline or from the web"
-                    return [{"type": "text", "text": named(part, where, why, self._losses)}]
+                    return [{"type": "text", "text": placeholder(part, where, why, self._losses)}]
             case _:
                 assert_never(part)
         return [] if block is None else [{**block, **_fields(data)}]

@@ -15,7 +15,7 @@ from bartack.formats.bedrock_converse.events import SERVER_TOOL, Keys
 from bartack.formats.body_values import NO_OUTPUT, bytes_at, object_at, text_at
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.losses import Losses
-from bartack.formats.media import media_type, named
+from bartack.formats.media import media_type, placeholder
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
 __all__ = ["BlockWriter", "read_media"]
@@ -178,7 +178,7 @@ class BlockWriter:
             source = {"s3Location": {"uri": part.url}}
         if kind is None or source is None:
             why = "Converse accepts a few types of media and documents, inline or from S3"
-            return {"text": named(part, where, why, self._losses)}
+            return {"text": placeholder(part, where, why, self._losses)}
         name, media_format = kind
         named_as = {"name": self._document_name(getattr(part, "path", ""))} if name == "document" else {}
         return {name: {**named_as, "format": media_format, "source": source}}

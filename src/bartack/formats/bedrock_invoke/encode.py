@@ -15,7 +15,7 @@ from bartack.formats.bedrock_converse.capabilities import family_of
 from bartack.formats.body_values import with_extra
 from bartack.formats.history_rules import HistoryRules
 from bartack.formats.losses import Losses
-from bartack.formats.media import named
+from bartack.formats.media import placeholder
 from bartack.formats.openai_chat import FORMAT as CHAT
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Message
@@ -117,7 +117,7 @@ def _text(message: Message, index: int, losses: Losses) -> str:
                 if losses.thinking(where, part) is not None:
                     losses.add(where, "thinking", "Titan accepts text only")
             case Image() | FileRef():
-                texts.append(("\n" if texts else "") + named(part, where, "Titan accepts text only", losses))
+                texts.append(("\n" if texts else "") + placeholder(part, where, "Titan accepts text only", losses))
             case ToolCall() | ToolResult():
                 losses.add(where, part.kind.replace("_", " "), "Titan accepts text only")
             case _:

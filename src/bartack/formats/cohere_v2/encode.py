@@ -12,13 +12,12 @@ What Cohere requires, and what follows from it:
 Cohere's own thinking is sent back in the field it came from: as content, or as the tool plan.
 """
 
-from base64 import b64encode
 from typing import Any, assert_never
 
 from bartack.formats.body_values import NO_OUTPUT, function_tools, is_sendable_call, with_extra
 from bartack.formats.cohere_v2.decode import Keys
 from bartack.formats.losses import Losses
-from bartack.formats.media import media_type, named
+from bartack.formats.media import data_url, media_type, placeholder
 from bartack.nouns.config import SpecificTool, ThinkingConfig
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
@@ -134,7 +133,7 @@ def _blocks(parts: tuple[Part, ...], where: str, losses: Losses) -> list[Json]:
             block = _image(part)
             if block is None:
                 why = "Cohere accepts only PNG, JPEG, GIF and WebP images, inline or from the web"
-                block = {"type": "text", "text": named(part, path, why, losses)}
+                block = {"type": "text", "text": placeholder(part, path, why, losses)}
             blocks.append(block)
     return blocks
 
@@ -143,7 +142,7 @@ def _image(part: Image | FileRef) -> Json | None:
     """The block of an image; None for other files, and for images that Cohere cannot read or fetch."""
     kind = media_type(part)
     if part.data:
-        url = f"data:{kind};base64,{b64encode(part.data).decode()}" if kind in _IMAGES else None
+        url = data_url(kind, part.data) if kind in _IMAGES else None
     else:
         url = part.url if kind.startswith("image/") and (part.url or "").startswith(("https://", "http://")) else None
     return None if url is None else {"type": "image_url", "image_url": {"url": url}}

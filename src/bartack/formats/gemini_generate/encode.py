@@ -20,7 +20,7 @@ from bartack.formats.gemini import gemini_generation, is_accepted
 from bartack.formats.gemini_generate.chunks import Keys
 from bartack.formats.gemini_generate.settings import function_calling, generation_config, tools
 from bartack.formats.losses import Losses
-from bartack.formats.media import media_type, named
+from bartack.formats.media import media_type, placeholder
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
@@ -124,7 +124,7 @@ class _History:
             fields = _part_fields(self._losses.continuation(where, part.continuation))
             return {"text": part.text, **fields} if part.text or fields else None
         if not is_accepted(part):
-            return {"text": named(part, where, "Gemini does not read this type, or this location", self._losses)}
+            return {"text": placeholder(part, where, "Gemini does not read this type, or this location", self._losses)}
         media = _media(part)
         data = self._losses.continuation(where, part.continuation)
         return with_extra(media, {key: data[key] for key in (*media, *_PART_FIELDS) if key in data})

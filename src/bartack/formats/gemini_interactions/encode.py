@@ -13,7 +13,7 @@ from bartack.formats.emitter import CALL_ID
 from bartack.formats.gemini import is_accepted, thinking_level
 from bartack.formats.gemini_interactions.decode import Keys
 from bartack.formats.losses import Losses
-from bartack.formats.media import media_type, named
+from bartack.formats.media import media_type, placeholder
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
@@ -108,7 +108,7 @@ class _Steps:
         elif is_accepted(part) or (part.data and media_type(part).endswith("/*")):  # `type` is enough
             fields = _media(part)
         else:
-            text = named(part, where, "Gemini does not read this type, or this location", self._losses)
+            text = placeholder(part, where, "Gemini does not read this type, or this location", self._losses)
             return [{"type": "text", "text": text}]
         return [{**fields, **{key: data[key] for key in _CONTENT_FIELDS if key in data}}]
 

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 
 from bartack.formats.body_values import function_tools, is_sendable_call, used_tools, with_extra
 from bartack.formats.losses import Losses
-from bartack.formats.media import media_type, named
+from bartack.formats.media import media_type, placeholder
 from bartack.nouns.config import ModelConfig, ThinkingConfig
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
@@ -108,7 +108,7 @@ def _content(parts: tuple[Part, ...], where: str, losses: Losses) -> Json:
             if part.data and media_type(part) in _IMAGES:
                 images.append(b64encode(part.data).decode())
             else:
-                texts.append(named(part, path, "Ollama accepts only PNG, JPEG and WebP images, inline", losses))
+                texts.append(placeholder(part, path, "Ollama accepts only PNG, JPEG and WebP images, inline", losses))
     return {"content": "\n\n".join(texts)} | ({"images": images} if images else {})
 
 

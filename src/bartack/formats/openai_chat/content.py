@@ -9,7 +9,7 @@ from typing import Any, assert_never
 from msgspec.structs import replace
 
 from bartack.formats.losses import Losses
-from bartack.formats.media import has_content, media_type, named, split_data_url
+from bartack.formats.media import data_url, exact_data, has_content, media_type, placeholder
 from bartack.formats.openai_chat.capabilities import ChatCapabilities
 from bartack.formats.openai_chat.events import Keys
 from bartack.nouns.parts import ContentPart, Continuation, FileRef, Image, Text
@@ -50,7 +50,7 @@ def encode_content(part: ContentPart, data: Json, where: str, losses: Losses, ve
             assert_never(part)
     if piece is None:
         why = "the provider does not accept content of this type, or not from this URL"
-        piece = {"type": "text", "text": named(part, where, why, losses)}
+        piece = {"type": "text", "text": placeholder(part, where, why, losses)}
     return [{**piece, **data.get(Keys.CHUNK, {})}]
 
 
@@ -58,7 +58,7 @@ def _address(part: Image | FileRef) -> str | None:
     """The content's web address, or a data URL for inline content; None for other addresses."""
     if part.data is None:
         return part.url if (part.url or "").startswith(("https://", "http://")) else None
-    return f"data:{media_type(part)};base64,{b64encode(part.data).decode()}"
+    return data_url(media_type(part), part.data)
 
 
 def _image(part: Image | FileRef, data: Json, vendor: ChatCapabilities) -> Json | None:
@@ -156,26 +156,20 @@ def _address_in(payload: Any, key: str) -> tuple[str, Json]:
     return payload["url"], {key: others} if others else {}
 
 
-def _data_in(url: str) -> tuple[str, bytes] | None:
-    """Media type and bytes of a data URL, if encoding them again gives the same URL."""
-    found = split_data_url(url)
-    return found if found is not None and url.endswith(f",{b64encode(found[1]).decode()}") else None
-
-
 def _read_image(url: str) -> Image:
-    inline = _data_in(url)
+    inline = exact_data(url)
     return Image("image/*", url=url) if inline is None else Image(inline[0], data=inline[1])
 
 
 def _read_audio(sound: Json) -> FileRef | None:
     form = str(sound.get("format") or "")
     kind = _AUDIO_TYPES.get(form, f"audio/{form}")
-    inline = _data_in(f"data:{kind};base64,{sound['data']}")
+    inline = exact_data(f"data:{kind};base64,{sound['data']}")
     return None if inline is None else FileRef(f"audio.{form}", data=inline[1], mime_type=kind)
 
 
 def _read_address(url: str, name: str, fallback: str) -> FileRef:
-    inline = _data_in(url)
+    inline = exact_data(url)
     if inline is not None:
         return FileRef(name if name != url else "file", data=inline[1], mime_type=inline[0])
     return FileRef(name, url=url, mime_type=fallback)

@@ -1,13 +1,11 @@
 """Tools and settings of a Chat Completions request."""
 
-import hashlib
-import re
 from typing import Any, assert_never
 
+from bartack.formats.body_values import cache_key, fits_strict_mode, schema_name
 from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.capabilities import ChatCapabilities
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
-from bartack.nouns.json_values import json_text
 from bartack.nouns.requests import ModelRequest
 
 __all__ = ["NAME", "add_caching", "add_settings", "add_tools", "response_format"]
@@ -120,23 +118,8 @@ def response_format(schema: Json, vendor: ChatCapabilities) -> Json:
     """The `response_format` for a schema: strict only if the schema qualifies, since others would be refused."""
     if not vendor.json_schema:
         return {"type": "json_object"}
-    name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(schema.get("title") or "output"))[:64]
-    return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": _is_strict(schema)}}
-
-
-def _is_strict(schema: Any) -> bool:
-    """Whether every object in a schema is closed and requires all its properties, as strict mode requires."""
-    if isinstance(schema, list):
-        return all(_is_strict(one) for one in schema)
-    if not isinstance(schema, dict):
-        return True
-    properties = schema.get("properties")
-    if schema.get("type") == "object" or isinstance(properties, dict):
-        if schema.get("additionalProperties") is not False:
-            return False
-        if set(schema.get("required") or ()) != set(properties or ()):
-            return False
-    return all(_is_strict(value) for value in schema.values())
+    shape = {"name": schema_name(schema), "schema": schema, "strict": fits_strict_mode(schema)}
+    return {"type": "json_schema", "json_schema": shape}
 
 
 def add_caching(body: Json, vendor: ChatCapabilities) -> None:
@@ -144,8 +127,7 @@ def add_caching(body: Json, vendor: ChatCapabilities) -> None:
     match vendor.caching:
         case "prompt_cache_key":  # the same for every request with the same beginning
             system = [one["content"] for one in body["messages"] if one["role"] in ("system", "developer")]
-            start = json_text([body["model"], system, body.get("tools")])
-            body["prompt_cache_key"] = hashlib.sha256(start.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+            body["prompt_cache_key"] = cache_key([body["model"], system, body.get("tools")])
         case "cache_control":
             messages = body["messages"]
             systems = [one for one in messages if one["role"] == "system"]

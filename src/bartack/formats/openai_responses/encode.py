@@ -14,17 +14,15 @@ Decisions:
 - `CacheConfig` gives a `prompt_cache_key`: the same for all turns of a conversation, made from how it begins.
 """
 
-import hashlib
 import re
 from typing import Any
 
-from bartack.formats.body_values import with_extra
+from bartack.formats.body_values import cache_key, fits_strict_mode, schema_name, with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.openai_responses.input import Input
 from bartack.formats.openai_responses.items import Item
 from bartack.formats.openai_responses.read import FORMAT, read_request
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
-from bartack.nouns.json_values import json_text
 from bartack.nouns.requests import ModelRequest
 
 __all__ = ["FORMAT", "encode", "read_request"]
@@ -100,26 +98,8 @@ def _text(config: ModelConfig, own: dict[str, Any]) -> dict[str, Any]:
     schema = config.output_schema
     if schema is None:
         return own
-    name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(schema.get("title") or "output"))[:64]
-    shape = {"type": "json_schema", "name": name, "schema": schema, "strict": _fits_strict(schema)}
+    shape = {"type": "json_schema", "name": schema_name(schema), "schema": schema, "strict": fits_strict_mode(schema)}
     return {**own, "format": {**shape, **(own.get("format") or {})}}
-
-
-def _fits_strict(schema: Any) -> bool:
-    """Whether a schema meets the demands of strict mode: every object lists all its properties and allows no others."""
-    if isinstance(schema, list):
-        return all(_fits_strict(one) for one in schema)
-    if not isinstance(schema, dict):
-        return True
-    properties = schema.get("properties")
-    if schema.get("type") == "object" or isinstance(properties, dict):
-        names = properties if isinstance(properties, dict) else {}
-        if schema.get("additionalProperties") is not False or set(schema.get("required", ())) != set(names):
-            return False
-        if not all(_fits_strict(one) for one in names.values()):
-            return False
-    named = [one for key in ("$defs", "definitions") for one in (schema.get(key) or {}).values()]
-    return _fits_strict([*named, schema.get("items"), schema.get("anyOf")])
 
 
 # -- tools
@@ -154,5 +134,4 @@ def _cache_key(body: dict[str, Any]) -> str:
         beginning.append(item)
         if item.get("role") == "user":
             break
-    text = json_text([body["model"], body.get("instructions"), body.get("tools"), beginning])
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return cache_key([body["model"], body.get("instructions"), body.get("tools"), beginning])

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from bartack.formats.history_rules import PLAIN_NAME, HistoryRules
 from bartack.formats.losses import Losses
-from bartack.formats.media import has_content, media_type, named
+from bartack.formats.media import data_url, has_content, media_type, placeholder
 from bartack.formats.openai_responses.items import Item, kind_of, parsed_object
 from bartack.formats.repair import OPENING, made_id
 from bartack.nouns.json_values import json_text
@@ -131,7 +131,7 @@ class Input:
                 item = _media(part)
                 if item is None:
                     why = "the Responses API takes images and documents of few types, inline or from the web"
-                    return [{"type": "input_text", "text": named(part, where, why, self._losses)}]
+                    return [{"type": "input_text", "text": placeholder(part, where, why, self._losses)}]
                 return [{**item, **own}]
             case _:
                 assert_never(part)
@@ -338,7 +338,7 @@ def _media(part: Image | FileRef) -> Item | None:
 
 
 def _address(part: Image | FileRef, kind: str) -> str | None:
-    return part.url if part.data is None else f"data:{kind};base64,{b64encode(part.data).decode()}"
+    return part.url if part.data is None else data_url(kind, part.data)
 
 
 def _call_id(part: ToolCall) -> str:

@@ -7,13 +7,12 @@ A body without `store` is read as one with `store: true`, and a function without
 the server makes of them. `stream` is not kept, since our requests always stream.
 """
 
-from base64 import b64encode
 from typing import Any
 
 from msgspec.structs import replace
 
 from bartack.formats.body_values import list_at, object_at, text_at
-from bartack.formats.media import split_data_url
+from bartack.formats.media import exact_data
 from bartack.formats.openai_responses.items import (
     Item,
     arguments_of,
@@ -259,9 +258,9 @@ class _History:
                 return Text(text, continuation=self.kept({"part": own}) if own else None)
             case {"type": "input_image", "image_url": str(url)}:
                 return self._image(url, entry)
-            case {"type": "input_file", "file_data": str(url), "filename": str(name)} if _inline(url):
+            case {"type": "input_file", "file_data": str(url), "filename": str(name)} if exact_data(url):
                 own = {key: value for key, value in entry.items() if key not in ("type", "file_data", "filename")}
-                mime, data = _inline(url) or ("", b"")
+                mime, data = exact_data(url) or ("", b"")
                 if not mime.startswith(("audio/", "video/", "image/")):
                     kept = self.kept({"part": own}) if own else None
                     return FileRef(name, mime_type=mime, data=data, continuation=kept)
@@ -273,7 +272,7 @@ class _History:
     def _image(self, url: str, entry: Item) -> Image:
         own = {key: value for key, value in entry.items() if key not in ("type", "image_url")}
         kept = None if own in ({}, {"detail": "auto"}) else self.kept({"part": own})
-        inline = _inline(url)
+        inline = exact_data(url)
         if inline is not None:
             return Image(inline[0], data=inline[1], continuation=kept)
         if url.startswith("data:"):  # not as we would write it
@@ -346,10 +345,3 @@ class _History:
 
     def _content(self, output: Any, path: str) -> ToolContent:
         return output if isinstance(output, str) else tuple(self._entries(output, path))
-
-
-def _inline(url: str) -> tuple[str, bytes] | None:
-    """The media type and the bytes of a data URL, if the bytes give the same URL again."""
-    found = split_data_url(url)
-    is_same = found is not None and all(found) and url.endswith(f",{b64encode(found[1]).decode()}")
-    return found if is_same else None
