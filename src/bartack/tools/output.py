@@ -109,15 +109,8 @@ def _from_foreign(value: Any) -> Any:
 
 def _value_text(value: Any) -> str:
     try:
-        return valid_text(json_text(value, default=_built_in_or_text))
+        return valid_text(json_text(value, default=_display))
     except (TypeError, ValueError, RecursionError):  # odd keys, cycles, very deep nesting
-        return _display(value)
-
-
-def _built_in_or_text(value: Any) -> Any:
-    try:
-        return msgspec.to_builtins(value)
-    except (TypeError, ValueError):
         return _display(value)
 
 
