@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bartack.agent import Agent
+from bartack.app.errors import with_hint
 from bartack.app.sessions import configured_store
 from bartack.app.settings import choose_model, config_path, setting, settings_file
 from bartack.models.by_name import DefaultModel, connect
@@ -24,6 +25,7 @@ __all__ = ["AgentSetup", "connect_model", "load_tool", "new_agent", "resolve_set
 
 LEASE_S = 10.0  # how long a session stays locked after a crash
 _LOCAL_NUMBERS = frozenset(("context_window", "threads", "tool_rounds"))  # of bartack.models.LocalModel
+_MODEL_NAME_HINT = "Name a model as vendor:model in --model, BARTACK_MODEL or the configuration file."
 _INSTRUCTIONS = "You are a helpful assistant in a terminal. Answer in Markdown, and briefly."
 
 
@@ -87,18 +89,15 @@ def connect_model(name: str) -> ProviderModel | LocalModel:
     _check_settings(settings)
     try:
         model: ProviderModel | LocalModel = connect(name, **settings)
+        return model
     except BartackError as error:
         if error.code in {ErrorCode.AUTHENTICATION, ErrorCode.MISSING_CREDENTIALS}:
-            error.add_note("Set the key, or use --model local, which needs none.")
+            with_hint(error, "Set the key, or use --model local, which needs none.")
         elif error.code is ErrorCode.INVALID_CONFIG:
             wrong = _wrong_setting(error, settings)
-            error.add_note(
-                "Name a model as vendor:model in --model, BARTACK_MODEL or the configuration file."
-                if wrong is None
-                else f"Fix {wrong} in [model_settings] of {config_path()}."
-            )
+            setting_hint = f"Fix {wrong} in [model_settings] of {config_path()}."
+            with_hint(error, _MODEL_NAME_HINT if wrong is None else setting_hint)
         raise
-    return model
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
@@ -115,12 +114,9 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
             problem = f"must be a table, got {value!r}."
         else:
             continue
-        error = BartackError(f"[model_settings] {name} {problem}", code=ErrorCode.INVALID_CONFIG)
-        error.add_note(
-            f"{config_path()} takes fields of ModelConfig and provider settings there. "
-            "Set keys and addresses in the environment."
-        )
-        raise error
+        hint = f"{config_path()} takes fields of ModelConfig and provider settings there. "
+        hint += "Set keys and addresses in the environment."
+        raise with_hint(BartackError(f"[model_settings] {name} {problem}", code=ErrorCode.INVALID_CONFIG), hint)
 
 
 def _wrong_setting(error: BartackError, settings: Mapping[str, Any]) -> str | None:
@@ -179,5 +175,4 @@ def _as_tool(name: str, value: Any) -> ToolDefinition:
 
 def _invalid_tool(name: str, problem: str) -> PartValidationError:
     error = PartValidationError(f"Invalid --tool {name!r}: {problem}.", path="--tool", code=ErrorCode.INVALID_CONFIG)
-    error.add_note("Example: --tool my_tools:weather uses the function weather in my_tools.py.")
-    return error
+    return with_hint(error, "Example: --tool my_tools:weather uses the function weather in my_tools.py.")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from bartack.app.errors import with_hint
 from bartack.app.safe_text import valid_text
 from bartack.formats import ModelRequest, encode
 from bartack.formats.losses import Loss
@@ -70,5 +71,4 @@ def _is_text(data: bytes) -> bool:
 
 def _invalid(name: str, problem: str) -> PartValidationError:
     error = PartValidationError(f"Cannot attach {name}: {problem}.", path="--attach", code=ErrorCode.INVALID_CONFIG)
-    error.add_note("--attach takes images (PNG, JPEG, GIF, WebP), PDFs and UTF-8 text files.")
-    return error
+    return with_hint(error, "--attach takes images (PNG, JPEG, GIF, WebP), PDFs and UTF-8 text files.")

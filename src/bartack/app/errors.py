@@ -5,7 +5,7 @@ The command line imports this before anything that an extra installs.
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from bartack.nouns.errors import BartackError, ErrorCode, StoreError
 
@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXTRAS",
-    "add_store_hint",
     "error_hint",
     "error_text",
     "failure_hint",
     "install_command",
+    "with_hint",
+    "with_store_hint",
 ]
+
+Error = TypeVar("Error", bound=BaseException)
 
 # The extra that installs each import name. A test compares it with pyproject.toml.
 EXTRAS: Mapping[str, str] = {
@@ -92,19 +95,25 @@ def error_hint(error: BaseException) -> str | None:
     return notes[-1] if notes else None
 
 
+def with_hint(error: Error, hint: str | None) -> Error:
+    """The error with this hint, unless it has one."""
+    if hint is not None and error_hint(error) is None:
+        error.add_note(hint)
+    return error
+
+
 def install_command(library: str | None) -> str | None:
     """The command that installs a missing library of one of our extras; None for any other library."""
     extra = EXTRAS.get(library or "")
     return None if extra is None else f"pip install 'bartack[{extra}]'"
 
 
-def add_store_hint(error: StoreError, *, is_server: bool = False) -> None:
-    """Add to the error what to do about it, unless it has a hint; `is_server` if the store is on a database server."""
+def with_store_hint(error: StoreError, *, is_server: bool = False) -> StoreError:
+    """The error with a hint, unless it has one; `is_server` if the store is on a database server."""
     hint = _STORE_HINTS.get(error.code)
     if is_server and error.code is ErrorCode.STORAGE_FAILED:
         hint = f"Check that the server is running and that you may use this database, {_OTHER_STORE}"
-    if hint is not None and error_hint(error) is None:
-        error.add_note(hint)
+    return with_hint(error, hint)
 
 
 def failure_hint(code: ErrorCode, model: "Model", retry_after_ms: int | None = None) -> str:

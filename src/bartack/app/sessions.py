@@ -5,17 +5,17 @@ turn and sending something else starts a branch, and nothing is lost.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from bartack.app.errors import add_store_hint
+from bartack.app.errors import with_hint, with_store_hint
 from bartack.app.safe_text import valid_text
 from bartack.app.settings import setting
 from bartack.nouns.entries import Entry, RunEnded, RunStarted, SessionHeader
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import Message
-from bartack.store import SessionInfo, SessionStore
+from bartack.store import SessionInfo, SessionStore, open_store
 from bartack.store.address import StoreAddress
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "ensure_session",
     "has_unfinished_run",
     "latest_session_here",
+    "opened_store",
     "other_heads",
     "turns_of",
 ]
@@ -41,12 +42,25 @@ def configured_store(given: str | None) -> StoreAddress:
 
     Raises `StoreError` with a hint.
     """
-    address = setting("store", given)
     try:
-        return StoreAddress.parse(address)
+        return StoreAddress.parse(setting("store", given))
     except StoreError as error:
-        add_store_hint(error)
+        with_store_hint(error)
         raise
+
+
+@asynccontextmanager
+async def opened_store(address: StoreAddress) -> AsyncIterator[SessionStore]:
+    """The store, open. Raises `StoreError` with a hint if it cannot be opened."""
+    try:
+        store = await open_store(address.text)
+    except StoreError as error:
+        with_store_hint(error, is_server=address.kind == "postgres")
+        raise
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 async def ensure_session(store: SessionStore, session_id: str | None, *, prompt: str, program: str) -> str:
@@ -71,11 +85,8 @@ async def latest_session_here(store: SessionStore) -> str:
     async for info in all_sessions(store):
         if await _directory_of(store, info.id) == here:
             return info.id
-    error = StoreError(f"No session was started in {here}.", code=ErrorCode.INVALID_CONFIG)
-    error.add_note(
-        "Omit --continue to start a new one. 'bartack sessions list' shows the sessions of other directories."
-    )
-    raise error
+    hint = "Omit --continue to start a new one. 'bartack sessions list' shows the sessions of other directories."
+    raise with_hint(StoreError(f"No session was started in {here}.", code=ErrorCode.INVALID_CONFIG), hint)
 
 
 async def all_sessions(store: SessionStore) -> AsyncIterator[SessionInfo]:

@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from bartack.app.errors import with_hint
 from bartack.models.by_name import DefaultModel, default_model
 from bartack.nouns.errors import BartackError, ErrorCode
 
@@ -86,8 +87,7 @@ def settings_file() -> SettingsFile:
 
 def _invalid(path: Path, problem: str) -> BartackError:
     error = BartackError(f"The configuration file {path} {problem}.", code=ErrorCode.INVALID_CONFIG)
-    error.add_note("Fix or delete it, or point BARTACK_CONFIG at another file.")
-    return error
+    return with_hint(error, "Fix or delete it, or point BARTACK_CONFIG at another file.")
 
 
 def setting(name: str, given: T | None) -> T | None:

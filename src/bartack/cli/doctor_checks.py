@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Literal, NamedTuple
@@ -20,9 +21,8 @@ from bartack.app.errors import EXTRAS, error_hint, error_text, install_command
 from bartack.app.notices import plural
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import all_sessions
-from bartack.app.settings import Settings, config_path, setting, settings_file
+from bartack.app.settings import choose_model, config_path, setting, settings_file
 from bartack.cli.store_access import with_store
-from bartack.models.by_name import DefaultModel, default_model
 from bartack.models.client import MASK, mask_secrets
 from bartack.models.vendors import VENDORS
 from bartack.nouns.errors import BartackError, StoreError
@@ -35,15 +35,9 @@ State = Literal["ok", "note", "error"]
 
 _SHORTEST_KEY = 8  # a shorter one is a word such as "none", which must not be removed from every text
 _STORE_HINT = "Choose another store with --store or BARTACK_STORE. 'bartack --debug sessions list' gives a traceback."
-VARIABLES = (
-    "BARTACK_MODEL",
-    "BARTACK_STORE",
-    "BARTACK_CONFIG",
-    "BARTACK_CACHE",
-    "BARTACK_LOCAL_MODEL",
-    "BARTACK_INSTRUCTIONS",
-    "BARTACK_THINKING",
-)
+_VARIABLES = [
+    f"BARTACK_{name}" for name in ["MODEL", "STORE", "CONFIG", "CACHE", "LOCAL_MODEL", "INSTRUCTIONS", "THINKING"]
+]
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -85,12 +79,12 @@ def examine(probe: Probe) -> Iterator[Check]:
         yield Check(shown(check.name), check.state, shown(check.text), hint, probe.section)
 
 
-def error_check(name: str, error: BaseException, hint: str, *, state: State = "error") -> Check:
+def error_check(name: str, error: BaseException, hint: str) -> Check:
     """An exception as a check, with its own hint if it has one."""
     text = error_text(error) if isinstance(error, Exception) else type(error).__name__
     if isinstance(error, ModuleNotFoundError) and (command := install_command(error.name)):
         text, hint = f"{error.name} is not installed", f"Run: {command}"
-    return Check(name, state, mask_secrets(text), error_hint(error) or hint)
+    return Check(name, "error", mask_secrets(text), error_hint(error) or hint)
 
 
 def keys_set() -> dict[str, str]:
@@ -105,12 +99,10 @@ def keys_set() -> dict[str, str]:
 def setup_probes() -> list[Probe]:
     """The probes of the installation, the configuration and the keys."""
     file_hint = "Point BARTACK_CONFIG at another file."
+    extras = dict.fromkeys(EXTRAS.values())
     return [
         Probe("installation", "bartack", _versions, "Run: pip install --force-reinstall bartack"),
-        *(
-            Probe("installation", f"extra {name}", _extra(name), _install(name))
-            for name in dict.fromkeys(EXTRAS.values())
-        ),
+        *(Probe("installation", f"extra {name}", partial(_extra, name), _install(name)) for name in extras),
         Probe("configuration", "file", _config_file, file_hint),
         Probe("configuration", "environment", _environment, file_hint),
         Probe("configuration", "default model", _default_model, "Choose another with --model."),
@@ -128,20 +120,21 @@ def _install(extra: str) -> str:
     return f"Run: pip install 'bartack[{extra}]'"
 
 
-def _extra(extra: str) -> Callable[[], Iterator[Check]]:
-    def look() -> Iterator[Check]:
-        libraries = [library for library, owner in EXTRAS.items() if owner == extra and library != "google"]
-        versions = {library.replace("_", "-").replace(".", "-"): _version_of(library) for library in libraries}
-        installed = ", ".join(f"{package} {number}" for package, number in versions.items() if number is not None)
-        missing = ", ".join(package for package, number in versions.items() if number is None)
-        if not missing:
-            yield Check(f"extra {extra}", "ok", installed)
-        elif not installed:
-            yield Check(f"extra {extra}", "note", "not installed", _install(extra))
-        else:
-            yield Check(f"extra {extra}", "error", f"{installed}; not installed: {missing}", _install(extra))
+def _extra(extra: str) -> Iterator[Check]:
+    libraries = [library for library, owner in EXTRAS.items() if owner == extra and library != "google"]
+    versions = {_package(library): _version_of(library) for library in libraries}
+    installed = ", ".join(f"{package} {number}" for package, number in versions.items() if number is not None)
+    missing = ", ".join(package for package, number in versions.items() if number is None)
+    if not missing:
+        yield Check(f"extra {extra}", "ok", installed)
+    elif not installed:
+        yield Check(f"extra {extra}", "note", "not installed", _install(extra))
+    else:
+        yield Check(f"extra {extra}", "error", f"{installed}; not installed: {missing}", _install(extra))
 
-    return look
+
+def _package(library: str) -> str:
+    return "markdown-it-py" if library == "markdown_it" else library.replace("_", "-").replace(".", "-")
 
 
 def _version_of(library: str) -> str | None:
@@ -152,20 +145,12 @@ def _version_of(library: str) -> str | None:
     except ModuleNotFoundError:  # the package that contains it is missing
         return None
     try:
-        return version(library.replace("_", "-").replace(".", "-"))
+        return version(_package(library))
     except PackageNotFoundError:  # installed, but not by pip
         return "(unknown version)"
 
 
 # -- configuration
-
-
-def settings_or_none() -> Settings | None:
-    """The settings of the configuration file; None if it is invalid, which is a check of its own."""
-    try:
-        return settings_file().settings
-    except BartackError:
-        return None
 
 
 def _config_file() -> Iterator[Check]:
@@ -181,7 +166,7 @@ def _config_file() -> Iterator[Check]:
 
 
 def _environment() -> Iterator[Check]:
-    names = [name for name in VARIABLES if os.environ.get(name, "").strip()]
+    names = [name for name in _VARIABLES if os.environ.get(name, "").strip()]
     if not names:
         yield Check("environment", "ok", "no BARTACK_ variables are set")
     for name in names:
@@ -202,37 +187,36 @@ def _shown_address(address: str) -> str:
 
 
 def _default_model() -> Iterator[Check]:
-    settings = settings_or_none()
-    if settings is None:
+    try:
+        name, reason, is_configured = _chosen_model()
+    except BartackError:  # a check of its own
         yield Check("default model", "note", "unknown, because the configuration file is invalid")
         return
-    chosen, is_configured = _chosen_model(settings)
-    text = f"{chosen.name} ({chosen.reason})"
     try:
-        connect_model(chosen.name)
+        connect_model(name)
     except (BartackError, ModuleNotFoundError) as error:
         # A missing library is an error only if the model was configured.
         state: State = "note" if isinstance(error, ModuleNotFoundError) and not is_configured else "error"
-        problem = error_check("default model", error, "Name it as vendor:model, or use local.", state=state)
-        yield Check("default model", state, f"{text}: {problem.text}", problem.hint)
+        problem = error_check("default model", error, "Name it as vendor:model, or use local.")
+        yield Check("default model", state, f"{name} ({reason}): {problem.text}", problem.hint)
     else:
-        yield Check("default model", "ok", text)
+        yield Check("default model", "ok", f"{name} ({reason})")
 
 
 def configured_model() -> str | None:
     """The model named by the environment or the configuration file, if any."""
-    chosen, is_configured = _chosen_model(settings_or_none() or Settings())
-    return chosen.name if is_configured else None
+    try:
+        name, _, is_configured = _chosen_model()
+    except BartackError:
+        return None
+    return name if is_configured else None
 
 
-def _chosen_model(settings: Settings) -> tuple[DefaultModel, bool]:
-    """The model of a command without --model, and whether it is configured rather than the default."""
+def _chosen_model() -> tuple[str, str, bool]:
+    """The model of a command without --model, the reason for it, and whether it is configured."""
     given = os.environ.get("BARTACK_MODEL", "").strip()
-    if given:
-        return DefaultModel(given, "from BARTACK_MODEL"), True
-    if settings.model is not None:
-        return DefaultModel(settings.model, f"from {config_path()}"), True
-    return default_model(), False
+    name, reason = choose_model(given)
+    return name, reason or ("from BARTACK_MODEL" if given else f"from {config_path()}"), not reason
 
 
 # -- keys

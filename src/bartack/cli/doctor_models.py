@@ -8,14 +8,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bartack.app.agent_setup import connect_model
-from bartack.app.errors import failure_hint
-from bartack.cli.doctor_checks import Check, Probe, State, configured_model, error_check, keys_set, settings_or_none
+from bartack.app.errors import failure_hint, with_hint
+from bartack.app.settings import settings_file
+from bartack.cli.doctor_checks import Check, Probe, State, configured_model, error_check, keys_set
 from bartack.models.by_name import connect
 from bartack.models.model import Model
 from bartack.models.vendors import VENDORS
 from bartack.models.weights import LocalWeights, weights_named
 from bartack.nouns.deltas import Failed, TextDelta
-from bartack.nouns.errors import ErrorCode, ModelError
+from bartack.nouns.errors import BartackError, ErrorCode, ModelError
 from bartack.nouns.messages import user
 
 LIMIT_S = 20.0  # for a whole answer of a few words
@@ -86,10 +87,8 @@ async def _ask_all(names: Sequence[str]) -> Iterable[Check]:
 async def _ask(name: str) -> str:
     """The answer to a short prompt, and how long it took. Raises `ModelError` with a hint."""
     start = time.monotonic()
-    settings = settings_or_none()
     # With settings it is asked as a run would be, because some settings conflict with so few tokens.
-    has_settings = settings is not None and bool(settings.model_settings)
-    model = connect_model(name) if has_settings else connect(name, max_tokens=_MAX_TOKENS)
+    model = connect_model(name) if _has_model_settings() else connect(name, max_tokens=_MAX_TOKENS)
     pieces: list[str] = []
     try:
         async with asyncio.timeout(LIMIT_S):
@@ -110,10 +109,16 @@ async def _ask(name: str) -> str:
     return f"{shown} in {time.monotonic() - start:.1f} s"
 
 
+def _has_model_settings() -> bool:
+    try:
+        return bool(settings_file().settings.model_settings)
+    except BartackError:  # a check of its own
+        return False
+
+
 def _model_error(failed: Failed, model: Model) -> ModelError:
     error = ModelError(failed.message, code=failed.error_code)
-    error.add_note(failure_hint(failed.error_code, model, failed.retry_after_ms))
-    return error
+    return with_hint(error, failure_hint(failed.error_code, model, failed.retry_after_ms))
 
 
 # -- the local model

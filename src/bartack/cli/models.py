@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bartack.app.errors import with_hint
 from bartack.cli.options import JsonOption, new_app
 from bartack.cli.output import columns, note, print_json, print_table
 from bartack.models.weights import (
@@ -143,10 +144,8 @@ def _hints() -> Iterator[None]:
     try:
         yield
     except BartackError as error:
-        hint = _HINTS.get(error.code)
-        if hint is not None:
-            error.add_note(hint)
+        with_hint(error, _HINTS.get(error.code))
         raise
     except OSError as error:
-        error.add_note(_HINTS[ErrorCode.STORAGE_FAILED])
+        with_hint(error, _HINTS[ErrorCode.STORAGE_FAILED])
         raise

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from bartack.app.errors import error_hint
+from bartack.app.errors import error_hint, with_hint
 from bartack.nouns.errors import BartackError
 
 _SESSIONS = 50  # more do not fit on a screen
@@ -39,18 +39,19 @@ class UsageError(BartackError):
 
     exit_status = 2
 
+    @classmethod
+    def of(cls, error: BartackError) -> "UsageError":
+        """The same message and hint as a usage error."""
+        return with_hint(cls(error.message, code=error.code), error_hint(error))
+
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Turn each `BartackError` raised inside into a `UsageError` with the same message and hint."""
+    """Turn each `BartackError` raised inside into a `UsageError`."""
     try:
         yield
     except BartackError as error:
-        usage_error = UsageError(error.message, code=error.code)
-        hint = error_hint(error)
-        if hint is not None:
-            usage_error.add_note(hint)
-        raise usage_error from error
+        raise UsageError.of(error) from error
 
 
 # -- completion
@@ -86,18 +87,14 @@ def complete_sessions(ctx: typer.Context) -> Iterator[tuple[str, str]]:
 async def _latest_sessions(store: str | None) -> list[tuple[str, str]]:
     import asyncio  # noqa: PLC0415
 
-    from bartack.app.sessions import configured_store  # noqa: PLC0415
-    from bartack.store import open_store  # noqa: PLC0415
+    from bartack.app.sessions import configured_store, opened_store  # noqa: PLC0415
 
     address = configured_store(store)
     async with asyncio.timeout(_TIMEOUT_S):
         if not await address.exists():
             return []
-        opened = await open_store(address.text)
-        try:
+        async with opened_store(address) as opened:
             page = await opened.sessions(_SESSIONS)
-        finally:
-            await opened.close()
     return [(info.id, info.title or "") for info in page.items]
 
 

@@ -23,20 +23,11 @@ from bartack.agent.events import EntryAppended, RunFinished, RunResult
 from bartack.agent.run import as_message
 from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
 from bartack.app.attachments import MAX_BYTES, load_attachment, unsupported_content
-from bartack.app.errors import add_store_hint, error_hint, failure_hint
+from bartack.app.errors import failure_hint, with_hint, with_store_hint
 from bartack.app.notices import losses_text
 from bartack.app.safe_text import safe_line
-from bartack.app.sessions import ensure_session, latest_session_here
-from bartack.cli.options import (
-    ContinueOption,
-    InstructionsOption,
-    ModelOption,
-    StoreOption,
-    ToolOption,
-    complete_sessions,
-    new_app,
-    usage_errors,
-)
+from bartack.app.sessions import ensure_session, latest_session_here, opened_store
+from bartack.cli import options
 from bartack.cli.output import note
 from bartack.cli.run_output import JsonOutput, Output, OutputClosed, TextOutput
 from bartack.cli.store_access import store_flag
@@ -46,11 +37,11 @@ from bartack.nouns.entries import ApprovalRequired, StreamFailed
 from bartack.nouns.errors import AgentError, BartackError, Conflict, ErrorCode, PartValidationError, StoreError
 from bartack.nouns.parts import FileRef, Image
 from bartack.nouns.tables import AgentStatus
-from bartack.store import SessionStore, open_store
+from bartack.store import SessionStore
 from bartack.store.address import StoreAddress
 from bartack.tools import Approver, Decision
 
-app = new_app("Run one prompt and print the answer, for scripts.")
+app = options.new_app("Run one prompt and print the answer, for scripts.")
 
 _PIPE_CLOSED = 128 + 13  # the status that shells give a program ended by SIGPIPE
 _USAGE_CODES = frozenset((ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_VALUE))
@@ -61,29 +52,29 @@ _USAGE_HINT = "'bartack run --help' explains the arguments, and 'bartack doctor'
 def run(
     prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="The prompt.")] = None,
     *,
-    model: ModelOption = None,
+    model: options.ModelOption = None,
     session: Annotated[
         str | None,
         typer.Option(
             "--session",
             metavar="NAME",
-            autocompletion=complete_sessions,
+            autocompletion=options.complete_sessions,
             help="Continue this session, creating it if needed.",
         ),
     ] = None,
-    continue_latest: ContinueOption = False,
+    continue_latest: options.ContinueOption = False,
     attach: Annotated[
         list[Path] | None,
         typer.Option("--attach", "-a", metavar="FILE", help="Attach an image, PDF or text file. May be repeated."),
     ] = None,
-    tool: ToolOption = None,
+    tool: options.ToolOption = None,
     tools: Annotated[
         Literal["files"] | None,
         typer.Option("--tools", help="Enable tools that read and write files and run commands in this directory."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Approve every tool call that needs approval.")] = False,
-    instructions: InstructionsOption = None,
-    store: StoreOption = None,
+    instructions: options.InstructionsOption = None,
+    store: options.StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")] = False,
 ) -> None:
     """Run one prompt and print the answer to stdout. Notices and errors go to stderr.
@@ -129,8 +120,7 @@ def run(
 
 def _unwritable(error: OutputClosed) -> BartackError:
     failure = BartackError(f"Cannot write the answer: {error.__cause__}.", code=ErrorCode.STORAGE_FAILED)
-    failure.add_note("The answer up to this point is stored; 'bartack sessions list' shows the session.")
-    return failure
+    return with_hint(failure, "The answer up to this point is stored; 'bartack sessions list' shows the session.")
 
 
 # -- approval without a person
@@ -169,8 +159,7 @@ def _whole_prompt(words: str) -> str:
 
 def _invalid_prompt(problem: str) -> PartValidationError:
     error = PartValidationError(problem, path="$.prompt", code=ErrorCode.INVALID_CONFIG)
-    error.add_note("Use --attach for images and PDFs.")
-    return error
+    return with_hint(error, "Use --attach for images and PDFs.")
 
 
 # -- the run
@@ -192,7 +181,7 @@ def _execute(prepare: Callable[[], Job], output: Output) -> int:
     single = _SingleRun(output)
     try:
         with redirect_stdout(sys.stderr):  # what tools print is not part of the answer
-            with usage_errors():
+            with options.usage_errors():
                 job = prepare()
             status = asyncio.run(single.run(job))
         output.end(single.result, single.failed)
@@ -206,8 +195,7 @@ def _execute(prepare: Callable[[], Job], output: Output) -> int:
         output.end(single.result, single.failed or _as_failed(error))
         single.note_session()
         if not single.has_started and isinstance(error, BartackError) and error.code in _USAGE_CODES:
-            with usage_errors():
-                raise
+            raise options.UsageError.of(error) from error
         raise
     single.note_session()
     if status:
@@ -253,30 +241,28 @@ class _SingleRun:
             if self.has_started:
                 raise
             in_use = Conflict("The session is in use by another process.")
-            in_use.add_note(failure_hint(in_use.code, job.setup.model))
-            raise in_use from error
+            raise with_hint(in_use, failure_hint(in_use.code, job.setup.model)) from error
         except BartackError as error:
-            self._add_hint(error, job)
+            self._with_hint(error, job)
             raise
         if self._signal is not None and (self.result is None or self.result.status is AgentStatus.ABORTED):
             return 128 + self._signal
         self._raise_failure(job.setup.model)
         return 0
 
-    def _add_hint(self, error: BartackError, job: Job) -> None:
-        if isinstance(error, StoreError) and not self.has_started:
-            add_store_hint(error, is_server=job.setup.address.kind == "postgres")
-        if error_hint(error) is None:
-            is_usage = not self.has_started and error.code in _USAGE_CODES
-            error.add_note(_USAGE_HINT if is_usage else failure_hint(error.code, job.setup.model))
+    def _with_hint(self, error: BartackError, job: Job) -> BartackError:
+        if not self.has_started and isinstance(error, StoreError):
+            with_store_hint(error, is_server=job.setup.address.kind == "postgres")
+        if not self.has_started and error.code in _USAGE_CODES:
+            return with_hint(error, _USAGE_HINT)
+        return with_hint(error, failure_hint(error.code, job.setup.model))
 
     async def _run_job(self, job: Job) -> None:
         async with AsyncExitStack() as stack:
             close = getattr(job.setup.model, "aclose", None)
             if close is not None:
                 stack.push_async_callback(close)
-            store = await open_store(job.setup.address.text)
-            stack.push_async_callback(store.close)
+            store = await stack.enter_async_context(opened_store(job.setup.address))
             agent = await stack.enter_async_context(new_agent(job.setup, store, approver=job.approver))
             session = await self._session(store, job)
             message = as_message(*job.attachments, job.prompt)
@@ -317,9 +303,8 @@ class _SingleRun:
         if last is not None and last.error_code is self.failed.error_code:
             self.failed = last  # it has the provider's retry-after
             message = f"{model.model_info().provider}: {message}"
-        error = AgentError(message, code=self.failed.error_code)
-        error.add_note(failure_hint(error.code, model, self.failed.retry_after_ms))
-        raise error
+        hint = failure_hint(self.failed.error_code, model, self.failed.retry_after_ms)
+        raise with_hint(AgentError(message, code=self.failed.error_code), hint)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

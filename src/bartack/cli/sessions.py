@@ -10,6 +10,7 @@ from typing import IO, Annotated
 
 import typer
 
+from bartack.app.errors import with_hint
 from bartack.app.notices import plural
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import all_sessions
@@ -230,8 +231,8 @@ def _import(file: IO[bytes], size: int | None, store: str | None) -> Imported:
         try:
             return with_store(store, lambda opened: import_lines(opened, lines()), may_be_new=True)
         except StoreError as error:
-            if error.code is ErrorCode.INVALID_VALUE:
-                error.add_note("Nothing was imported. Fix or remove this line and try again.")
+            is_line = error.code is ErrorCode.INVALID_VALUE
+            with_hint(error, "Nothing was imported. Fix or remove this line and try again." if is_line else None)
             raise
 
 

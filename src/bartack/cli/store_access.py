@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from bartack.app.errors import add_store_hint
-from bartack.app.sessions import configured_store
+from bartack.app.errors import with_store_hint
+from bartack.app.sessions import configured_store, opened_store
 from bartack.app.settings import setting
 from bartack.nouns.errors import ErrorCode, StoreError
-from bartack.store import SessionStore, open_store
+from bartack.store import SessionStore
 from bartack.store.address import StoreAddress
 
 T = TypeVar("T")
@@ -27,16 +27,13 @@ def with_store(given: str | None, work: Callable[[SessionStore], Awaitable[T]], 
             _check(address, may_be_new=may_be_new)
         return asyncio.run(_with_open(address, work))
     except StoreError as error:
-        add_store_hint(error, is_server=address.kind == "postgres")
+        with_store_hint(error, is_server=address.kind == "postgres")
         raise
 
 
 async def _with_open(address: StoreAddress, work: Callable[[SessionStore], Awaitable[T]]) -> T:
-    store = await open_store(address.text)
-    try:
+    async with opened_store(address) as store:
         return await work(store)
-    finally:
-        await store.close()
 
 
 def _check(address: StoreAddress, *, may_be_new: bool) -> None:

@@ -16,45 +16,36 @@ from rich.console import Console
 
 from bartack.agent import LiveApprover
 from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
-from bartack.app.errors import add_store_hint
+from bartack.app.errors import with_hint
 from bartack.app.safe_text import safe_line
-from bartack.app.sessions import latest_session_here
+from bartack.app.sessions import latest_session_here, opened_store
 from bartack.app.settings import setting, settings_file
+from bartack.cli import options
 from bartack.cli.chat.approvals import Approvals
 from bartack.cli.chat.conversation import Conversation
 from bartack.cli.chat.keyboard import Keyboard, quiet
 from bartack.cli.chat.slash import COMMANDS, is_command, run_command, toggle_thinking
 from bartack.cli.models import description, download
-from bartack.cli.options import (
-    ContinueOption,
-    InstructionsOption,
-    ModelOption,
-    StoreOption,
-    ToolOption,
-    complete_sessions,
-    new_app,
-    usage_errors,
-)
 from bartack.cli.store_access import store_flag
 from bartack.cli.terminal.style import symbols_for
 from bartack.models.by_name import DefaultModel
 from bartack.models.local import LocalModel
 from bartack.models.model import Model
-from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError, StoreError
-from bartack.store import SessionStore, open_store
+from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
+from bartack.store import SessionStore
 from bartack.store.address import default_path
 
-app = new_app("Chat with a model in the terminal.")
+app = options.new_app("Chat with a model in the terminal.")
 
 
 @app.command(no_args_is_help=False)
 def chat(
-    model: ModelOption = None,
+    model: options.ModelOption = None,
     *,
-    continue_latest: ContinueOption = False,
+    continue_latest: options.ContinueOption = False,
     session: Annotated[
         str | None,
-        typer.Option(metavar="SESSION", autocompletion=complete_sessions, help="Continue this session."),
+        typer.Option(metavar="SESSION", autocompletion=options.complete_sessions, help="Continue this session."),
     ] = None,
     tools: Annotated[
         bool,
@@ -63,13 +54,13 @@ def chat(
             help="Enable tools that read and write files and run commands in this directory.",
         ),
     ] = True,
-    tool: ToolOption = None,
-    instructions: InstructionsOption = None,
+    tool: options.ToolOption = None,
+    instructions: options.InstructionsOption = None,
     thinking: Annotated[
         bool | None,
         typer.Option("--thinking/--folded", envvar="BARTACK_THINKING", help="Show thinking in full or as a summary."),
     ] = None,
-    store: StoreOption = None,
+    store: options.StoreOption = None,
 ) -> None:
     """Chat with a model. It can use files and commands in the current directory, and asks before changing anything.
 
@@ -77,7 +68,7 @@ def chat(
     """
     if session is not None and continue_latest:
         raise typer.BadParameter("--session and --continue exclude each other")
-    with usage_errors():
+    with options.usage_errors():
         _check_terminal()
         setup = resolve_setup(model=model, tools=tool or (), files=tools, instructions=instructions, store=store)
         is_expanded = bool(setting("thinking", thinking))
@@ -92,8 +83,7 @@ def chat(
         raise typer.Exit(128 + signal.SIGINT) from None
     except BartackError as error:
         if error.code is ErrorCode.INVALID_CONFIG:  # no such store, or no session in this directory
-            with usage_errors():
-                raise
+            raise options.UsageError.of(error) from error
         raise
 
 
@@ -101,8 +91,7 @@ def _check_terminal() -> None:
     if sys.stdin.isatty() and sys.stdout.isatty():
         return
     error = PartValidationError("This command needs a terminal.", code=ErrorCode.INVALID_CONFIG)
-    error.add_note("Use 'bartack run' in scripts and pipes.")
-    raise error
+    raise with_hint(error, "Use 'bartack run' in scripts and pipes.")
 
 
 def _greet(console: Console, choice: DefaultModel) -> None:
@@ -125,17 +114,10 @@ def _offer_download(model: Model) -> None:
 async def _chat(
     setup: AgentSetup, console: Console, session: str | None, *, continue_latest: bool, thinking: bool
 ) -> None:
-    try:
-        store = await open_store(setup.address.text)
-    except StoreError as error:
-        add_store_hint(error, is_server=setup.address.kind == "postgres")
-        raise
-    try:
+    async with opened_store(setup.address) as store:
         if continue_latest:
             session = await latest_session_here(store)
         await _chat_on(store, setup, console, session, thinking=thinking)
-    finally:
-        await store.close()
 
 
 async def _chat_on(

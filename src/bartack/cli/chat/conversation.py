@@ -13,7 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
 from bartack.agent import Agent, ApprovalRequested, Run
-from bartack.app.errors import add_store_hint, error_hint, error_text, failure_hint
+from bartack.app.errors import error_hint, error_text, failure_hint, with_hint, with_store_hint
 from bartack.app.safe_text import safe_line, safe_text
 from bartack.app.sessions import ensure_session, has_unfinished_run
 from bartack.app.usage import SessionUsage, format_context, format_cost, format_tokens, session_usage
@@ -122,7 +122,7 @@ class Conversation:
         try:
             branch = await self.store.load(session_id)
         except NotFound as error:
-            add_store_hint(error)
+            with_store_hint(error)
             raise
         self._enter(session_id)
         self.show(branch)
@@ -211,9 +211,7 @@ class Conversation:
                 await self._show_events(run)
                 self._hint_at_failure(run)
         except BartackError as error:
-            if error_hint(error) is None:
-                error.add_note(failure_hint(error.code, self.model))
-            self.show_error(error)
+            self.show_error(with_hint(error, failure_hint(error.code, self.model)))
         finally:
             self._run = None
         if has_started:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text as Styled
 
 from bartack.app.agent_setup import connect_model
+from bartack.app.errors import with_hint
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import Turn, branch_to, other_heads, turns_of
 from bartack.app.transcript import markdown_transcript
@@ -246,8 +247,7 @@ def _write_new(path: Path, data: bytes) -> None:
             file.write(data)
     except FileExistsError as error:
         exists = BartackError(f"{path} already exists.", code=ErrorCode.INVALID_CONFIG)
-        exists.add_note("Choose another name, or delete the file first.")
-        raise exists from error
+        raise with_hint(exists, "Choose another name, or delete the file first.") from error
 
 
 COMMANDS: Mapping[str, SlashCommand] = {

@@ -20,7 +20,7 @@ from bartack.cli.terminal.live_area import LiveArea, Printer
 from bartack.cli.terminal.markdown_stream import MarkdownStream
 from bartack.cli.terminal.rendering import INDENT, Line, indented, lines_of, plain, unwrapped
 from bartack.cli.terminal.style import BAD, FAINT, FAINT_ITALIC, NOTE, symbols_for
-from bartack.cli.terminal.thinking import ThinkingBlock, ThinkingTracker
+from bartack.cli.terminal.thinking import ThinkingTracker
 from bartack.cli.terminal.tool_calls import CallTracker, TrackedCall, done_lines, open_lines, open_status, outcome
 from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallStart
 from bartack.nouns.tables import AgentStatus
@@ -89,11 +89,12 @@ class Screen(ABC):
 
     def toggle_thinking(self) -> bool:
         """Switch between a summary of thinking and its full text; gives whether it is the full text now."""
-        return self._thinking.toggle()
+        self._thinking.is_expanded = not self._thinking.is_expanded
+        return self._thinking.is_expanded
 
     def last_thinking(self) -> str | None:
         """The full text of the last thinking, safe to print; None if there was none."""
-        return self._thinking.last_text
+        return self._thinking.text or None
 
     def _delta(self, delta: Delta) -> None:
         match delta:
@@ -122,9 +123,9 @@ class Screen(ABC):
         self._finish_answer()
 
     def _finish_thinking(self) -> None:
-        block = self._thinking.end()
-        if block is not None:
-            self._print_thinking(block.summary, block.text if self._thinking.is_expanded else "")
+        summary = self._thinking.end()
+        if summary is not None:
+            self._print_thinking(summary, self._thinking.text if self._thinking.is_expanded else "")
 
     @abstractmethod
     def _add_text(self, text: str) -> None: ...
@@ -317,8 +318,8 @@ class LiveScreen(Screen):
         now, console = self._clock(), self._console
         spinner = symbols_for(console).spinner
         frame = spinner[int(now / _SPIN) % len(spinner)]
-        if self._thinking.current is not None:
-            lines = self._printer.spaced(self._thinking_lines(self._thinking.current, frame), "thinking")
+        if self._thinking.is_active:
+            lines = self._printer.spaced(self._thinking_lines(frame), "thinking")
         else:
             lines = self._answer.unfinished()
         calls = [line for call in self._calls.open for line in open_lines(console, call, now=now, frame=frame)]
@@ -328,9 +329,10 @@ class LiveScreen(Screen):
             lines = self._printer.spaced(unwrapped(console, [Text(text, style=FAINT)]), "waiting")
         return lines
 
-    def _thinking_lines(self, block: ThinkingBlock, frame: str) -> list[Line]:
-        head = unwrapped(self._console, [Text(f"{frame} thinking  {format_seconds(block.seconds)}", style=FAINT)])
-        if not block.tail:
+    def _thinking_lines(self, frame: str) -> list[Line]:
+        text = f"{frame} thinking  {format_seconds(self._thinking.seconds)}"
+        head = unwrapped(self._console, [Text(text, style=FAINT)])
+        if not self._thinking.tail:
             return head
-        tail = lines_of(self._console, plain(block.tail, FAINT), width=self._console.width - INDENT)
+        tail = lines_of(self._console, plain(self._thinking.tail, FAINT), width=self._console.width - INDENT)
         return head + indented(tail[-(_EXPANDED if self._thinking.is_expanded else _COLLAPSED) :])

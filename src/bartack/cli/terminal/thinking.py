@@ -1,4 +1,4 @@
-"""The thinking of a model, while it lasts and afterwards. Both screens use it."""
+"""The thinking of a model, while it lasts and afterwards."""
 
 from collections.abc import Callable
 
@@ -9,88 +9,56 @@ from bartack.nouns.deltas import ThinkingDelta
 _TAIL = 2_000  # characters; more than the few lines shown while it lasts
 
 
-class ThinkingBlock:
-    """One uninterrupted block of thinking, and its duration."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._started_at = clock()
-        self._ended_at: float | None = None
-        self._pieces: list[str] = []
-        self._tail = ""
-
-    def add(self, text: str, *, new_part: bool) -> None:
-        """Append text; a new part is a paragraph of its own."""
-        if new_part and self._pieces:
-            text = f"\n\n{text}"
-        self._pieces.append(text)
-        self._tail = (self._tail + text)[-_TAIL:]
-
-    def end(self) -> None:
-        """Stop the clock."""
-        self._ended_at = self._ended_at or self._clock()
-
-    @property
-    def seconds(self) -> float:
-        """The duration so far."""
-        return (self._ended_at or self._clock()) - self._started_at
-
-    @property
-    def text(self) -> str:
-        """All of it, safe to print."""
-        self._pieces = ["".join(self._pieces)]
-        return safe_text(self._pieces[0]).strip()
-
-    @property
-    def tail(self) -> str:
-        """The end of it, safe to print."""
-        return safe_text(self._tail).strip()
-
-    @property
-    def summary(self) -> str:
-        """One line about it; empty for a short block without text, which providers also send."""
-        if not self.text and self.seconds < 1:
-            return ""
-        return f"thought for {format_seconds(self.seconds)}{word_count(self.text)}"
-
-
 class ThinkingTracker:
-    """The current block of thinking, the last one, and whether they are shown in full."""
+    """The current or last block of thinking, and whether thinking is shown in full."""
 
     def __init__(self, clock: Callable[[], float], *, is_expanded: bool) -> None:
         self.is_expanded = is_expanded
-        self.current: ThinkingBlock | None = None
-        self._last: ThinkingBlock | None = None
         self._clock = clock
+        self._started_at: float | None = None  # None between blocks
+        self._pieces: list[str] = []
+        self._tail = ""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a block has started and not ended."""
+        return self._started_at is not None
+
+    @property
+    def seconds(self) -> float:
+        """The duration of the current block so far."""
+        return 0.0 if self._started_at is None else self._clock() - self._started_at
+
+    @property
+    def tail(self) -> str:
+        """The end of the block, safe to print."""
+        return safe_text(self._tail).strip()
+
+    @property
+    def text(self) -> str:
+        """All of the block, safe to print."""
+        self._pieces = ["".join(self._pieces)]
+        return safe_text(self._pieces[0]).strip()
 
     def add(self, delta: ThinkingDelta) -> bool:
         """Take a delta; False if it has no text and starts no block. Providers send such deltas, with data of their
         own, in the middle of an answer."""
-        if not delta.text_delta and self.current is None:
+        if not delta.text_delta and not self.is_active:
             return False
-        self.current = self.current or ThinkingBlock(self._clock)
-        self.current.add(delta.text_delta, new_part=delta.new_part)
+        if not self.is_active:
+            self._started_at, self._pieces, self._tail = self._clock(), [], ""
+        text = f"\n\n{delta.text_delta}" if delta.new_part and self._pieces else delta.text_delta
+        self._pieces.append(text)
+        self._tail = (self._tail + text)[-_TAIL:]
         return True
 
-    def end(self) -> ThinkingBlock | None:
-        """End the current block and give it, if it has a summary."""
-        block, self.current = self.current, None
-        if block is None:
+    def end(self) -> str | None:
+        """End the block and give one line about it; None for a short block without text, which providers also send."""
+        seconds, was_active = self.seconds, self.is_active
+        self._started_at = None
+        if not was_active or (not self.text and seconds < 1):
             return None
-        block.end()
-        self._last = block
-        return block if block.summary else None
-
-    def toggle(self) -> bool:
-        """Switch between summaries and the full text; gives whether it is the full text now."""
-        self.is_expanded = not self.is_expanded
-        return self.is_expanded
-
-    @property
-    def last_text(self) -> str | None:
-        """The text of the current or last block, if it has any."""
-        block = self.current or self._last
-        return None if block is None else block.text or None
+        return f"thought for {format_seconds(seconds)}{word_count(self.text)}"
 
 
 def word_count(text: str) -> str:
