@@ -2,8 +2,8 @@
 
     python scripts/draw_terminal.py
 
-It needs tmux and the weights (``bartack models pull``). The chat runs in a project of three files in a temporary folder,
-with its own home. The answers are the model's own, so look at the picture before you keep it.
+It needs tmux and the weights (``bartack models pull``). The chat runs in a project of three files in a temporary
+folder, with its own home. The answers are the model's own, so look at the picture before you keep it.
 """
 
 import os

@@ -17,11 +17,10 @@ from bartack.models.model import Model
 from bartack.models.provider import ProviderModel
 from bartack.nouns.config import AgentConfig, ToolsConfig
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
+from bartack.nouns.wire import camel
 from bartack.store import SessionStore
 from bartack.store.address import StoreAddress, default_path
 from bartack.tools import ApprovalPolicy, Approver, LocalRuntime, ToolDefinition, file_tools, tool
-
-__all__ = ["AgentSetup", "connect_model", "load_tool", "new_agent", "resolve_setup"]
 
 LEASE_S = 10.0  # how long a session stays locked after a crash
 _LOCAL_NUMBERS = frozenset(("context_window", "threads", "tool_rounds"))  # of bartack.models.LocalModel
@@ -120,16 +119,10 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def _wrong_setting(error: BartackError, settings: Mapping[str, Any]) -> str | None:
-    """The setting that the error's path starts with."""
+    """The setting that the error's path starts with, which may be spelled as in JSON."""
     path = error.path if isinstance(error, PartValidationError) else ""
     first = path.removeprefix("$.").partition(".")[0].partition("[")[0]
-    return next((name for name in settings if first in (name, _camel(name))), None)
-
-
-def _camel(name: str) -> str:
-    """The field as error paths spell it."""
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
+    return next((name for name in settings if first in (name, camel(name))), None)
 
 
 # -- tools by name

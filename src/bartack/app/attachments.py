@@ -13,8 +13,6 @@ from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image
 
-__all__ = ["MAX_BYTES", "load_attachment", "unsupported_content"]
-
 MAX_BYTES = 50_000_000  # no provider accepts more in one request
 _IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
 # Every provider accepts plain text; some handle these kinds of it specially.

@@ -12,15 +12,6 @@ from bartack.nouns.errors import BartackError, ErrorCode, StoreError
 if TYPE_CHECKING:
     from bartack.models.model import Model
 
-__all__ = [
-    "EXTRAS",
-    "error_hint",
-    "error_text",
-    "failure_hint",
-    "install_command",
-    "with_hint",
-    "with_store_hint",
-]
 
 Error = TypeVar("Error", bound=BaseException)
 
@@ -118,31 +109,22 @@ def with_store_hint(error: StoreError, *, is_server: bool = False) -> StoreError
 
 def failure_hint(code: ErrorCode, model: "Model", retry_after_ms: int | None = None) -> str:
     """What to do about a failed run. It may name the variable that holds a key, never the key itself."""
+    from bartack.models.provider import ProviderModel  # noqa: PLC0415 - slow to import
+
+    vendor = model.vendor if isinstance(model, ProviderModel) else None
     match code:
         case ErrorCode.AUTHENTICATION | ErrorCode.MISSING_CREDENTIALS:
-            return _key_hint(model)
+            names = () if vendor is None else vendor.key_names
+            used = next((name for name in names if os.environ.get(name, "").strip()), None)
+            if used is not None:
+                return f"The provider rejected the API key in {used}."
+            return f"Set {' or '.join(names)}." if names else "The provider rejected the credentials."
         case ErrorCode.MODEL_NOT_FOUND:
-            return _model_hint(model)
+            if vendor is None:
+                return "'bartack models list' shows the available models, and 'bartack models pull' downloads one."
+            return f"{vendor.name} has no such model for your API key. Choose another with --model."
         case ErrorCode.RATE_LIMITED:
             when = "later" if retry_after_ms is None else f"in {max(1, round(retry_after_ms / 1000))} seconds"
             return f"Too many requests for this API key. Try again {when}."
         case _:
             return _HINTS.get(code, "'bartack show SESSION' prints everything stored so far.")
-
-
-def _key_hint(model: "Model") -> str:
-    from bartack.models.provider import ProviderModel  # noqa: PLC0415 - slow to import
-
-    names = model.vendor.key_names if isinstance(model, ProviderModel) else ()
-    used = next((name for name in names if os.environ.get(name, "").strip()), None)
-    if used is not None:
-        return f"The provider rejected the API key in {used}."
-    return f"Set {' or '.join(names)}." if names else "The provider rejected the credentials."
-
-
-def _model_hint(model: "Model") -> str:
-    from bartack.models.provider import ProviderModel  # noqa: PLC0415 - slow to import
-
-    if not isinstance(model, ProviderModel):
-        return "'bartack models list' shows the available models, and 'bartack models pull' downloads one."
-    return f"{model.vendor.name} has no such model for your API key. Choose another with --model."

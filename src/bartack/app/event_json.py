@@ -29,8 +29,6 @@ from bartack.nouns.errors import ErrorCode
 from bartack.nouns.tables import AgentStatus
 from bartack.nouns.wire import dump
 
-__all__ = ["event_json", "finished_json"]
-
 Json = dict[str, Any]
 
 
@@ -85,16 +83,17 @@ def finished_json(result: events.RunResult | None, error: Failed | None) -> Json
         error = Failed(ErrorCode.ABORTED, result.reason or "stopped")
     if result is None and error is not None and error.error_code is ErrorCode.ABORTED:
         status = AgentStatus.ABORTED
+    usage = None if result is None else result.usage
     return {
         "event": "finished",
         "status": str(status),
-        "sessionId": None if result is None else result.session_id,
-        "runId": None if result is None else result.run_id,
-        "text": None if message is None else message.text,
-        "usage": None if result is None or result.usage is None else _payload(result.usage),
-        "costUsd": None if result is None else result.cost_usd,
-        "reason": None if result is None else result.reason,
-        "error": None if error is None else _payload(error),
+        "sessionId": result and result.session_id,
+        "runId": result and result.run_id,
+        "text": message and message.text,
+        "usage": usage and _payload(usage),
+        "costUsd": result and result.cost_usd,
+        "reason": result and result.reason,
+        "error": error and _payload(error),
     }
 
 

@@ -11,18 +11,6 @@ from bartack.formats.losses import Loss
 from bartack.nouns.deltas import Failed
 from bartack.nouns.tables import AgentStatus
 
-__all__ = [
-    "STOPPED",
-    "Notice",
-    "arguments_text",
-    "end_notice",
-    "format_duration",
-    "format_seconds",
-    "losses_text",
-    "notice",
-    "plural",
-]
-
 STOPPED = "Stopped. The partial answer is kept."
 _FINISHES = {
     "length": "The answer was cut off at the length limit.",

@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["encodable", "json_bytes", "safe_line", "safe_text", "valid_text", "visible_text"]
-
 # ESC [ ... letter; ESC ] (also P, X, ^, _) ... up to BEL or ESC \, at most to the end of the line, so that an
 # unterminated one does not hide the rest; ESC and one more; and the one-byte forms of these (U+0080 to U+009F).
 _SEQUENCE = re.compile(

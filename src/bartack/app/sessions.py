@@ -18,19 +18,6 @@ from bartack.nouns.messages import Message
 from bartack.store import SessionInfo, SessionStore, open_store
 from bartack.store.address import StoreAddress
 
-__all__ = [
-    "Turn",
-    "all_sessions",
-    "branch_to",
-    "configured_store",
-    "ensure_session",
-    "has_unfinished_run",
-    "latest_session_here",
-    "opened_store",
-    "other_heads",
-    "turns_of",
-]
-
 _TITLE = 60  # characters of the first prompt
 
 

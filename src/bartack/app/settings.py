@@ -29,8 +29,6 @@ from bartack.app.errors import with_hint
 from bartack.models.by_name import DefaultModel, default_model
 from bartack.nouns.errors import BartackError, ErrorCode
 
-__all__ = ["Settings", "SettingsFile", "choose_model", "config_path", "setting", "settings_file"]
-
 T = TypeVar("T")
 
 

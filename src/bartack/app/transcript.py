@@ -16,8 +16,6 @@ from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.session.tool_state import output_text
 
-__all__ = ["markdown_transcript"]
-
 _NAMES = {"user": "You", "assistant": "Assistant", "system": "System"}
 
 
@@ -40,7 +38,8 @@ def _blocks(branch: Iterable[Entry]) -> Iterator[str]:
             case StreamFailed() as failed:
                 yield f"*Model error: {_line(failed.error.message or failed.error.error_code)}*"
             case CompactionSummary() as compaction:
-                yield f"*Compacted: the model gets this summary of everything above.*\n\n{_quoted(compaction.summary)}"
+                quoted = "\n".join(f"> {line}" for line in compaction.summary.splitlines())
+                yield f"*Compacted: the model gets this summary of everything above.*\n\n{quoted}"
             case _:
                 pass
 
@@ -92,7 +91,3 @@ def _closed(text: str) -> str:
 def _last_of(text: str) -> Token:
     """The last token of the text followed by a heading: that heading, unless the text swallows it."""
     return MarkdownIt().parse(f"{text}\n\n## Next")[-1]
-
-
-def _quoted(text: str) -> str:
-    return "\n".join(f"> {line}" for line in text.splitlines())

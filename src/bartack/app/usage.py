@@ -7,8 +7,6 @@ from bartack.nouns.entries import Entry
 from bartack.nouns.messages import Message
 from bartack.store import SessionStore, Spend
 
-__all__ = ["SessionUsage", "format_context", "format_cost", "format_count", "format_tokens", "session_usage"]
-
 
 class SessionUsage(NamedTuple):
     """What a session used in total, and the size of its context: the last request together with its answer."""

@@ -12,6 +12,7 @@ a command is imported only once its name is complete.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import typer
@@ -22,82 +23,13 @@ from typer._click.shell_completion import CompletionItem, _resolve_context, _res
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from bartack.cli.entry import COMMANDS, Command, take_debug
+from bartack.cli.entry import COMMANDS, take_debug
 from bartack.cli.options import new_app
 
 app = new_app("Print a shell completion script.")
 
 Shell = Literal["bash", "zsh", "fish"]
-
-_BASH = r"""
-_bartack_completion() {
-    local kind line
-    COMPREPLY=()
-    {
-        IFS= read -r kind
-        while IFS= read -r line; do
-            COMPREPLY+=("$line")
-        done
-    } < <(_BARTACK_COMPLETE=bash "$1" "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-    # compopt does not exist in bash 3, and fails outside of a completion.
-    if [[ $kind == words ]]; then
-        compopt +o default 2>/dev/null
-    fi
-    if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *[:/] ]]; then
-        compopt -o nospace 2>/dev/null
-    fi
-    return 0
-}
-
-complete -o default -F _bartack_completion bartack
-"""
-
-# A line starts with a comma if the word is not complete yet, and with a full stop if a space may follow.
-_ZSH = r"""
-#compdef bartack
-
-_bartack() {
-    local line ret=1
-    local -a whole begun
-    for line in "${(@f)$(_BARTACK_COMPLETE=zsh "${words[1]}" "${(@Q)words[2,CURRENT]}" 2>/dev/null)}"; do
-        case $line in
-            (files) _files && ret=0 ;;
-            (.*) whole+=("${line[2,-1]}") ;;
-            (,*) begun+=("${line[2,-1]}") ;;
-        esac
-    done
-    (( ${#whole} )) && _describe bartack whole && ret=0
-    (( ${#begun} )) && _describe bartack begun -S '' && ret=0
-    return ret
-}
-
-if [[ ${funcstack[1]} == _bartack ]]; then
-    _bartack "$@"
-else
-    compdef _bartack bartack
-fi
-"""
-
-_FISH = r"""
-function __bartack_completion
-    set -l words (commandline -opc)
-    set -l program $words[1]
-    set -e words[1]
-    set -l current (commandline -ct)
-    set -lx _BARTACK_COMPLETE fish
-    set -l answer ($program $words "$current" 2>/dev/null)
-    if test "$answer[1]" = words
-        set -e answer[1]
-        printf '%s\n' $answer
-    else
-        __fish_complete_path "$current"
-    end
-end
-
-complete --command bartack --no-files --arguments '(__bartack_completion)'
-"""
-
-_SCRIPTS: Mapping[Shell, str] = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+_OPTIONS = {"--help": "Show the front page.", "--version": "Show the version.", "--debug": "Show tracebacks."}
 
 
 @app.command()
@@ -111,7 +43,7 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="She
     zsh:  add to ~/.zshrc            eval "$(bartack completion zsh)"    (after compinit)
     fish: run once                   bartack completion fish > ~/.config/fish/completions/bartack.fish
     """
-    print(_SCRIPTS[shell].lstrip(), end="")
+    print(Path(__file__).with_name(f"completion.{shell}").read_text(encoding="utf-8"), end="")
 
 
 # -- answers to the scripts
@@ -139,25 +71,22 @@ def complete(shell: str, words: Sequence[str]) -> int:
     quote = _QUOTES.get(shell)
     if quote is None:
         return 1
-    if typed.in_quotes:
-        quote = _unchanged
     found = candidates(typed.before, typed.word)
     print("files" if found.files else "words")
-    option = _option_before_value(typed.word)
+    name, equals, _ = typed.word.partition("=")
+    option = f"{name}=" if equals and name.startswith("--") else ""  # candidates replace what follows ``--model=``
     for word, meaning in found.words:
         if word.isprintable():  # one line per word
-            print(quote((option + word)[typed.kept :], _printable(meaning)))
+            rest = (option + word)[typed.kept :]
+            description = "".join(sign if sign.isprintable() else " " for sign in meaning)
+            print(rest if typed.in_quotes else quote(rest, description))
     return 0
 
 
-def _printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() else " " for sign in text)
-
-
-def candidates(before: Sequence[str], word: str, commands: Mapping[str, Command] = COMMANDS) -> Candidates:
+def candidates(before: Sequence[str], word: str) -> Candidates:
     """What may stand in place of `word`, after the words before it."""
     _, args = take_debug(before)
-    context = _resolve_context(_Bartack(commands), {}, "bartack", args)
+    context = _resolve_context(_Bartack(name="bartack"), {}, "bartack", args)
     place, value = _resolve_incomplete(context, args, word)
     items = [item for item in place.shell_complete(context, value) if item.type == "plain"]
     words = [(str(item.value), (item.help or "").partition(". ")[0]) for item in items]
@@ -169,12 +98,6 @@ def _names_file(place: Parameter) -> bool:
     kind = getattr(place, "type_descriptor", None)
     named = any(name in (place.metavar or "") for name in ("FILE", "FOLDER", "DIR", "PATH", "URL"))
     return named or (kind is not None and bool(kind.is_file or kind.is_path))
-
-
-def _option_before_value(word: str) -> str:
-    """``--model=`` of ``--model=loc``: the candidates come after it."""
-    name, equals, _ = word.partition("=")
-    return f"{name}=" if equals and name.startswith("--") else ""
 
 
 _BREAKS = frozenset(":=")  # bash splits words at these, unless COMP_WORDBREAKS was changed
@@ -202,15 +125,12 @@ def _unquoted(word: str) -> str:
     return "".join(split_arg_string(word)[:1])
 
 
-def _unchanged(word: str, _: str) -> str:
-    return word
-
-
 def _for_bash(word: str, _: str) -> str:
     return re.sub(r"([^\w@%+=:,./-])", r"\\\1", word)
 
 
 def _for_zsh(word: str, meaning: str) -> str:
+    """A comma before a word that is not complete yet, a full stop before one that a space may follow."""
     escaped = word.replace("\\", "\\\\").replace(":", "\\:")
     return ("," if word.endswith((":", "/")) else ".") + (f"{escaped}:{meaning}" if meaning else escaped)
 
@@ -228,24 +148,16 @@ _QUOTES: Mapping[str, Callable[[str, str], str]] = {"bash": _for_bash, "zsh": _f
 class _Bartack(TyperGroup):
     """All commands as one group, each imported on demand."""
 
-    def __init__(self, commands: Mapping[str, Command]) -> None:
-        super().__init__(name="bartack")
-        self._table = commands
-
     def get_command(self, ctx: ClickContext, cmd_name: str) -> ClickCommand | None:
-        row = self._table.get(cmd_name)
+        row = COMMANDS.get(cmd_name)
         return None if row is None else get_command(import_module(row.module).app)
 
     def list_commands(self, ctx: ClickContext) -> list[str]:
-        return list(self._table)
+        return list(COMMANDS)
 
     def shell_complete(self, ctx: ClickContext, incomplete: str) -> list[CompletionItem]:
         """Taken from the table, because importing every command for its summary would take seconds."""
-        rows = [(name, row.summary) for name, row in self._table.items()]
+        rows = [(name, row.summary) for name, row in COMMANDS.items()]
         if incomplete.startswith("-"):
-            rows = [
-                ("--help", "Show the front page."),
-                ("--version", "Show the version."),
-                ("--debug", "Show tracebacks."),
-            ]
+            rows = list(_OPTIONS.items())
         return [CompletionItem(word, help=meaning) for word, meaning in rows if word.startswith(incomplete)]

@@ -1,20 +1,24 @@
 """`bartack doctor`: check what is installed and configured, which models answer, and whether the store is intact."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Annotated
 
 import msgspec
 import typer
 
-from bartack.cli.doctor_checks import Check, Probe, State, examine, setup_probes, store_probe, terminal_probe
+from bartack.app.errors import EXTRAS
+from bartack.cli import doctor_checks as checks
+from bartack.cli.doctor_checks import Check, Probe, State, examine, install_hint
 from bartack.cli.doctor_models import model_probes
 from bartack.cli.options import JsonOption, StoreOption, complete_models, new_app
 from bartack.cli.output import print_json
 
 app = new_app("Check the installation, keys, models and store.")
 
+_STORE_HINT = "Choose another store with --store or BARTACK_STORE. 'bartack --debug sessions list' gives a traceback."
 _STYLES: dict[State, str] = {"ok": "green", "note": "yellow", "error": "bold red"}
 
 AskOption = Annotated[
@@ -42,15 +46,28 @@ def doctor(
     Nothing is changed, keys are never shown, and models are contacted only with --ask. The exit status is 1 if there is
     an error.
     """
-    probes = [*setup_probes(), *model_probes(model or [], ask=ask), store_probe(store), terminal_probe()]
+    probes = _probes(model or [], ask=ask, store=store)
     if as_json:
-        checks = [check for probe in probes for check in examine(probe)]
-        print_json({"checks": [msgspec.structs.asdict(check) for check in checks]})
-    elif sys.stdout.isatty():
-        checks = list(_print_tables(probes))
+        found = [check for probe in probes for check in examine(probe)]
+        print_json({"checks": [msgspec.structs.asdict(check) for check in found]})
     else:
-        checks = list(_print_lines(probes))
-    raise typer.Exit(1 if any(check.state == "error" for check in checks) else 0)
+        found = list(_print_tables(probes) if sys.stdout.isatty() else _print_lines(probes))
+    raise typer.Exit(1 if any(check.state == "error" for check in found) else 0)
+
+
+def _probes(models: Sequence[str], *, ask: bool, store: str | None) -> list[Probe]:
+    extras = dict.fromkeys(EXTRAS.values())
+    return [
+        Probe("installation", "bartack", checks.versions, "Run: pip install --force-reinstall bartack"),
+        *(Probe("installation", f"extra {name}", partial(checks.extra, name), install_hint(name)) for name in extras),
+        Probe("configuration", "file", checks.config_file, "Point BARTACK_CONFIG at another file."),
+        Probe("configuration", "environment", checks.environment, "Unset the variable."),
+        Probe("configuration", "default model", checks.default_model, "Choose another with --model."),
+        Probe("keys", "keys", checks.keys, "Set the keys again."),
+        *model_probes(models, ask=ask),
+        Probe("store", "store", partial(checks.store, store), _STORE_HINT),
+        Probe("terminal", "terminal", checks.terminal, "Check TERM and LANG."),
+    ]
 
 
 def _print_lines(probes: Iterable[Probe]) -> Iterator[Check]:

@@ -9,7 +9,6 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Literal, NamedTuple
@@ -34,7 +33,6 @@ from bartack.tools import file_tools
 State = Literal["ok", "note", "error"]
 
 _SHORTEST_KEY = 8  # a shorter one is a word such as "none", which must not be removed from every text
-_STORE_HINT = "Choose another store with --store or BARTACK_STORE. 'bartack --debug sessions list' gives a traceback."
 _VARIABLES = [
     f"BARTACK_{name}" for name in ["MODEL", "STORE", "CONFIG", "CACHE", "LOCAL_MODEL", "INSTRUCTIONS", "THINKING"]
 ]
@@ -96,41 +94,30 @@ def keys_set() -> dict[str, str]:
 # -- installation
 
 
-def setup_probes() -> list[Probe]:
-    """The probes of the installation, the configuration and the keys."""
-    file_hint = "Point BARTACK_CONFIG at another file."
-    extras = dict.fromkeys(EXTRAS.values())
-    return [
-        Probe("installation", "bartack", _versions, "Run: pip install --force-reinstall bartack"),
-        *(Probe("installation", f"extra {name}", partial(_extra, name), _install(name)) for name in extras),
-        Probe("configuration", "file", _config_file, file_hint),
-        Probe("configuration", "environment", _environment, file_hint),
-        Probe("configuration", "default model", _default_model, "Choose another with --model."),
-        Probe("keys", "keys", _keys, "Set the keys again."),
-    ]
-
-
-def _versions() -> Iterator[Check]:
+def versions() -> Iterator[Check]:
+    """Bartack, Python and the platform."""
     yield Check("bartack", "ok", version("bartack"))
     yield Check("python", "ok", f"{platform.python_version()}, {sys.executable}")
     yield Check("platform", "ok", platform.platform())
 
 
-def _install(extra: str) -> str:
+def install_hint(extra: str) -> str:
+    """How to install an extra."""
     return f"Run: pip install 'bartack[{extra}]'"
 
 
-def _extra(extra: str) -> Iterator[Check]:
-    libraries = [library for library, owner in EXTRAS.items() if owner == extra and library != "google"]
+def extra(name: str) -> Iterator[Check]:
+    """The libraries of one extra."""
+    libraries = [library for library, owner in EXTRAS.items() if owner == name and library != "google"]
     versions = {_package(library): _version_of(library) for library in libraries}
     installed = ", ".join(f"{package} {number}" for package, number in versions.items() if number is not None)
     missing = ", ".join(package for package, number in versions.items() if number is None)
     if not missing:
-        yield Check(f"extra {extra}", "ok", installed)
+        yield Check(f"extra {name}", "ok", installed)
     elif not installed:
-        yield Check(f"extra {extra}", "note", "not installed", _install(extra))
+        yield Check(f"extra {name}", "note", "not installed", install_hint(name))
     else:
-        yield Check(f"extra {extra}", "error", f"{installed}; not installed: {missing}", _install(extra))
+        yield Check(f"extra {name}", "error", f"{installed}; not installed: {missing}", install_hint(name))
 
 
 def _package(library: str) -> str:
@@ -153,7 +140,8 @@ def _version_of(library: str) -> str | None:
 # -- configuration
 
 
-def _config_file() -> Iterator[Check]:
+def config_file() -> Iterator[Check]:
+    """The configuration file, and tool names in it."""
     file = settings_file()
     names = [name for name, value in msgspec.structs.asdict(file.settings).items() if value]
     contents = (f"sets {', '.join(names)}" if names else "empty") if file.exists else "does not exist (optional)"
@@ -165,7 +153,8 @@ def _config_file() -> Iterator[Check]:
         yield Check("approval", "note", f"[approval] names unknown tools: {', '.join(others)}", hint)
 
 
-def _environment() -> Iterator[Check]:
+def environment() -> Iterator[Check]:
+    """The variables that are set."""
     names = [name for name in _VARIABLES if os.environ.get(name, "").strip()]
     if not names:
         yield Check("environment", "ok", "no BARTACK_ variables are set")
@@ -186,7 +175,8 @@ def _shown_address(address: str) -> str:
         return "not a valid store address"
 
 
-def _default_model() -> Iterator[Check]:
+def default_model() -> Iterator[Check]:
+    """The model of a command without --model."""
     try:
         name, reason, is_configured = _chosen_model()
     except BartackError:  # a check of its own
@@ -222,7 +212,8 @@ def _chosen_model() -> tuple[str, str, bool]:
 # -- keys
 
 
-def _keys() -> Iterator[Check]:
+def keys() -> Iterator[Check]:
+    """The key variables of all vendors. Values are never shown."""
     keys = keys_set()
     for variable in keys:
         yield _key(variable, os.environ[variable])
@@ -250,12 +241,8 @@ def _key(variable: str, value: str) -> Check:
 # -- the store
 
 
-def store_probe(given: str | None) -> Probe:
-    """The probe of the store that --store, BARTACK_STORE or the configuration file names. It creates none."""
-    return Probe("store", "store", lambda: _store(given), _STORE_HINT)
-
-
-def _store(given: str | None) -> Iterator[Check]:
+def store(given: str | None) -> Iterator[Check]:
+    """The store that --store, BARTACK_STORE or the configuration file names. It is not created."""
     try:
         text = setting("store", given)
     except BartackError:  # a check of its own
@@ -289,12 +276,8 @@ def _health(findings: list[Finding]) -> Check:
 # -- the terminal
 
 
-def terminal_probe() -> Probe:
-    """The probe of the terminal."""
-    return Probe("terminal", "terminal", _terminal, "Check TERM and LANG.")
-
-
-def _terminal() -> Iterator[Check]:
+def terminal() -> Iterator[Check]:
+    """What the terminal can show."""
     from rich.console import Console  # noqa: PLC0415 - slow
 
     console = Console()

@@ -5,7 +5,6 @@ import hashlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 
 from bartack.app.agent_setup import connect_model
 from bartack.app.errors import failure_hint, with_hint
@@ -136,7 +135,9 @@ def _local(name: str, *, ask: bool, missing: State) -> Iterator[Check]:
         yield _damaged(label, weights, f"{size} bytes instead of {weights.known.size}")
         return
     if ask and weights.known is not None:
-        if _digest_of(weights.path) != weights.known.sha256:
+        with weights.path.open("rb") as file:
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        if checksum != weights.known.sha256:
             yield _damaged(label, weights, "wrong checksum")
             return
         verified = ", checksum verified"
@@ -158,8 +159,3 @@ def _not_downloaded(label: str, weights: LocalWeights, state: State) -> Check:
 def _damaged(label: str, weights: LocalWeights, problem: str) -> Check:
     hint = f"Run 'bartack models remove {weights.model_id} && bartack models pull {weights.model_id}'."
     return Check(label, "error", f"{weights.path} is damaged: {problem}", hint)
-
-
-def _digest_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -15,12 +15,12 @@ from bartack.nouns.errors import BartackError
 
 _SESSIONS = 50  # more do not fit on a screen
 _TIMEOUT_S = 2.0  # for a database server, while somebody waits for the Tab key
-_STORES = (
+_STORES = [  # anything else is a path, which the shell completes
     ("memory:", "until the program ends"),
     ("jsonl:", "a folder"),
     ("sqlite:", "a file"),
     ("postgresql://", "a server"),
-)
+]
 
 
 def new_app(summary: str) -> typer.Typer:
@@ -69,11 +69,6 @@ def complete_models() -> Iterator[tuple[str, str]]:
         yield f"{vendor}:", VENDORS[vendor].format
 
 
-def complete_stores() -> Iterator[tuple[str, str]]:
-    """The kinds of stores. Anything else is a path, which the shell completes."""
-    yield from _STORES
-
-
 def complete_sessions(ctx: typer.Context) -> Iterator[tuple[str, str]]:
     """The ids and titles of the sessions that changed last, in the store named on the line."""
     import asyncio  # noqa: PLC0415
@@ -118,7 +113,7 @@ StoreOption = Annotated[
         "--store",
         envvar="BARTACK_STORE",
         metavar="URL",
-        autocompletion=complete_stores,
+        autocompletion=lambda: _STORES,
         help="Store to use: memory:, jsonl:DIR, sqlite:FILE, a path, or postgresql://USER@HOST/DATABASE. "
         "Default: from the configuration file, else a SQLite file in the user's data folder.",
     ),

@@ -38,7 +38,6 @@ from bartack.nouns.errors import AgentError, BartackError, Conflict, ErrorCode, 
 from bartack.nouns.parts import FileRef, Image
 from bartack.nouns.tables import AgentStatus
 from bartack.store import SessionStore
-from bartack.store.address import StoreAddress
 from bartack.tools import Approver, Decision
 
 app = options.new_app("Run one prompt and print the answer, for scripts.")
@@ -221,8 +220,7 @@ class _SingleRun:
         self._output = output
         self._signal: int | None = None  # that stopped it
         self._run: Run | None = None
-        self._new_session: str | None = None
-        self._address: StoreAddress | None = None
+        self._session_note: str | None = None  # how to continue a session that the user did not name
         self._last_failure: Failed | None = None  # of a model call
         self.result: RunResult | None = None
         self.failed: Failed | None = None
@@ -243,19 +241,18 @@ class _SingleRun:
             in_use = Conflict("The session is in use by another process.")
             raise with_hint(in_use, failure_hint(in_use.code, job.setup.model)) from error
         except BartackError as error:
-            self._with_hint(error, job)
+            self._add_hint(error, job)
             raise
         if self._signal is not None and (self.result is None or self.result.status is AgentStatus.ABORTED):
             return 128 + self._signal
         self._raise_failure(job.setup.model)
         return 0
 
-    def _with_hint(self, error: BartackError, job: Job) -> BartackError:
+    def _add_hint(self, error: BartackError, job: Job) -> None:
         if not self.has_started and isinstance(error, StoreError):
             with_store_hint(error, is_server=job.setup.address.kind == "postgres")
-        if not self.has_started and error.code in _USAGE_CODES:
-            return with_hint(error, _USAGE_HINT)
-        return with_hint(error, failure_hint(error.code, job.setup.model))
+        is_usage = not self.has_started and error.code in _USAGE_CODES
+        with_hint(error, _USAGE_HINT if is_usage else failure_hint(error.code, job.setup.model))
 
     async def _run_job(self, job: Job) -> None:
         async with AsyncExitStack() as stack:
@@ -283,15 +280,15 @@ class _SingleRun:
         if job.continue_latest:
             return await latest_session_here(store)
         session = await ensure_session(store, job.session, prompt=job.prompt, program="bartack run")
-        self._address = job.setup.address
-        self._new_session = session if job.session is None else None
+        if job.session is None:
+            command = f"bartack run{store_flag(job.setup.address)} --session {session} ..."
+            self._session_note = f"session {session}; continue with: {command}"
         return session
 
     def note_session(self) -> None:
         """Print how to continue a session that the user did not name."""
-        if self._new_session is not None and self._address is not None:
-            command = f"bartack run{store_flag(self._address)} --session {self._new_session} ..."
-            self._output.note(f"session {self._new_session}; continue with: {command}", is_dim=True)
+        if self._session_note is not None:
+            self._output.note(self._session_note, is_dim=True)
 
     def _raise_failure(self, model: Model) -> None:
         result, last = self.result, self._last_failure

@@ -7,7 +7,7 @@ be written, `OutputClosed` is raised and stdout is detached, so that the interpr
 import asyncio
 import os
 import sys
-from typing import Any, Protocol
+from typing import Any
 
 from bartack.agent.events import DeltaReceived, Event, RunFinished, RunResult, ToolChanged
 from bartack.app.event_json import event_json, finished_json
@@ -24,19 +24,6 @@ class OutputClosed(Exception):
     """stdout can no longer be written to; the cause is an `OSError`."""
 
 
-class Output(Protocol):
-    """Where the events of a run go. Every method may raise `OutputClosed`."""
-
-    async def show(self, event: Event) -> None:
-        """Print one event."""
-
-    def end(self, result: RunResult | None, error: Failed | None) -> None:
-        """Print how the run ended; `result` is None if it failed before it had one."""
-
-    def note(self, text: str, *, is_dim: bool = False) -> None:
-        """Print a line about the run for people."""
-
-
 class JsonOutput:
     """Every event as a line of JSON on stdout; see `bartack.app.event_json`."""
 
@@ -44,10 +31,12 @@ class JsonOutput:
         self._stdout = _Stdout()
 
     async def show(self, event: Event) -> None:
+        """Print one event."""
         if not isinstance(event, RunFinished):  # `end` prints it, with more detail
             await asyncio.to_thread(self._print, event_json(event))
 
     def end(self, result: RunResult | None, error: Failed | None) -> None:
+        """Print how the run ended; `result` is None if it failed before it had one."""
         self._print(finished_json(result, error))
 
     def note(self, text: str, *, is_dim: bool = False) -> None:
@@ -67,6 +56,7 @@ class TextOutput:
         self._started: set[str] = set()
 
     async def show(self, event: Event) -> None:
+        """Print what people want to know of an event."""
         if isinstance(event, DeltaReceived):
             match event.delta.delta:
                 case Start():
@@ -81,6 +71,7 @@ class TextOutput:
             self.note(f"[{said.text}]")
 
     def end(self, result: RunResult | None, error: Failed | None) -> None:
+        """Finish the last line, and warn if the answer is incomplete."""
         if self._is_mid_line:
             self._write("\n")
         said = None if result is None or error is not None else end_notice(result)
@@ -88,6 +79,7 @@ class TextOutput:
             self.note(f"warning: {said.text}")
 
     def note(self, text: str, *, is_dim: bool = False) -> None:
+        """Print a line about the run to stderr."""
         if self._is_mid_line and self._stdout.is_terminal:
             self._write("\n")
         note(safe_line(text), is_dim=is_dim)
@@ -118,6 +110,9 @@ class TextOutput:
             self._stdout.write(text.encode(self._stdout.encoding, "replace"))
         else:
             self._stdout.write(text.encode("utf-8", "replace"))
+
+
+Output = JsonOutput | TextOutput  # where the events of a run go; every method may raise `OutputClosed`
 
 
 class _Stdout:

@@ -18,7 +18,7 @@ from bartack.app.usage import format_cost
 from bartack.cli.options import JsonOption, SessionArgument, StoreOption, complete_sessions, new_app
 from bartack.cli.output import Row, columns, note, print_json, print_table, progress_bar
 from bartack.cli.store_access import with_store
-from bartack.nouns.entries import Redaction, SessionHeader
+from bartack.nouns.entries import Entry, Redaction, SessionHeader
 from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.nouns.wire import dump
 from bartack.store import Entries, Finding, Hit, ModelSpend, Page, SessionInfo, SessionStore, Totals
@@ -108,16 +108,12 @@ def show(
         print_table(MODEL_SPEND, model_spend_rows(totals.models))
     if last:
         print()
-        rows = (
-            (
-                str(entry.seq),
-                f"{entry.timestamp.astimezone():%Y-%m-%d %H:%M:%S}",
-                entry.fact.kind,
-                safe_line(text_of(entry.fact)[:_TEXT]),
-            )
-            for entry in last
-        )
-        print_table(_ENTRIES, rows)
+        print_table(_ENTRIES, map(_entry_row, last))
+
+
+def _entry_row(entry: Entry) -> Row:
+    time = f"{entry.timestamp.astimezone():%Y-%m-%d %H:%M:%S}"
+    return str(entry.seq), time, entry.fact.kind, safe_line(text_of(entry.fact)[:_TEXT])
 
 
 async def _info(store: SessionStore, loaded: Entries, totals: Totals) -> SessionInfo:

@@ -10,7 +10,7 @@ from rich.console import Console
 from bartack import Agent, Failed, Text, Thinking, ToolCall, assistant, tool
 from bartack.agent import LiveApprover
 from bartack.agent.events import ApprovalRequested
-from bartack.cli.terminal.approval_request import show_request
+from bartack.cli.terminal.messages import show_request
 from bartack.cli.terminal.screen import Screen, new_screen
 from bartack.models import ScriptedModel
 from bartack.models.scripted import ScriptedResponse

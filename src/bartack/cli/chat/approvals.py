@@ -9,7 +9,7 @@ from rich.console import Console
 from bartack.agent import Run
 from bartack.app.safe_text import json_bytes, safe_line
 from bartack.cli.chat.keyboard import Keyboard
-from bartack.cli.terminal.approval_request import show_request
+from bartack.cli.terminal.messages import show_request
 from bartack.cli.terminal.screen import Screen
 from bartack.nouns.entries import ApprovalRequired
 from bartack.nouns.errors import NotFound
@@ -93,7 +93,7 @@ class Approvals:
         self._console.print(_EDIT_HELP, style="dim")
         while True:
             try:
-                text = await self._keyboard.edited("", text)
+                text = await self._keyboard.edited(text)
                 return msgspec.json.decode(text, type=dict[str, Any])
             except (KeyboardInterrupt, EOFError):
                 return None

@@ -24,7 +24,7 @@ from bartack.cli import options
 from bartack.cli.chat.approvals import Approvals
 from bartack.cli.chat.conversation import Conversation
 from bartack.cli.chat.keyboard import Keyboard, quiet
-from bartack.cli.chat.slash import COMMANDS, is_command, run_command, toggle_thinking
+from bartack.cli.chat.slash import COMMANDS, is_command, run_command
 from bartack.cli.models import description, download
 from bartack.cli.store_access import store_flag
 from bartack.cli.terminal.style import symbols_for
@@ -32,7 +32,6 @@ from bartack.models.by_name import DefaultModel
 from bartack.models.local import LocalModel
 from bartack.models.model import Model
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
-from bartack.store import SessionStore
 from bartack.store.address import default_path
 
 app = options.new_app("Chat with a model in the terminal.")
@@ -117,31 +116,24 @@ async def _chat(
     async with opened_store(setup.address) as store:
         if continue_latest:
             session = await latest_session_here(store)
-        await _chat_on(store, setup, console, session, thinking=thinking)
-
-
-async def _chat_on(
-    store: SessionStore, setup: AgentSetup, console: Console, session: str | None, *, thinking: bool
-) -> None:
-    conversation: Conversation
-    keyboard = Keyboard(
-        symbol=symbols_for(console).prompt,
-        history=default_path().with_name("history"),
-        status=lambda: conversation.status,
-        commands={name: command.summary for name, command in COMMANDS.items()},
-        toggle_thinking=lambda: toggle_thinking(conversation),
-    )
-    approvals = Approvals(console, keyboard, settings_file().settings.approval)
-    agent = new_agent(setup, store, approver=LiveApprover(), approval=approvals.policy)
-    conversation = Conversation(
-        agent, store, setup.choice.name, console=console, keyboard=keyboard, approvals=approvals, thinking=thinking
-    )
-    async with agent, aclosing(conversation):
-        with _signals(conversation), quiet():
-            if session is not None:
-                conversation.space()
-                await conversation.open(session)
-            await _prompt_loop(conversation, keyboard)
+        keyboard = Keyboard(
+            symbol=symbols_for(console).prompt,
+            history=default_path().with_name("history"),
+            status=lambda: conversation.status,
+            commands={name: command.summary for name, command in COMMANDS.items()},
+            toggle_thinking=lambda: conversation.toggle_thinking(),  # noqa: PLW0108 - made below
+        )
+        approvals = Approvals(console, keyboard, settings_file().settings.approval)
+        agent = new_agent(setup, store, approver=LiveApprover(), approval=approvals.policy)
+        conversation = Conversation(
+            agent, store, setup.choice.name, console=console, keyboard=keyboard, approvals=approvals, thinking=thinking
+        )
+        async with agent, aclosing(conversation):
+            with _signals(conversation), quiet():
+                if session is not None:
+                    conversation.space()
+                    await conversation.open(session)
+                await _prompt_loop(conversation, keyboard)
     if conversation.session_id is not None:
         flags = f"{store_flag(setup.address)} --session {shlex.quote(conversation.session_id)}"
         conversation.note(f"Continue this session with: bartack chat{flags}", soft_wrap=True)

@@ -20,8 +20,8 @@ from bartack.app.usage import SessionUsage, format_context, format_cost, format_
 from bartack.cli.chat.approvals import Approvals
 from bartack.cli.chat.keyboard import Keyboard
 from bartack.cli.terminal.live_area import CapturedOutput
+from bartack.cli.terminal.messages import show_message
 from bartack.cli.terminal.screen import Screen, new_screen
-from bartack.cli.terminal.stored_message import show_message
 from bartack.models.model import Model
 from bartack.nouns.entries import ApprovalRequired, Entry
 from bartack.nouns.errors import BartackError, Conflict, ErrorCode, NotFound
@@ -168,6 +168,13 @@ class Conversation:
             show_message(self.console, message, thinking=self.thinking)
         self._is_spaced = bool(messages) and not messages[-1].tool_calls  # `show_message` ends with a blank line
 
+    def toggle_thinking(self) -> None:
+        """Switch between the full text of thinking and a summary; if it is the full text now, print the last one."""
+        self.thinking = not self.thinking
+        self.note("Thinking is shown in full." if self.thinking else "Thinking is folded.")
+        if self.thinking and self.last_thinking:
+            self.console.print(self.last_thinking, style="dim italic", markup=False, highlight=False)
+
     async def _update_usage(self) -> None:
         if self.session_id is not None:
             self.usage = await session_usage(self.store, self.session_id, await self.branch())
@@ -244,7 +251,7 @@ class Conversation:
             async with AsyncExitStack() as stack:
                 stack.push_async_exit(run)
                 stack.enter_context(self._captured.capture(screen.print))
-                stack.enter_context(self.keyboard.listening(lambda: self._toggle_thinking(screen)))
+                stack.enter_context(self.keyboard.listening(lambda: self._toggle_live_thinking(screen)))
                 async for event in run:
                     screen.show(event)
                     if isinstance(event, ApprovalRequested):
@@ -254,7 +261,7 @@ class Conversation:
             screen.close()
             self.last_thinking = screen.last_thinking() or self.last_thinking
 
-    def _toggle_thinking(self, screen: Screen) -> None:
+    def _toggle_live_thinking(self, screen: Screen) -> None:
         self.thinking = screen.toggle_thinking()
 
     async def _ask(self, run: Run, request: ApprovalRequired, screen: Screen) -> None:

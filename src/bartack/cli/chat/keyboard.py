@@ -10,7 +10,7 @@ including Enter. A question about a tool call never takes it, because it was typ
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -53,8 +53,8 @@ class Keyboard:
     ) -> None:
         """`symbol` starts the prompt, `status` gives the line below it, `commands` are completed with a summary."""
         self._prompt = f"{symbol} "
-        self._status = status
-        with _terminal():
+        # Prompts write plain text on a dumb terminal.
+        with create_app_session(output=PlainTextOutput(sys.stdout) if is_dumb_terminal() else None):
             self._session: PromptSession[str] = PromptSession(
                 history=_history(history),
                 completer=_SlashCompleter(commands),
@@ -62,7 +62,7 @@ class Keyboard:
                 key_bindings=_bindings(toggle_thinking),
                 multiline=True,
                 prompt_continuation=_continuation,
-                bottom_toolbar=self._toolbar,
+                bottom_toolbar=lambda: [("class:bottom-toolbar", status())],
                 style=_STYLE,
                 enable_suspend=True,
             )
@@ -71,9 +71,6 @@ class Keyboard:
                 style=_STYLE, multiline=True, key_bindings=_bindings(None)
             )
         self._typeahead: list[KeyPress] = []  # typed while there was no prompt
-
-    def _toolbar(self) -> AnyFormattedText:
-        return [("class:bottom-toolbar", self._status())]
 
     async def line(self, default: str = "") -> str:
         """The next line; empty if Ctrl-C discarded it. Raises `KeyboardInterrupt` for Ctrl-C on an empty line, and
@@ -92,9 +89,9 @@ class Keyboard:
         self._keep(get_typeahead(self._asking.app.input))
         return (await _read(self._asking, "class:question", question)).strip()
 
-    async def edited(self, question: str, text: str) -> str:
+    async def edited(self, text: str) -> str:
         """The text, edited by the user. Raises as `line` does."""
-        return await _read(self._editing, "class:question", question, text)
+        return await _read(self._editing, "class:question", "", text)
 
     @contextmanager
     def listening(self, toggle_thinking: Callable[[], object]) -> Iterator[None]:
@@ -114,11 +111,6 @@ class Keyboard:
 
     def _keep(self, presses: list[KeyPress]) -> None:
         self._typeahead += [press for press in presses if press.key is not Keys.CPRResponse]  # sent by the terminal
-
-
-def _terminal() -> AbstractContextManager[object]:
-    """Prompts made inside write plain text on a dumb terminal."""
-    return create_app_session(output=PlainTextOutput(sys.stdout) if is_dumb_terminal() else None)
 
 
 def _continuation(width: int, line_number: int, wrap_count: int) -> AnyFormattedText:

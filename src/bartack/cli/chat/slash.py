@@ -204,15 +204,7 @@ async def _cost(chat: Conversation, argument: str) -> None:
 
 
 async def _thinking(chat: Conversation, argument: str) -> None:
-    toggle_thinking(chat)
-
-
-def toggle_thinking(chat: Conversation) -> None:
-    """Switch between the full text of thinking and a summary; if it is the full text now, print the last one."""
-    chat.thinking = not chat.thinking
-    chat.note("Thinking is shown in full." if chat.thinking else "Thinking is folded.")
-    if chat.thinking and chat.last_thinking:
-        chat.console.print(chat.last_thinking, style="dim italic", markup=False, highlight=False)
+    chat.toggle_thinking()
 
 
 async def _export(chat: Conversation, argument: str) -> None:

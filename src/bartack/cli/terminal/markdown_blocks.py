@@ -8,9 +8,9 @@
     splitter.finish()           # [Block('text', 'more')]
 
 It reads whole lines, and of CommonMark only where blocks end: at a blank line, before a heading, fence, list item,
-quote or rule. A list is split into items and a fence into lines, so that long ones can be printed as they grow. Tables and
-quotes end like paragraphs. The texts of the blocks add up to the input; how the input was cut into pieces makes no
-difference; each character is examined a constant number of times.
+quote or rule. A list is split into items and a fence into lines, so that long ones can be printed as they grow.
+Tables and quotes end like paragraphs. The texts of the blocks add up to the input; how the input was cut into pieces
+makes no difference; each character is examined a constant number of times.
 """
 
 import re

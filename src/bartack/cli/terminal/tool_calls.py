@@ -42,14 +42,14 @@ class TrackedCall:
         self.has_run = by_provider
         self.has_just_started = False  # with its last change of state
         self.progress = ""  # the last progress message
-        self._partial_arguments = PartialJson()
+        self.partial_arguments = PartialJson()
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments, or those the model has written so far."""
         if self.state is not None:
             return self.state.input
-        value = self._partial_arguments.value
+        value = self.partial_arguments.value
         return value if value is not UNSET and isinstance(value, dict) else {}
 
     @property
@@ -59,10 +59,6 @@ class TrackedCall:
             return None
         time = self.state.time
         return None if time.end is None else (time.end - time.start).total_seconds()
-
-    def add_arguments(self, text: str) -> None:
-        """Take the next piece of the arguments."""
-        self._partial_arguments.feed(text)
 
 
 class CallTracker:
@@ -88,7 +84,7 @@ class CallTracker:
     def add_arguments(self, delta: ToolCallArgs) -> None:
         """The model writes more of the arguments."""
         if call := self._open.get(delta.tool_call_id):
-            call.add_arguments(delta.args_text_delta)
+            call.partial_arguments.feed(delta.args_text_delta)
 
     def observe(self, event: ApprovalRequested | EntryAppended) -> None:
         """Take what these events tell about calls: approvals, progress, and ids that were replaced."""

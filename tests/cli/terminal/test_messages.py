@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from bartack.cli.terminal.approval_request import show_request
-from bartack.cli.terminal.stored_message import show_message
+from bartack.cli.terminal.messages import show_message, show_request
 from bartack.nouns.entries import ApprovalRequired
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, Meta, assistant, system, tool_message, user
