@@ -2,14 +2,19 @@
 
 import asyncio
 import gzip
+import random
 import socket
+import time
+import zlib
 
 import pytest
 from msgspec.structs import replace
 
-from bartack.models import HttpRequest, Timeouts
+from bartack.models import HttpRequest, Timeouts, connect
 from bartack.models.http import HttpClient
+from bartack.nouns.deltas import Failed
 from bartack.nouns.errors import ErrorCode, ModelError
+from bartack.nouns.messages import user
 from bartack.testing import Outcome, Reset, Scenario, Stall, fault_server
 from tests.models.doubles import KEY
 
@@ -167,6 +172,83 @@ async def test_a_compressed_response_is_decompressed_before_its_size_is_checked(
     async with fault_server(bomb) as server, HttpClient() as client:
         assert await ask(client, server.base_url) == b"x" * 1_000_000
     assert (await failure(bomb, max_response_bytes=10_000)).code is ErrorCode.STREAM_TOO_LARGE
+
+
+def gzip_bomb(unpacked: bytes, times: int) -> bytes:
+    """The data, repeated, as gzip without its checksum. A full flush makes the blocks independent of each other."""
+    packer = zlib.compressobj(level=9, wbits=16 + zlib.MAX_WBITS)
+    head = packer.compress(unpacked) + packer.flush(zlib.Z_FULL_FLUSH)
+    return head + (packer.compress(unpacked) + packer.flush(zlib.Z_FULL_FLUSH)) * (times - 1)
+
+
+async def test_a_compressed_response_that_expands_too_far_is_refused_without_holding_up_other_tasks() -> None:
+    bomb = gzip_bomb(b": ping\n\n" * 131_072, 600)  # 600 MiB of valid events
+    gaps: list[float] = []
+
+    async def tick() -> None:
+        last = time.perf_counter()
+        while True:
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    ticking = asyncio.create_task(tick())
+    began = time.perf_counter()
+    scenario = replace(ANSWER, headers={"Content-Encoding": "gzip"}, steps=(bomb,))
+    async with fault_server(scenario) as server, connect("openai-chat:m", api_key=KEY, base_url=server.base_url) as one:
+        last = [delta.delta async for delta in one.stream([user("Hello")])][-1]
+    took = time.perf_counter() - began
+    ticking.cancel()
+    assert isinstance(last, Failed)
+    assert last.error_code is ErrorCode.STREAM_TOO_LARGE
+    assert not last.retryable
+    assert "expands more than 200 times" in last.message
+    assert took < 2, "17 CPU-seconds if it is unpacked"
+    assert len(gaps) > 10, "the other task ran while the response was unpacked"
+    assert max(gaps) < 0.5
+
+
+async def test_a_compressed_response_can_be_cancelled_and_times_out_while_it_is_unpacked() -> None:
+    noisy = random.Random(1).randbytes(10_000) * 100  # expands about 50 times, which is allowed
+    steps = (gzip_bomb(noisy, 64),)
+    scenario = replace(ANSWER, headers={"Content-Encoding": "gzip"}, steps=steps)
+    async with fault_server(scenario) as server, HttpClient() as client:
+        async with client.send(HttpRequest(url=server.base_url + "/")) as response:
+            sizes = [len(await anext(response.chunks)) for _ in range(4)]
+        assert max(sizes) <= 64 * 1024
+        reading = asyncio.create_task(ask(client, server.base_url))
+        await asyncio.sleep(0.02)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+    error = await failure(scenario, Timeouts(total=0.05), max_response_bytes=1 << 30)
+    assert error.code is ErrorCode.TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed"),
+    [
+        ("GZIP", gzip.compress(b"onetwo")),
+        ("x-gzip", gzip.compress(b"onetwo") + b"what follows is ignored"),
+        ("deflate", zlib.compress(b"onetwo")),
+        ("deflate", zlib.compress(b"onetwo", wbits=-15)),
+        ("identity", b"onetwo"),
+    ],
+    ids=["gzip", "trailing-bytes", "zlib", "bare-deflate", "identity"],
+)
+async def test_gzip_and_deflate_are_understood_however_they_are_cut(encoding: str, packed: bytes) -> None:
+    steps = tuple(packed[at : at + 1] for at in range(len(packed)))
+    scenario = replace(ANSWER, headers={"Content-Encoding": encoding}, steps=steps)
+    async with fault_server(scenario) as server, HttpClient() as client:
+        assert await ask(client, server.base_url) == b"onetwo"
+
+
+async def test_an_encoding_that_was_not_requested_is_refused_once() -> None:
+    error = await failure(replace(ANSWER, headers={"Content-Encoding": "br"}))
+    assert error.code is ErrorCode.STREAM_MALFORMED
+    assert not error.retryable
+    assert "unsupported encoding 'br'" in error.message
 
 
 async def test_a_corrupt_compressed_response_is_reported_as_connection_failed() -> None:

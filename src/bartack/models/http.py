@@ -5,7 +5,7 @@ gets a session of its own, which is closed by `aclose` or at the latest when its
 
 Proxies come from the environment (``HTTPS_PROXY``, ``NO_PROXY`` and so on). Redirects are not followed, because
 requests carry keys. Responses are requested uncompressed, because compression delays streaming. A compressed one is
-decompressed, and the size limit applies to the decompressed data.
+decompressed in small steps (`bartack.models.decompression`), and the size limit applies to the decompressed data.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
 from bartack.models.client import HttpRequest, HttpResponse, Timeouts, mask_secrets
+from bartack.models.decompression import decompressor_for
 from bartack.nouns.errors import ErrorCode, ModelError
 
 try:
@@ -87,16 +88,22 @@ class HttpClient:
     async def _chunks(
         self, response: aiohttp.ClientResponse, request: HttpRequest, waits: "_Waits"
     ) -> AsyncIterator[bytes]:
+        decompressor = decompressor_for(response.headers.get("Content-Encoding", ""), request.host)
         received = 0
         while chunk := await waits.on(response.content.readany()):
             waits.has_begun = True
-            received += len(chunk)
-            if received > self._max_response_bytes:
-                raise ModelError(
-                    f"The response from {request.host} exceeds {self._max_response_bytes} bytes.",
-                    code=ErrorCode.STREAM_TOO_LARGE,
-                )
-            yield chunk
+            for piece in (chunk,) if decompressor is None else decompressor.steps(chunk):
+                received += len(piece)
+                if received > self._max_response_bytes:
+                    raise ModelError(
+                        f"The response from {request.host} exceeds {self._max_response_bytes} bytes.",
+                        code=ErrorCode.STREAM_TOO_LARGE,
+                    )
+                yield piece
+                if decompressor is not None:
+                    await waits.on(asyncio.sleep(0))  # one read can unpack to megabytes: other tasks take turns
+            if decompressor is not None and decompressor.ended:
+                return
 
     async def _session(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
@@ -111,7 +118,9 @@ class HttpClient:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.timeouts.connect)
         connector = aiohttp.TCPConnector(limit=self._max_connections, ssl=self._ssl)
         jar = aiohttp.DummyCookieJar()
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=jar) as session:
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=timeout, cookie_jar=jar, auto_decompress=False
+        ) as session:
             yield session
 
 
