@@ -1,10 +1,9 @@
-"""What a SQLite store costs, as ratios within one run.
+"""Costs of a SQLite store, as ratios within one run.
 
-(a) Group commit: 64 tasks that append one entry at a time, against the same with one commit per entry.
+(a) Group commit: 64 tasks that append one entry at a time, compared with one commit per entry.
     Target: at least 10 times as fast.
-(b) Size: appending to a store that holds 1,000 entries, and to ever larger ones (to 1,000,000 with --million).
-    Target: flat.
-(c) Opening a session of 100,000 entries, against decoding its bytes with msgspec. Target: at most 2 times.
+(b) Size: appending to a store of 1,000 entries, and to larger ones (up to 1,000,000 with --million). Target: flat.
+(c) Opening a session of 100,000 entries, compared with decoding its bytes with msgspec. Target: at most 2 times.
 
 Run it with `make bench` or `python bench/store.py [--million]`.
 """
@@ -35,7 +34,7 @@ META = Meta(model=ModelRef("anthropic", "claude"), usage=Usage(1200, 80, cache_r
 
 
 def turn(number: int) -> list[Fact]:
-    """Four messages, as an agent that calls one tool writes them."""
+    """The four messages of a turn with one tool call."""
     return [
         user(f"What is the weather in town number {number}? Please look it up and tell me in one sentence."),
         assistant(Text("I will look."), ToolCall(f"call_{number}", "weather", {"city": f"Town {number}"}), meta=META),
@@ -82,7 +81,7 @@ async def group_commit(folder: Path) -> None:
 
 
 async def fill(store: SqliteStore | JsonlStore, name: str, entries: int) -> None:
-    """A session of this many entries, appended in large pieces."""
+    """Create a session of this many entries, in large appends."""
     header = await store.create_session(name)
     tail = Tail(header.id, 1)
     while tail.seq < entries:
@@ -114,7 +113,7 @@ def best(work: Callable[[], object], rounds: int = 5) -> float:
 
 
 async def opening(kind: type[SqliteStore | JsonlStore], path: Path) -> None:
-    """CPU time of opening a long session in a new store, against that of decoding its bytes."""
+    """The CPU time of opening a long session in a new store, compared with decoding its bytes."""
     store = await kind.open(path)
     await fill(store, "long", LONG)
     await store.close()

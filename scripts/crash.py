@@ -1,11 +1,11 @@
-"""Kill the process that writes to a store, again and again, and look whether anything acknowledged is missing.
+"""Kill a process that writes to a store, again and again, and check that no acknowledged entry is lost.
 
     python scripts/crash.py --store sqlite --kills 200
 
-A child appends to eight sessions at once and notes, in a file of its own, what it is about to append and what was
-acknowledged. After a random moment it is killed with SIGKILL. Then the store is opened and must hold every acknowledged
-entry in its place, no gap, no part of an append; and what was under way is appended again and must land exactly once.
-With --lie the child notes an acknowledgement before it appends: then this program must fail, or it proves nothing.
+A child appends to eight sessions at once and records, in a file of its own, each append and each acknowledgement. After
+a random time it is killed with SIGKILL. The store must then contain every acknowledged entry in its place, without gaps
+and without parts of an append; appends in progress are repeated and must be stored exactly once. With --lie, the
+negative control, the child records acknowledgements before it appends: the script must find a loss, and stops there.
 """
 
 import argparse
@@ -30,11 +30,11 @@ from bartack.store import SessionStore, Tail, next_entries, open_store
 from bartack.store.maintenance import check
 
 TASKS = 8
-KILLS_PER_SESSION = 20  # then new sessions begin, so that looking at them stays quick
+KILLS_PER_SESSION = 20  # then new sessions are started, so that checking them stays fast
 
 
 class Note(msgspec.Struct):
-    """One line of what the child says: an append that it tries (`entries`), or one that was acknowledged."""
+    """One line of the child's record: an append in progress (`entries`), or an acknowledgement."""
 
     session_id: str
     seq: int  # of the append's last entry
@@ -44,8 +44,8 @@ class Note(msgspec.Struct):
 # -- the child
 
 
-async def write_forever(place: str, notes: Path, prefix: str, *, lie: bool) -> None:
-    store = await open_store(place)
+async def write_forever(address: str, notes: Path, prefix: str, *, lie: bool) -> None:
+    store = await open_store(address)
     descriptor = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def note(session_id: str, seq: int, entries: Sequence[Entry] | None = None) -> None:
@@ -74,13 +74,13 @@ async def _tail(store: SessionStore, session_id: str) -> Tail:
 
 
 def batch(session_id: str, tail: Tail, number: int, environment: Environment) -> tuple[Entry, ...]:
-    """One to three entries that say which part of their append they are."""
+    """One to three entries, each numbered within its append."""
     size = number % 3 + 1
-    facts = [Custom("part", {"of": size, "is": place, "pad": "x" * (number % 7) * 300}) for place in range(size)]
+    facts = [Custom("part", {"of": size, "is": index, "pad": "x" * (number % 7) * 300}) for index in range(size)]
     return next_entries(session_id, tail, facts, environment)
 
 
-# -- looking
+# -- checking
 
 
 def read_notes(notes: Path) -> Iterator[Note]:
@@ -89,8 +89,8 @@ def read_notes(notes: Path) -> Iterator[Note]:
         yield msgspec.json.decode(line, type=Note)
 
 
-async def faults_after(place: str, notes: Path) -> tuple[list[str], int]:
-    """What is wrong with the store, and how many acknowledged entries it was asked for."""
+async def faults_after(address: str, notes: Path) -> tuple[list[str], int]:
+    """The problems of the store, and the number of acknowledged entries."""
     tried: dict[str, list[Entry]] = {}
     acknowledged: dict[str, dict[int, str]] = {}
     for note in read_notes(notes):
@@ -99,7 +99,7 @@ async def faults_after(place: str, notes: Path) -> tuple[list[str], int]:
             continue
         mine = acknowledged.setdefault(note.session_id, {})
         mine.update({entry.seq: entry.id for entry in tried[note.session_id]})
-    store = await open_store(place)
+    store = await open_store(address)
     faults: list[str] = []
     for session_id, entries in tried.items():
         faults += await _faults_of(store, session_id, acknowledged.get(session_id, {}), entries)
@@ -110,47 +110,46 @@ async def faults_after(place: str, notes: Path) -> tuple[list[str], int]:
 async def _faults_of(
     store: SessionStore, session_id: str, acknowledged: dict[int, str], last: list[Entry]
 ) -> list[str]:
-    there = {entry.seq: entry for entry in await store.entries(session_id)}
+    stored = {entry.seq: entry for entry in await store.entries(session_id)}
     faults = [
-        f"{session_id}: entry {entry_id} (seq {seq}) was acknowledged and is lost"
+        f"{session_id}: entry {entry_id} (seq {seq}) was acknowledged but is lost"
         for seq, entry_id in acknowledged.items()
-        if seq not in there or there[seq].id != entry_id
+        if seq not in stored or stored[seq].id != entry_id
     ]
-    final = there[max(there)].fact
+    final = stored[max(stored)].fact
     if isinstance(final, Custom) and final.data["is"] + 1 != final.data["of"]:
         faults.append(f"{session_id}: ends in the middle of an append")
     faults += [
         f"{session_id}: {finding.message}" for finding in await check(store, session_id) if finding.fault != "torn"
     ]
     if not faults:
-        tail = await store.append(session_id, last, last[0].parent_id)  # the outcome was unknown: it lands once
+        tail = await store.append(session_id, last, last[0].parent_id)  # the outcome was unknown: stored exactly once
         if len(await store.entries(session_id)) != tail.seq:
-            faults.append(f"{session_id}: the append that was under way did not land exactly once")
+            faults.append(f"{session_id}: the append in progress was not stored exactly once")
     return faults
 
 
 # -- the parent
 
 
-def kill_once(place: str, folder: Path, prefix: str, chance: random.Random, *, lie: bool) -> tuple[list[str], int]:
-    """Start a child, kill it after a moment, and look."""
+def kill_once(address: str, folder: Path, prefix: str, chance: random.Random, *, lie: bool) -> tuple[list[str], int]:
+    """Start a child, kill it after a while, and check the store."""
     notes = folder / "notes"
     notes.unlink(missing_ok=True)
     child = subprocess.Popen(
-        [sys.executable, __file__, "--child", place, str(notes), prefix, *(["--lie"] if lie else [])]
+        [sys.executable, __file__, "--child", address, str(notes), prefix, *(["--lie"] if lie else [])]
     )
-    deadline = time.monotonic() + 30
-    while not notes.exists() and child.poll() is None and time.monotonic() < deadline:
+    while not notes.exists() and child.poll() is None:
         time.sleep(0.005)
     time.sleep(chance.uniform(0.0, 0.25))
     if child.poll() is not None:
-        return [f"the child ended by itself with status {child.returncode}"], 0
+        return [f"the child exited with status {child.returncode}"], 0
     child.send_signal(signal.SIGKILL)
     child.wait()
-    return asyncio.run(faults_after(place, notes))
+    return asyncio.run(faults_after(address, notes))
 
 
-def places(kind: str, folder: Path) -> str:
+def address_of(kind: str, folder: Path) -> str:
     return {"sqlite": f"sqlite:{folder}/crash.db", "jsonl": f"jsonl:{folder}/crash"}[kind]
 
 
@@ -159,12 +158,12 @@ def main() -> int:
     parser.add_argument("--store", choices=["sqlite", "jsonl"], action="append", help="default: both")
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--lie", action="store_true", help="the negative control: must exit with 1")
-    parser.add_argument("--child", nargs=3, metavar=("PLACE", "NOTES", "PREFIX"), help=argparse.SUPPRESS)
+    parser.add_argument("--lie", action="store_true", help="negative control: must exit with status 1")
+    parser.add_argument("--child", nargs=3, metavar=("ADDRESS", "NOTES", "PREFIX"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        place, notes, prefix = options.child
-        asyncio.run(write_forever(place, Path(notes), prefix, lie=options.lie))
+        address, notes, prefix = options.child
+        asyncio.run(write_forever(address, Path(notes), prefix, lie=options.lie))
         return 0
     failed = False
     for kind in options.store or ["sqlite", "jsonl"]:
@@ -182,11 +181,13 @@ def run_kills(kind: str, kills: int, seed: int, *, lie: bool) -> tuple[list[str]
     entries = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        place = places(kind, folder)
+        address = address_of(kind, folder)
         for number in range(kills):
-            found, count = kill_once(place, folder, f"k{number // KILLS_PER_SESSION}", chance, lie=lie)
+            found, count = kill_once(address, folder, f"k{number // KILLS_PER_SESSION}", chance, lie=lie)
             faults += found
             entries += count
+            if lie and faults:
+                break
     return faults, entries
 
 

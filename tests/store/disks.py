@@ -1,4 +1,4 @@
-"""Disks that fail on purpose, under SQLite: one that remembers every write, and one that refuses some."""
+"""Disks for SQLite that fail on purpose: one that records every write, and one that refuses some."""
 
 import random
 from collections import Counter
@@ -10,7 +10,7 @@ import apsw
 
 from bartack.store.sqlite import SqliteStore
 
-# What happened, in order: ("write", file, offset, data), ("truncate", file, size), ("sync", file), ("delete", file),
+# In order: ("write", file, offset, data), ("truncate", file, size), ("sync", file), ("delete", file),
 # and ("acknowledged", number) from the test itself.
 Operation = tuple[Any, ...]
 
@@ -21,7 +21,7 @@ def on_disk(name: str) -> type[SqliteStore]:
 
 
 class RecordingDisk(apsw.VFS):
-    """A VFS that writes through and remembers."""
+    """A VFS that writes through and records."""
 
     def __init__(self, name: str) -> None:
         self.operations: list[Operation] = []
@@ -56,9 +56,9 @@ class _RecordingFile(apsw.VFSFile):
 
 
 def after_power_cut(operations: list[Operation], kept: Callable[[], bool]) -> dict[str, bytes]:
-    """The files as a disk may hold them when power fails after these operations.
+    """The files that a disk may contain if power is lost after these operations.
 
-    What was synced is there. Of what was not, each write is there only if `kept` says so: disks reorder.
+    Synced writes are there. Of the others, each is there only if `kept` returns True: disks reorder writes.
     """
     durable: dict[str, bytearray] = {}
     waiting: dict[str, list[Operation]] = {}
@@ -91,20 +91,20 @@ def _apply(files: dict[str, bytearray], operation: Operation) -> None:
 
 
 def reordering(seed: int) -> Callable[[], bool]:
-    """Every other write, by chance; one time in three none of them."""
+    """Keeps unsynced writes at random: none, half or most of them."""
     chance = random.Random(seed)
     share = chance.choice([0.0, 0.5, 0.9])
     return lambda: chance.random() < share
 
 
 class FailingDisk(apsw.VFS):
-    """A VFS whose operations count down to a failure; from then on they fail until it is mended."""
+    """A VFS whose operations count down to a failure: one, or with `lasting` all from then on until `left` is None."""
 
     def __init__(self, name: str, error: type[apsw.Error], only: frozenset[str], *, lasting: bool) -> None:
         self.error = error
         self.only = only
         self.lasting = lasting
-        self.left: int | None = None  # operations until the failure; None: a good disk
+        self.left: int | None = None  # operations until the failure; None: it works
         self.failures: Counter[str] = Counter()
         super().__init__(name, base="")
 
@@ -112,7 +112,7 @@ class FailingDisk(apsw.VFS):
         return _FailingFile(self, name, flags)
 
     def excepthook(self, etype: Any, evalue: Any, etraceback: Any) -> bool:
-        """Failures are what this disk is for: nothing to report."""
+        """The failures are intended: nothing to report."""
         return True
 
     def count(self, operation: str) -> None:

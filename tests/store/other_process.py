@@ -1,4 +1,4 @@
-"""What the tests of several processes run in the other ones: ``python -m tests.store.other_process WHAT PATH ...``."""
+"""What tests run in other processes: ``python -m tests.store.other_process FUNCTION ARGUMENTS...``."""
 
 import asyncio
 import os
@@ -12,9 +12,9 @@ from bartack.store import Tail, next_entries, open_store
 from bartack.store.sqlite import SqliteStore
 
 
-async def write(place: str, name: str, count: str) -> None:
-    """Append to a session of its own, and to "shared", where others do too; says how often another was faster."""
-    store = await open_store(place)
+async def write(address: str, name: str, count: str) -> None:
+    """Append to a session of its own and to "shared", where others write too; prints the number of conflicts."""
+    store = await open_store(address)
     header = await store.create_session(name)
     tail, conflicts = Tail(header.id, 1), 0
     for number in range(int(count)):
@@ -32,21 +32,21 @@ async def write(place: str, name: str, count: str) -> None:
 
 
 async def open_and_close(path: str) -> None:
-    """Be another program, with Python's own SQLite, that at the end takes itself for the last one."""
+    """Act as another program, with Python's own SQLite, which on closing believes it is the last user of the file."""
     connection = sqlite3.connect(path)
     connection.execute("SELECT count(*) FROM entry").fetchall()
     connection.close()
 
 
 async def lose_locks(path: str, guarded: str) -> None:
-    """Append, open and close the file by another way, let a process come and go, append; die. Says what was durable."""
+    """Append, open and close the file directly, run another process on it, append, die. Prints the durable seq."""
     SqliteStore.guarded = guarded == "guarded"
     store = await SqliteStore.open(path)
     header = await store.create_session("s")
     tail = Tail(header.id, 1)
     for number in range(20):
         if number == 10:
-            Path(path).open("rb").close()  # noqa: ASYNC230 - the mistake that this is about
+            Path(path).open("rb").close()  # noqa: ASYNC230 - the mistake under test
             child = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "tests.store.other_process", "open_and_close", path
             )
@@ -57,5 +57,5 @@ async def lose_locks(path: str, guarded: str) -> None:
 
 
 if __name__ == "__main__":
-    what, *words = sys.argv[1:]
-    asyncio.run(globals()[what](*words))
+    function, *arguments = sys.argv[1:]
+    asyncio.run(globals()[function](*arguments))

@@ -1,6 +1,7 @@
-"""The PostgreSQL server that tests use, and schemas on it that live as long as a test run.
+"""The PostgreSQL server for tests, and schemas on it that are dropped at the end of the run.
 
-BARTACK_TEST_POSTGRES names the server. Without one, the tests that need it are skipped.
+Set BARTACK_TEST_POSTGRES to use another server. Without one, the tests that need it are skipped. Schemas carry the
+process id, so parallel workers and parallel runs do not share any.
 """
 
 import asyncio
@@ -15,43 +16,35 @@ import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 SERVER = os.environ.get("BARTACK_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres")
-PREFIX = f"bartack_test_{os.getpid()}_"  # two runs at once must not drop each other's
-
-
-def address(name: str, query: str = "&synchronous_commit=off") -> str:
-    """The address of a store of this name, for this run only; without a server the test is skipped.
-
-    Commits do not wait for the disk, which most tests have no use for; those that pull plugs have their own server. To
-    make a schema takes long, so one whose name is a folder that is gone is emptied and used again.
-    """
-    fault = _fault()
-    if fault is not None:
-        pytest.skip(f"no PostgreSQL server at {SERVER} ({fault}); BARTACK_TEST_POSTGRES names one")
-    if name not in _schemas:
-        is_folder = Path(name).is_absolute()
-        gone = next(
-            (used for used in _schemas if is_folder and Path(used).is_absolute() and not Path(used).exists()), None
-        )
-        schema = f"{PREFIX}{len(_schemas)}" if gone is None else _schemas.pop(gone)
-        if gone is not None:
-            _run(lambda: _empty(schema))
-        _schemas[name] = schema
-    schema = _schemas[name]
-    return f"{SERVER}{'&' if '?' in SERVER else '?'}schema={schema}{query}"
-
+PREFIX = f"bartack_test_{os.getpid()}_"
+CONNECT_S = 60.0  # a busy server may take long; a missing one refuses at once
 
 _schemas: dict[str, str] = {}  # by name
 
 
-async def _empty(schema: str) -> None:
-    connection = await asyncpg.connect(SERVER, timeout=5, server_settings={"synchronous_commit": "off"})
-    try:
-        tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", schema)
-        names = [record["tablename"] for record in tables if record["tablename"] != "schema_version"]
-        deletes = "".join(f"DELETE FROM {schema}.{name};" for name in names)
-        await connection.execute(f"SET session_replication_role = replica; {deletes}")  # past the triggers
-    finally:
-        await connection.close()
+def address(name: str, query: str = "&synchronous_commit=off") -> str:
+    """The address of the store of this name; skips the test if there is no server.
+
+    Commits do not wait for the disk, because most tests do not need that; those that crash the server start their own.
+    Creating a schema takes long, so that of a folder that no longer exists is emptied and used again.
+    """
+    require_server()
+    if name not in _schemas:
+        unused = [used for used in _schemas if Path(used).is_absolute() and not Path(used).exists()]
+        if unused and Path(name).is_absolute():
+            schema = _schemas.pop(unused[0])
+            _run(lambda: _empty(schema))
+        else:
+            schema = f"{PREFIX}{len(_schemas)}"
+        _schemas[name] = schema
+    return f"{SERVER}{'&' if '?' in SERVER else '?'}schema={_schemas[name]}{query}"
+
+
+def require_server() -> None:
+    """Skip the test if there is no server."""
+    error = _connection_error()
+    if error is not None:
+        pytest.skip(f"no PostgreSQL server at {SERVER} ({error}); set BARTACK_TEST_POSTGRES to use another")
 
 
 def schema_of(url: str) -> str:
@@ -59,19 +52,19 @@ def schema_of(url: str) -> str:
 
 
 def drop_schemas() -> None:
-    """Remove every schema of this run."""
-    if _fault.cache_info().currsize and _fault() is None:
+    """Drop every schema of this process."""
+    if _schemas:
         _run(_drop)
 
 
 def _run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """On a thread of its own, since a test's own loop may be running here."""
+    """Run in a thread, because the event loop of a test may be running here."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(lambda: asyncio.run(work())).result()
 
 
 @cache
-def _fault() -> str | None:
+def _connection_error() -> str | None:
     try:
         _run(_connect_once)
     except (OSError, asyncpg.PostgresError, TimeoutError) as error:
@@ -79,13 +72,28 @@ def _fault() -> str | None:
     return None
 
 
+async def _connect() -> Any:
+    return await asyncpg.connect(SERVER, timeout=CONNECT_S, server_settings={"synchronous_commit": "off"})
+
+
 async def _connect_once() -> None:
-    await (await asyncpg.connect(SERVER, timeout=5)).close()
+    await (await _connect()).close()
+
+
+async def _empty(schema: str) -> None:
+    connection = await _connect()
+    try:
+        tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", schema)
+        names = [record["tablename"] for record in tables if record["tablename"] != "schema_version"]
+        deletes = "".join(f"DELETE FROM {schema}.{name};" for name in names)
+        await connection.execute(f"SET session_replication_role = replica; {deletes}")  # disables the triggers
+    finally:
+        await connection.close()
 
 
 async def _drop() -> None:
-    connection = await asyncpg.connect(SERVER, timeout=5, server_settings={"synchronous_commit": "off"})
+    connection = await _connect()
     names = await connection.fetch("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)", PREFIX)
-    for record in names:  # one by one: each takes a lock for every table
+    for record in names:  # one by one: each takes a lock per table
         await connection.execute(f"DROP SCHEMA {record['nspname']} CASCADE")
     await connection.close()

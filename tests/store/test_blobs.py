@@ -1,4 +1,4 @@
-"""Long strings cut out of JSON text, checked against values that `json.loads` read."""
+"""Long strings extracted from JSON text, checked against `json.loads`."""
 
 import json
 from collections.abc import Callable
@@ -44,19 +44,19 @@ def escaped(text: str) -> str:
     return "$" + text if text.removesuffix("blob").strip("$") == "" and text.endswith("$blob") else text
 
 
-def cut_by_value(value: object, limit: int, dump: Callable[[object], bytes], bodies: dict[str, bytes]) -> object:
-    """What `cut` should leave of a value, found without looking at its text."""
+def extracted_by_value(value: object, limit: int, dump: Callable[[object], bytes], found: dict[str, bytes]) -> object:
+    """What `extract` should leave of a value, found without looking at its text."""
     match value:
         case str():
-            body = dump(escaped(value))[1:-1]
-            if len(body) <= limit:
+            blob = dump(escaped(value))[1:-1]
+            if len(blob) <= limit:
                 return escaped(value)
-            bodies[blobs.digest(body)] = body
-            return {"$blob": blobs.digest(body)}
+            found[blobs.digest(blob)] = blob
+            return {"$blob": blobs.digest(blob)}
         case list():
-            return [cut_by_value(item, limit, dump, bodies) for item in value]
+            return [extracted_by_value(item, limit, dump, found) for item in value]
         case dict():
-            return {escaped(key): cut_by_value(item, limit, dump, bodies) for key, item in value.items()}
+            return {escaped(key): extracted_by_value(item, limit, dump, found) for key, item in value.items()}
         case _:
             return value
 
@@ -64,31 +64,33 @@ def cut_by_value(value: object, limit: int, dump: Callable[[object], bytes], bod
 @pytest.mark.parametrize("dump", [msgspec.json.encode, dumped_in_ascii])
 @pytest.mark.parametrize("limit", [16, 300, blobs.BLOB_LIMIT])
 @given(value=JSON)
-def test_what_is_cut_is_what_a_json_parser_finds(limit: int, dump: Callable[[object], bytes], value: object) -> None:
+def test_extracted_strings_are_those_a_json_parser_finds(
+    limit: int, dump: Callable[[object], bytes], value: object
+) -> None:
     text = dump(value)
-    bodies: dict[str, bytes] = {}
-    stored = blobs._without_strings(blobs._WORD.sub(rb'"$\1"', text), limit, bodies)
-    expected_bodies: dict[str, bytes] = {}
-    assert json.loads(stored) == cut_by_value(json.loads(text), limit, dump, expected_bodies)
-    assert bodies == expected_bodies
-    assert set(blobs.referenced(stored)) == set(bodies)
-    assert blobs.restore(stored, bodies.__getitem__) == text
+    found: dict[str, bytes] = {}
+    stored = blobs._without_strings(blobs._WORD.sub(rb'"$\1"', text), limit, found)
+    expected: dict[str, bytes] = {}
+    assert json.loads(stored) == extracted_by_value(json.loads(text), limit, dump, expected)
+    assert found == expected
+    assert set(blobs.referenced(stored)) == set(found)
+    assert blobs.restore(stored, found.__getitem__) == text
 
 
 def test_long_strings_are_stored_once_and_keys_stay() -> None:
     long, key = "x" * (blobs.BLOB_LIMIT + 1), "k" * (blobs.BLOB_LIMIT + 1)
     text = msgspec.json.encode({key: long, "again": [long, "x" * blobs.BLOB_LIMIT]})
-    stored, bodies = blobs.extract(text)
-    assert list(bodies.values()) == [long.encode()]
+    stored, found = blobs.extract(text)
+    assert list(found.values()) == [long.encode()]
     assert len(blobs.referenced(stored)) == 2
-    assert blobs.restore(stored, bodies.__getitem__) == text
+    assert blobs.restore(stored, found.__getitem__) == text
 
 
 def test_an_entry_of_many_long_strings_stays_below_a_megabyte() -> None:
     text = msgspec.json.encode([f"{number:05}" * 2000 for number in range(200)])
-    stored, bodies = blobs.extract(text)
+    stored, found = blobs.extract(text)
     assert len(text) > blobs.ENTRY_LIMIT > len(stored)
-    assert blobs.restore(stored, bodies.__getitem__) == text
+    assert blobs.restore(stored, found.__getitem__) == text
 
 
 @pytest.mark.parametrize("broken", [b'"', b'"a', b'"a\\"', b'"a\\', b'"\\"\\'])

@@ -1,4 +1,4 @@
-"""The store is a list: whatever is done to it, in whatever order, it holds what a plain Python list would hold."""
+"""A store is a list: after any sequence of operations it contains what a plain Python list would."""
 
 import asyncio
 import shutil
@@ -21,7 +21,8 @@ from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.session.redaction import visible
 from bartack.store import SessionStore, Tail, next_entries
 from bartack.store.index import results_of
-from tests.store.stores import KEPT, KINDS, Open, counting_environment, opener
+from tests.store.postgres_server import require_server
+from tests.store.stores import KINDS, PERSISTENT, Open, counting_environment, opener
 
 T = TypeVar("T")
 
@@ -30,19 +31,21 @@ FACTS: st.SearchStrategy[Fact] = st.one_of(
     st.sampled_from("abc").map(lambda call: assistant(ToolCall(call, "clock", {}))),
     st.sampled_from("abc").map(lambda call: tool_message(ToolResult(call, "noon"))),
     st.dictionaries(st.sampled_from(["$blob", "$$blob", "x"]), st.text(max_size=5)).map(lambda data: Custom("x", data)),
-    st.just(Custom("long", {})),  # becomes `LONG` where it is appended, so that failures stay readable
+    st.just(Custom("long", {})),  # replaced by `LONG` when it is appended, so that failures stay readable
 )
 LONG = Custom("long", {"text": "y" * 70_000})
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Sessions by id, each a list of entries; the store must agree after every step."""
+    """The model is a list of entries per session; the store must agree with it after every step."""
 
     kind = "memory"
     sessions = Bundle("sessions")
 
     def __init__(self) -> None:
         super().__init__()
+        if self.kind == "postgres":
+            require_server()  # before there is anything to clean up
         self.loop = asyncio.new_event_loop()
         self.folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
         self.environment = counting_environment()
@@ -75,13 +78,13 @@ class StoreMachine(RuleBasedStateMachine):
         self.model[header.session_id] = [header]
         return header.session_id
 
-    def may_land(self, known: list[Entry], new: tuple[Entry, ...]) -> bool:
+    def may_be_stored(self, known: list[Entry], new: tuple[Entry, ...]) -> bool:
         ended = [call for entry in (*known, *new) for call in results_of(entry.fact)]
         return len(ended) == len(set(ended))
 
     def append(self, session_id: str, entries: tuple[Entry, ...]) -> None:
         known = self.model[session_id]
-        if self.may_land(known, entries):
+        if self.may_be_stored(known, entries):
             tail = self.run(self.store.append(session_id, entries, known[-1].id))
             assert tail == Tail(entries[-1].id, entries[-1].seq)
             known += entries
@@ -89,7 +92,7 @@ class StoreMachine(RuleBasedStateMachine):
             with pytest.raises(Conflict):
                 self.run(self.store.append(session_id, entries, known[-1].id))
 
-    def made(self, session_id: str, facts: list[Fact], parent: int = -1) -> tuple[Entry, ...]:
+    def new_entries(self, session_id: str, facts: list[Fact], parent: int = -1) -> tuple[Entry, ...]:
         known = self.model[session_id]
         tail = Tail(known[-1].id, known[-1].seq)
         facts = [LONG if fact == Custom("long", {}) else fact for fact in facts]
@@ -97,24 +100,24 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(session_id=sessions, facts=st.lists(FACTS, min_size=1, max_size=3))
     def append_facts(self, session_id: str, facts: list[Fact]) -> None:
-        self.append(session_id, self.made(session_id, facts))
+        self.append(session_id, self.new_entries(session_id, facts))
 
     @rule(session_id=sessions, fact=FACTS, data=st.data())
     def append_on_a_branch(self, session_id: str, fact: Fact, data: st.DataObject) -> None:
         parent = data.draw(st.integers(0, len(self.model[session_id]) - 1))
-        self.append(session_id, self.made(session_id, [fact], parent))
+        self.append(session_id, self.new_entries(session_id, [fact], parent))
 
     @rule(session_id=sessions, data=st.data())
     def redact(self, session_id: str, data: st.DataObject) -> None:
         target = data.draw(st.sampled_from(self.model[session_id]))
-        self.append(session_id, self.made(session_id, [Redaction(target.id)]))
+        self.append(session_id, self.new_entries(session_id, [Redaction(target.id)]))
 
     @rule(session_id=sessions, fact=FACTS, data=st.data())
-    def expect_another_tail(self, session_id: str, fact: Fact, data: st.DataObject) -> None:
+    def expect_wrong_tail(self, session_id: str, fact: Fact, data: st.DataObject) -> None:
         known = self.model[session_id]
-        wrong = data.draw(st.sampled_from([None, "nobody", *(entry.id for entry in known[:-1])]))
+        wrong = data.draw(st.sampled_from([None, "unknown", *(entry.id for entry in known[:-1])]))
         with pytest.raises(Conflict) as caught:
-            self.run(self.store.append(session_id, self.made(session_id, [fact]), wrong))
+            self.run(self.store.append(session_id, self.new_entries(session_id, [fact]), wrong))
         assert caught.value.tail == known[-1].id
 
     @rule(session_id=sessions, data=st.data())
@@ -126,7 +129,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert tail == Tail(known[end - 1].id, end)
 
     @rule(session_id=sessions, data=st.data())
-    def change_what_is_there(self, session_id: str, data: st.DataObject) -> None:
+    def append_other_content(self, session_id: str, data: st.DataObject) -> None:
         known = self.model[session_id]
         entry = data.draw(st.sampled_from(known[1:] or known))
         fact = SessionHeader(title="other") if entry.seq == 1 else Custom("other", {})
@@ -135,15 +138,15 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(session_id=sessions, count=st.integers(2, 5))
     def write_concurrently(self, session_id: str, count: int) -> None:
-        rivals = [self.made(session_id, [user(f"rival {number}")]) for number in range(count)]
+        attempts = [self.new_entries(session_id, [user(f"writer {number}")]) for number in range(count)]
         tail = self.model[session_id][-1].id
 
         async def race() -> list[Tail | BaseException]:
-            appends = (self.store.append(session_id, rival, tail) for rival in rivals)
+            appends = (self.store.append(session_id, attempt, tail) for attempt in attempts)
             return await asyncio.gather(*appends, return_exceptions=True)
 
         outcomes = self.run(race())
-        winners = [rival for rival, outcome in zip(rivals, outcomes, strict=True) if isinstance(outcome, Tail)]
+        winners = [attempt for attempt, outcome in zip(attempts, outcomes, strict=True) if isinstance(outcome, Tail)]
         assert len(winners) == 1
         assert all(isinstance(outcome, Tail | Conflict) for outcome in outcomes)
         self.model[session_id] += winners[0]
@@ -153,7 +156,7 @@ class StoreMachine(RuleBasedStateMachine):
         if len(self.model) > 1:
             self.run(self.store.drop_session(session_id))
             del self.model[session_id]
-            self.model[f"gone {session_id}"] = []  # ids are not used again
+            self.model[f"gone {session_id}"] = []  # ids are not reused
 
     @rule(target=sessions)
     def create_after_a_drop(self) -> Any:
@@ -161,7 +164,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        if self.kind in KEPT:
+        if self.kind in PERSISTENT:
             self.run(self.store.close())
             self.store = self.run(self.opened())
 

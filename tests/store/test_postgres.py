@@ -1,4 +1,4 @@
-"""What is PostgreSQL's own about its store: what the database refuses, groups, settings, versions, news, odd text."""
+"""What is specific to the PostgreSQL store: triggers, groups, settings, migrations, notifications."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,12 +21,12 @@ from bartack.store.postgres.notifications import Notifications
 from bartack.store.postgres.schema import MIGRATIONS, migrate
 from tests.sample_session import SESSION, chain
 from tests.store.postgres_server import SERVER, address, schema_of
-from tests.store.stores import add, said
+from tests.store.stores import HANG_S, add, following
 
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest, fast_path: Path, tmp_path: Path) -> str:
-    """A store's address. Who damages the schema itself has one that nobody gets afterwards."""
+    """The address of a store. Tests that damage the schema itself get one that is not used again."""
     return address(str(tmp_path if getattr(request, "param", None) == "own" else fast_path))
 
 
@@ -42,13 +42,13 @@ async def store(url: str) -> AsyncIterator[PostgresStore]:
 
 @pytest.fixture
 async def database(url: str) -> AsyncIterator[Any]:
-    """The server by itself, past the store, in its schema."""
+    """A direct connection to the schema of the store."""
     connection = await asyncpg.connect(SERVER, server_settings={"search_path": schema_of(url)})
     yield connection
     await connection.close()
 
 
-# -- what the database itself refuses
+# -- triggers
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ async def database(url: str) -> AsyncIterator[Any]:
         ("INSERT INTO results VALUES ('s', 'c1', 14)", "results_pkey"),
     ],
 )
-async def test_the_database_refuses_by_itself(statement: str, refusal: str) -> None:
-    """D-5.3, D-5.4: whoever writes, and with whichever program."""
-    url = address("refusals")  # one for all of them: what is refused changes nothing
+async def test_the_database_refuses_changes_by_other_programs(statement: str, refusal: str) -> None:
+    """D-5.3, D-5.4."""
+    url = address("refusals")  # shared: refused statements change nothing
     store = await PostgresStore.open(url)
     database = await asyncpg.connect(SERVER, server_settings={"search_path": schema_of(url)})
     await store.append("s", SESSION, None)
@@ -91,7 +91,7 @@ async def test_the_database_refuses_by_itself(statement: str, refusal: str) -> N
     await store.close()
 
 
-async def test_a_body_is_kept_once_and_goes_with_its_last_session(store: PostgresStore, database: Any) -> None:
+async def test_a_blob_is_stored_once_and_deleted_with_its_last_session(store: PostgresStore, database: Any) -> None:
     for name in ("s", "t"):
         await store.create_session(name)
         await add(store, name, user(Image("image/png", data=b"x" * 100_000)))
@@ -102,12 +102,12 @@ async def test_a_body_is_kept_once_and_goes_with_its_last_session(store: Postgre
     assert await database.fetchval("SELECT count(*) FROM blobs") == 0
 
 
-async def test_nothing_of_a_purged_session_stays_in_any_table(store: PostgresStore, url: str, database: Any) -> None:
+async def test_no_row_of_a_purged_session_stays_in_any_table(store: PostgresStore, url: str, database: Any) -> None:
     await store.create_session("s", SessionHeader(title="zebra"))
     secret, _ = await add(store, "s", user("quagga " + "q" * 70_000), user("okapi"))
     await add(store, "s", Redaction(secret.id))
 
-    async def places(word: str) -> list[str]:
+    async def tables_with(word: str) -> list[str]:
         found = []
         for record in await database.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", schema_of(url)):
             table = record["tablename"]
@@ -115,15 +115,15 @@ async def test_nothing_of_a_purged_session_stays_in_any_table(store: PostgresSto
             found += [table] * any(word in str(value) for row in rows for value in row.values())
         return found
 
-    assert "blobs" in await places("q" * 70_000)
+    assert "blobs" in await tables_with("q" * 70_000)
     new_id = await purge(store, "s")
-    assert (await places("quagga"), await places("q" * 70_000)) == ([], [])
+    assert (await tables_with("quagga"), await tables_with("q" * 70_000)) == ([], [])
     assert new_id is not None
-    assert sorted(await places("okapi")) == ["entries", "words"]
+    assert sorted(await tables_with("okapi")) == ["entries", "words"]
 
 
 @own_schema
-async def test_a_lost_or_changed_body_and_a_wrong_tail_are_found(store: PostgresStore, database: Any) -> None:
+async def test_missing_and_altered_blobs_and_a_wrong_tail_are_found(store: PostgresStore, database: Any) -> None:
     await store.create_session("s")
     await add(store, "s", user(Image("image/png", data=b"x" * 100_000)), user("y" * 100_000))
     assert await store.inspect("s") == ()
@@ -141,8 +141,8 @@ async def test_a_lost_or_changed_body_and_a_wrong_tail_are_found(store: Postgres
 # -- groups
 
 
-async def test_a_refused_append_does_not_poison_its_group(store: PostgresStore, database: Any) -> None:
-    """The database refuses one of them, by a row that only it knows: it fails alone, under its own savepoint."""
+async def test_a_refused_append_does_not_affect_its_group(store: PostgresStore, database: Any) -> None:
+    """The database refuses one append because of a row that the store does not look up; only that one fails."""
     headers = [await store.create_session(f"s{number}") for number in range(10)]
     ones = [(await add(store, header.session_id, user("one"), user("two")))[0] for header in headers]
     await database.execute("INSERT INTO branches VALUES ('s4', 4, 1)")
@@ -160,12 +160,12 @@ async def test_a_refused_append_does_not_poison_its_group(store: PostgresStore, 
 
 
 async def test_appends_of_one_group_see_each_other(store: PostgresStore) -> None:
-    """Pipelined appends land in order; of two that want one place, the first has it and the other is told its tail."""
+    """Pipelined appends are stored in order; of two for the same position, the second gets a conflict with the tail."""
     header = await store.create_session("s")
-    first = said(header, assistant(ToolCall("c", "clock", {})))
-    second = said(first[0], tool_message(ToolResult("c", "noon")))
-    rival = said(first[0], user("rival"))
-    twice = said(second[0], tool_message(ToolResult("c", "midnight")))
+    first = following(header, assistant(ToolCall("c", "clock", {})))
+    second = following(first[0], tool_message(ToolResult("c", "noon")))
+    rival = following(first[0], user("rival"))
+    twice = following(second[0], tool_message(ToolResult("c", "midnight")))
     outcomes = await asyncio.gather(
         store.append("s", first, header.id),
         store.append("s", second, first[0].id),
@@ -180,7 +180,7 @@ async def test_appends_of_one_group_see_each_other(store: PostgresStore) -> None
     assert await store.load("s") == [header, *first, *second]
 
 
-async def test_two_stores_write_to_one_session_without_losing_anything(store: PostgresStore, url: str) -> None:
+async def test_two_stores_can_write_to_one_session(store: PostgresStore, url: str) -> None:
     other = await PostgresStore.open(url)
     await store.create_session("s")
 
@@ -201,7 +201,7 @@ async def test_two_stores_write_to_one_session_without_losing_anything(store: Po
         assert [text for text in texts if text[0] == name] == [f"{name}{number}" for number in range(20)]
 
 
-async def test_two_stores_create_one_session_once(store: PostgresStore, url: str) -> None:
+async def test_only_one_of_two_stores_creates_a_session(store: PostgresStore, url: str) -> None:
     other = await PostgresStore.open(url)
     outcomes = await asyncio.gather(
         *(each.create_session("s") for each in (store, other, store, other)), return_exceptions=True
@@ -210,9 +210,9 @@ async def test_two_stores_create_one_session_once(store: PostgresStore, url: str
     await other.close()
 
 
-async def test_a_caller_that_went_away_disturbs_nobody(store: PostgresStore) -> None:
+async def test_a_cancelled_append_does_not_affect_others(store: PostgresStore) -> None:
     header = await store.create_session("s")
-    gone = asyncio.create_task(store.append("s", said(header), header.id))
+    gone = asyncio.create_task(store.append("s", following(header), header.id))
     await asyncio.sleep(0)
     gone.cancel()
     await store.create_session("t")
@@ -220,7 +220,7 @@ async def test_a_caller_that_went_away_disturbs_nobody(store: PostgresStore) -> 
     assert (await store.tail_of("s")).seq in (1, 2)
 
 
-async def test_leases_hold_between_stores(store: PostgresStore, url: str) -> None:
+async def test_leases_are_shared_between_stores(store: PostgresStore, url: str) -> None:
     other = await PostgresStore.open(url)
     header = await store.create_session("s")
     mine = await store.acquire_lease("s", "mine", ttl=0.001)
@@ -228,8 +228,8 @@ async def test_leases_hold_between_stores(store: PostgresStore, url: str) -> Non
     its = await other.acquire_lease("s", "other")
     assert its.epoch == mine.epoch + 1
     with pytest.raises(Conflict, match="was lost"):
-        await store.append("s", said(header), header.id, lease=mine)
-    await other.append("s", said(header), header.id, lease=its)
+        await store.append("s", following(header), header.id, lease=mine)
+    await other.append("s", following(header), header.id, lease=its)
     await store.release_lease(mine)
     await other.renew_lease(its)
     await other.close()
@@ -238,12 +238,12 @@ async def test_leases_hold_between_stores(store: PostgresStore, url: str) -> Non
 # -- opening
 
 
-async def test_a_server_that_may_lose_data_is_refused_unless_asked_for_by_name(tmp_path: Path) -> None:
+async def test_a_server_that_may_lose_entries_is_refused_unless_allowed_by_name(tmp_path: Path) -> None:
     url = address(str(tmp_path), query="")
-    link = Database(url)
-    link.url = Database(f"{url}&synchronous_commit=off").url  # as a server has it that nobody asked
+    server = Database(url)
+    server.url = Database(f"{url}&synchronous_commit=off").url  # the setting of the server, not of the address
     with pytest.raises(StoreError, match="synchronous_commit=off") as caught:
-        await link.connect()
+        await server.connect()
     assert caught.value.code is ErrorCode.INVALID_CONFIG
     allowed = await open_store(f"{url}&synchronous_commit=off")
     await allowed.create_session("s")
@@ -253,18 +253,18 @@ async def test_a_server_that_may_lose_data_is_refused_unless_asked_for_by_name(t
     await safe.close()
 
 
-async def test_nobody_at_the_address_is_one_clear_error() -> None:
+async def test_an_unreachable_server_is_a_retryable_error() -> None:
     with pytest.raises(StoreError, match="PostgreSQL error while connecting") as caught:
-        await PostgresStore.open("postgresql://nobody@127.0.0.1:1/none")
+        await PostgresStore.open("postgresql://user@127.0.0.1:1/none")
     assert caught.value.retryable
 
 
-async def test_a_wrong_parameter_is_named() -> None:
+async def test_an_invalid_parameter_is_named() -> None:
     with pytest.raises(StoreError, match="`sslmode` parameter must be one of"):
         await PostgresStore.open("postgresql://u@127.0.0.1:1/none?sslmode=maybe")
 
 
-async def test_a_missing_database_is_one_clear_error(url: str) -> None:
+async def test_a_missing_database_is_named(url: str) -> None:
     with pytest.raises(StoreError, match='"bartack_no_such_database" does not exist'):
         await PostgresStore.open(SERVER.rpartition("/")[0] + "/bartack_no_such_database")
 
@@ -282,7 +282,7 @@ async def test_a_newer_store_and_a_foreign_schema_are_refused(url: str, database
 
 
 @own_schema
-async def test_ten_stores_may_open_a_new_schema_at_once(url: str, database: Any) -> None:
+async def test_ten_stores_can_create_a_schema_at_once(url: str, database: Any) -> None:
     stores = await asyncio.gather(*(PostgresStore.open(url) for _ in range(10)))
     await stores[3].create_session("s")
     assert [len(await store.load("s")) for store in stores] == [1] * 10
@@ -291,25 +291,25 @@ async def test_ten_stores_may_open_a_new_schema_at_once(url: str, database: Any)
 
 
 @own_schema
-async def test_a_store_of_every_version_becomes_current(url: str, database: Any) -> None:
-    """With a step more than there is today: what was stored stays, a failing step leaves nothing."""
-    link = Database(url)
-    connection = await link.connect()
+async def test_stores_of_every_version_are_migrated(url: str, database: Any) -> None:
+    """With one step more than today: stored entries stay, and a failing step changes nothing."""
+    server = Database(url)
+    connection = await server.connect()
     extra = "ALTER TABLE sessions ADD COLUMN IF NOT EXISTS colour text DEFAULT 'blue'"
     for version in range(len(MIGRATIONS) + 1):
-        await database.execute(f"DROP SCHEMA IF EXISTS {link.schema} CASCADE")
-        await migrate(connection, link.schema, MIGRATIONS[:version] or MIGRATIONS)
+        await database.execute(f"DROP SCHEMA IF EXISTS {server.schema} CASCADE")
+        await migrate(connection, server.schema, MIGRATIONS[:version] or MIGRATIONS)
         store = await PostgresStore.open(url)
         await store.append("s", SESSION, None)
         with pytest.raises(asyncpg.PostgresError):
-            await migrate(connection, link.schema, [*MIGRATIONS, f"{extra}; SELECT 1/0"])
+            await migrate(connection, server.schema, [*MIGRATIONS, f"{extra}; SELECT 1/0"])
         assert await database.fetchval("SELECT max(version) FROM schema_version") == len(MIGRATIONS)
         for _ in range(2):
-            await migrate(connection, link.schema, [*MIGRATIONS, extra])
+            await migrate(connection, server.schema, [*MIGRATIONS, extra])
         assert await database.fetchval("SELECT colour FROM sessions") == "blue"
         assert await store.load("s") == SESSION
         await store.close()
-    for statements in MIGRATIONS:  # each may run twice
+    for statements in MIGRATIONS:  # each may run again
         await connection.execute(statements)
     await connection.close(timeout=5)
 
@@ -317,14 +317,14 @@ async def test_a_store_of_every_version_becomes_current(url: str, database: Any)
 # -- following
 
 
-async def test_a_follower_is_told_and_does_not_wait_for_its_next_look(
+async def test_a_follower_is_woken_by_notifications(
     store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PostgresStore, "poll_s", 60)
+    monkeypatch.setattr(PostgresStore, "poll_s", 10 * HANG_S)
     other = await PostgresStore.open(url)
     await store.create_session("s")
     follower = store.follow("s")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         assert (await anext(follower)).seq == 1
         for seq in range(2, 30):
             await add(other, "s", user(str(seq)))
@@ -333,7 +333,7 @@ async def test_a_follower_is_told_and_does_not_wait_for_its_next_look(
     await other.close()
 
 
-async def test_a_follower_that_is_never_told_looks_by_itself(
+async def test_a_follower_polls_when_notifications_are_lost(
     store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PostgresStore, "poll_s", 0.05)
@@ -342,14 +342,13 @@ async def test_a_follower_that_is_never_told_looks_by_itself(
     await store.create_session("s")
     follower = store.follow("s", after=1)
     waiting = asyncio.ensure_future(anext(follower))
-    await asyncio.sleep(0.02)
     await add(other, "s", user("hi"), user("there"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         assert [(await waiting).seq, (await anext(follower)).seq] == [2, 3]
     await other.close()
 
 
-async def test_followers_outlive_the_end_of_their_connections(
+async def test_followers_survive_lost_connections(
     store: PostgresStore, url: str, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PostgresStore, "poll_s", 0.05)
@@ -363,5 +362,5 @@ async def test_followers_outlive_the_end_of_their_connections(
             "%" if seq == 3 else "%LISTEN%",
         )
         await add(store, "s", user("hi"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             assert (await anext(follower)).seq == seq

@@ -1,4 +1,4 @@
-"""What only the SQLite store has: a file, tables that refuse by themselves, versions."""
+"""What is specific to the SQLite store: its file, its triggers, its migrations."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from bartack.store.sqlite import SqliteStore
 from bartack.store.sqlite.file import check_library
 from bartack.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
 from tests.sample_session import SESSION
-from tests.store.stores import add
+from tests.store.stores import add, following
 
 
 async def filled(path: Path) -> None:
@@ -28,7 +28,7 @@ async def filled(path: Path) -> None:
     await store.close()
 
 
-# -- the database refuses by itself
+# -- triggers
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,15 @@ async def filled(path: Path) -> None:
         "DELETE FROM blob",
         "DELETE FROM blob_use",
         "REPLACE INTO entry SELECT number, session, seq, id, NULL, NULL, 'x', 'x', '{}', 0 FROM entry WHERE seq = 2",
-        "INSERT INTO entry (session, seq, id, kind, timestamp, text, needs_restore) VALUES (1, 99, 'gap', 'x', 'x', '{}', 0)",
-        "INSERT INTO entry (session, seq, id, kind, timestamp, text, needs_restore) VALUES (1, 3, 'again', 'x', 'x', '{}', 0)",
-        "INSERT INTO entry (session, seq, id, kind, timestamp, text, needs_restore) VALUES (1, 15, 'e1', 'x', 'x', '{}', 0)",
-        "INSERT INTO entry (session, seq, id, kind, timestamp, text, needs_restore) VALUES (1, 0, 'zero', 'x', 'x', '{}', 0)",
+        "INSERT INTO entry VALUES (NULL, 1, 99, 'gap', NULL, NULL, 'x', 'x', '{}', 0)",
+        "INSERT INTO entry VALUES (NULL, 1, 3, 'again', NULL, NULL, 'x', 'x', '{}', 0)",
+        "INSERT INTO entry VALUES (NULL, 1, 15, 'e1', NULL, NULL, 'x', 'x', '{}', 0)",
+        "INSERT INTO entry VALUES (NULL, 1, 0, 'zero', NULL, NULL, 'x', 'x', '{}', 0)",
         "INSERT INTO result VALUES (1, 'c1', 99)",
     ],
 )
-async def test_d_5_3_the_database_refuses_what_no_program_may_do(tmp_path: Path, sql: str) -> None:
-    """D-5.3, D-5.4: also when somebody comes with another program."""
+async def test_the_database_refuses_changes_by_other_programs(tmp_path: Path, sql: str) -> None:
+    """D-5.3, D-5.4."""
     await filled(tmp_path / "a.db")
     connection = apsw.Connection(str(tmp_path / "a.db"))
     connection.execute("INSERT INTO branch VALUES (1, 5, 1); INSERT INTO redaction VALUES (1, 'e1')")
@@ -65,12 +65,12 @@ async def test_d_5_3_the_database_refuses_what_no_program_may_do(tmp_path: Path,
     connection.close()
 
 
-async def test_what_the_database_refuses_leaves_nothing_behind_and_disturbs_nobody(tmp_path: Path) -> None:
+async def test_an_append_refused_by_the_database_does_not_affect_its_group(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "a.db")
     for name in ("a", "b", "c"):
         await store.create_session(name)
     before = await store.tail_of("b")
-    connection = apsw.Connection(str(tmp_path / "a.db"))  # another program, which knows nothing of a session's tail
+    connection = apsw.Connection(str(tmp_path / "a.db"))  # another program, which does not update the session's tail
     connection.execute(
         "INSERT INTO entry (session, seq, id, kind, timestamp, text, needs_restore) "
         "SELECT number, 2, 'foreign', 'x', 'x', '{}', 0 FROM session WHERE id = 'b'"
@@ -89,14 +89,14 @@ async def test_what_the_database_refuses_leaves_nothing_behind_and_disturbs_nobo
 # -- opening
 
 
-async def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+async def test_the_files_are_accessible_to_the_owner_only(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         await filled(tmp_path / "new" / "a.db")
-        os.chmod(tmp_path / "new" / "a.db", 0o644)  # noqa: PTH101 - by path, as the store does
+        os.chmod(tmp_path / "new" / "a.db", 0o644)  # noqa: PTH101 - by path, like the store
         store = await SqliteStore.open(tmp_path / "new" / "a.db")
         await add(store, "s", user("hi"))
-        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in list_of(tmp_path / "new")}
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in files_in(tmp_path / "new")}
         await store.close()
     finally:
         os.umask(old)
@@ -104,11 +104,11 @@ async def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
 
 
-def list_of(folder: Path) -> list[Path]:
+def files_in(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-async def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_file_of_another_program_is_refused_and_unchanged(tmp_path: Path) -> None:
     text, database = tmp_path / "notes.txt", tmp_path / "other.db"
     text.write_text("not a database, " * 100)
     connection = apsw.Connection(str(database))
@@ -121,7 +121,7 @@ async def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path) -> None:
             await SqliteStore.open(path)
         assert not path.is_file() or path.read_bytes() == before
         assert path.stat().st_mode == mode
-    assert {path.name for path in list_of(tmp_path)} == {"notes.txt", "other.db"}
+    assert {path.name for path in files_in(tmp_path)} == {"notes.txt", "other.db"}
     with pytest.raises(StoreError) as caught:
         await SqliteStore.open(text)
     assert caught.value.code is ErrorCode.STORAGE_UNSUPPORTED
@@ -147,7 +147,7 @@ async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", range(len(MIGRATIONS) + 1))
-async def test_a_store_of_every_past_version_opens(tmp_path: Path, version: int) -> None:
+async def test_stores_of_every_version_open(tmp_path: Path, version: int) -> None:
     connection = apsw.Connection(str(tmp_path / "a.db"))
     migrate(connection, MIGRATIONS[:version])
     assert version_of(connection) == version
@@ -158,7 +158,7 @@ async def test_a_store_of_every_past_version_opens(tmp_path: Path, version: int)
     await store.close()
 
 
-def test_a_migration_happens_whole_and_once() -> None:
+def test_a_migration_is_atomic_and_happens_once() -> None:
     steps = [*MIGRATIONS, "CREATE TABLE later (x) STRICT; SELECT nonsense", "CREATE TABLE latest (x INT) STRICT"]
     connection = apsw.Connection(":memory:")
     with pytest.raises(apsw.SQLError):
@@ -191,7 +191,7 @@ async def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pyt
 
 @pytest.fixture
 def read_only(tmp_path: Path) -> Iterator[Path]:
-    """A folder that nobody may write to, root included, with a store of each kind in it."""
+    """A folder with a store in it that not even root can write to."""
     folder = tmp_path / "readonly"
     folder.mkdir()
     asyncio.run(filled(folder / "a.db"))
@@ -204,9 +204,9 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
     try:
         done = [subprocess.run(command, capture_output=True, check=False).returncode for command in binds]
     except FileNotFoundError:
-        pytest.skip("root may write anywhere, and there is no mount command")
+        pytest.skip("root can write anywhere, and there is no mount command")
     if any(done):
-        pytest.skip("root may write anywhere, and nothing can be mounted read-only")
+        pytest.skip("root can write anywhere, and nothing can be mounted read-only")
     yield folder
     subprocess.run(["umount", folder], check=True)
 
@@ -214,39 +214,43 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
 def test_a_read_only_folder_is_one_clear_error(read_only: Path) -> None:
     async def open_all() -> None:
         for path in ("a.db", "new.db", "below/new.db"):
-            with pytest.raises(StoreError, match="is not writable") as caught:
+            with pytest.raises(StoreError, match=f"{path} is not writable") as caught:
                 await SqliteStore.open(read_only / path)
             assert caught.value.code is ErrorCode.STORAGE_FAILED
-        with pytest.raises(StoreError, match="is not writable"):
+        with pytest.raises(StoreError, match="sessions is not writable"):
             await JsonlStore.open(read_only / "sessions")
 
     asyncio.run(open_all())
 
 
-async def test_a_file_that_another_program_has_locked_is_an_error_after_a_while(tmp_path: Path) -> None:
-    store = await SqliteStore.open(tmp_path / "a.db", wait_s=0.2)
-    header = await store.create_session("s")
+async def test_a_locked_file_is_a_retryable_error(tmp_path: Path) -> None:
+    patient = await SqliteStore.open(tmp_path / "a.db")
+    header = await patient.create_session("s")
+    impatient = await SqliteStore.open(tmp_path / "a.db", wait_s=0.2)
+    (entry,) = following(header)
     other = apsw.Connection(str(tmp_path / "a.db"))
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreError) as caught:
-        await add(store, "s", user("hi"))
+        await impatient.append("s", [entry], header.id)
     assert caught.value.retryable
-    assert await store.load("s") == [header]
+    assert await impatient.load("s") == [header]
     other.execute("ROLLBACK")
-    await add(store, "s", user("hi"))
     other.close()
-    await store.close()
+    await patient.append("s", [entry], header.id)
+    assert await impatient.load("s") == [header, entry]
+    await impatient.close()
+    await patient.close()
 
 
-async def test_a_caller_that_stops_waiting_before_its_turn_has_asked_for_nothing(tmp_path: Path) -> None:
-    store = await SqliteStore.open(tmp_path / "a.db", wait_s=5)
+async def test_an_append_cancelled_before_its_group_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SqliteStore, "group_limit", 1)  # the second append cannot join the group of the first
+    store = await SqliteStore.open(tmp_path / "a.db")
     await store.create_session("s")
     other = apsw.Connection(str(tmp_path / "a.db"))
     other.execute("BEGIN IMMEDIATE")
-    first = asyncio.create_task(add(store, "s", user("first")))
-    await asyncio.sleep(0.05)
-    second = asyncio.create_task(store.create_session("t"))
-    await asyncio.sleep(0.05)
+    first = asyncio.create_task(store.create_session("first"))
+    second = asyncio.create_task(store.create_session("second"))
+    await asyncio.sleep(0)  # now both are queued
     second.cancel()
     other.execute("ROLLBACK")
     other.close()
@@ -254,8 +258,13 @@ async def test_a_caller_that_stops_waiting_before_its_turn_has_asked_for_nothing
     with pytest.raises(asyncio.CancelledError):
         await second
     with pytest.raises(NotFound):
-        await store.load("t")
+        await store.load("second")
     await store.close()
+
+
+async def test_the_file_has_the_application_id_bart(tmp_path: Path) -> None:
+    await filled(tmp_path / "a.db")
+    assert (tmp_path / "a.db").read_bytes()[68:72] == b"BART" == APPLICATION_ID.to_bytes(4, "big")
 
 
 async def test_damage_to_the_file_is_found(tmp_path: Path) -> None:
@@ -271,19 +280,19 @@ async def test_damage_to_the_file_is_found(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_two_stores_of_one_process_share_a_file(tmp_path: Path) -> None:
+async def test_two_stores_in_one_process_can_share_a_file(tmp_path: Path) -> None:
     one, two = await SqliteStore.open(tmp_path / "a.db"), await SqliteStore.open(tmp_path / "a.db")
     await one.create_session("s")
     await two.close()
-    await add(one, "s", user("still guarded"))
+    await add(one, "s", user("hi"))
     third = await SqliteStore.open(tmp_path / "a.db")
     assert len(await third.load("s")) == 2
     await one.close()
     await third.close()
-    assert sorted(path.name for path in list_of(tmp_path)) == ["a.db", "a.db-lock"]
+    assert sorted(path.name for path in files_in(tmp_path)) == ["a.db", "a.db-lock"]
 
 
-KILLED_WHILE_CREATING = """
+KILLED_DURING_CREATION = """
 import os, signal, sys, apsw
 connection = apsw.Connection(sys.argv[1])
 connection.pragma("cache_size", 1)
@@ -292,10 +301,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_store_whose_making_was_killed_opens(tmp_path: Path) -> None:
-    """A journal waits to be rolled back, which a look without writing cannot do."""
+def test_a_store_opens_after_its_creation_was_killed(tmp_path: Path) -> None:
+    """There is a journal to roll back, which a read-only connection cannot do."""
     path = tmp_path / "a.db"
-    subprocess.run([sys.executable, "-c", KILLED_WHILE_CREATING, path], check=False)
+    subprocess.run([sys.executable, "-c", KILLED_DURING_CREATION, path], check=False)
     assert path.with_name("a.db-journal").exists()
 
     async def opened() -> int:

@@ -131,7 +131,8 @@ class PostgresStore(AppendOnlyStore):
         self._notifications.send([session_id])
 
     async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
-        await self._notifications.listen()
+        if not self._closed:
+            await self._notifications.listen()
         async for entry in super().follow(session_id, after):
             yield entry
 

@@ -1,4 +1,4 @@
-"""What every store promises (bartack.store.session_store), asked of every kind in the same words."""
+"""The contract of appending (bartack.store.session_store), in every store."""
 
 import asyncio
 
@@ -23,11 +23,11 @@ from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import Image, Text, ToolCall, ToolResult
 from bartack.store import SessionStore, Tail, next_entries
 from tests.sample_session import SESSION
-from tests.store.stores import Open, add, said
+from tests.store.stores import HANG_S, Open, add, following
 
 
-async def test_what_was_appended_is_loaded_byte_for_byte(store: SessionStore) -> None:
-    """000-2.3, 001-6.4: the stored message entry, whole, is the truth."""
+async def test_appended_entries_load_byte_for_byte(store: SessionStore) -> None:
+    """000-2.3, 001-6.4: the complete stored message entry is the source of truth."""
     tail = await store.append("s", SESSION, None)
     assert tail == Tail(SESSION[-1].id, SESSION[-1].seq)
     loaded = await store.load("s")
@@ -37,7 +37,7 @@ async def test_what_was_appended_is_loaded_byte_for_byte(store: SessionStore) ->
     assert repr(loaded) == "Entries('s', 13 entries)"
 
 
-async def test_a_session_amounts_to_its_entries(store: SessionStore) -> None:
+async def test_a_session_is_rebuilt_from_its_entries(store: SessionStore) -> None:
     """004-session.1, 004-session.2, 004-relations.1, 002-non-goals.5."""
     header = await store.create_session("s", SessionHeader(metadata={"from": "test"}))
     await add(store, "s", RunStarted(), user("hi"))
@@ -47,57 +47,57 @@ async def test_a_session_amounts_to_its_entries(store: SessionStore) -> None:
     assert session.entries[0] == header
 
 
-async def test_what_was_appended_is_there_after_reopening(open_kept: Open) -> None:
+async def test_appended_entries_survive_reopening(open_persistent: Open) -> None:
     """D-5.2: durable when it returns."""
-    store = await open_kept()
+    store = await open_persistent()
     await store.append("s", SESSION, None)
     await store.close()
-    again = await open_kept()
+    again = await open_persistent()
     assert await again.load("s") == SESSION
     assert (await again.sessions()).items[0].entries == len(SESSION)
     await add(again, "s", user("more"))
     await again.close()
 
 
-async def test_a_wrong_expected_tail_is_a_conflict_that_names_the_real_one(store: SessionStore) -> None:
+async def test_a_wrong_expected_tail_raises_conflict_with_the_actual_tail(store: SessionStore) -> None:
     """D-5.2.1."""
     header = await store.create_session()
-    first = said(header, user("one"))
+    first = following(header, user("one"))
     await store.append(header.session_id, first, header.id)
     with pytest.raises(Conflict) as caught:
-        await store.append(header.session_id, said(header, user("two")), header.id)
+        await store.append(header.session_id, following(header, user("two")), header.id)
     assert caught.value.tail == first[0].id
     with pytest.raises(Conflict):
-        await store.append(header.session_id, said(first[0]), "nobody")
+        await store.append(header.session_id, following(first[0]), "unknown")
     with pytest.raises(Conflict, match="The next seq of session"):
-        await store.append(header.session_id, said(header, user("two")), first[0].id)
+        await store.append(header.session_id, following(header, user("two")), first[0].id)
     assert await store.load(header.session_id) == [header, *first]
 
 
-async def test_appending_the_same_again_changes_nothing(store: SessionStore) -> None:
+async def test_repeating_an_append_has_no_effect(store: SessionStore) -> None:
     """D-5.2.2."""
     header = await store.create_session()
-    entries = said(header, user("one"), user("two"))
+    entries = following(header, user("one"), user("two"))
     tail = await store.append(header.session_id, entries, header.id)
     assert await store.append(header.session_id, entries, header.id) == tail
-    later = said(entries[-1], user("three"))
+    later = following(entries[-1], user("three"))
     await store.append(header.session_id, later, entries[-1].id)
     assert await store.append(header.session_id, entries, header.id) == tail
     assert await store.append(header.session_id, (*entries, *later), header.id) == Tail(later[0].id, 4)
     assert await store.load(header.session_id) == [header, *entries, *later]
 
 
-async def test_an_append_may_repeat_what_is_there_and_go_on(store: SessionStore) -> None:
+async def test_an_append_may_start_with_entries_already_stored(store: SessionStore) -> None:
     header = await store.create_session()
-    entries = said(header, user("one"), user("two"))
+    entries = following(header, user("one"), user("two"))
     await store.append(header.session_id, entries[:1], header.id)
     assert await store.append(header.session_id, entries, header.id) == Tail(entries[1].id, 3)
     assert await store.load(header.session_id) == [header, *entries]
 
 
-async def test_a_known_id_with_other_content_is_a_conflict(store: SessionStore) -> None:
+async def test_a_taken_id_with_other_content_raises_conflict(store: SessionStore) -> None:
     header = await store.create_session()
-    (entry,) = said(header, user("one"))
+    (entry,) = following(header, user("one"))
     await store.append(header.session_id, [entry], header.id)
     other = replace(entry, fact=Custom("else", {}))
     with pytest.raises(Conflict):
@@ -108,19 +108,19 @@ async def test_a_known_id_with_other_content_is_a_conflict(store: SessionStore) 
     assert await store.load(header.session_id) == [header, entry]
 
 
-async def test_an_append_that_is_refused_leaves_nothing(store: SessionStore) -> None:
+async def test_a_refused_append_stores_nothing(store: SessionStore) -> None:
     header = await store.create_session()
     call = assistant(ToolCall("c", "clock", {}))
     entries = await add(store, header.session_id, call, tool_message(ToolResult("c", "noon")))
-    late = said(entries[-1], user("fine"), tool_message(ToolResult("c", "midnight")))
+    late = following(entries[-1], user("fine"), tool_message(ToolResult("c", "midnight")))
     with pytest.raises(Conflict, match="'c' already has a result"):
         await store.append(header.session_id, late, entries[-1].id)
     assert len(await store.load(header.session_id)) == 3
     assert await store.search("fine") == ()
 
 
-async def test_a_call_ends_once_in_a_session(store: SessionStore) -> None:
-    """D-5.4: also on another branch, in one append, and where the provider ran the tool itself."""
+async def test_a_tool_call_gets_one_result_per_session(store: SessionStore) -> None:
+    """D-5.4: also on another branch, within one append, and for tools run by the provider."""
     header = await store.create_session()
     session_id = header.session_id
     (call, _) = await add(
@@ -142,36 +142,36 @@ async def test_a_call_ends_once_in_a_session(store: SessionStore) -> None:
 
 
 async def test_a_session_is_a_tree(store: SessionStore) -> None:
-    """D-5.5: branches from any entry, several heads, and a summary of what was left."""
+    """D-5.5: branches from any entry, several heads, and a summary of the branch that was left."""
     header = await store.create_session()
     session_id = header.session_id
     one, two = await add(store, session_id, user("one"), user("two"))
     place = await store.branch(session_id, one.id)
     assert (place.parent_id, place.tail) == (one.id, Tail(two.id, 3))
-    facts: list[Fact] = [BranchSummary("they said two", two.id), user("three")]
-    left = next_entries(session_id, place.tail, facts, store.environment, parent_id=one.id)
-    await store.append(session_id, left, two.id)
-    third = next_entries(session_id, Tail(left[1].id, 5), [user("four")], store.environment, parent_id=two.id)
-    await store.append(session_id, third, left[1].id)
-    everything = [header, one, two, *left, *third]
+    facts: list[Fact] = [BranchSummary("Two was discussed.", two.id), user("three")]
+    second = next_entries(session_id, place.tail, facts, store.environment, parent_id=one.id)
+    await store.append(session_id, second, two.id)
+    third = next_entries(session_id, Tail(second[1].id, 5), [user("four")], store.environment, parent_id=two.id)
+    await store.append(session_id, third, second[1].id)
+    everything = [header, one, two, *second, *third]
     assert await store.entries(session_id) == everything
-    assert await store.heads(session_id) == heads(everything) == (left[1].id, third[0].id)
+    assert await store.heads(session_id) == heads(everything) == (second[1].id, third[0].id)
     for entry in everything:
         assert await store.load(session_id, head=entry.id) == branch(everything, entry.id)
     assert await store.load(session_id) == [header, one, two, *third]
 
 
-async def test_entries_come_from_any_seq_on(store: SessionStore) -> None:
+async def test_entries_can_be_read_from_any_seq(store: SessionStore) -> None:
     await store.append("s", SESSION, None)
     assert await store.entries("s", 3) == SESSION[3:]
     assert await store.entries("s", 3, 2) == SESSION[3:5]
     assert await store.entries("s", 100) == []
 
 
-async def test_what_is_not_there_is_not_found(store: SessionStore) -> None:
+async def test_missing_sessions_and_entries_raise_not_found(store: SessionStore) -> None:
     header = await store.create_session("s")
-    (stranger,) = said(replace(header, session_id="no"))
-    for ask in (
+    (stranger,) = following(replace(header, session_id="no"))
+    for call in (
         store.load("no"),
         store.entries("no"),
         store.heads("no"),
@@ -185,11 +185,11 @@ async def test_what_is_not_there_is_not_found(store: SessionStore) -> None:
         store.inspect("no"),
         store.append("no", [stranger], header.id),
         store.append("no", [stranger], None),
-        store.append("s", [replace(said(header)[0], parent_id="no")], header.id),
-        store.append("s", said(header, Redaction("no")), header.id),
+        store.append("s", [replace(following(header)[0], parent_id="no")], header.id),
+        store.append("s", following(header, Redaction("no")), header.id),
     ):
         with pytest.raises(NotFound):
-            await ask
+            await call
     with pytest.raises(NotFound):
         await anext(store.follow("no"))
 
@@ -206,11 +206,9 @@ async def test_what_is_not_there_is_not_found(store: SessionStore) -> None:
         ({"fact": Custom("surrogate", {"x": "\ud800"})}, "cannot be stored"),
     ],
 )
-async def test_an_append_that_can_never_land_is_refused(
-    store: SessionStore, change: dict[str, object], why: str
-) -> None:
+async def test_an_invalid_append_is_refused(store: SessionStore, change: dict[str, object], why: str) -> None:
     header = await store.create_session("s")
-    first, second = said(header, user("one"), user("two"))
+    first, second = following(header, user("one"), user("two"))
     first = replace(first, id="twice")
     entries = [first, replace(second, **{"parent_id": "twice", **change})]
     with pytest.raises(StoreError, match=why) as caught:
@@ -219,7 +217,7 @@ async def test_an_append_that_can_never_land_is_refused(
     assert await store.load("s") == [header]
 
 
-async def test_a_session_begins_with_its_header(store: SessionStore) -> None:
+async def test_a_session_starts_with_its_header(store: SessionStore) -> None:
     (header,) = next_entries("s", None, [SessionHeader()], store.environment)
     with pytest.raises(StoreError, match="at least one entry"):
         await store.append("s", [], None)
@@ -232,18 +230,18 @@ async def test_a_session_begins_with_its_header(store: SessionStore) -> None:
         await store.create_session("s")
 
 
-async def test_an_append_only_grows(store: SessionStore) -> None:
-    """004-invariants.3: nothing that was read before is read differently later."""
+async def test_appending_does_not_change_earlier_entries(store: SessionStore) -> None:
+    """004-invariants.3: what was read before reads the same later."""
     await store.append("s", SESSION[:4], None)
     before = await store.load("s")
     await store.append("s", SESSION[4:], SESSION[3].id)
     assert (await store.load("s"))[:4] == before == SESSION[:4]
 
 
-# -- bodies
+# -- blobs
 
 
-async def test_large_bodies_come_back_byte_for_byte(store: SessionStore) -> None:
+async def test_blobs_are_restored_byte_for_byte(store: SessionStore) -> None:
     header = await store.create_session()
     picture = bytes(range(256)) * 1000
     tricky = '\\"{}\u2028é' * 20_000
@@ -256,11 +254,11 @@ async def test_large_bodies_come_back_byte_for_byte(store: SessionStore) -> None
     assert await store.append(header.session_id, entries, header.id) == Tail(entries[-1].id, 4)
 
 
-# -- many at once
+# -- concurrency
 
 
 async def test_64_writers_on_one_session_lose_nothing(store: SessionStore) -> None:
-    """Exactly one wins each seq; the others are told the real tail and go on from there."""
+    """Exactly one writer wins each seq; the others get a conflict and retry at the new tail."""
     header = await store.create_session("s")
     conflicts = 0
 
@@ -278,7 +276,7 @@ async def test_64_writers_on_one_session_lose_nothing(store: SessionStore) -> No
                 tail = await store.tail_of("s")
         return mine
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         written = [entry for mine in await asyncio.gather(*map(write, range(64))) for entry in mine]
     loaded = await store.load("s")
     assert loaded == [header, *sorted(written, key=lambda entry: entry.seq)]
@@ -286,7 +284,7 @@ async def test_64_writers_on_one_session_lose_nothing(store: SessionStore) -> No
     assert conflicts > 0
 
 
-async def test_64_writers_on_different_sessions_meet_no_error(store: SessionStore) -> None:
+async def test_64_writers_on_different_sessions_get_no_errors(store: SessionStore) -> None:
     async def write(writer: int) -> None:
         header = await store.create_session(f"s{writer}")
         tail = Tail(header.id, 1)
@@ -301,8 +299,8 @@ async def test_64_writers_on_different_sessions_meet_no_error(store: SessionStor
         assert [fact.text for fact in facts if isinstance(fact, Message)] == [f"{writer}/{n}" for n in range(5)]
 
 
-async def test_a_closed_store_says_so(open_kept: Open) -> None:
-    store = await open_kept()
+async def test_a_closed_store_raises_store_error(open_persistent: Open) -> None:
+    store = await open_persistent()
     await store.create_session("s")
     await store.close()
     with pytest.raises(StoreError, match="closed"):
@@ -311,7 +309,7 @@ async def test_a_closed_store_says_so(open_kept: Open) -> None:
         await store.create_session("t")
 
 
-async def test_a_dropped_session_is_gone_and_its_id_is_free(store: SessionStore) -> None:
+async def test_a_dropped_session_is_deleted_and_its_id_can_be_reused(store: SessionStore) -> None:
     await store.append("s", SESSION, None)
     await store.create_session("t")
     await store.drop_session("s")

@@ -1,21 +1,14 @@
-"""Lists, search, totals, following and leases, asked of every kind of store in the same words."""
-
-import asyncio
-from datetime import timedelta
+"""Lists, search and totals, the same in every store."""
 
 import pytest
-from msgspec.structs import replace
 
 from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.entries import Redaction, RunEnded, SessionHeader, StreamFailed
-from bartack.nouns.errors import Conflict, ErrorCode, StoreError
+from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.nouns.messages import Message, Meta, ModelRef, assistant, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
-from bartack.store import SessionStore, next_entries
-from bartack.store.session_store import Spend
-from tests.store.stores import Open, add, said
-
-# -- lists, search, totals
+from bartack.store import SessionStore, Spend, next_entries, search
+from tests.store.stores import add
 
 
 async def test_sessions_are_listed_newest_first_in_pages(store: SessionStore) -> None:
@@ -60,8 +53,8 @@ async def test_search_finds_entries_by_all_their_words(store: SessionStore) -> N
     assert len(await store.search("rain", limit=2)) == 2
 
 
-async def test_redacted_content_is_nowhere_to_be_found(store: SessionStore) -> None:
-    """Also where the redaction was said on another branch."""
+async def test_redacted_content_is_never_returned(store: SessionStore) -> None:
+    """Also if the redaction is on another branch."""
     await store.create_session("s", SessionHeader(title="secret title"))
     secret, after = await add(store, "s", user("the secret word"), user("after"))
     await add(store, "s", Redaction(secret.id))
@@ -85,7 +78,7 @@ async def test_redacted_content_is_nowhere_to_be_found(store: SessionStore) -> N
     assert await store.search("title") == ()
 
 
-async def test_totals_are_kept_by_session_and_model(store: SessionStore) -> None:
+async def test_totals_are_grouped_by_session_and_model(store: SessionStore) -> None:
     one, two = ModelRef("anthropic", "claude"), ModelRef("openai", "gpt")
     usage = Usage(20, 7, cache_read_tokens=5, cache_write_tokens=1, reasoning_tokens=3)
     failed = StreamFailed(Failed(ErrorCode.OVERLOADED), usage=Usage(9, 0), model=two)
@@ -117,104 +110,21 @@ async def test_totals_are_kept_by_session_and_model(store: SessionStore) -> None
     assert (await store.sessions(1)).items[0].spend == claude + gpt + nameless
 
 
-# -- following
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Don't snow_fall 3.5%", ["don", "t", "snow", "fall", "3", "5"]),
+        ("STRASSE straße", ["strasse", "strasse"]),
+        ("今日は rain", ["今", "日", "は", "rain"]),
+        ("ꆈꌠ ሰላም", ["ꆈꌠ", "ሰላም"]),  # between Han and Hangul, but written with spaces
+        ("", []),
+    ],
+)
+def test_words_are_case_folded_letters_and_digits(text: str, found: list[str]) -> None:
+    assert search.words(text) == found
 
 
-async def test_a_follower_misses_nothing_and_gets_nothing_twice(store: SessionStore) -> None:
-    await store.create_session("s")
-    got: list[int] = []
-
-    async def listen(after: int, until: int) -> list[int]:
-        got = []
-        async for entry in store.follow("s", after):
-            got.append(entry.seq)
-            if entry.seq == until:
-                break
-        return got
-
-    async with asyncio.timeout(10):
-        listeners = [asyncio.create_task(listen(after, 31)) for after in (0, 1, 15)]
-        for number in range(30):
-            await add(store, "s", user(str(number)))
-        got = await listeners[0]
-        assert got == list(range(1, 32))
-        assert await listeners[1] == list(range(2, 32))
-        assert await listeners[2] == list(range(16, 32))
-
-
-async def test_a_follower_ends_when_the_store_closes(open_store: Open) -> None:
-    store = await open_store()
-    await store.create_session("s")
-
-    async def listen() -> int:
-        return len([entry async for entry in store.follow("s")])
-
-    listener = asyncio.create_task(listen())
-    await asyncio.sleep(0.05)
-    await store.close()
-    await store.close()
-    async with asyncio.timeout(5):
-        assert await listener == 1
-
-
-async def test_a_follower_sees_what_another_store_on_the_same_place_appends(open_kept: Open) -> None:
-    mine, other = await open_kept(), await open_kept()
-    await mine.create_session("s")
-    follower = mine.follow("s", after=1)
-    async with asyncio.timeout(5):
-        waiting = asyncio.ensure_future(anext(follower))
-        await asyncio.sleep(0.02)
-        (entry,) = await add(other, "s", user("hi"))
-        assert await waiting == entry
-    await mine.close()
-    await other.close()
-
-
-# -- leases
-
-
-async def test_one_owner_at_a_time(store: SessionStore) -> None:
-    await store.create_session("s")
-    lease = await store.acquire_lease("s", "one", ttl=60)
-    with pytest.raises(Conflict, match=r"Session 's' is in use by 'one' \(lease expires in \d+ s\)"):
-        await store.acquire_lease("s", "two")
-    (entry,) = next_entries("s", await store.tail_of("s"), [user("hi")], store.environment)
-    tail = await store.append("s", [entry], entry.parent_id, lease=lease)
-    renewed = await store.renew_lease(lease, ttl=600)
-    assert (renewed.epoch, renewed.expires_at > lease.expires_at + timedelta(seconds=60)) == (lease.epoch, True)
-    await store.release_lease(lease)
-    await store.release_lease(lease)
-    with pytest.raises(Conflict, match="was lost"):
-        await store.append("s", said(entry), tail.entry_id, lease=lease)
-    second = await store.acquire_lease("s", "two")
-    assert second.epoch == lease.epoch + 1
-    with pytest.raises(StoreError, match="needs an owner"):
-        await store.acquire_lease("s", "")
-
-
-async def test_a_paused_owner_cannot_write_after_another_took_over(store: SessionStore) -> None:
-    header = await store.create_session("s")
-    other = await store.create_session("t")
-    old = await store.acquire_lease("s", "old", ttl=0.001)
-    await asyncio.sleep(0.01)
-    new = await store.acquire_lease("s", "new")
-    with pytest.raises(Conflict, match="was lost"):
-        await store.append("s", said(header), header.id, lease=old)
-    with pytest.raises(Conflict, match="was lost"):
-        await store.renew_lease(old)
-    await store.release_lease(old)
-    assert await store.load("s") == [header]
-    await store.append("s", said(header), header.id, lease=new)
-    with pytest.raises(StoreError, match="The lease is for session 's'"):
-        await store.append("t", said(other), other.id, lease=new)
-    with pytest.raises(Conflict):
-        await store.append("t", said(other), other.id, lease=replace(new, session_id="t"))
-
-
-async def test_the_same_owner_fences_out_its_former_self(store: SessionStore) -> None:
-    header = await store.create_session("s")
-    before = await store.acquire_lease("s", "me")
-    after = await store.acquire_lease("s", "me")
-    with pytest.raises(Conflict):
-        await store.append("s", said(header), header.id, lease=before)
-    await store.append("s", said(header), header.id, lease=after)
+def test_a_snippet_is_the_text_around_the_first_match() -> None:
+    text = "a " * 100 + "needle\n\n  and" + " b" * 100
+    assert search.snippet(text, [["needle"]]) == "…" + "a " * 30 + "needle and" + " b" * 23 + "…"
+    assert search.snippet("short", []) == "short"

@@ -1,4 +1,4 @@
-"""The disk fails or is full, at every operation: a typed error, nothing half-written, and appends work again later."""
+"""The disk fails or is full at every operation: a typed error, nothing half-written, and later appends succeed."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ ALL = frozenset({"read", "write", "truncate", "sync"})
 
 
 async def append_twice(store: SessionStore, header: Entry) -> tuple[list[Entry], list[Entry], int]:
-    """Two appends of two entries each: what was acknowledged, what was tried, and how many failed."""
+    """Append two entries twice: the acknowledged entries, the attempted ones, and the number of failures."""
     acknowledged: list[Entry] = []
     tried: list[Entry] = []
     failed = 0
@@ -38,31 +38,31 @@ async def append_twice(store: SessionStore, header: Entry) -> tuple[list[Entry],
             acknowledged += entries
         except StoreError:
             failed += 1
-            break  # whoever does not know the outcome asks first, or appends the same again
+            break  # the outcome is unknown: a caller would now append the same entries again
     return acknowledged, tried, failed
 
 
-@pytest.mark.parametrize("lasting", [False, True], ids=["once", "until mended"])
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "until fixed"])
 @pytest.mark.parametrize("error", [apsw.IOError, apsw.FullError])
-async def test_a_failure_at_any_operation_loses_nothing(
+async def test_a_disk_error_at_any_operation_loses_nothing(
     fast_path: Path, error: type[apsw.Error], lasting: bool
 ) -> None:
     name = f"failing {error.__name__} {lasting}"
     disk = FailingDisk(name, error, ALL if error is apsw.IOError else frozenset({"write"}), lasting=lasting)
     failures = 0
-    for place in range(200):
-        path = fast_path / f"{place}.db"
+    for operation in range(200):
+        path = fast_path / f"{operation}.db"
         store = await on_disk(name).open(path)
         header = await store.create_session("s")
-        disk.left = place
+        disk.left = operation
         acknowledged, tried, failed = await append_twice(store, header)
         if disk.lasting and failed:
-            with pytest.raises(StoreError) as refused:  # nothing is acknowledged until the disk is mended
+            with pytest.raises(StoreError) as refused:  # nothing is acknowledged until the disk works again
                 await store.append("s", tried[len(acknowledged) :], [header, *acknowledged][-1].id)
             assert refused.type is StoreError
         is_done = disk.left is not None and not failed
         disk.left = None
-        await check_whole(store, header, acknowledged, tried)
+        await check_intact(store, header, acknowledged, tried)
         await store.close()
         again = await SqliteStore.open(path)
         assert (await again.load("s"))[: 1 + len(acknowledged)] == [header, *acknowledged]
@@ -72,24 +72,24 @@ async def test_a_failure_at_any_operation_loses_nothing(
         if is_done:
             break
     else:
-        raise AssertionError("every operation was a failure")
+        raise AssertionError("every operation failed")
     assert failures >= 4
     assert set(disk.failures) >= ({"write", "sync"} if error is apsw.IOError else {"write"})
     disk.unregister()
 
 
-async def check_whole(store: SessionStore, header: Entry, acknowledged: list[Entry], tried: list[Entry]) -> None:
-    """The disk is mended: acknowledged entries are there, others whole or not at all; the same again lands once."""
-    there = list(await store.load("s"))
-    assert there in ([header, *acknowledged], [header, *tried])
+async def check_intact(store: SessionStore, header: Entry, acknowledged: list[Entry], tried: list[Entry]) -> None:
+    """The disk works again: acknowledged entries are stored, others wholly or not at all; a retry stores them once."""
+    stored = list(await store.load("s"))
+    assert stored in ([header, *acknowledged], [header, *tried])
     if len(tried) > len(acknowledged):
-        unsure = tried[len(acknowledged) :]
-        await store.append("s", unsure, ([header, *acknowledged])[-1].id)
+        unknown = tried[len(acknowledged) :]
+        await store.append("s", unknown, ([header, *acknowledged])[-1].id)
     assert await store.load("s") == [header, *tried]
-    await add(store, "s", user("on we go"))
+    await add(store, "s", user("more"))
 
 
-async def test_one_failure_is_everybodys_in_the_group_and_each_may_try_again(tmp_path: Path) -> None:
+async def test_a_disk_error_fails_the_whole_group_and_retries_succeed(tmp_path: Path) -> None:
     disk = FailingDisk("failing group", apsw.IOError, frozenset({"sync"}), lasting=False)
     store = await on_disk("failing group").open(tmp_path / "a.db")
     headers = [await store.create_session(f"s{number}") for number in range(16)]
@@ -112,10 +112,10 @@ async def test_one_failure_is_everybodys_in_the_group_and_each_may_try_again(tmp
 
 
 @pytest.mark.parametrize("call", ["write", "fsync"])
-async def test_a_line_that_does_not_reach_the_disk_is_taken_back(
+async def test_a_line_that_was_not_synced_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """JSONL: the system's own calls fail, some bytes of the append being written already."""
+    """JSONL: a system call fails after some bytes of the append were written."""
     store = await JsonlStore.open(tmp_path)
     header = await store.create_session("s")
     (entry,) = next_entries("s", Tail(header.id, 1), [user("hi")], store.environment)
@@ -147,10 +147,8 @@ async def test_a_line_that_does_not_reach_the_disk_is_taken_back(
     await store.close()
 
 
-async def test_bytes_that_could_not_be_taken_back_are_never_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """JSONL: the sync fails, and then cutting the file fails too."""
+async def test_bytes_that_could_not_be_removed_are_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSONL: the sync fails, and then truncating the file fails too."""
     store = await JsonlStore.open(tmp_path)
     header = await store.create_session("s")
     (entry,) = next_entries("s", Tail(header.id, 1), [user("hi")], store.environment)
@@ -175,22 +173,22 @@ async def test_bytes_that_could_not_be_taken_back_are_never_read(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with room for two megabytes."""
+    """A file system of two megabytes."""
     folder = tmp_path / "small"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)]
     try:
         done = subprocess.run(command, capture_output=True, check=False)
     except FileNotFoundError:
-        pytest.skip("there is no mount command to make a small file system with")
+        pytest.skip("no mount command")
     if done.returncode:
-        pytest.skip(f"a small file system cannot be mounted: {done.stderr.decode().strip()}")
+        pytest.skip(f"cannot mount a small file system: {done.stderr.decode().strip()}")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
-async def test_a_full_disk_is_an_error_and_with_room_again_appends_work(small_disk: Path, kind: str) -> None:
+async def test_a_full_disk_is_an_error_until_there_is_space_again(small_disk: Path, kind: str) -> None:
     store = await opener(kind, small_disk)()
     header = await store.create_session("s")
     acknowledged = [header]
@@ -213,7 +211,7 @@ async def test_a_full_disk_is_an_error_and_with_room_again_appends_work(small_di
     assert failed == 3
     assert await store.load("s") == acknowledged
     filler.unlink()
-    acknowledged += await add(store, "s", user("there is room"))
+    acknowledged += await add(store, "s", user("space again"))
     assert await store.load("s") == acknowledged
     await store.close()
     again = await opener(kind, small_disk)()

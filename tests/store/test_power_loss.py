@@ -1,4 +1,4 @@
-"""Power fails under a SQLite store: what was acknowledged is there. At NORMAL it is not, or this test does not bite."""
+"""Power is lost under a SQLite store: acknowledged entries are there, and with synchronous=NORMAL they are not."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ WRITERS, APPENDS = 4, 60
 
 
 async def recorded(folder: Path, synchronous: Synchronous) -> tuple[list[Operation], dict[str, list[Entry]]]:
-    """Everything that reached the disk while some writers appended, and what they wrote."""
+    """What reached the disk while several writers appended, and what they wrote."""
     disk = RecordingDisk(f"recording {synchronous}")
     store = await on_disk(f"recording {synchronous}").open(folder / "a.db", synchronous=synchronous)
     written: dict[str, list[Entry]] = {}
@@ -50,29 +50,29 @@ def write_files(folder: Path, files: dict[str, bytes]) -> None:
 
 
 async def lost_after(cut: int, operations: list[Operation], written: dict[str, list[Entry]], folder: Path) -> int:
-    """How many acknowledged entries are not there after this cut; the store must be whole and go on in any case."""
+    """The number of acknowledged entries lost by this cut. The store must be intact and accept appends in any case."""
     seen = operations[:cut]
     write_files(folder, after_power_cut(seen, reordering(cut)))
     acknowledged = {name: seq for kind, name, *rest in seen if kind == "acknowledged" for seq in rest}
     store = await SqliteStore.open(folder / "a.db")
-    there = {info.id: await store.load(info.id) for info in (await store.sessions()).items}
-    for session_id, entries in there.items():
+    stored = {info.id: await store.load(info.id) for info in (await store.sessions()).items}
+    for session_id, entries in stored.items():
         assert entries == written[session_id][: len(entries)]
-        assert len(entries) % 2 == 1  # a header, and pairs that landed together
-        await add(store, session_id, user("on we go"))
+        assert len(entries) % 2 == 1  # a header, and pairs that were appended together
+        await add(store, session_id, user("more"))
     await store.close()
-    return sum(max(0, seq - len(there.get(name, ()))) for name, seq in acknowledged.items())
+    return sum(max(0, seq - len(stored.get(name, ()))) for name, seq in acknowledged.items())
 
 
 async def lost_in_cuts(folder: Path, synchronous: Synchronous, cuts: int) -> int:
-    """The number of cuts that lost something."""
+    """The number of cuts that lost entries."""
     operations, written = await recorded(folder, synchronous)
     assert {operation[0] for operation in operations} >= {"write", "sync", "acknowledged"}
     assert any(operation[:2] == ("sync", "a.db") for operation in operations[len(operations) // 2 :])  # checkpoints
     chance = random.Random(7)
-    places = [chance.randrange(len(operations) // 20, len(operations)) for _ in range(cuts)]
+    cut_points = [chance.randrange(len(operations) // 20, len(operations)) for _ in range(cuts)]
     lost = 0
-    for number, cut in enumerate(places):
+    for number, cut in enumerate(cut_points):
         try:
             lost += await lost_after(cut, operations, written, folder / f"cut{number}") > 0
         except StoreError:
@@ -81,16 +81,16 @@ async def lost_in_cuts(folder: Path, synchronous: Synchronous, cuts: int) -> int
     return lost
 
 
-async def test_power_cuts_lose_nothing_that_was_acknowledged(fast_path: Path) -> None:
+async def test_a_power_loss_keeps_every_acknowledged_entry(fast_path: Path) -> None:
     assert await lost_in_cuts(fast_path, "FULL", CUTS) == 0
 
 
-async def test_the_same_cuts_lose_entries_where_commits_do_not_wait_for_the_disk(fast_path: Path) -> None:
-    """The negative control: it shows that the test above can fail."""
+async def test_with_synchronous_normal_a_power_loss_loses_entries(fast_path: Path) -> None:
+    """The negative control: the test above can fail."""
     assert await lost_in_cuts(fast_path, "NORMAL", 20) > 5
 
 
-def test_a_disk_may_keep_later_writes_and_lose_earlier_ones() -> None:
+def test_the_simulated_disk_may_keep_later_writes_and_lose_earlier_ones() -> None:
     operations: list[Operation] = [
         ("write", "f", 0, b"aaaa"),
         ("sync", "f"),

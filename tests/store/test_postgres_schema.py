@@ -1,4 +1,4 @@
-"""Text that PostgreSQL would not take as it is: NUL, backslashes, ids and words longer than its indexes allow."""
+"""Text that PostgreSQL does not accept as it is: NUL, backslashes, ids and words longer than an index allows."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -27,7 +27,7 @@ async def store(fast_path: Path) -> AsyncIterator[PostgresStore]:
 ODD = ["", "a", "\0", "\\", "\\0", "\\\0", "\\\\0", "a\0b\\c", "é\0", "x" * 5000, "\\#" + "0" * 64, "\u2028"]
 
 
-def test_text_is_escaped_reversibly_and_keys_differ() -> None:
+def test_escaping_is_reversible_and_keys_are_unique() -> None:
     assert [unescape(escape(text)) for text in ODD] == ODD
     assert not any("\0" in escape(text) or "\0" in key_of(text) for text in ODD)
     assert (
@@ -36,7 +36,7 @@ def test_text_is_escaped_reversibly_and_keys_differ() -> None:
     assert all(len(key_of(text).encode()) <= 1000 for text in ODD)
 
 
-def test_a_query_names_each_word_once() -> None:
+def test_a_tsquery_contains_each_word_once() -> None:
     assert tsquery_of([["b", "a"], ["a"]]) == "'a' & 'b'"
     assert lexemes_of(["x" * 3000, "y"]) == ["x" * 200, "y"]
 
