@@ -149,13 +149,15 @@ async def ended(store: SessionStore, session: str = SESSION) -> RunEnded:
 async def check_session(store: SessionStore, session: str = SESSION) -> Sequence[Entry]:
     """Check that every call has one result and that each format accepts the history without added results."""
     entries = await store.load(session)
-    said = [entry.fact for entry in entries if isinstance(entry.fact, Message)]
-    calls = Counter(one.tool_call_id for message in said for one in message.tool_calls if one.executed_by == "client")
-    answers = Counter(one.tool_call_id for message in said for one in message.tool_results)
+    history = [entry.fact for entry in entries if isinstance(entry.fact, Message)]
+    calls = Counter(
+        one.tool_call_id for message in history for one in message.tool_calls if one.executed_by == "client"
+    )
+    answers = Counter(one.tool_call_id for message in history for one in message.tool_results)
     assert calls == answers, f"calls {calls}, results {answers}"
     assert max(calls.values(), default=1) == 1
     for format, rules in RULES.items():
-        repaired = repair(said, rules)
+        repaired = repair(history, rules)
         assert check_history(repaired.messages, rules) == [], format
         made_up = [note for note in repaired.notes if note.action == "added" and "result" in note.what]
         assert made_up == []

@@ -61,7 +61,7 @@ async def test_named_sessions_are_stored_in_the_users_folder_and_others_in_memor
         return list(tmp_path.rglob("sessions.db"))
 
     async with Agent(ScriptedModel(["One.", "Two."])) as agent:
-        await agent.run("Nobody keeps this")
+        await agent.run("Not stored")
         assert not databases()
         await agent.run("Keep this", session=SESSION)
     assert databases()
@@ -146,7 +146,7 @@ async def test_ids_are_uuids_of_version_7() -> None:
 async def test_parallel_tools_do_not_affect_each_other() -> None:
     """003-7.1.9"""
 
-    def many(said: Sequence[Message]) -> Message:
+    def many(history: Sequence[Message]) -> Message:
         return assistant(*(call(f"c{number}", city=f"city {number}") for number in range(20)))
 
     agent, store, _ = make([many, "Done."])

@@ -33,7 +33,7 @@ from tests.agent.kit import (
 ASK = assistant("Moving it.", call("c1", "transfer", amount=5))
 
 
-class Says:
+class FixedApprover:
     """An approver with a fixed decision."""
 
     def __init__(self, decision: Decision) -> None:
@@ -46,7 +46,7 @@ class Says:
 
 
 async def test_an_approved_call_runs() -> None:
-    approver = Says(Decision("approve", decided_by="ann"))
+    approver = FixedApprover(Decision("approve", decided_by="ann"))
     agent, store, _ = make([ASK, "Done."], approver=approver)
     events = await collected(agent.stream("Go", session=SESSION))
     assert events[-1].result.output == "Done."
@@ -59,7 +59,7 @@ async def test_an_approved_call_runs() -> None:
 
 
 async def test_a_denied_call_gets_a_result_and_the_run_continues() -> None:
-    agent, store, _ = make([ASK, "All right."], approver=Says(Decision("deny", reason="too much")))
+    agent, store, _ = make([ASK, "All right."], approver=FixedApprover(Decision("deny", reason="too much")))
     assert (await agent.run("Go", session=SESSION)).output == "All right."
     result = (await results(store))["c1"]
     assert (result.error_code, "too much" in str(result.content)) == (ErrorCode.TOOL_DENIED, True)
@@ -67,7 +67,7 @@ async def test_a_denied_call_gets_a_result_and_the_run_continues() -> None:
 
 
 async def test_modified_arguments_are_used_and_both_versions_are_kept() -> None:
-    agent, store, _ = make([ASK, "Done."], approver=Says(Decision("modify_args", arguments={"amount": 1})))
+    agent, store, _ = make([ASK, "Done."], approver=FixedApprover(Decision("modify_args", arguments={"amount": 1})))
     await agent.run("Go", session=SESSION)
     assert (await results(store))["c1"].content == 'moved 1\n[The user changed the arguments to {"amount":1}]'
     decided = next(fact for fact in await facts(store) if isinstance(fact, ApprovalDecided))
@@ -77,7 +77,7 @@ async def test_modified_arguments_are_used_and_both_versions_are_kept() -> None:
 
 
 async def test_an_approver_can_abort_the_run() -> None:
-    agent, store, _ = make([ASK], approver=Says(Decision("abort")))
+    agent, store, _ = make([ASK], approver=FixedApprover(Decision("abort")))
     result = await agent.run("Go", session=SESSION)
     assert (result.status, result.reason) == (AgentStatus.ABORTED, "human")
     await check_session(store)
@@ -185,7 +185,7 @@ async def test_an_expired_question_is_denied_when_the_run_resumes() -> None:
 
 
 async def test_an_approver_can_postpone_the_decision() -> None:
-    agent, store, _ = make([ASK], approver=Says(Decision("pause", reason="ask me tomorrow")))
+    agent, store, _ = make([ASK], approver=FixedApprover(Decision("pause", reason="ask me tomorrow")))
     assert (await agent.run("Go", session=SESSION)).status is AgentStatus.AWAITING_HUMAN
     other, _, _ = make(["Done."], store=store)
     await other.approve(SESSION, "c1")

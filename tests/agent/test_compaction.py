@@ -75,17 +75,17 @@ async def test_an_overflow_ends_the_run_if_compaction_is_disabled() -> None:
 
 
 async def test_a_users_function_can_write_the_summary() -> None:
-    told: list[int] = []
+    summarised: list[int] = []
 
     async def summarise(messages: tuple[Message, ...]) -> str:
-        told.append(len(messages))
+        summarised.append(len(messages))
         return "Stories."
 
     agent, _, model = make([story(300), story(600), OVERFLOW, "Tuesday."], config=SMALL, summarise=summarise)
     for prompt in ("One", "Two", "Three"):
         result = await agent.run(prompt, session=SESSION)
     assert result.output == "Tuesday."
-    assert told
+    assert summarised
     assert len(model.calls) == 4
 
 

@@ -49,7 +49,7 @@ async def test_a_trace_survives_every_store_and_can_be_continued(name: str, kind
 
 
 def spoken(entries: list[Entry]) -> list[tuple[object, ...]]:
-    said = [entry.fact for entry in entries if isinstance(entry.fact, Message)]
+    messages = [entry.fact for entry in entries if isinstance(entry.fact, Message)]
     return [
         (
             message.role,
@@ -57,7 +57,7 @@ def spoken(entries: list[Entry]) -> list[tuple[object, ...]]:
             message.tool_calls,
             [(one.tool_call_id, one.content) for one in message.tool_results],
         )
-        for message in said
+        for message in messages
     ]
 
 

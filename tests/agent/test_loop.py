@@ -60,8 +60,8 @@ async def test_each_result_is_a_message_and_the_model_sees_them_in_call_order() 
     agent, store, model = make([assistant(call("c1"), call("c2", city="Rome")), "Rain."])
     assert (await agent.run("Rain?", session=SESSION)).output == "Rain."
     assert [part.content for part in (await results(store)).values()] == ["rain in Paris", "rain in Rome"]
-    told = [result for message in model.calls[1].messages for result in message.tool_results]
-    assert [result.tool_call_id for result in told] == ["c1", "c2"]
+    sent = [result for message in model.calls[1].messages for result in message.tool_results]
+    assert [result.tool_call_id for result in sent] == ["c1", "c2"]
     entries = await check_session(store)
     run_ids = {entry.run_id for entry in entries[1:]}
     assert len(run_ids) == 1
@@ -207,8 +207,8 @@ async def test_a_reused_call_id_is_replaced() -> None:
     ],
 )
 async def test_a_run_ends_at_its_limit_with_every_call_answered(limits: LoopConfig, reason: str, calls: int) -> None:
-    def again(said: Sequence[Message]) -> Message:
-        return assistant(call(f"c{len(said)}", city=f"c{len(said)}"), meta=Meta(usage=Usage(8, 2, cost=0.1)))
+    def again(history: Sequence[Message]) -> Message:
+        return assistant(call(f"c{len(history)}", city=f"c{len(history)}"), meta=Meta(usage=Usage(8, 2, cost=0.1)))
 
     agent, store, model = make([again] * 9, config=AgentConfig(loop=limits))
     result = await agent.run("Go", session=SESSION)
@@ -235,8 +235,8 @@ async def test_a_run_ends_at_its_timeout() -> None:
 
 
 async def test_a_model_that_repeats_itself_gets_an_error_and_is_then_stopped() -> None:
-    def again(said: Sequence[Message]) -> Message:
-        return assistant(call(f"c{len(said)}"))
+    def again(history: Sequence[Message]) -> Message:
+        return assistant(call(f"c{len(history)}"))
 
     agent, store, model = make([again] * 9, max_repeats=3)
     result = await agent.run("Go", session=SESSION)
@@ -244,7 +244,7 @@ async def test_a_model_that_repeats_itself_gets_an_error_and_is_then_stopped() -
     assert len(model.calls) == 5  # executed three times, refused once, stopped once
     assert (await kinds(store)).count("tool_started") == 3
     await check_session(store)
-    again_agent, _, _ = make([lambda said: assistant(call(f"c{len(said)}")), "Done."], store=store, max_repeats=3)
+    again_agent, _, _ = make([lambda history: assistant(call(f"c{len(history)}")), "Done."], store=store, max_repeats=3)
     assert (await again_agent.run("Once more", session=SESSION)).output == "Done."
 
 
@@ -259,8 +259,8 @@ async def test_a_repeated_call_with_a_new_result_is_allowed() -> None:
         seen.append(1)
         return len(seen)
 
-    def again(said: Sequence[Message]) -> Message:
-        return assistant(ToolCall(f"c{len(said)}", "poll", {}))
+    def again(history: Sequence[Message]) -> Message:
+        return assistant(ToolCall(f"c{len(history)}", "poll", {}))
 
     agent, _, _ = make([*[again] * 6, "Ready."], poll, max_repeats=2)
     assert (await agent.run("Go", session=SESSION)).output == "Ready."

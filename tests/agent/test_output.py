@@ -81,9 +81,9 @@ async def test_the_output_is_a_value_of_the_type() -> None:
 async def test_an_invalid_answer_is_requested_again_with_the_error() -> None:
     agent, store, model = make(["Paris!", '{"city":7}', '{"city":"Paris"}'], output_type=Place)
     assert (await agent.run("Where?", session=SESSION)).output == Place("Paris")
-    said = await messages(store)
-    assert "Expected `str`, got `int`" in said[4].text
-    assert said[4].parts[0].synthetic  # type: ignore[union-attr]
+    stored = await messages(store)
+    assert "Expected `str`, got `int`" in stored[4].text
+    assert stored[4].parts[0].synthetic  # type: ignore[union-attr]
     assert len(model.calls) == 3
 
 

@@ -117,7 +117,7 @@ async def test_a_model_that_raises_fails_the_run_instead_of_raising() -> None:
         def stream(self, *given: object, **more: object) -> object:  # type: ignore[override]
             from bartack import PartValidationError
 
-            raise PartValidationError("cannot be said", code=ErrorCode.INVALID_CONFIG)
+            raise PartValidationError("cannot be encoded", code=ErrorCode.INVALID_CONFIG)
 
     agent, _, _ = make(Odd([]))
     result = await agent.run("Go", session=SESSION)

@@ -94,9 +94,9 @@ def broken_policy(one: ToolCall, definition: ToolDefinition) -> bool:
 async def test_the_policy_selects_the_calls_that_need_approval(policy: ApprovalPolicy, asked: list[str]) -> None:
     approver = deciding("approve")
     bench = Bench(remove, pay, look, approval=policy, approver=approver)
-    round = await bench.run(call("pay", "c1", amount=1), call("remove", "c2", path="a"), call("look", "c3"))
+    outcome = await bench.run(call("pay", "c1", amount=1), call("remove", "c2", path="a"), call("look", "c3"))
     assert [request.tool_name for request in approver.asked] == asked
-    assert len(ran) == len(round.results) == 3
+    assert len(ran) == len(outcome.results) == 3
 
 
 async def test_a_function_of_the_arguments_can_require_approval_with_a_reason() -> None:
@@ -127,9 +127,9 @@ async def test_an_approved_call_runs_after_question_and_decision_are_recorded() 
 
 async def test_a_denied_call_gets_a_result_and_does_not_run() -> None:
     bench = Bench(pay, look, approver=deciding("deny", reason="too much"))
-    round = await bench.run(call("pay", "c1", amount=3), call("look", "c2"))
-    assert round.results[0].error_code is ErrorCode.TOOL_DENIED
-    assert round.results[0].content == "The call was denied: too much"
+    outcome = await bench.run(call("pay", "c1", amount=3), call("look", "c2"))
+    assert outcome.results[0].error_code is ErrorCode.TOOL_DENIED
+    assert outcome.results[0].content == "The call was denied: too much"
     assert ran == ["looked"]
 
 
@@ -209,9 +209,9 @@ async def test_an_abort_decision_stops_the_whole_round() -> None:
         await asyncio.sleep(30)
 
     bench = Bench(pay, slow, approver=deciding("abort", reason="stop all this"))
-    round = await bench.run(call("pay", "c1", amount=1), call("slow", "c2"))
-    assert round.aborted
-    assert [result.error_code for result in round.results] == [ErrorCode.TOOL_ABORTED] * 2
+    outcome = await bench.run(call("pay", "c1", amount=1), call("slow", "c2"))
+    assert outcome.aborted
+    assert [result.error_code for result in outcome.results] == [ErrorCode.TOOL_ABORTED] * 2
     assert ran == []
 
 
@@ -258,9 +258,9 @@ async def test_no_approval_is_requested_after_stopping() -> None:
 
 async def test_without_an_approver_the_call_waits_and_the_others_run() -> None:
     bench = Bench(pay, look)
-    round = await bench.run(call("pay", "c1", amount=1), call("look", "c2"))
-    assert round.waiting == ("c1",)
-    assert [result.tool_call_id for result in round.results] == ["c2"]
+    outcome = await bench.run(call("pay", "c1", amount=1), call("look", "c2"))
+    assert outcome.waiting == ("c1",)
+    assert [result.tool_call_id for result in outcome.results] == ["c2"]
     assert bench.log.of(ApprovalRequired) == [ApprovalRequired("c1", "pay", {"amount": 1})]
 
 
@@ -268,9 +268,9 @@ async def test_a_sequential_call_waits_for_earlier_calls_but_all_questions_are_r
     write = tool(name="write", sequential=True)(look.function)
     ask = tool(name="ask", sequential=True, requires_approval=True)(look.function)
     bench = Bench(write, ask, look)
-    round = await bench.run(call("look", "c0"), call("ask", "c1"), call("write", "c2"), call("ask", "c3"))
-    assert [result.tool_call_id for result in round.results] == ["c0"]
-    assert round.waiting == ("c1", "c2", "c3")
+    outcome = await bench.run(call("look", "c0"), call("ask", "c1"), call("write", "c2"), call("ask", "c3"))
+    assert [result.tool_call_id for result in outcome.results] == ["c0"]
+    assert outcome.waiting == ("c1", "c2", "c3")
     assert [request.tool_call_id for request in bench.log.of(ApprovalRequired)] == ["c1", "c3"]
 
 
@@ -291,17 +291,17 @@ ASKED = ApprovalRequired("c1", "pay", {"amount": 7})
 
 
 async def test_a_question_is_not_recorded_again_after_a_restart() -> None:
-    bench, round = await resumed([ASKED])
-    assert round.waiting == ("c1",)
+    bench, outcome = await resumed([ASKED])
+    assert outcome.waiting == ("c1",)
     assert bench.log.facts == []
     approver = deciding("approve")
-    bench, round = await resumed([ASKED], approver=approver)
+    bench, outcome = await resumed([ASKED], approver=approver)
     assert approver.asked == [ASKED]
     assert bench.log.kinds == ["approval_decided", "tool_started", "message"]
 
 
 @pytest.mark.parametrize(
-    ("decision", "outcome", "happened"),
+    ("decision", "code", "happened"),
     [
         (Decision("approve"), None, ["paid 7"]),
         (Decision("modify_args", arguments={"amount": 2}), None, ["paid 2"]),
@@ -310,26 +310,24 @@ async def test_a_question_is_not_recorded_again_after_a_restart() -> None:
         (Decision("abort"), ErrorCode.TOOL_ABORTED, []),
     ],
 )
-async def test_a_stored_decision_takes_effect(
-    decision: Decision, outcome: ErrorCode | None, happened: list[str]
-) -> None:
-    _, round = await resumed([ASKED, decided_fact(ASKED, decision)])
-    assert [result.error_code for result in round.results] == [outcome]
+async def test_a_stored_decision_takes_effect(decision: Decision, code: ErrorCode | None, happened: list[str]) -> None:
+    _, outcome = await resumed([ASKED, decided_fact(ASKED, decision)])
+    assert [result.error_code for result in outcome.results] == [code]
     assert ran == happened
 
 
 @pytest.mark.parametrize("word", ["pause", "resume"])
 async def test_a_call_keeps_waiting_after_pause_and_resume_decisions(word: Literal["pause", "resume"]) -> None:
-    _, round = await resumed([ASKED, decided_fact(ASKED, Decision(word))])
-    assert round.waiting == ("c1",)
-    _, round = await resumed([ASKED, decided_fact(ASKED, Decision(word))], approver=deciding("approve"))
+    _, outcome = await resumed([ASKED, decided_fact(ASKED, Decision(word))])
+    assert outcome.waiting == ("c1",)
+    _, outcome = await resumed([ASKED, decided_fact(ASKED, Decision(word))], approver=deciding("approve"))
     assert ran == ["paid 7"]
 
 
 async def test_a_pause_decision_leaves_the_call_waiting() -> None:
     bench = Bench(pay, approver=deciding("pause"))
-    round = await bench.run(call("pay", amount=1))
-    assert round.waiting == ("c1",)
+    outcome = await bench.run(call("pay", amount=1))
+    assert outcome.waiting == ("c1",)
     assert bench.log.of(ApprovalDecided)[0].decision == "pause"
 
 
@@ -337,8 +335,8 @@ async def test_an_expired_question_is_denied_without_asking() -> None:
     asked = ApprovalRequired("c1", "pay", {"amount": 7}, expires_at=T0 + timedelta(hours=1))
     late = Environment(now=lambda: T0 + timedelta(hours=2))
     for approver in (None, deciding("approve")):
-        bench, round = await resumed([asked], environment=late, approver=approver)
-        assert round.results[0].error_code is ErrorCode.TOOL_DENIED
+        bench, outcome = await resumed([asked], environment=late, approver=approver)
+        assert outcome.results[0].error_code is ErrorCode.TOOL_DENIED
         assert bench.log.of(ApprovalDecided)[0].decision == "expire"
     assert ran == []
     early = Environment(now=lambda: T0 + timedelta(minutes=1))
@@ -361,8 +359,8 @@ async def test_an_expired_question_is_denied_without_asking() -> None:
     ids=["other question", "other original", "approve of other arguments", "no arguments", "asked again since"],
 )
 async def test_a_decision_about_other_arguments_does_not_count(facts: list[Any]) -> None:
-    _, round = await resumed(facts)
-    assert round.waiting == ("c1",)
+    _, outcome = await resumed(facts)
+    assert outcome.waiting == ("c1",)
     assert ran == []
 
 

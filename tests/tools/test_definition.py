@@ -146,7 +146,7 @@ def test_004_tool_definition_1_every_field_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({}, ["missing required field `trip`"]),
         ({"trip": {"to": {"name": 3}}}, ["str", "int", "$.trip.to.name"]),
@@ -158,11 +158,11 @@ def test_004_tool_definition_1_every_field_is_there() -> None:
         ({"trip": {"to": {"name": "x"}}, "ctx": {}}, ["unknown field `ctx`"]),
     ],
 )
-def test_invalid_arguments_are_refused_with_the_reason_and_the_path(arguments: dict[str, Any], said: list[str]) -> None:
+def test_invalid_arguments_are_refused_with_reason_and_path(arguments: dict[str, Any], expected: list[str]) -> None:
     with pytest.raises(ToolError) as caught:
         plan.read_arguments(arguments)
     assert caught.value.code is ErrorCode.TOOL_BAD_ARGUMENTS
-    assert [one for one in said if one not in caught.value.message] == []
+    assert [one for one in expected if one not in caught.value.message] == []
 
 
 def test_a_number_written_as_text_is_read_as_a_number() -> None:

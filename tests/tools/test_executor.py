@@ -116,9 +116,9 @@ async def test_an_exception_is_reported_with_its_type_and_a_tool_error_verbatim(
         raise SystemExit(3)
 
     bench = Bench(divide, refuse, leave)
-    round = await bench.run(call("divide", "c1", a=1, b=0), call("refuse", "c2"), call("leave", "c3"))
-    assert [result.error_code for result in round.results] == [ErrorCode.TOOL_FAILED] * 3
-    assert [result.content for result in round.results] == [
+    outcome = await bench.run(call("divide", "c1", a=1, b=0), call("refuse", "c2"), call("leave", "c3"))
+    assert [result.error_code for result in outcome.results] == [ErrorCode.TOOL_FAILED] * 3
+    assert [result.content for result in outcome.results] == [
         "ZeroDivisionError: division by zero",
         "not on Sundays",
         "SystemExit: 3",
@@ -147,8 +147,8 @@ async def test_calls_run_in_parallel_and_results_are_in_call_order() -> None:
         return name
 
     bench = Bench(meet)
-    round = await bench.run(call("meet", "c1", name="slow", naps=20), call("meet", "c2", name="fast", naps=0))
-    assert [result.content for result in round.results] == ["slow", "fast"]
+    outcome = await bench.run(call("meet", "c1", name="slow", naps=20), call("meet", "c2", name="fast", naps=0))
+    assert [result.content for result in outcome.results] == ["slow", "fast"]
     assert [result.content for result in bench.log.results] == ["fast", "slow"]  # recorded in the order of completion
 
 
@@ -191,13 +191,13 @@ async def test_003_7_1_9_a_failing_call_does_not_affect_its_siblings() -> None:
         raise RuntimeError("boom")
 
     bench = Bench(add, fail, thread_name)
-    round = await bench.run(
+    outcome = await bench.run(
         call("add", "c1", a=1, b=1), call("fail", "c2"), call("thread_name", "c3"), call("add", "c4", a="x", b=1)
     )
-    assert [result.tool_call_id for result in round.results] == ["c1", "c2", "c3", "c4"]
-    assert [result.is_error for result in round.results] == [False, True, False, True]
-    assert round.waiting == ()
-    assert not round.aborted
+    assert [result.tool_call_id for result in outcome.results] == ["c1", "c2", "c3", "c4"]
+    assert [result.is_error for result in outcome.results] == [False, True, False, True]
+    assert outcome.waiting == ()
+    assert not outcome.aborted
 
 
 async def test_a_round_without_calls_is_empty() -> None:
@@ -299,10 +299,10 @@ async def test_004_tool_definition_2_agent_and_runtime_are_available_if_declared
         return any_name.runtime
 
     bench = Bench(both, neither, agent="an agent", runtime="a runtime")
-    round = await bench.run(call("both", "c1"), call("neither", "c2"))
-    assert round.results[0].content == "an agent a runtime r s c1 both 1"
-    assert round.results[1].is_error
-    assert "requires_runtime" in str(round.results[1].content)
+    outcome = await bench.run(call("both", "c1"), call("neither", "c2"))
+    assert outcome.results[0].content == "an agent a runtime r s c1 both 1"
+    assert outcome.results[1].is_error
+    assert "requires_runtime" in str(outcome.results[1].content)
     without = Bench(both)
     assert (await without.one("both")).error_code is ErrorCode.TOOL_NOT_RUN
     assert without.log.kinds == ["message"]
@@ -356,9 +356,9 @@ async def test_progress_that_is_not_json_fails_the_tool() -> None:
         ctx.report("half")
 
     bench = Bench(odd, waits_for_itself)
-    round = await bench.run(call("odd", "c1"), call("waits_for_itself", "c2"))
-    assert "must be JSON" in str(round.results[0].content)
-    assert "await ctx.progress" in str(round.results[1].content)
+    outcome = await bench.run(call("odd", "c1"), call("waits_for_itself", "c2"))
+    assert "must be JSON" in str(outcome.results[0].content)
+    assert "await ctx.progress" in str(outcome.results[1].content)
 
 
 # -- retries
@@ -449,8 +449,8 @@ async def test_a_refused_call_gets_an_error_and_its_siblings_run() -> None:
 
 async def test_d_3_10_1_a_call_executed_by_the_provider_is_ignored() -> None:
     bench = Bench(add)
-    round = await bench.run(ToolCall("c1", "add", {"a": 1, "b": 1}, executed_by="provider"))
-    assert round.results == ()
+    outcome = await bench.run(ToolCall("c1", "add", {"a": 1, "b": 1}, executed_by="provider"))
+    assert outcome.results == ()
     assert bench.log.facts == []
 
 
@@ -470,14 +470,14 @@ async def test_before_tool_may_change_arguments_give_a_result_or_do_nothing() ->
                 return None
 
     bench = Bench(add, before_tool=before)
-    round = await bench.run(*(call("add", f"c{n}", a=1, b=1) for n in range(1, 5)))
-    assert [result.content for result in round.results] == [
+    outcome = await bench.run(*(call("add", f"c{n}", a=1, b=1) for n in range(1, 5)))
+    assert [result.content for result in outcome.results] == [
         "20",
         "from a cache",
         "The before_tool hook failed: RuntimeError: hook broke",
         "2",
     ]
-    assert [result.tool_call_id for result in round.results] == ["c1", "c2", "c3", "c4"]
+    assert [result.tool_call_id for result in outcome.results] == ["c1", "c2", "c3", "c4"]
     assert bench.log.of(ToolStarted)[0].arguments == {"a": 10, "b": 10}
 
 
@@ -490,13 +490,13 @@ async def test_after_tool_may_change_the_result_which_is_hidden_if_the_hook_fail
         return ToolResult("whatever", f"<{result.content}>")
 
     bench = Bench(add, after_tool=after)
-    round = await bench.run(*(call("add", f"c{n}", a=1, b=1) for n in range(1, 4)))
-    assert [result.content for result in round.results] == [
+    outcome = await bench.run(*(call("add", f"c{n}", a=1, b=1) for n in range(1, 4)))
+    assert [result.content for result in outcome.results] == [
         "<2>",
         "The after_tool hook failed: RuntimeError: hook broke",
         "2",
     ]
-    assert round.results[1].error_code is ErrorCode.TOOL_FAILED
+    assert outcome.results[1].error_code is ErrorCode.TOOL_FAILED
 
 
 async def test_an_output_may_have_a_title_and_metadata_and_be_an_error() -> None:

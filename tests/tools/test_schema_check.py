@@ -29,7 +29,7 @@ SCHEMA: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({}, "missing required field `name`"),
         ({"name": ""}, "length 0"),
@@ -49,8 +49,8 @@ SCHEMA: dict[str, Any] = {
         ({"name": "a", "other": 1}, "unknown field `other`"),
     ],
 )
-def test_faults_are_reported_with_their_path(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(ToolError, match=said) as caught:
+def test_faults_are_reported_with_their_path(arguments: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ToolError, match=expected) as caught:
         check_arguments(arguments, SCHEMA)
     assert caught.value.code is ErrorCode.TOOL_BAD_ARGUMENTS
     with pytest.raises(jsonschema.ValidationError):

@@ -134,8 +134,8 @@ async def test_a_tool_that_cancels_itself_has_failed_and_the_others_run() -> Non
     async def give_up() -> None:
         raise asyncio.CancelledError
 
-    round = await Bench(give_up, add).run(call("give_up", "c1"), call("add", "c2", a=1, b=1))
-    assert [result.error_code for result in round.results] == [ErrorCode.TOOL_FAILED, None]
+    outcome = await Bench(give_up, add).run(call("give_up", "c1"), call("add", "c2", a=1, b=1))
+    assert [result.error_code for result in outcome.results] == [ErrorCode.TOOL_FAILED, None]
 
 
 async def test_stopping_ends_what_runs_and_answers_every_call() -> None:

@@ -58,7 +58,7 @@ async def open_run(
 
     The lease owner is named after the last `run_started`. While a run is live the next one has another name and gets a
     `Conflict`. Of two that start at the same moment, with the same name, the second fences the first one out before
-    that has done anything. A process that finds a dead run can tell from the session which lease to take over.
+    that has done anything. The session shows which lease to take over from a run whose process died.
     """
     if options.prompt is not None:
         await ensure_session(store, options.session_id)

@@ -4,8 +4,8 @@ Each append carries the run's lease and the tail it expects, so that a second wr
 costs is done. What was appended reaches the folds and the reader only once it is durable. After the first failure
 nothing more is written, because memory must not run ahead of the disk (D-5.7).
 
-An append that has begun is completed even if the task that requested it is cancelled: the run has to know its tail, or
-it could not record that it was stopped.
+An append that has begun is completed even if the task that requested it is cancelled: without its tail the run
+could not record that it was stopped.
 """
 
 import asyncio
