@@ -837,3 +837,72 @@ def test_half_a_character_is_joined_with_the_other_half() -> None:
     first = '{"type":"response.output_text.delta","output_index":0,"delta":"\\ud83d"}'
     second = '{"type":"response.output_text.delta","output_index":0,"delta":"\\ude00"}'
     assert answer(first, second).text == "\U0001f600"
+
+
+# -- finished texts that differ from what was streamed
+
+
+@pytest.mark.parametrize(
+    ("indexes", "final"),
+    [
+        ([1], ["Hello"]),  # numbered across the items of the response
+        ([1, 2], ["Hello", "again"]),  # index 1 is that of the second entry, too
+        ([0, 1], ["Hello", "again"]),
+        ([5], ["Hello", "again"]),  # the second entry was never streamed
+        ([1], ["Hello", "again"]),  # and its index is taken
+    ],
+)
+def test_a_finished_entry_is_matched_with_its_streamed_text_whatever_its_index(
+    indexes: list[int], final: list[str]
+) -> None:
+    pieces = [text(piece, content_index=index) for piece, index in zip(["Hello", "again"], indexes, strict=False)]
+    found = answer(added(message()), *pieces, done(message(*final)))
+    assert [part.text for part in found.parts if isinstance(part, Text)] == final
+    assert [data(part)["nth"] for part in found.parts] == list(range(len(final)))
+
+
+def test_a_finished_entry_takes_only_streamed_text_of_its_own_type() -> None:
+    refusal = {"type": "refusal", "refusal": "No."}
+    found = answer(added(message()), text("Hello", content_index=3), done(message(content=[refusal])))
+    assert [part.text for part in found.parts if isinstance(part, Text)] == ["Hello", "No."]
+
+
+@pytest.mark.parametrize("final", ["Hi, there!", "Hi", "hello, world"])
+def test_a_finished_text_that_does_not_continue_the_streamed_one_is_recorded_beside_it(final: str) -> None:
+    whole = event("output_text.done", content_index=0, text=final)
+    found = answer(added(message()), text("Hel"), text("lo"), whole, done(message(final)))
+    (part,) = found.parts
+    assert isinstance(part, Text)
+    assert part.text == "Hello"
+    assert data(part)["final"] == [final]
+
+
+def test_a_finished_text_that_says_less_than_was_streamed_is_no_contradiction() -> None:
+    (part,) = answer(added(message()), text("Hello"), done(message("Hel"))).parts
+    assert isinstance(part, Text)
+    assert part.text == "Hello"
+    assert "final" not in data(part)
+
+
+def test_a_finished_thought_that_contradicts_the_streamed_one_is_recorded_after_the_answer() -> None:
+    events = [added(reasoning(), 0), summary("Hmm"), added(message(), 1), text("Hello", 1), done(message("Hello"), 1)]
+    thought, spoken, late = answer(*events, done(reasoning("Well"), 0)).parts
+    assert isinstance(thought, Thinking)
+    assert thought.text == "Hmm"
+    assert "final" not in data(spoken)
+    assert data(late)["final"] == ["Well"]
+
+
+def test_finished_arguments_that_do_not_continue_the_streamed_ones_are_recorded_beside_them() -> None:
+    piece = event("function_call_arguments.delta", delta='{"a":1}')
+    call = only_call(answer(added(function("")), piece, done(function('{"a": 1, "b": 2}'))))
+    assert call.arguments == {"a": 1}
+    assert data(call)["final"] == ['{"a": 1, "b": 2}']
+
+
+def test_a_finished_text_continues_one_that_was_cut_inside_a_character() -> None:
+    cut = json.dumps(text("Hi \N{GRINNING FACE}"))[: -len('\\ude00"}')] + '"}'
+    (part,) = answer(added(message()), cut, done(message("Hi \N{GRINNING FACE}!"))).parts
+    assert isinstance(part, Text)
+    assert part.text == "Hi \N{GRINNING FACE}!"
+    assert "final" not in data(part)

@@ -57,7 +57,7 @@ class OpenAIResponses(Decoder):
         self._frame = Frame(b"")
         # The hot path: an event like `_live` is the next piece of the same text or arguments.
         self._live: Event | None = None
-        self._live_count: OpenText | OpenItem = OpenItem(-1, "opaque", {})
+        self._live_pieces: list[str] = []
         self._live_tell: Callable[[str], None] = self.out.text
 
     def read(self, event: Event, frame: Frame) -> None:
@@ -71,7 +71,7 @@ class OpenAIResponses(Decoder):
             and event.summary_index == live.summary_index
             and type(piece) is str
         ):
-            self._live_count.said += len(piece)
+            self._live_pieces.append(piece)
             self._live_tell(piece)
             return
         self._live, self._frame = None, frame
@@ -183,7 +183,7 @@ class OpenAIResponses(Decoder):
         if not item.closed:
             text = self._text_at(item, event, TEXTS[str(event.type)])
             self._output.say(item, text, event.delta)
-            self._live, self._live_count = event, text
+            self._live, self._live_pieces = event, text.pieces
             self._live_tell = self.out.more_text if item.kind == "text" else self.out.more_thinking
 
     def _read_whole(self, event: Event) -> None:
@@ -228,7 +228,7 @@ class OpenAIResponses(Decoder):
     def _say_argument_piece(self, item: OpenItem, event: Event) -> None:
         self._output.say_input(item, event.delta)
         if item.opened and not item.closed and item.raw.get("type") not in FREE_TEXT:
-            self._live, self._live_count = event, item
+            self._live, self._live_pieces = event, item.pieces
             self._live_tell = partial(self.out.more_args, self.out.call_id(item.key))
 
     def _read_arguments(self, event: Event) -> None:

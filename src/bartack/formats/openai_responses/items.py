@@ -9,6 +9,7 @@ result of one, or something only its provider understands. What a part cannot ho
     field    (texts) the list of the item in which this text stands: "content" or "summary"
     nth      (texts) which text of its item this is
     part     (texts) the entry of that list without its text
+    final    the finished texts or arguments that do not continue what was streamed; for the record, never sent back
 """
 
 import base64
