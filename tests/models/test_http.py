@@ -4,10 +4,18 @@ import asyncio
 import gzip
 import random
 import socket
+import ssl
 import time
 import zlib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from msgspec.structs import replace
 
 from bartack.models import HttpRequest, Timeouts, connect
@@ -114,6 +122,83 @@ async def test_an_unknown_host_is_reported_as_connection_failed() -> None:
         with pytest.raises(ModelError, match=r"no-such-host\.invalid") as failed:
             await ask(client, "http://no-such-host.invalid")
     assert failed.value.code is ErrorCode.CONNECTION_FAILED
+
+
+def self_signed(folder: Path) -> ssl.SSLContext:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "server.pem"
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(secret + certificate.public_bytes(Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context
+
+
+async def test_an_invalid_certificate_is_reported_as_that_and_not_retried(tmp_path: Path) -> None:
+    accepted = 0
+
+    def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal accepted
+        accepted += 1
+        writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=self_signed(tmp_path))
+    port = server.sockets[0].getsockname()[1]
+    async with server, connect("openai-chat:m", api_key=KEY, base_url=f"https://localhost:{port}/v1") as one:
+        last = [delta.delta async for delta in one.stream([user("Hello")])][-1]
+    assert isinstance(last, Failed)
+    assert last.error_code is ErrorCode.CONNECTION_FAILED
+    assert not last.retryable
+    assert last.message == "localhost: the server's certificate could not be verified: self-signed certificate"
+    assert accepted == 0
+
+
+async def test_a_server_without_tls_is_reported_and_not_retried() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server, HttpClient() as client:
+        with pytest.raises(ModelError, match="TLS handshake failed before the server's certificate") as failed:
+            await ask(client, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    assert failed.value.code is ErrorCode.CONNECTION_FAILED
+    assert not failed.value.retryable
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"HTTP/1.1 200 OK\r\nX-Token: " + b"hunter2!" * 2000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX-Token hunter2!\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: hunter2!\r\n\r\n",
+        b"HTTP/9.1 hunter2! OK\r\n\r\n",
+    ],
+    ids=["too-long", "no-colon", "content-length", "status-line"],
+)
+async def test_an_invalid_response_is_reported_without_its_headers(response: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n{}")
+        writer.write(response)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server, HttpClient() as client:
+        with pytest.raises(ModelError, match="not valid HTTP") as failed:
+            await ask(client, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    assert failed.value.code is ErrorCode.CONNECTION_FAILED
+    assert "hunter2" not in str(failed.value)
 
 
 async def test_silence_between_chunks_times_out() -> None:

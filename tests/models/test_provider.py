@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bartack.agent import Agent, RetryPolicy
 from bartack.environment import Environment
 from bartack.models import Model, ProviderModel, RequestMetadata, connect, guarded, vendor_named
 from bartack.models.auth import HeaderKey
@@ -262,6 +263,125 @@ async def test_an_endless_error_response_is_not_read_to_its_end() -> None:
     _, error = await failure(BytesClient([chunk, chunk, chunk, chunk, RuntimeError("never read")], 500))
     assert error.error_code is ErrorCode.SERVER_ERROR
     assert len(error.message) <= 2000
+
+
+@pytest.mark.parametrize("vendor", ["anthropic", "openai", "openai-chat", "google", "cohere", "ollama", "bedrock"])
+@pytest.mark.parametrize(
+    ("content_type", "body", "reported"),
+    [
+        ("text/html; charset=utf-8", b"\n<!DOCTYPE html>\n<html><title>Sign\n in</title></html>", "HTML * Sign in"),
+        ("text/event-stream", b"<html><body>portal</body></html>", "HTML * <html><body>portal</body></html>"),
+        ("application/xml", b"<?xml version='1.0'?><Error/>", "XML * <?xml version='1.0'?><Error/>"),
+        ("application/json", b'{"status":"ok"}', 'JSON * {"status":"ok"}'),
+        ("application/json", b'\xef\xbb\xbf{\n  "object": "list"\n}\n', 'JSON * { "object": "list" }'),
+        ("text/plain", b"Ollama is running", "text * Ollama is running"),
+        ("text/plain", b"x" * 300, f"text * {'x' * 200}..."),
+    ],
+)
+async def test_a_body_that_is_not_a_stream_is_reported_as_what_it_is_and_not_retried(
+    vendor: str, content_type: str, body: bytes, reported: str
+) -> None:
+    pieces = [body[:1], body[1:5], body[5:]]
+    client = BytesClient(pieces, headers={"content-type": content_type})
+    one = connect(f"{vendor}:some-model", api_key=KEY, client=client, base_url="https://api.example/v9")
+    deltas = await read(one.stream([user("Hello")]))
+    last = deltas[-1].delta
+    assert kinds(deltas) == [Start, Failed]
+    assert isinstance(last, Failed)
+    assert last.error_code is ErrorCode.STREAM_MALFORMED
+    assert not last.retryable
+    assert last.message == "api.example responded with " + reported.replace("*", "instead of a stream:")
+
+
+async def test_an_agent_calls_a_model_once_that_responds_with_a_web_page() -> None:
+    client = BytesClient([b"<html><title>Sign in</title></html>"], headers={"content-type": "text/html"})
+    result = await Agent(make(client), retry=RetryPolicy(base_ms=1)).run("Hello")
+    assert result.error is not None
+    assert "HTML" in result.error.message
+    assert len(client.requests) == 1
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "text/html", "application/json", ""])
+async def test_a_stream_with_an_unusual_content_type_is_read(content_type: str) -> None:
+    headers = {"content-type": content_type}
+    deltas = await read(make(BytesClient(WHOLE, headers=headers)).stream([user("Hello")]))
+    assert kinds(deltas)[-1] is Done
+    for cut in ([b": ping\n\n"], [SAY.start()], [SAY.start(), SAY.text("half")], [b"dat"], []):
+        _, error = await failure(BytesClient(cut, headers=headers))
+        expected = ErrorCode.STREAM_MALFORMED if cut == [b"dat"] and content_type else ErrorCode.STREAM_TRUNCATED
+        assert error.error_code is expected
+
+
+async def test_a_cut_stream_of_json_lines_is_truncated_whatever_its_content_type() -> None:
+    line = b'{"model":"m","message":{"role":"assistant","content":"half"},"done":false}\n'
+    client = BytesClient([line], headers={"content-type": "application/json"})
+    deltas = await read(connect("ollama:m", client=client).stream([user("Hello")]))
+    last = deltas[-1].delta
+    assert isinstance(last, Failed)
+    assert last.error_code is ErrorCode.STREAM_TRUNCATED
+
+
+async def test_json_that_reports_an_error_keeps_its_code() -> None:
+    body = b'{"error":{"code":"rate_limit_exceeded","message":"slow down"}}'
+    client = BytesClient([body], headers={"content-type": "application/json"})
+    deltas = await read(connect("cohere:m", api_key=KEY, client=client).stream([user("Hello")]))
+    last = deltas[-1].delta
+    assert isinstance(last, Failed)
+    assert last.error_code is ErrorCode.RATE_LIMITED
+    assert last.retryable
+
+
+@pytest.mark.parametrize(
+    ("name", "base_url", "suggested"),
+    [
+        ("openai-compatible:llama-3", "http://gpu.example:8000", "http://gpu.example:8000/v1"),
+        ("openai-compatible:llama-3", "http://gpu.example:8000/", "http://gpu.example:8000/v1"),
+        ("vllm:llama-3", "https://host.example/proxy", "https://host.example/proxy/v1"),
+        ("openai:gpt-5", "https://host.example", "https://host.example/v1"),
+        ("anthropic:claude-sonnet-4-5", "https://host.example/v1", "https://host.example"),
+        ("azure:gpt-5", "https://x.openai.azure.com/openai/v1", "https://x.openai.azure.com"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, b'{"detail":"Not Found"}'),  # vLLM: FastAPI's answer for an unknown path
+        (404, b'{"error":{"code":404,"message":"File Not Found","type":"not_found_error"}}'),  # llama.cpp
+        (404, b"404 page not found"),  # Go's answer, as in Ollama
+        (404, b"<html><title>404 Not Found</title></html>"),
+        (200, b"<!doctype html><html><title>Open WebUI</title></html>"),  # a web interface answers every path
+    ],
+)
+async def test_a_base_url_with_the_wrong_version_is_named_instead_of_the_model(
+    name: str, base_url: str, suggested: str, status: int, body: bytes
+) -> None:
+    one = connect(name, api_key=KEY, base_url=base_url, client=BytesClient([body], status))
+    last = (await read(one.stream([user("Hello")])))[-1].delta
+    assert isinstance(last, Failed)
+    assert last.error_code is ErrorCode.INVALID_CONFIG
+    assert not last.retryable
+    assert last.message.endswith(f"Check the base URL {base_url.rstrip('/')}: did you mean {suggested}?")
+
+
+@pytest.mark.parametrize(
+    ("name", "base_url", "message"),
+    [
+        ("openai-compatible:llama-3", "http://gpu.example:8000", "The model `llama-3` does not exist."),  # vLLM
+        ("openai-compatible:llama-3", "http://gpu.example:8000", "No endpoints found for llama-3."),  # OpenRouter
+        ("openai-compatible:llama-3", "http://gpu.example:8000/v1", "Not Found"),
+        ("openai-compatible:llama-3", "http://gpu.example/api/paas/v4", "Not Found"),
+        ("deepseek:deepseek-chat", None, "Not Found"),
+        ("ollama:llama-3", "http://gpu.example:11434", "Not Found"),
+        ("bedrock:llama-3", None, "Not Found"),
+    ],
+)
+async def test_other_404_responses_are_about_the_model(name: str, base_url: str | None, message: str) -> None:
+    body = json.dumps({"error": {"message": message}}).encode()
+    one = connect(name, api_key=KEY, base_url=base_url, client=BytesClient([body], 404))
+    last = (await read(one.stream([user("Hello")])))[-1].delta
+    assert isinstance(last, Failed)
+    assert last.error_code is ErrorCode.MODEL_NOT_FOUND
+    assert last.message == message
 
 
 async def test_a_retry_delay_in_a_stream_error_is_reported() -> None:

@@ -45,6 +45,7 @@ _HINTS = {
     ErrorCode.PROVIDER_ERROR: _TRY_LATER,
     ErrorCode.STREAM_TRUNCATED: "The answer is incomplete. Try again, or choose another model with --model.",
     ErrorCode.STREAM_MALFORMED: "Check that this address speaks the API format of the vendor in --model.",
+    ErrorCode.INVALID_CONFIG: "Check the base URL and the other settings of the model.",
     ErrorCode.CONTEXT_OVERFLOW: _TOO_LARGE,
     ErrorCode.REQUEST_TOO_LARGE: _TOO_LARGE,
     ErrorCode.INVALID_REQUEST: "The provider rejected the request. Check [model_settings] in the configuration file.",

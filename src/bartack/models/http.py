@@ -175,12 +175,31 @@ _TIMED_OUT = {
 
 def _unreachable(request: HttpRequest, error: Exception) -> ModelError:
     # The cause is not chained, because aiohttp's exceptions contain the whole request with its key.
-    reason = str(error) or type(error).__name__
-    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.strerror:
-        # Its text repeats the host and aiohttp's settings. Errors of the resolver have no positive number.
-        number = error.os_error.errno or 0
-        reason = f"no connection: {os.strerror(number) if number > 0 else error.os_error.strerror}"
-    return ModelError(f"{request.host}: {mask_secrets(reason, request.secrets)}", code=ErrorCode.CONNECTION_FAILED)
+    reason = mask_secrets(_reason(error), request.secrets)
+    # A certificate does not become valid by asking again.
+    retryable = False if isinstance(error, aiohttp.ClientSSLError) else None
+    return ModelError(f"{request.host}: {reason}", code=ErrorCode.CONNECTION_FAILED, retryable=retryable)
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case aiohttp.ClientConnectorCertificateError(certificate_error=cause):
+            detail = getattr(cause, "verify_message", "") or str(cause)
+            return f"the server's certificate could not be verified: {detail}"
+        case aiohttp.ClientSSLError(os_error=cause):
+            detail = getattr(cause, "reason", None) or str(cause)
+            return f"the TLS handshake failed before the server's certificate was checked: {detail}"
+        case aiohttp.ClientConnectorError(os_error=cause) if cause.strerror:
+            # Its text repeats the host and aiohttp's settings. Errors of the resolver have no positive number.
+            number = cause.errno or 0
+            return f"no connection: {os.strerror(number) if number > 0 else cause.strerror}"
+        case aiohttp.ClientHttpProxyError(status=status):
+            return f"the proxy responded with HTTP {status}"
+        case aiohttp.ClientResponseError(message=message):
+            # After the first colon, the message quotes the header or line that is invalid.
+            return f"the response is not valid HTTP: {message.partition(':')[0]}"
+        case _:
+            return str(error) or type(error).__name__
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

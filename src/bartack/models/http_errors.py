@@ -1,4 +1,4 @@
-"""An HTTP response that is not 2xx -> the `Failed` that it means.
+"""An HTTP response that is not 2xx, or holds no stream -> the `Failed` that it means.
 
 Vendors wrap their errors differently: an object or a string under `error`, a flat object, a list of one, a `detail`, or
 the web page of a gateway in between. All of them contain a message, words for the kind of error, and sometimes when to
@@ -15,17 +15,23 @@ from typing import Any
 import msgspec
 
 from bartack.formats.error_codes import classify, most_specific
+from bartack.formats.framing import FramingName, sniff
+from bartack.formats.framing.frame import BOM
 from bartack.nouns.deltas import Failed
 from bartack.nouns.errors import ErrorCode
 
-__all__ = ["error_from_response", "retry_delay_in"]
+__all__ = ["error_from_body", "error_from_response", "retry_delay_in", "suggested_base_url"]
 
 _MAX_MESSAGE_CHARS = 2000  # some servers return a web page, or repeat the whole request
+_MAX_EXCERPT_CHARS = 200  # of a body that is not an error
 _TITLE = re.compile(r"<title>\s*(.*?)\s*</title>", re.IGNORECASE | re.DOTALL)
 # "Please try again in 1.242s", "try again in 6m0s", "retry in 250ms", "Please retry after 20 seconds"
 _DELAY = re.compile(r"(?:try again|retry)\s+(?:in|after)\s+([\d.]+\s*[a-z]+(?:\s*[\d.]+\s*[a-z]+)*)", re.IGNORECASE)
 _DURATION = re.compile(r"([\d.]+)\s*(milli|ms|[hms])", re.IGNORECASE)
 _UNIT_MS = {"milli": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+
+_VERSION = re.compile(r"/v\d+\w*(?=/|$)")
+_OPENAI_PATHS = ("/chat/completions", "/responses")  # their version is part of the base URL
 
 _MESSAGE_KEYS = ("message", "Message", "error", "detail", "msg")
 # Keys for the kind of error, most specific first. Bedrock uses `__type`, or the header x-amzn-errortype.
@@ -51,6 +57,39 @@ def error_from_response(status: int, headers: Mapping[str, str], body: bytes, *,
     )
 
 
+def error_from_body(
+    status: int, headers: Mapping[str, str], head: bytes, framing: FramingName, *, host: str, now: datetime
+) -> Failed | None:
+    """The error for a 2xx response that holds something other than a stream; None if it may be a stream.
+
+    `head` is the beginning of the body. Content types are not reliable: streams are also sent as text/plain or
+    application/json, so they only decide where the first bytes do not.
+    """
+    head = head.removeprefix(BOM).strip()
+    content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    what = _other_content(head, content_type, framing)
+    if what is None:
+        return None
+    if what == "JSON" and any("error" in one for one in _objects(_json(head))):
+        failed = error_from_response(status, headers, head, now=now)
+        if failed.error_code is not ErrorCode.PROVIDER_ERROR:
+            return failed
+    excerpt = " ".join(_message(list(_objects(_json(head))), head).split())
+    if len(excerpt) > _MAX_EXCERPT_CHARS:
+        excerpt = f"{excerpt[:_MAX_EXCERPT_CHARS]}..."
+    message = f"{host} responded with {what} instead of a stream: {excerpt}"
+    return Failed(ErrorCode.STREAM_MALFORMED, message, retryable=False, status=status)
+
+
+def suggested_base_url(base_url: str, path: str) -> str | None:
+    """The base URL that was probably meant, if this one lacks or repeats the version of the API."""
+    version = _VERSION.search(path)
+    if version is not None:
+        prefix = path[: version.end()]
+        return base_url.removesuffix(prefix) if base_url.endswith(prefix) else None
+    return f"{base_url}/v1" if path in _OPENAI_PATHS and not _VERSION.search(base_url) else None
+
+
 def retry_delay_in(message: str) -> int | None:
     """The delay in milliseconds that a message specifies, or None."""
     found = _DELAY.search(message)
@@ -58,6 +97,17 @@ def retry_delay_in(message: str) -> int | None:
 
 
 # -- the body
+
+
+def _other_content(head: bytes, content_type: str, framing: FramingName) -> str | None:
+    """What a body is that is not a stream in this framing; None if it may be one."""
+    if head.startswith(b"<"):
+        return "HTML" if b"<html" in head[:1000].lower() or content_type == "text/html" else "XML"
+    if head.startswith((b"{", b"[")):
+        is_stream = framing == "json-array" or (framing == "ndjson" and content_type != "application/json")
+        return None if is_stream else "JSON"
+    is_text = head and sniff(head) is None and content_type in ("text/html", "text/plain", "application/json")
+    return "text" if is_text else None
 
 
 def _json(body: bytes) -> Any:

@@ -5,7 +5,8 @@ signed, the bytes of the response go through the decoder of the vendor's format,
 Nothing is kept between calls except the configuration.
 
 A failure on the way becomes an `error` delta. Before the first byte of the body it states what failed. After it, a lost
-connection is `stream_truncated`, unless the provider had already finished.
+connection is `stream_truncated`, unless the provider had already finished. A body that is a web page or plain JSON, and
+means nothing to the decoder, is reported as that.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from bartack.formats import Decoder, LossReport, decoder, encode, format_named
 from bartack.models.auth import Credentials, NoCredentials
 from bartack.models.client import HttpRequest, HttpResponse, ProviderClient, mask_secrets
 from bartack.models.guard import GuardedStream, guarded_batches
-from bartack.models.http_errors import error_from_response, retry_delay_in
+from bartack.models.http_errors import error_from_body, error_from_response, retry_delay_in, suggested_base_url
 from bartack.models.model import StreamingModel
 from bartack.models.prices import ModelInfo, cost_in_thread, model_info
 from bartack.models.vendors import Vendor
@@ -38,6 +39,8 @@ __all__ = ["ErrorMapper", "PreparedCall", "ProviderModel"]
 ErrorMapper = Callable[[Failed], Failed]
 
 _MAX_ERROR_BYTES = 1024 * 1024
+_HEAD_BYTES = 16 * 1024  # of a body, to recognize what is not a stream
+_UNREADABLE = (ErrorCode.STREAM_TRUNCATED, ErrorCode.STREAM_MALFORMED)
 
 
 class PreparedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,9 +166,10 @@ class _Exchange:
         self._model = model
         self._call = call
         self._secrets: tuple[str, ...] = ()
-        self._body_started = False
+        self._head = b""  # of the body
         self._raw: list[bytes] = []
         self._usage: Usage | None = None
+        self._has_content = False
         self._model_id = call.request.config.model_id
         messages = call.request.messages
         self._decoder: Decoder = decoder(
@@ -187,20 +191,22 @@ class _Exchange:
             async with self._model.client.send(request) as response:
                 if not 200 <= response.status < 300:
                     failed = await _http_error(response, self._model._environment.now())
-                    yield await self._finished(self._ended_by(failed))
+                    yield await self._finished(self._ended_by(self._about_address(failed)))
                     return
                 async for chunk in response.chunks:
-                    self._body_started = True
+                    if len(self._head) < _HEAD_BYTES:
+                        self._head += chunk[:_HEAD_BYTES]
                     if keeps_raw:
                         self._raw.append(chunk)
                     deltas = receive(chunk)
                     if out.ended:
-                        yield await self._finished(deltas)
+                        yield await self._finished(self._recognized(deltas, response))
                         return
                     if deltas:
                         self._note(deltas)
                         yield deltas
-            yield await self._finished(self._decoder.receive_eof())
+                ended = self._recognized(self._decoder.receive_eof(), response)
+            yield await self._finished(ended)
         except ModelError as error:
             yield await self._finished(self._ended_by(self._failure(error)))
         except OSError as error:  # from a client that does not raise ModelError; includes TimeoutError
@@ -221,14 +227,50 @@ class _Exchange:
                 self._usage = delta
             elif isinstance(delta, Start):
                 self._model_id = delta.model_id or self._model_id
+            else:
+                self._has_content = True
 
     def _failure(self, error: ModelError) -> Failed:
         code = error.code
-        if self._body_started and code is ErrorCode.CONNECTION_FAILED:
+        if self._head and code is ErrorCode.CONNECTION_FAILED:
             code = ErrorCode.STREAM_TRUNCATED  # D-3.5
         return Failed(
             code, error.message, retryable=error.retryable, status=error.status, retry_after_ms=error.retry_after_ms
         )
+
+    def _recognized(self, deltas: list[Delta], response: HttpResponse) -> list[Delta]:
+        """The last deltas. If no stream was received but a web page, say, they end in an error that says so."""
+        end = deltas[-1]
+        self._note(deltas[:-1])
+        if type(end) is not Failed or end.error_code not in _UNREADABLE or self._has_content:
+            return deltas
+        model = self._model
+        failed = error_from_body(
+            response.status,
+            response.headers,
+            self._head,
+            model.vendor.framing or self._decoder.framing,
+            host=self._call.http_request.host,
+            now=model._environment.now(),
+        )
+        return deltas if failed is None else [*deltas[:-1], self._about_address(failed)]
+
+    def _about_address(self, failed: Failed) -> Failed:
+        """The error, or one about the base URL if that seems to be the cause: a path that does not exist.
+
+        The 404 for a path differs from the one for a model only in that it does not mention the model.
+        """
+        model = self._model
+        base_url = model._base_url
+        names = ("model", self._call.request.config.model_id.lower())
+        is_about_path = failed.status == 404 and not any(name in failed.message.lower() for name in names)
+        suggested = suggested_base_url(base_url, model.vendor.path)
+        if suggested is None or base_url == model.vendor.base_url:
+            return failed
+        if not is_about_path and failed.error_code is not ErrorCode.STREAM_MALFORMED:
+            return failed
+        message = f"{failed.message.rstrip('.')}. Check the base URL {base_url}: did you mean {suggested}?"
+        return replace(failed, error_code=ErrorCode.INVALID_CONFIG, message=message, retryable=False)
 
     def _ended_by(self, failed: Failed) -> list[Delta]:
         """The deltas that were pending, then this failure, unless the provider had already finished."""
