@@ -91,7 +91,7 @@ def connect_model(name: str) -> ProviderModel | LocalModel:
         return model
     except BartackError as error:
         if error.code in {ErrorCode.AUTHENTICATION, ErrorCode.MISSING_CREDENTIALS}:
-            with_hint(error, "Set the key, or use --model local, which needs none.")
+            with_hint(error, "--model local needs no key.")
         elif error.code is ErrorCode.INVALID_CONFIG:
             wrong = _wrong_setting(error, settings)
             setting_hint = f"Fix {wrong} in [model_settings] of {config_path()}."

@@ -42,7 +42,7 @@ def load_attachment(path: Path) -> Image | FileRef:
 
 
 def unsupported_content(model: Model, message: Message) -> tuple[Loss, ...]:
-    """What the model's provider does not accept of this message, as far as the model can tell before a request."""
+    """The content of this message that the model's provider does not accept, if that is known before a request."""
     match model:
         case ProviderModel():
             return model.prepare((message,)).report.losses

@@ -1,4 +1,4 @@
-"""Errors for people: one line that says what failed, and a hint that says what to do about it.
+"""Errors for people: what failed, in one line, and a hint about what to do.
 
 The command line imports this before anything that an extra installs.
 """
@@ -44,7 +44,7 @@ _HINTS = {
     ErrorCode.SERVER_ERROR: _TRY_LATER,
     ErrorCode.PROVIDER_ERROR: _TRY_LATER,
     ErrorCode.STREAM_TRUNCATED: "The answer is incomplete. Try again, or choose another model with --model.",
-    ErrorCode.STREAM_MALFORMED: "Check that this address speaks the API format of the vendor in --model.",
+    ErrorCode.STREAM_MALFORMED: "Check that this address uses the API format of the vendor in --model.",
     ErrorCode.INVALID_CONFIG: "Check the base URL and the other settings of the model.",
     ErrorCode.CONTEXT_OVERFLOW: _TOO_LARGE,
     ErrorCode.REQUEST_TOO_LARGE: _TOO_LARGE,

@@ -37,8 +37,8 @@ def safe_line(text: str) -> str:
 
 
 def visible_text(text: str) -> str:
-    """The text with its line breaks, and every invisible character as an escape (\\x1b). Use it where somebody has to
-    see exactly what they approve."""
+    """The text with its line breaks, and every invisible character as an escape (\\x1b). Use it for
+    what a user has to approve."""
     return "\n".join(
         "".join(sign if _is_visible(sign) else sign.encode("unicode_escape").decode() for sign in line)
         for line in text.replace("\t", _TAB).split("\n")

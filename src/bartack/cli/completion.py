@@ -4,7 +4,7 @@ A script runs `bartack` with the words before the cursor and `_BARTACK_COMPLETE`
 `bartack.cli.entry` passes that call to `complete`. The answer starts with a line `words` or `files`. After `words`
 comes one line per word, quoted for the shell; after `files` the shell completes file names itself.
 
-typer knows the words, from the same declarations that parse the command line. It has no public name for the function
+The words come from typer, which has the declarations of all options. It has no public name for the function
 that finds the option or argument under the cursor, so `typer._click` is imported here, and nowhere else. The module of
 a command is imported only once its name is complete.
 """
@@ -84,7 +84,7 @@ def complete(shell: str, words: Sequence[str]) -> int:
 
 
 def candidates(before: Sequence[str], word: str) -> Candidates:
-    """What may stand in place of `word`, after the words before it."""
+    """What may replace `word`, after the words before it."""
     _, args = take_debug(before)
     context = _resolve_context(_Bartack(name="bartack"), {}, "bartack", args)
     place, value = _resolve_incomplete(context, args, word)

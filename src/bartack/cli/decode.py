@@ -31,7 +31,7 @@ def _known(format: str | None) -> str | None:
 
 @app.command()
 def decode(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Recorded response body; - is stdin.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Recorded response body; - is stdin.")],
     format: Annotated[
         str | None,
         typer.Option(metavar="NAME", callback=_known, help=f"Wire format (default: detected): {_NAMES}."),

@@ -232,9 +232,9 @@ def _key(variable: str, value: str) -> Check:
     text = f"{vendors}: {len(key)} characters"
     hint = f"Set {variable} again, to the key alone."
     if not key.isascii() or not key.isprintable() or " " in key:
-        return Check(variable, "error", f"{text}, some of them invalid in a key", hint)
+        return Check(variable, "error", f"{text}, including invalid ones", hint)
     if key != value:
-        return Check(variable, "note", f"{text}, and surrounding whitespace, which is ignored", hint)
+        return Check(variable, "note", f"{text} and surrounding whitespace, which is ignored", hint)
     return Check(variable, "ok", text)
 
 

@@ -38,7 +38,7 @@ def model_probes(named: Sequence[str], *, ask: bool) -> list[Probe]:
         if ask:
             yield from asyncio.run(_ask_all(names))
         else:
-            hint = "'bartack doctor --ask' sends each of them and the local model a short prompt."
+            hint = "'bartack doctor --ask' sends each model a short prompt."
             yield Check("not asked", "ok", ", ".join(names) or "no vendor has a key", hint)
         if not named:
             yield from _vendors_without_default()

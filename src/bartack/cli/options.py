@@ -14,7 +14,7 @@ from bartack.app.errors import error_hint, with_hint
 from bartack.nouns.errors import BartackError
 
 _SESSIONS = 50  # more do not fit on a screen
-_TIMEOUT_S = 2.0  # for a database server, while somebody waits for the Tab key
+_TIMEOUT_S = 2.0  # for a database server; pressing Tab should not block
 _STORES = [  # anything else is a path, which the shell completes
     ("memory:", "until the program ends"),
     ("jsonl:", "a folder"),

@@ -56,7 +56,7 @@ class TextOutput:
         self._started: set[str] = set()
 
     async def show(self, event: Event) -> None:
-        """Print what people want to know of an event."""
+        """Print the text of an event, or a notice about it."""
         if isinstance(event, DeltaReceived):
             match event.delta.delta:
                 case Start():

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from bartack.app.errors import with_hint
 from bartack.cli.options import new_app
 from bartack.nouns.errors import NotFound
 from bartack.nouns.json_values import json_text
@@ -21,14 +22,16 @@ _REFERENCE = re.compile(r'"#/\$defs/(\w+)"')
 @app.command(no_args_is_help=False)
 def schema(
     type_name: Annotated[
-        str | None, typer.Argument(metavar="[TYPE]", help="A single type, such as Message (default: all).")
+        str | None, typer.Argument(metavar="TYPE", help="A single type, such as Message (default: all).")
     ] = None,
 ) -> None:
     """Print the JSON Schema of every type in the canonical JSON, or of one."""
     whole = json_schema()
     if type_name is not None:
         if type_name not in whole["$defs"]:
-            raise NotFound(f"Unknown type {type_name!r}. Choose from {', '.join(whole['$defs'])}.")
+            names = ", ".join(whole["$defs"])
+            error = NotFound(f"Unknown type {type_name!r}. Choose from {names}.")
+            raise with_hint(error, "'bartack schema' prints the schemas of all types.")
         needed = _reachable(whole["$defs"], type_name)
         definitions = {name: value for name, value in whole["$defs"].items() if name in needed}
         whole = {"$ref": f"#/$defs/{type_name}", **whole, "$defs": definitions}

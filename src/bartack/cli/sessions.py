@@ -88,7 +88,7 @@ def show(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Summarize a session: branches, usage, last entries. Use 'bartack show' for the whole conversation."""
+    """Summarize a session: branches, usage, last entries. 'bartack show SESSION' prints all of it."""
 
     async def load(opened: SessionStore) -> tuple[SessionInfo, tuple[str, ...], Totals, Entries]:
         loaded = await opened.load(session)
@@ -131,7 +131,7 @@ async def _info(store: SessionStore, loaded: Entries, totals: Totals) -> Session
 
 @app.command()
 def search(
-    words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="Words that an entry must all contain.")],
+    words: Annotated[list[str], typer.Argument(metavar="WORD", help="Words that an entry must all contain.")],
     limit: LimitOption = 50,
     offset: Annotated[int, typer.Option(min=0, help="Number of results to skip.")] = 0,
     store: StoreOption = None,
@@ -154,7 +154,7 @@ def search(
 def export(
     sessions: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SESSION...", help="Sessions to export.", autocompletion=complete_sessions),
+        typer.Argument(metavar="SESSION", help="Sessions to export.", autocompletion=complete_sessions),
     ] = None,
     *,
     everything: Annotated[bool, typer.Option("--all", help="Export all sessions.")] = False,
@@ -243,9 +243,7 @@ def _report_transfer(verb: str, moved: Imported, *, as_json: bool, file: str) ->
 def fsck(
     sessions: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[SESSION...]", help="Sessions to check (default: all).", autocompletion=complete_sessions
-        ),
+        typer.Argument(metavar="SESSION", help="Sessions to check (default: all).", autocompletion=complete_sessions),
     ] = None,
     do_repair: Annotated[
         bool, typer.Option("--repair", help="Append missing entries. Existing ones are never changed.")

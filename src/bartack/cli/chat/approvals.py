@@ -43,7 +43,7 @@ class Approvals:
         return bool(self.policy(ToolCall("any", definition.name, {}), definition))
 
     async def ask(self, run: Run, request: ApprovalRequired, screen: Screen) -> bool:
-        """Ask the user and pass the decision to the run; False if the answer is to be stopped. Raises as `Keyboard`."""
+        """Ask the user and pass the decision to the run; False to stop the answer. Raises as `Keyboard` does."""
         with suppress(NotFound):  # the run ended in the meantime
             if request.tool_name in self._allowed:
                 run.approve(request.tool_call_id, decided_by="always")

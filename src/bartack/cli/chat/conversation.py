@@ -100,8 +100,10 @@ class Conversation:
             self.hint(hint)
 
     def hint(self, hint: str) -> None:
-        """Print a hint. Hints are written for the command line, where /model is --model."""
-        self.note(f"hint: {hint.replace('--model', '/model')}")
+        """Print a hint. Hints are written for the command line, so that some flags and commands are replaced."""
+        for name, slash in {"--model": "/model", "'bartack sessions list'": "/sessions"}.items():
+            hint = hint.replace(name, slash)
+        self.note(f"hint: {hint}")
 
     @property
     def status(self) -> str:
@@ -278,7 +280,7 @@ class Conversation:
         error = run.result.error
         if run.result.status is not AgentStatus.FAILED or error is None:
             return
-        if error.error_code is not ErrorCode.COMPACTION_FAILED:  # its message says everything
+        if error.error_code is not ErrorCode.COMPACTION_FAILED:  # its message needs no hint
             self.hint(failure_hint(error.error_code, self.model, error.retry_after_ms))
 
     def interrupt(self) -> bool:

@@ -87,7 +87,7 @@ class CallTracker:
             call.partial_arguments.feed(delta.args_text_delta)
 
     def observe(self, event: ApprovalRequested | EntryAppended) -> None:
-        """Take what these events tell about calls: approvals, progress, and ids that were replaced."""
+        """Take approvals, progress, and replaced ids from these events."""
         if isinstance(event, ApprovalRequested):
             self._set_approval(event.request.tool_call_id, awaits=True)
             return

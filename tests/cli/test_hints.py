@@ -1,0 +1,82 @@
+"""Every command that a message, hint or help text names exists, and every extra that one names is in pyproject.toml."""
+
+import ast
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from bartack.app.errors import EXTRAS, install_command
+from bartack.cli.entry import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+EXTRAS_OF_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "optional-dependencies"
+]
+
+
+def texts(node: ast.AST) -> Iterator[str]:
+    """Every string in the source except docstrings of functions; NAME stands for what an f-string fills in."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "NAME" for part in child.values)
+        elif isinstance(child, ast.Constant) and isinstance(child.value, str):
+            yield child.value
+        else:
+            yield from texts(child)
+
+
+ALL = [
+    (str(path.relative_to(ROOT)), text)
+    for path in sorted((ROOT / "src").rglob("*.py"))
+    for text in texts(ast.parse(path.read_text(encoding="utf-8")))
+]
+COMMAND_LINES = sorted(
+    {
+        (where, line)
+        for where, text in ALL
+        for quoted in re.findall(r"'(bartack [^']+)'", text)
+        for line in re.split(r" && ", quoted)
+    }
+)
+INSTALLS = sorted({(where, extra) for where, text in ALL for extra in re.findall(r"bartack\[(\w+)\]", text)})
+
+
+def test_the_search_finds_commands_and_extras() -> None:
+    lines = {line for _, line in COMMAND_LINES}
+    assert {"bartack sessions list", "bartack doctor", "bartack models pull NAME", "bartack chat -c"} <= lines
+    assert {"local", "http"} <= {extra for _, extra in INSTALLS}
+
+
+@pytest.mark.parametrize(("where", "line"), COMMAND_LINES)
+def test_a_command_that_a_text_names_exists(where: str, line: str) -> None:
+    _, *words = shlex.split(line)
+    words = [word for word in words if word != "--debug"]
+    if words in (["--help"], ["--version"]) or words[0] == "NAME":
+        return
+    name, *rest = words
+    command: Any = get_command(import_module(COMMANDS[name].module).app)
+    while hasattr(command, "commands"):
+        assert rest, f"{where}: {line!r} is a group of commands"
+        command, rest = command.commands[rest[0]], rest[1:]
+    command.make_context(name, rest, resilient_parsing="--help" in rest)
+
+
+@pytest.mark.parametrize(("where", "extra"), INSTALLS)
+def test_an_extra_that_a_text_names_exists(where: str, extra: str) -> None:
+    assert extra in {*EXTRAS_OF_PROJECT, "NAME"}, where
+
+
+def test_the_install_command_of_each_library_names_an_extra_that_contains_it() -> None:
+    for library, extra in EXTRAS.items():
+        assert install_command(library) == f"pip install 'bartack[{extra}]'"
+        names = {re.split(r"[<>=]", requirement)[0] for requirement in EXTRAS_OF_PROJECT[extra]}
+        package = library.split(".")[0].replace("_", "-")
+        assert any(name.startswith(package) for name in names), library
+    assert install_command("numpy") is None
