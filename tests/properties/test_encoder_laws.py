@@ -1,7 +1,7 @@
-"""The law of the encoders: any history gives a request that its provider accepts.
+"""The law of the encoders: any history becomes a request that the provider accepts.
 
-`tests.formats.validity.checks` judges the bodies and knows nothing of the encoders. Each target is a format with a model and a
-vendor, wherever these make a difference.
+`tests.formats.validity.checks` checks the bodies independently of the encoders. A target is a format, with a model and a
+vendor where they make a difference.
 """
 
 import json

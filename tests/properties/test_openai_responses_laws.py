@@ -1,6 +1,6 @@
-"""Laws of the Responses decoder: events in any order, repeated or missing, make a stream, and tell no text twice.
+"""Laws of the Responses decoder: events in any order, repeated or missing, give a valid stream without repeated text.
 
-`test_decoder_laws` has those that hold for every format; these are about items, of which several accounts exist.
+`test_decoder_laws` has those that hold for every format; these are about items, which several events describe.
 """
 
 import json
@@ -58,7 +58,7 @@ def body_of(events: list[Json]) -> bytes:
     end=st.sampled_from(ENDS),
     cut=st.integers(0, 3000),
 )
-def test_events_in_any_order_make_a_stream(events: list[tuple[Json, int | None]], end: Json, cut: int) -> None:
+def test_events_in_any_order_give_a_valid_stream(events: list[tuple[Json, int | None]], end: Json, cut: int) -> None:
     """D-3.11, D-3.11.1: the assembler refuses whatever breaks the contract."""
     placed = [event if index is None else {**event, "output_index": index} for event, index in events]
     body = body_of([*placed, end])
@@ -69,8 +69,8 @@ def test_events_in_any_order_make_a_stream(events: list[tuple[Json, int | None]]
     assembler_of(deltas)
 
 
-def accounts(cut: int) -> list[Json]:
-    """All that a thorough server tells of one message, in order."""
+def events_of_a_message(cut: int) -> list[Json]:
+    """All events that a server can send about one message, in order."""
     place = {"output_index": 0, "item_id": "m", "content_index": 0}
     return [
         {"type": "response.output_item.added", "output_index": 0, "item": {**MESSAGE, "content": []}},
@@ -84,8 +84,8 @@ def accounts(cut: int) -> list[Json]:
 
 
 @given(cut=st.integers(0, len(TEXT)), left_out=st.sets(st.integers(0, 5)))
-def test_whatever_a_server_leaves_out_the_text_is_told_once(cut: int, left_out: set[int]) -> None:
-    """Only a first piece without its beginning cannot be told apart from the beginning."""
-    told = [event for place, event in enumerate(accounts(cut)) if place not in left_out or place == 1]
-    message = assembler_of(decoded(OpenAIResponses(), body_of(told))).build_final_message()
+def test_the_text_is_emitted_once_whatever_events_are_missing(cut: int, left_out: set[int]) -> None:
+    """The first delta is always present: without it, the second would be taken for the beginning."""
+    sent = [event for place, event in enumerate(events_of_a_message(cut)) if place not in left_out or place == 1]
+    message = assembler_of(decoded(OpenAIResponses(), body_of(sent))).build_final_message()
     assert [part.text for part in message.parts if isinstance(part, Text)] == [TEXT]

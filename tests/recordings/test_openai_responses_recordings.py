@@ -1,4 +1,4 @@
-"""Every recorded Responses stream, decoded and compared with the oracle; every recorded request, read and encoded."""
+"""Recorded Responses streams, compared with the oracle, and recorded requests, read and encoded again."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,8 @@ import pytest
 
 from bartack.formats.losses import Losses
 from bartack.formats.openai_responses.decode import OpenAIResponses
-from bartack.formats.openai_responses.encode import encode, read_request
+from bartack.formats.openai_responses.encode import encode
+from bartack.formats.openai_responses.read import read_request
 from bartack.formats.repair import OPENING
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Done, Failed
@@ -40,7 +41,7 @@ def decoder_for(case_dir: Path) -> OpenAIResponses:
 
 
 @every_stream
-def test_the_deltas_say_what_the_oracle_read(case_dir: Path) -> None:
+def test_the_deltas_agree_with_the_oracle(case_dir: Path) -> None:
     deltas = decoded(decoder_for(case_dir), load_case(case_dir).body)
     assert_agrees(deltas, read_stream(case_dir.parent.name, case_dir))
     error = stream_error(case_dir)
@@ -56,7 +57,7 @@ def test_cutting_the_bytes_differently_changes_nothing(case_dir: Path) -> None:
 
 
 def finished_items(case_dir: Path) -> list[dict[str, Any]]:
-    """The items of an answer, each as its `done` event tells it; as the response tells it if it had no such event."""
+    """The items of an answer, from their `done` events or, without such an event, from the response."""
     case = load_case(case_dir)
     lines = [data for _, data in sse_events(case.body)] if case.file.endswith(".sse") else json_lines(case.body)
     events = [json.loads(line) for line in lines if line != "[DONE]"]
@@ -77,8 +78,8 @@ def is_hollow(item: dict[str, Any]) -> bool:
 
 
 @every_stream
-def test_an_answer_goes_back_as_the_items_it_was(case_dir: Path) -> None:
-    """D-3.9.2. `store` is on, so that reasoning without ciphertext may go back too."""
+def test_an_answer_is_sent_back_as_the_items_it_was(case_dir: Path) -> None:
+    """D-3.9.2. `store` is on, so that reasoning without a ciphertext is sent back as well."""
     deltas = decoded(decoder_for(case_dir), load_case(case_dir).body)
     if not isinstance(deltas[-1], Done):
         return
@@ -136,7 +137,7 @@ def normalised_item(item: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case_dir", REQUESTS, ids=name_of)
-def test_a_request_that_is_read_and_encoded_again_is_the_same(case_dir: Path) -> None:
+def test_a_recorded_request_round_trips(case_dir: Path) -> None:
     body = json.loads((case_dir / "request.json").read_text("utf-8"))
     losses = Losses("openai")
     again = encode(read_request(body, provider="openai"), losses)

@@ -1,4 +1,4 @@
-"""The Responses decoder: small hand-made streams, one rule or quirk each."""
+"""Decoding the Responses API, with small made-up streams for each rule and quirk."""
 
 import json
 from base64 import b64encode
@@ -26,7 +26,7 @@ def deltas_of(*events: Json | str, **options: Any) -> list[Delta]:
 
 
 def answer(*events: Json | str, **response: Any) -> Message:
-    """The message that these events make, followed by the end of the response."""
+    """The message made from these events and the end of the response."""
     return assembler_of(deltas_of(*events, completed(**response))).build_final_message()
 
 
@@ -87,7 +87,7 @@ def only_call(found: Message) -> ToolCall:
 # -- texts
 
 
-def test_a_text_is_told_piece_by_piece_and_its_item_is_kept() -> None:
+def test_text_is_emitted_in_pieces_and_its_item_is_kept() -> None:
     """D-3.9."""
     found = answer(added(message()), text("Hel"), text("lo"), done(message("Hello", phase="final_answer")))
     (part,) = found.parts
@@ -127,12 +127,12 @@ def test_a_text_is_told_piece_by_piece_and_its_item_is_kept() -> None:
         [{"type": "response.done", "response": {"output": [message("Hello")]}}],
     ],
 )
-def test_a_text_is_told_once_however_much_of_it_a_server_tells(events: list[Json]) -> None:
+def test_text_is_emitted_once_whatever_events_a_server_sends(events: list[Json]) -> None:
     found = answer(*events)
     assert [part.text for part in found.parts if isinstance(part, Text) and part.text] == ["Hello"]
 
 
-def test_an_event_may_say_its_type_in_the_frame_alone() -> None:
+def test_the_type_of_an_event_may_be_in_the_frame_only() -> None:
     body = b'event: response.output_text.delta\ndata: {"output_index": 0, "delta": "Hi"}\n\n' + sse(completed())
     assert assembler_of(decoded(OpenAIResponses(), body)).build_final_message().text == "Hi"
 
@@ -153,7 +153,7 @@ def test_several_texts_of_one_message_are_several_parts_of_one_item() -> None:
     assert data(found.parts[2])["item"]["id"] == "msg"
 
 
-def test_the_first_of_several_texts_names_the_item_it_shares() -> None:
+def test_the_first_of_several_texts_refers_to_their_common_item() -> None:
     found = answer(added(message()), text("one"), text("two", content_index=1), done(message("one", "two")))
     assert data(found.parts[0])["item"] == {"id": "msg"}
 
@@ -163,7 +163,7 @@ def test_two_messages_in_a_row_are_two_parts() -> None:
     assert [part.text for part in found.parts if isinstance(part, Text)] == ["one", "two"]
 
 
-def test_a_message_without_text_is_still_an_item() -> None:
+def test_a_message_without_text_is_kept() -> None:
     found = answer(done(message()), done(message("", id="other"), 1))
     assert [data(part) for part in found.parts if isinstance(part, Text)] == [
         {"item": {"type": "message", "id": "msg", "role": "assistant"}},
@@ -176,7 +176,7 @@ def test_a_message_without_text_is_still_an_item() -> None:
     ]
 
 
-def test_citations_that_came_one_by_one_are_kept() -> None:
+def test_annotations_that_arrive_one_by_one_are_kept() -> None:
     found = answer(
         text("see"),
         event("output_text.annotation.added", content_index=0, annotation={"url": "u"}),
@@ -208,7 +208,7 @@ def test_an_unknown_entry_of_a_message_is_read_as_text() -> None:
 # -- reasoning
 
 
-def test_summaries_of_one_reasoning_item_are_parts_with_its_ciphertext_behind_them() -> None:
+def test_reasoning_summaries_are_parts_and_the_ciphertext_follows_the_last() -> None:
     found = answer(
         added(reasoning(encrypted_content="early")),
         summary("one"),
@@ -232,15 +232,15 @@ def test_reasoning_without_text_is_a_part_with_continuation_data_only() -> None:
     assert data(found.parts[0]) == {"item": {"type": "reasoning", "id": "rs", "encrypted_content": "x"}}
 
 
-def test_reasoning_text_stands_beside_summaries() -> None:
+def test_reasoning_text_and_summaries_are_separate_parts() -> None:
     whole = {**reasoning("short"), "content": [{"type": "reasoning_text", "text": "long"}]}
     found = answer(summary("short"), event("reasoning_text.delta", content_index=0, delta="long"), done(whole))
     assert [data(part)["field"] for part in found.parts if isinstance(part, Thinking)] == ["summary", "content"]
     assert found.thinking == "shortlong"
 
 
-def test_reasoning_that_a_server_closes_at_the_very_end_does_not_hold_up_the_answer() -> None:
-    """llama.cpp: no output_index, and every item is done only after the last delta."""
+def test_reasoning_that_is_closed_at_the_very_end_does_not_delay_the_answer() -> None:
+    """llama.cpp sends no output_index, and finishes every item only after the last delta."""
     thought = {**reasoning(), "content": [{"type": "reasoning_text", "text": "hmm"}], "encrypted_content": ""}
     decoder = OpenAIResponses()
     early = decoder.receive_data(
@@ -257,7 +257,7 @@ def test_reasoning_that_a_server_closes_at_the_very_end_does_not_hold_up_the_ans
     assert [type(part) for part in found.parts] == [Thinking, Text]
 
 
-def test_a_ciphertext_that_comes_after_the_answer_follows_as_an_empty_text() -> None:
+def test_a_ciphertext_after_the_answer_becomes_an_empty_text() -> None:
     found = answer(
         added(reasoning()),
         summary("hmm"),
@@ -273,8 +273,8 @@ def test_a_ciphertext_that_comes_after_the_answer_follows_as_an_empty_text() -> 
     assert data(late) == {"item": {"type": "reasoning", "id": "rs", "encrypted_content": "x"}}
 
 
-def test_reasoning_that_is_open_and_silent_keeps_its_place_before_what_speaks() -> None:
-    """It has to go back before the item it led to."""
+def test_open_reasoning_without_content_keeps_its_place() -> None:
+    """It must be sent back before the item it led to."""
     found = answer(
         added(reasoning()), added(function(), 1), done(function(), 1), done(reasoning(encrypted_content="x"))
     )
@@ -282,7 +282,7 @@ def test_reasoning_that_is_open_and_silent_keeps_its_place_before_what_speaks() 
     assert data(found.parts[0]) == {"item": {"type": "reasoning", "id": "rs"}}
 
 
-def test_reasoning_that_goes_on_after_the_answer_began_is_told_behind_it() -> None:
+def test_reasoning_that_continues_during_the_answer_follows_it() -> None:
     found = answer(
         added(reasoning()), summary("a"), text("Hi", 1), summary("b"), done(message("Hi"), 1), done(reasoning("ab"))
     )
@@ -294,10 +294,10 @@ def test_reasoning_that_goes_on_after_the_answer_began_is_told_behind_it() -> No
     assert data(found.parts[0])["nth"] == data(found.parts[2])["nth"] == 0
 
 
-# -- who may speak
+# -- one text at a time
 
 
-def test_two_messages_told_at_once_are_not_torn() -> None:
+def test_two_interleaved_messages_are_not_mixed() -> None:
     found = answer(
         text("one "),
         text("two ", 1),
@@ -320,12 +320,12 @@ def test_two_messages_told_at_once_are_not_torn() -> None:
     assert only_call(found).arguments == {"a": 1}
 
 
-def test_one_who_waited_gives_way_to_the_next_who_waited() -> None:
+def test_waiting_reasoning_is_suspended_for_the_next_waiting_item() -> None:
     found = answer(text("say"), summary("thought", 1), summary("other", 2), done(message("say")))
     assert [part.text for part in found.parts if isinstance(part, Thinking)] == ["thought", "other"]
 
 
-def test_what_waits_when_the_stream_breaks_is_told_before_the_error() -> None:
+def test_waiting_text_is_emitted_before_the_error_of_a_truncated_stream() -> None:
     """D-3.5, D-3.5.2."""
     deltas = deltas_of(text("one"), text("two", 1), text("three", 2))
     assert [delta.text_delta for delta in deltas if isinstance(delta, TextDelta)] == ["one", "two", "three"]
@@ -333,13 +333,13 @@ def test_what_waits_when_the_stream_breaks_is_told_before_the_error() -> None:
     assert deltas[-1].error_code is ErrorCode.STREAM_TRUNCATED
 
 
-def test_more_may_not_wait_than_the_limit() -> None:
+def test_waiting_events_have_a_limit() -> None:
     """D-3.11.2."""
     piece = "x" * (1024 * 1024)
     assert failure(text("one"), *[text(piece, 1) for _ in range(17)]).error_code is ErrorCode.STREAM_TOO_LARGE
 
 
-def test_data_that_is_nested_too_deeply_is_an_error() -> None:
+def test_data_nested_too_deep_is_an_error() -> None:
     deep: Any = 0
     for _ in range(100):
         deep = [deep]
@@ -348,7 +348,7 @@ def test_data_that_is_nested_too_deeply_is_an_error() -> None:
     assert failure(completed(output=[message(deep=deep)])).error_code is ErrorCode.STREAM_TOO_LARGE
 
 
-# -- which item an event is about
+# -- finding the item of an event
 
 
 def test_an_item_whose_id_changes_with_every_event_is_found_by_its_index() -> None:
@@ -363,7 +363,7 @@ def test_an_item_whose_id_changes_with_every_event_is_found_by_its_index() -> No
     assert data(found.parts[0])["item"]["id"] == "d"
 
 
-def test_items_that_share_an_index_are_told_apart_by_id() -> None:
+def test_items_with_the_same_index_are_distinguished_by_id() -> None:
     found = answer(
         added(message(id="a")),
         text("one", item_id="a"),
@@ -376,7 +376,7 @@ def test_items_that_share_an_index_are_told_apart_by_id() -> None:
     assert [part.text for part in found.parts if isinstance(part, Text)] == ["one", "two", "three"]
 
 
-def test_items_without_id_and_index_are_told_apart_by_their_order() -> None:
+def test_items_without_id_and_index_are_distinguished_by_order() -> None:
     found = answer(
         text("one", None),
         done({"type": "message", "content": []}, None),
@@ -410,7 +410,7 @@ def test_a_result_and_its_call_may_share_an_id() -> None:
 # -- calls
 
 
-def test_arguments_are_told_piece_by_piece() -> None:
+def test_arguments_are_emitted_in_pieces() -> None:
     """D-3.3."""
     deltas = deltas_of(
         added(function("")),
@@ -441,12 +441,12 @@ def test_arguments_are_told_piece_by_piece() -> None:
         [added(function(""), None), event("function_call_arguments.delta", None, item_id="call", delta='{"a":1}')],
     ],
 )
-def test_a_call_is_told_once_however_much_of_it_a_server_tells(events: list[Json]) -> None:
+def test_a_call_is_emitted_once_whatever_events_a_server_sends(events: list[Json]) -> None:
     call = only_call(answer(*events))
     assert (call.tool_call_id, call.arguments) == ("call", {"a": 1})
 
 
-def test_arguments_for_a_call_that_nobody_announced_and_nobody_finished_are_nothing() -> None:
+def test_arguments_of_a_call_that_never_started_or_finished_are_ignored() -> None:
     assert answer(event("function_call_arguments.delta", delta="{}"), text("Hi", 1)).tool_calls == ()
 
 
@@ -457,14 +457,14 @@ def test_arguments_after_the_end_of_a_call_are_ignored() -> None:
     ).arguments == {"a": 1}
 
 
-def test_arguments_that_compact_json_would_write_differently_are_kept_as_written() -> None:
+def test_arguments_that_are_not_compact_json_are_kept_as_written() -> None:
     assert data(only_call(answer(done(function('{"a": 1}')))))["item"]["arguments"] == '{"a": 1}'
     bad = answer(done(function('{"a')))
     assert only_call(bad).raw_args_text == '{"a'
     assert data(only_call(bad))["item"]["arguments"] == '{"a'
 
 
-def test_ids_are_made_unique_and_the_provider_s_own_is_kept() -> None:
+def test_repeated_ids_become_unique_and_the_original_is_kept() -> None:
     """D-3.8.1."""
     deltas = deltas_of(done(function()), completed(), used_call_ids=["call"], local_id="r1")
     call = only_call(assembler_of(deltas).build_final_message())
@@ -493,7 +493,7 @@ CUSTOM = {"type": "custom_tool_call", "id": "ctc", "call_id": "call", "name": "r
 
 @pytest.mark.parametrize("pieces", [[], ['say "h'], ['say "', 'hi"\n', "\U0001f600"]])
 def test_free_text_input_becomes_an_argument(pieces: list[str]) -> None:
-    """The raw text is the argument, so it goes back exactly."""
+    """The raw text is the argument, so it is sent back exactly."""
     events = [event("custom_tool_call_input.delta", delta=piece) for piece in pieces]
     events.append(event("custom_tool_call_input.done", input=CUSTOM["input"]))
     call = only_call(answer(added({**CUSTOM, "input": ""}), *events, done(CUSTOM)))
@@ -501,7 +501,7 @@ def test_free_text_input_becomes_an_argument(pieces: list[str]) -> None:
     assert data(call) == {"item": {"type": "custom_tool_call", "id": "ctc"}}
 
 
-def test_free_text_that_its_item_does_not_repeat_is_kept_as_it_was_told() -> None:
+def test_free_text_that_the_finished_item_omits_is_kept() -> None:
     hollow = {key: value for key, value in CUSTOM.items() if key != "input"}
     piece = event("custom_tool_call_input.delta", delta="abc")
     assert only_call(answer(added(hollow), piece, done(hollow))).arguments == {"input": "abc"}
@@ -517,7 +517,7 @@ def test_free_text_that_its_item_does_not_repeat_is_kept_as_it_was_told() -> Non
         ([{"type": "x_search"}, "odd"], "provider"),
     ],
 )
-def test_free_text_for_a_tool_that_was_not_declared_is_the_provider_s_own(tools: list[Any], who: str) -> None:
+def test_a_free_text_call_of_an_undeclared_tool_is_a_provider_call(tools: list[Any], who: str) -> None:
     """xAI's X search."""
     created = {"type": "response.created", "response": {"id": "resp", "model": "m", "tools": tools}}
     found = answer(created, done({**CUSTOM, "status": "completed"}))
@@ -541,7 +541,7 @@ def result_of(call: ToolCall) -> Any:
     return call.result.content
 
 
-def test_a_web_search_holds_its_action_and_its_sources() -> None:
+def test_a_web_search_has_its_action_and_sources() -> None:
     item = {"type": "web_search_call", "id": "ws", "status": "completed", "action": {"type": "search", "query": "q"}}
     call = provider_call(item, added({**item, "status": "in_progress"}))
     assert (call.tool_call_id, call.tool_name, call.arguments) == ("ws", "web_search", {"type": "search", "query": "q"})
@@ -553,7 +553,7 @@ def test_a_web_search_holds_its_action_and_its_sources() -> None:
     assert provider_call(no_status).result is None
 
 
-def test_code_is_told_while_it_is_written() -> None:
+def test_code_is_emitted_while_it_is_written() -> None:
     item = {"type": "code_interpreter_call", "id": "ci", "code": "print(1)", "outputs": [{"type": "logs", "logs": "1"}]}
     call = provider_call(
         item,
@@ -565,11 +565,11 @@ def test_code_is_told_while_it_is_written() -> None:
     assert result_of(call) == {"outputs": [{"type": "logs", "logs": "1"}]}
 
 
-def test_code_that_is_null_is_null() -> None:
+def test_null_code_stays_null() -> None:
     assert provider_call({"type": "code_interpreter_call", "id": "ci", "code": None}).arguments == {"code": None}
 
 
-def test_a_picture_is_a_result_and_not_kept_twice() -> None:
+def test_a_generated_image_is_the_result_and_not_kept_twice() -> None:
     encoded = b64encode(b"picture").decode()
     item = {
         "type": "image_generation_call",
@@ -587,7 +587,7 @@ def test_a_picture_is_a_result_and_not_kept_twice() -> None:
     assert data(broken)["item"]["result"] == "~"
 
 
-def test_calls_of_mcp_servers_hold_their_result_or_their_error() -> None:
+def test_mcp_calls_have_their_result_or_error() -> None:
     item = {
         "type": "mcp_call",
         "id": "mcp",
@@ -604,7 +604,7 @@ def test_calls_of_mcp_servers_hold_their_result_or_their_error() -> None:
     assert failed.result.is_error
 
 
-def test_a_request_for_approval_has_no_result_and_stops() -> None:
+def test_an_approval_request_has_no_result_and_finishes_with_stop() -> None:
     item = {"type": "mcp_approval_request", "id": "mcpr", "name": "ask", "server_label": "wiki", "arguments": "{}"}
     found = answer(done(item))
     assert only_call(found).result is None
@@ -612,7 +612,7 @@ def test_a_request_for_approval_has_no_result_and_stops() -> None:
     assert found.meta.finish_reason == "stop"
 
 
-def test_lists_of_tools_that_are_never_done_are_closed_by_the_finished_response() -> None:
+def test_tool_lists_that_never_finish_are_closed_by_the_response() -> None:
     item = {"type": "mcp_list_tools", "id": "mcpl", "server_label": "wiki", "tools": []}
     found = answer(added(item), text("Hi", 1), output=[{**item, "tools": [{"name": "ask"}]}, message("Hi")])
     assert result_of(only_call(found)) == {"tools": [{"name": "ask"}]}
@@ -640,7 +640,7 @@ def test_a_failed_search_is_an_error() -> None:
         ({"type": "brand_new_call"}, "brand_new", "provider"),
     ],
 )
-def test_who_runs_a_call(item: Json, name: str, who: str) -> None:
+def test_who_executes_a_call(item: Json, name: str, who: str) -> None:
     item = {**item, "id": "item", "call_id": "call"}
     call = only_call(answer(added(item), done(item)))
     assert (call.tool_call_id, call.tool_name, call.executed_by) == ("call", name, who)
@@ -659,20 +659,20 @@ SHELL = {
 SHELL_OUTPUT = {"type": "shell_call_output", "id": "sho", "call_id": "call", "output": [{"stdout": "a"}]}
 
 
-def test_a_result_that_is_an_item_of_its_own_belongs_to_its_call() -> None:
+def test_a_result_item_belongs_to_its_call() -> None:
     delta = event("shell_call_output_content.delta", delta={"stdout": "a"})
     found = answer(done(SHELL), delta, done(message("Hi"), 1), added(SHELL_OUTPUT, 2), done(SHELL_OUTPUT, 2))
     assert result_of(only_call(found)) == {"output": [{"stdout": "a"}]}
     assert data(only_call(found)) == {"item": SHELL, "output": SHELL_OUTPUT}
 
 
-def test_a_call_whose_result_never_comes_is_closed_without_one() -> None:
+def test_a_call_without_its_result_item_is_closed_without_a_result() -> None:
     found = answer(done({**SHELL, "call_id": None}))
     assert only_call(found).result is None
     assert data(only_call(found))["item"]["id"] == "sh"
 
 
-def test_items_that_only_their_provider_understands_are_carried_by_empty_text() -> None:
+def test_items_that_only_their_provider_understands_are_kept_on_an_empty_text() -> None:
     compaction = {"type": "compaction", "id": "cmp", "encrypted_content": "x"}
     approval = {"type": "mcp_approval_response", "id": "mcpa", "approve": True}
     found = answer(done(SHELL_OUTPUT), done(compaction, 1), done(approval, 2))
@@ -686,7 +686,7 @@ def test_items_that_only_their_provider_understands_are_carried_by_empty_text() 
 # -- the response
 
 
-def test_start_names_the_first_model_and_the_first_id() -> None:
+def test_start_has_the_first_model_and_id() -> None:
     created = {"type": "response.queued", "response": {"id": "first", "model": "m1"}}
     start = deltas_of({"type": "ping"}, created, completed(id="second", model="m2"))[0]
     assert start == Start("m1", "first", provider="openai-responses")
@@ -715,7 +715,7 @@ def test_usage_includes_its_breakdown() -> None:
 
 
 @pytest.mark.parametrize("usage", [None, 5, {}, {"input_tokens": "1", "output_tokens": 1}])
-def test_no_usage_is_none(usage: Any) -> None:
+def test_usage_without_counts_is_ignored(usage: Any) -> None:
     """D-3.4.3."""
     assert not [delta for delta in deltas_of(completed(usage=usage)) if isinstance(delta, Usage)]
 
@@ -756,7 +756,7 @@ def test_nothing_follows_the_end() -> None:
     assert len(deltas) == 2
 
 
-def test_done_of_the_chat_format_is_no_end() -> None:
+def test_done_as_in_the_chat_format_does_not_end_the_stream() -> None:
     """D-3.5."""
     assert failure(text("Hi"), "[DONE]").error_code is ErrorCode.STREAM_TRUNCATED
     assert failure("nonsense").error_code is ErrorCode.STREAM_MALFORMED
@@ -798,7 +798,7 @@ def test_errors_in_the_stream(event: Json, code: ErrorCode, raw: str | None, mes
     assert (found.error_code, found.raw_code, found.message) == (code, raw, message)
 
 
-def test_an_error_that_is_said_twice_is_one_error() -> None:
+def test_an_error_that_is_reported_twice_is_one_error() -> None:
     deltas = deltas_of(
         {"type": "error", "message": "m"}, {"type": "response.failed", "response": {"error": {"message": "m"}}}
     )
@@ -819,7 +819,7 @@ def test_an_error_that_is_said_twice_is_one_error() -> None:
         {"type": "response.function_call_arguments.delta", "delta": None},
     ],
 )
-def test_what_is_odd_or_unknown_is_passed_over(event: Json) -> None:
+def test_malformed_and_unknown_events_are_ignored(event: Json) -> None:
     found = answer(event, done(message("Hi"), 7))
     assert (found.text, found.tool_calls) == ("Hi", ())
 
@@ -833,7 +833,7 @@ def test_text_after_its_item_is_done_is_ignored() -> None:
     assert answer(added(message()), done(message("Hi")), *late).text == "Hi"
 
 
-def test_half_a_character_is_joined_with_the_other_half() -> None:
+def test_halves_of_a_surrogate_pair_are_joined() -> None:
     first = '{"type":"response.output_text.delta","output_index":0,"delta":"\\ud83d"}'
     second = '{"type":"response.output_text.delta","output_index":0,"delta":"\\ude00"}'
     assert answer(first, second).text == "\U0001f600"

@@ -1,4 +1,4 @@
-"""Requests to bodies of the Responses API and back, by hand: one rule each."""
+"""Responses requests, encoded and read, with small made-up requests for each rule."""
 
 from base64 import b64encode
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from bartack.formats.losses import Losses
-from bartack.formats.openai_responses.encode import encode, read_request
+from bartack.formats.openai_responses.encode import encode
+from bartack.formats.openai_responses.read import read_request
 from bartack.formats.repair import OPENING, made_id
 from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
@@ -26,7 +27,7 @@ FOREIGN = Continuation("other", "m", {"item": {"id": "theirs"}})
 
 
 def body_of(*messages: Message, tools: tuple[ToolSpec, ...] = (), **settings: Any) -> tuple[Json, list[str]]:
-    """The body, and what was lost where."""
+    """The body and its losses."""
     losses = Losses("openai")
     config = ModelConfig(settings.pop("model", "gpt-5"), **settings)
     body = encode(ModelRequest(messages=messages, config=config, tools=tools, provider="openai"), losses)
@@ -34,7 +35,7 @@ def body_of(*messages: Message, tools: tuple[ToolSpec, ...] = (), **settings: An
 
 
 def items_of(*messages: Message, **settings: Any) -> list[Json]:
-    """The items, when nothing is lost."""
+    """The items of a request without losses."""
     body, lost = body_of(*messages, **settings)
     assert lost == []
     found: list[Json] = body["input"]
@@ -42,7 +43,7 @@ def items_of(*messages: Message, **settings: Any) -> list[Json]:
 
 
 def again(*items: Json, **body: Any) -> list[Json]:
-    """These items, read and encoded; nothing may be lost."""
+    """These items, read and encoded without losses."""
     request = read_request({"model": "m", "input": list(items), **body}, provider="openai")
     losses = Losses("openai")
     found: list[Json] = encode(request, losses)["input"]
@@ -57,7 +58,7 @@ def reading(**body: Any) -> ModelRequest:
 # -- settings
 
 
-def test_nothing_is_stored_and_ciphertexts_are_asked_for() -> None:
+def test_store_is_off_and_ciphertexts_are_requested() -> None:
     assert body_of(user("Hi"))[0] == {
         "model": "gpt-5",
         "input": [{"role": "user", "content": "Hi"}],
@@ -70,11 +71,11 @@ def test_nothing_is_stored_and_ciphertexts_are_asked_for() -> None:
 @pytest.mark.parametrize(
     "model", ["gpt-4o", "openai/gpt-4.1-mini", "ft:gpt-4o:x", "chatgpt-4o-latest", "gpt-5.2-chat-latest"]
 )
-def test_models_that_do_not_reason_are_not_asked_for_ciphertexts(model: str) -> None:
+def test_ciphertexts_are_not_requested_from_models_that_do_not_reason(model: str) -> None:
     assert "include" not in body_of(user("Hi"), model=model)[0]
 
 
-def test_extra_settings_go_into_the_body_and_win() -> None:
+def test_extra_settings_override_the_body() -> None:
     extra = {
         "store": True,
         "previous_response_id": "resp",
@@ -87,13 +88,13 @@ def test_extra_settings_go_into_the_body_and_win() -> None:
     assert "include" not in body_of(user("Hi"), extra={"store": True})[0]
 
 
-def test_settings_have_the_provider_s_names() -> None:
+def test_settings_have_the_names_of_the_api() -> None:
     body, lost = body_of(
         user("Hi"), temperature=0.5, top_p=0.9, max_tokens=7, parallel_tool_calls=False, seed=1, stop_sequences=("x",)
     )
     named = {"temperature": 0.5, "top_p": 0.9, "max_output_tokens": 7, "parallel_tool_calls": False}
     assert body.items() >= named.items()
-    assert lost == ["config.seed: the seed", "config.stopSequences: stop sequences"]
+    assert lost == ["config.seed: seed", "config.stopSequences: stop sequences"]
 
 
 @pytest.mark.parametrize(
@@ -110,9 +111,9 @@ def test_thinking_is_an_effort_and_a_summary(thinking: ThinkingConfig | None, ow
     assert body_of(user("Hi"), thinking=thinking, extra={"reasoning": own})[0]["reasoning"] == expected
 
 
-def test_a_budget_of_tokens_is_a_loss() -> None:
+def test_a_thinking_budget_is_a_loss() -> None:
     body, lost = body_of(user("Hi"), thinking=ThinkingConfig(budget_tokens=5))
-    assert (body["reasoning"], lost) == ({"summary": "auto"}, ["config.thinking.budgetTokens: a budget of tokens"])
+    assert (body["reasoning"], lost) == ({"summary": "auto"}, ["config.thinking.budgetTokens: thinking budget"])
 
 
 STRICT = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
@@ -129,7 +130,7 @@ STRICT = {"type": "object", "properties": {"a": {"type": "string"}}, "required":
         ({"anyOf": [STRICT, {"type": "object"}]}, False),
     ],
 )
-def test_an_output_schema_is_strict_where_it_may_be(schema: Json, strict: bool) -> None:
+def test_an_output_schema_is_strict_if_it_qualifies(schema: Json, strict: bool) -> None:
     shape = body_of(user("Hi"), output_schema=schema)[0]["text"]["format"]
     assert shape == {"type": "json_schema", "name": "output", "schema": schema, "strict": strict}
 
@@ -160,8 +161,8 @@ def test_the_cache_key_is_the_same_for_all_turns_of_a_conversation() -> None:
 # -- tools
 
 
-def test_strictness_is_always_said() -> None:
-    """A function that does not say it counts as strict."""
+def test_strict_is_always_set() -> None:
+    """The server takes a function without it as strict."""
     plain = ToolSpec(
         "add", {"type": "object"}, description="Adds.", extra={"openai-responses": {"defer_loading": True}}
     )
@@ -179,7 +180,7 @@ def test_strictness_is_always_said() -> None:
     ]
 
 
-def test_a_provider_s_own_tool_goes_to_that_provider_only() -> None:
+def test_a_provider_tool_is_sent_only_to_that_provider() -> None:
     """D-3.9.2."""
     search = ToolSpec("web_search", {}, native=kept(type="web_search"))
     theirs = ToolSpec("grep", {}, native=FOREIGN)
@@ -198,7 +199,7 @@ def test_a_provider_s_own_tool_goes_to_that_provider_only() -> None:
         (SpecificTool("web_search"), {"type": "web_search"}),
     ],
 )
-def test_a_tool_choice_goes_there_and_back(choice: ToolChoice, told: Any) -> None:
+def test_a_tool_choice_round_trips(choice: ToolChoice, told: Any) -> None:
     declared = [
         {"type": "function", "name": "add", "description": "Adds.", "parameters": {}, "strict": False, "x": 1},
         {"type": "custom", "name": "run", "description": "Runs."},
@@ -214,14 +215,14 @@ def test_a_tool_choice_goes_there_and_back(choice: ToolChoice, told: Any) -> Non
 @pytest.mark.parametrize(
     "choice", ["auto", "none", {"type": "allowed_tools", "mode": "auto"}, {"type": "code_interpreter"}]
 )
-def test_a_tool_choice_we_have_no_word_for_survives(choice: Any) -> None:
+def test_an_unknown_tool_choice_is_kept(choice: Any) -> None:
     assert encode(reading(tool_choice=choice), Losses("openai"))["tool_choice"] == choice
 
 
-# -- what people say
+# -- system and user messages
 
 
-def test_system_messages_stand_where_they_are() -> None:
+def test_system_messages_keep_their_position() -> None:
     assert items_of(system("S"), user("Hi"), system("T")) == [
         {"role": "system", "content": "S"},
         {"role": "user", "content": "Hi"},
@@ -229,7 +230,7 @@ def test_system_messages_stand_where_they_are() -> None:
     ]
 
 
-def test_instructions_go_back_as_instructions() -> None:
+def test_instructions_round_trip() -> None:
     request = reading(instructions="Be kind.")
     assert request.messages[0].text == "Be kind."
     body = encode(request, Losses("openai"))
@@ -245,7 +246,7 @@ def test_thinking_in_a_system_message_is_a_loss() -> None:
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 
-def test_pictures_and_files_are_entries_of_their_own() -> None:
+def test_images_and_files_are_entries_of_their_own() -> None:
     said = user(
         "See",
         Text("ignored", ignored=True),
@@ -279,13 +280,13 @@ def test_pictures_and_files_are_entries_of_their_own() -> None:
         FileRef("d.bmp", mime_type="image/bmp", data=b"x"),
     ],
 )
-def test_what_the_format_does_not_take_is_named_and_a_loss(part: FileRef) -> None:
+def test_media_that_are_not_accepted_are_named_and_a_loss(part: FileRef) -> None:
     body, lost = body_of(user(part))
     assert body["input"][0]["content"].startswith(f"[file: {part.path}")
     assert lost == [f"messages[0].parts[0]: file {part.path}"]
 
 
-# -- what the model said
+# -- assistant messages
 
 
 def test_an_answer_of_another_provider_is_plain_text_and_function_calls() -> None:
@@ -310,7 +311,7 @@ def test_an_answer_of_another_provider_is_plain_text_and_function_calls() -> Non
         "messages[0].parts[0]: thinking",
         "messages[0].parts[1]: continuation data",
         "messages[0].parts[5]: continuation data",
-        "messages[0].parts[6]: the call of search",
+        "messages[0].parts[6]: call of search",
     ]
 
 
@@ -355,7 +356,7 @@ def test_parts_of_an_item_without_id_are_joined_by_their_order() -> None:
     assert len(items_of(assistant(own_text("b", 1)))) == 1
 
 
-def test_what_an_item_told_late_and_a_text_that_was_interrupted_find_their_item() -> None:
+def test_late_fields_and_interrupted_texts_return_to_their_item() -> None:
     said = assistant(
         own_thought("hm", field="content", id="rs"),
         own_text("Hi", id="msg"),
@@ -367,17 +368,17 @@ def test_what_an_item_told_late_and_a_text_that_was_interrupted_find_their_item(
     assert (first["encrypted_content"], second["id"]) == ("x", "msg")
 
 
-def test_a_refusal_goes_back_as_a_refusal() -> None:
+def test_a_refusal_is_sent_back_as_a_refusal() -> None:
     part = Text("No.", continuation=kept(item={"id": "m"}, field="content", nth=0, part={"type": "refusal"}))
     assert items_of(assistant(part))[0]["content"] == [{"type": "refusal", "refusal": "No."}]
 
 
-def test_items_only_the_provider_understands_go_back_as_they_are() -> None:
+def test_opaque_items_are_sent_back_unchanged() -> None:
     item = {"type": "compaction", "id": "cmp", "encrypted_content": "x"}
     assert items_of(assistant(Text("", continuation=kept(item=item)))) == [item]
 
 
-def test_reasoning_that_led_to_nothing_is_left_out() -> None:
+def test_reasoning_without_a_following_item_is_left_out() -> None:
     """The server refuses reasoning "without its required following item"."""
     thought = own_thought("hm", id="rs", encrypted_content="x")
     for after in ((), (user("go on"),), (tool_message(ToolResult("c", "r")),)):
@@ -389,8 +390,8 @@ def test_reasoning_that_led_to_nothing_is_left_out() -> None:
     assert len(items_of(assistant(thought), assistant("Hi"))) == 2
 
 
-def test_reasoning_without_ciphertext_is_left_out_where_nothing_is_stored() -> None:
-    """The server would look for it by id; and for that of the items behind it."""
+def test_reasoning_without_a_ciphertext_is_left_out_if_nothing_is_stored() -> None:
+    """The server would look up its id, and the ids of the items after it."""
     said = assistant(
         own_thought("hm", type="reasoning", id="rs"),
         own_text("Hi", id="msg"),
@@ -411,16 +412,16 @@ def test_reasoning_without_ciphertext_is_left_out_where_nothing_is_stored() -> N
 
 
 def test_reasoning_in_plain_text_needs_no_ciphertext() -> None:
-    """Servers of open models give and take it."""
+    """Servers of open models send and accept it."""
     assert len(items_of(assistant(own_thought("hm", field="content", id="rs"), own_text("Hi", id="m")))) == 2
 
 
 def test_an_id_that_is_too_long_is_left_out() -> None:
     body, lost = body_of(assistant(own_text("Hi", id="x" * 65)))
-    assert ("id" in body["input"][0], lost) == (False, ["messages[0]: an item's id"])
+    assert ("id" in body["input"][0], lost) == (False, ["messages[0]: item id"])
 
 
-def test_nothing_that_is_kept_is_changed_by_encoding() -> None:
+def test_encoding_does_not_change_continuation_data() -> None:
     part = own_text("Hi", id="x" * 65)
     output = {"type": "shell_call_output", "id": "y" * 65}
     call = ToolCall(
@@ -451,7 +452,7 @@ def call_with(item: Json, **fields: Any) -> ToolCall:
         (call_with({"type": "function_call"}), '{"a":1}'),
     ],
 )
-def test_arguments_go_back_as_the_model_wrote_them(call: ToolCall, arguments: str) -> None:
+def test_arguments_are_sent_back_as_the_model_wrote_them(call: ToolCall, arguments: str) -> None:
     assert items_of(assistant(call))[0]["arguments"] == arguments
 
 
@@ -463,20 +464,20 @@ def test_arguments_go_back_as_the_model_wrote_them(call: ToolCall, arguments: st
         ({"arguments": {"cmd": "ls"}}, '{"cmd":"ls"}'),
     ],
 )
-def test_free_text_goes_back_as_text(fields: Json, written: str) -> None:
+def test_free_text_is_sent_back_as_text(fields: Json, written: str) -> None:
     call = call_with({"type": "custom_tool_call", "id": "ctc"}, **fields)
     expected = {"type": "custom_tool_call", "id": "ctc", "call_id": "c", "name": "add", "input": written}
     assert items_of(assistant(call)) == [expected]
 
 
-def test_a_call_that_the_provider_ran_goes_back_with_its_result() -> None:
+def test_a_provider_call_is_sent_back_with_its_result() -> None:
     item = {"type": "tool_search_call", "id": "ts", "call_id": "theirs", "execution": "server"}
     output = {"type": "tool_search_output", "call_id": "theirs", "tools": []}
     call = ToolCall("c", "tool_search", {}, executed_by="provider", continuation=kept(item=item, output=output))
     assert items_of(assistant(call)) == [item, output]
 
 
-def test_a_picture_goes_back_into_its_item() -> None:
+def test_a_generated_image_is_sent_back_in_its_item() -> None:
     item = {"type": "image_generation_call", "id": "ig"}
     picture = (Text("here"), Image("image/png", data=b"picture"))
     for result, told in (
@@ -499,7 +500,7 @@ def results_of(item_type: str, result: ToolResult) -> tuple[list[Json], list[str
     return body["input"][1:], lost
 
 
-def test_a_function_s_result_is_text_json_or_a_list_of_entries() -> None:
+def test_the_result_of_a_function_is_text_json_or_a_list_of_entries() -> None:
     for content, output in (
         ("text", "text"),
         ({"a": 1}, '{"a":1}'),
@@ -512,10 +513,10 @@ def test_a_function_s_result_is_text_json_or_a_list_of_entries() -> None:
         assert (items, lost) == ([{"type": "function_call_output", "call_id": "c", "output": output}], [])
 
 
-def test_that_a_tool_failed_is_a_loss_where_the_format_cannot_say_it() -> None:
+def test_the_error_flag_is_a_loss_where_the_format_has_none() -> None:
     items, lost = results_of("custom_tool_call", ToolResult("c", "broken", is_error=True))
     assert items == [{"type": "custom_tool_call_output", "call_id": "c", "output": "broken"}]
-    assert lost == ["messages[1].parts[0]: that the tool failed"]
+    assert lost == ["messages[1].parts[0]: error flag"]
 
 
 @pytest.mark.parametrize(
@@ -574,7 +575,7 @@ def test_each_type_of_call_has_its_own_type_of_result(item_type: str, result: To
         (ToolResult("c", "ok"), True),
     ],
 )
-def test_an_approval_is_given_by_a_result(result: ToolResult, approve: bool) -> None:
+def test_a_result_becomes_an_approval(result: ToolResult, approve: bool) -> None:
     told = {"type": "mcp_approval_response", "approval_request_id": "c", "approve": approve}
     assert results_of("mcp_approval_request", result) == ([told], [])
 
@@ -584,10 +585,10 @@ def test_a_computer_call_without_a_screenshot_is_left_out() -> None:
     call = ToolCall("c", "computer", {}, continuation=kept(item={"type": "computer_call", "id": "i"}))
     body, lost = body_of(user("Hi"), assistant(call), tool_message(ToolResult("c", "denied", is_error=True)))
     assert body["input"] == [{"role": "user", "content": "Hi"}]
-    assert lost == ["messages[2].parts[0]: a computer_call and its result"]
+    assert lost == ["messages[2].parts[0]: computer_call and its result"]
 
 
-def test_ids_that_were_changed_are_changed_in_the_items_of_client_calls() -> None:
+def test_client_calls_are_sent_with_their_current_ids() -> None:
     call = ToolCall("new", "shell", {}, continuation=kept(item={"type": "shell_call", "call_id": "old"}))
     result = ToolResult(
         "new", "", continuation=kept(output={"type": "shell_call_output", "call_id": "old", "output": []})
@@ -709,16 +710,16 @@ def test_ids_that_were_changed_are_changed_in_the_items_of_client_calls() -> Non
         ],
     ],
 )
-def test_items_that_are_read_and_encoded_are_the_same(items: list[Json]) -> None:
+def test_items_round_trip(items: list[Json]) -> None:
     assert again(*items, store=True) == items
 
 
-def test_an_assistant_s_message_in_plain_text_with_an_id_becomes_a_list() -> None:
+def test_an_assistant_message_in_plain_text_with_an_id_becomes_a_list() -> None:
     (item,) = again({"role": "assistant", "id": "m", "content": "Hi"})
     assert item["content"] == [{"type": "output_text", "text": "Hi"}]
 
 
-def test_what_the_model_said_in_a_row_is_one_message() -> None:
+def test_consecutive_items_of_the_model_become_one_message() -> None:
     request = read_request(
         {
             "model": "m",
@@ -739,10 +740,10 @@ def test_what_the_model_said_in_a_row_is_one_message() -> None:
     bad = request.messages[0].tool_calls[1]
     assert (bad.arguments, bad.raw_args_text) == ({}, "{")
     assert request.messages[0].meta is not None
-    assert request.messages[0].meta.bad_args == {"b": "the arguments are no JSON object"}
+    assert request.messages[0].meta.bad_args == {"b": "the arguments are not a JSON object"}
 
 
-def test_settings_are_read_into_our_words_and_the_rest_is_kept() -> None:
+def test_known_settings_are_read_and_the_rest_is_kept() -> None:
     schema = {"type": "object"}
     request = reading(
         stream=True,
@@ -762,7 +763,7 @@ def test_settings_are_read_into_our_words_and_the_rest_is_kept() -> None:
     assert (body["truncation"], body["store"]) == ("auto", True)
 
 
-def test_what_the_body_does_not_say_is_what_the_server_would_do() -> None:
+def test_missing_settings_have_the_defaults_of_the_server() -> None:
     request = reading(tools=[{"type": "function", "name": "f", "parameters": {}}], store=None)
     assert request.tools[0].strict is True
     assert encode(request, Losses("openai"))["store"] is True
@@ -797,24 +798,24 @@ def test_a_body_that_continues_a_stored_response_may_have_no_input() -> None:
         ({"model": "m", "input": "Hi", "temperature": "hot"}, "$.temperature"),
     ],
 )
-def test_what_is_no_body_of_this_format_is_refused_with_its_place(body: Json, path: str) -> None:
+def test_an_invalid_body_is_refused_with_the_path(body: Json, path: str) -> None:
     with pytest.raises(PartValidationError) as caught:
         read_request(body, provider="openai")
     assert caught.value.path == path
 
 
-def test_the_model_may_be_named_beside_the_body() -> None:
+def test_the_model_may_be_given_apart_from_the_body() -> None:
     assert read_request({"input": "Hi"}, provider="azure", model_id="m").config.model_id == "m"
 
 
-def test_an_id_that_stands_there_twice_goes_back_once() -> None:
+def test_a_repeated_id_is_sent_once() -> None:
     """A message may be in a history twice: "Duplicate item found with id"."""
     said = Text("Hi", continuation=kept(item={"type": "message", "id": "msg_1", "role": "assistant"}))
     body, _ = body_of(user("a"), assistant(said), user("b"), assistant(said), user("c"))
     assert [item.get("id") for item in body["input"]] == [None, "msg_1", None, None, None]
 
 
-def test_what_another_provider_ran_gets_an_id_and_a_name_that_fit() -> None:
+def test_calls_of_other_providers_get_valid_ids_and_names() -> None:
     call_id = "x" * 70
     call = ToolCall(call_id, "browser.search", {}, executed_by="provider", result=ToolResult(call_id, "found"))
     body, _ = body_of(assistant(call))
@@ -823,12 +824,12 @@ def test_what_another_provider_ran_gets_an_id_and_a_name_that_fit() -> None:
     assert asked["call_id"] == told["call_id"] == made_id(call_id, -1)
 
 
-def test_a_request_says_something() -> None:
+def test_a_request_is_never_empty() -> None:
     body, _ = body_of(Message("assistant", ()))
     assert body["input"] == [{"role": "user", "content": OPENING}]
 
 
-def test_a_result_of_nothing_is_empty_text() -> None:
+def test_an_empty_result_is_empty_text() -> None:
     call = ToolCall("c", "add", {})
     body, _ = body_of(assistant(call), tool_message(ToolResult("c", (Text("x", ignored=True),))))
     assert body["input"][1]["output"] == ""

@@ -1,14 +1,15 @@
-"""The Responses API: items that open, grow and close, told by events (`response.output_text.delta`, ...).
+"""Responses API streams to deltas: items that start, grow and finish (`response.output_text.delta`, ...).
 
-Servers differ in how much they tell. Some send every delta; some only `.done` events, only finished items, or only the
-finished response. Every later and fuller account of the same thing adds what is new in it, so nothing is lost and
-nothing comes twice, whatever a server leaves out.
+Servers differ in what they send: every delta, only `.done` events, only finished items, or only the finished response.
+Each later and more complete version of an item adds what is new in it, so nothing is lost or repeated, whatever a
+server omits. Case names are folders in recordings/.
 
-Items are found by id; by `output_index` where a server gives an item another id in each event; or, where it gives
-neither, as the newest of their kind. Several may be open at once. Calls may be told at once, since their deltas name
-them. A message that has begun to speak keeps the floor until its item is done, and what others say meanwhile waits.
+An item is found by its id; by `output_index` where its events have different ids (GitHub Copilot,
+openai-responses/ai--github-copilot-id-rotation.1--0-17444d); and otherwise as the latest of its kind. Several items may
+be open at once (xai-responses/ai--xai-x-search-tool--0-85a5aa). Calls are emitted immediately, since their deltas carry
+an id. A message with text stays active until its item is done; events of other texts wait until then.
 
-How items are told is `bartack.formats.openai_responses.output`; what they mean and what goes back is `bartack.formats.openai_responses.items`.
+`open_items` emits the items; `items` has their meaning and what is sent back.
 """
 
 from collections import defaultdict, deque
@@ -22,8 +23,8 @@ from bartack.formats.decoder import Decoder
 from bartack.formats.emitter import amount, token_count
 from bartack.formats.framing import Frame
 from bartack.formats.openai_responses.events import ARGUMENTS, ENTRY_KINDS, TEXTS, Event, Key, Response
-from bartack.formats.openai_responses.items import FREE_TEXT, Item, ItemKind, kind_of, part_fields, text_of
-from bartack.formats.openai_responses.output import OpenItem, OpenText, Output
+from bartack.formats.openai_responses.items import FREE_TEXT, NAME, Item, ItemKind, kind_of, part_fields, text_of
+from bartack.formats.openai_responses.open_items import ItemEmitter, OpenItem, OpenText
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.errors import ErrorCode
 
@@ -35,7 +36,7 @@ _INCOMPLETE: dict[str, FinishReason] = {
     "length": "length",
     "content_filter": "content_filter",
 }
-_NAMED = frozenset({"function_call", "custom_tool_call", "mcp_call", "mcp_approval_request"})
+_HAS_NAME = frozenset({"function_call", "custom_tool_call", "mcp_call", "mcp_approval_request"})
 
 _Act = Callable[[OpenItem, Event], None]
 
@@ -43,22 +44,22 @@ _Act = Callable[[OpenItem, Event], None]
 class OpenAIResponses(Decoder):
     """Reads the event stream of one response."""
 
-    format = "openai-responses"
+    format = NAME
     events = msgspec.json.Decoder(Event)
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._output = Output(self.out)
+        self._emitter = ItemEmitter(self.out)
         self._items: list[OpenItem] = []
         self._by_id: dict[Key, OpenItem] = {}
         self._by_index: dict[Key, OpenItem] = {}
-        self._nameless: dict[ItemKind, deque[OpenItem]] = defaultdict(deque)  # nothing but their texts is known
+        self._unidentified: dict[ItemKind, deque[OpenItem]] = defaultdict(deque)  # items without an id
         self._waiting: dict[OpenItem, list[tuple[_Act, Event]]] = {}
         self._frame = Frame(b"")
-        # The hot path: an event like `_live` is the next piece of the same text or arguments.
+        # The hot path: an event that equals `_live` in its ids has the next piece of the same text or arguments.
         self._live: Event | None = None
         self._live_pieces: list[str] = []
-        self._live_tell: Callable[[str], None] = self.out.text
+        self._live_emit: Callable[[str], None] = self.out.text
 
     def read(self, event: Event, frame: Frame) -> None:
         live, piece = self._live, event.delta
@@ -72,7 +73,7 @@ class OpenAIResponses(Decoder):
             and type(piece) is str
         ):
             self._live_pieces.append(piece)
-            self._live_tell(piece)
+            self._live_emit(piece)
             return
         self._live, self._frame = None, frame
         kind = event.type = event.type or frame.event
@@ -85,13 +86,14 @@ class OpenAIResponses(Decoder):
             self._read_error(event)
 
     def read_unparsed(self, frame: Frame) -> bool:
-        return frame.data.strip() == b"[DONE]"  # some servers copy it from the chat format; it means nothing here
+        # OpenRouter sends it as in the chat format: openai-compat-responses/*_raw_cot_stream_openrouter--0-f0afdb.
+        return frame.data.strip() == b"[DONE]"
 
     def read_end(self) -> None:
-        self._hear_all()
+        self._run_all_waiting()
         self.truncated("response.completed")
 
-    # -- which item an event is about
+    # -- finding the item of an event
 
     def _find(self, event: Event, kind: ItemKind) -> OpenItem:
         item = self._by_id.get(event.item_id)
@@ -111,100 +113,100 @@ class OpenAIResponses(Decoder):
     def _add(self, kind: ItemKind, raw: Item, index: Key) -> OpenItem:
         item = OpenItem(len(self._items), kind, raw)
         self._items.append(item)
-        self._name(item, raw)
+        self._add_ids(item, raw)
         if not raw:
-            self._nameless[kind].append(item)
+            self._unidentified[kind].append(item)
         if index is not None:
             self._by_index[index] = item
-        self._output.begin(item)
+        self._emitter.begin(item)
         return item
 
-    def _name(self, item: OpenItem, raw: Item) -> None:
-        for name in _names(raw):
+    def _add_ids(self, item: OpenItem, raw: Item) -> None:
+        for name in _ids(raw):
             self._by_id.setdefault(name, item)
 
-    def _known(self, raw: Item, index: Key) -> OpenItem | None:
-        """The item of which this is another account."""
-        named = self._named(raw)
-        if named is not None:
-            return named
+    def _match(self, raw: Item, index: Key) -> OpenItem | None:
+        """The item that this is a later version of."""
+        identified = self._identified(raw)
+        if identified is not None:
+            return identified
         kind = kind_of(raw)
         if index is not None:
             item = self._by_index.get(index)
-            return item if item is not None and item.is_account(raw, kind) else None
-        nameless = self._nameless[kind]
-        while nameless and (nameless[0].raw or nameless[0].closed):
-            nameless.popleft()
-        return nameless[0] if nameless else None
+            return item if item is not None and item.may_be(raw, kind) else None
+        unidentified = self._unidentified[kind]
+        while unidentified and (unidentified[0].raw or unidentified[0].closed):
+            unidentified.popleft()
+        return unidentified[0] if unidentified else None
 
-    def _named(self, raw: Item) -> OpenItem | None:
-        found = (self._by_id.get(name) for name in _names(raw))
+    def _identified(self, raw: Item) -> OpenItem | None:
+        found = (self._by_id.get(name) for name in _ids(raw))
         return next((item for item in found if item is not None and item.kind == kind_of(raw)), None)
 
-    # -- who may speak
+    # -- one text at a time
 
     def _route(self, item: OpenItem, event: Event, act: _Act) -> None:
-        speaker = self._output.speaker
-        if speaker is not None and speaker is not item and not item.opened:
-            if speaker.kind == "text":
+        active = self._emitter.active
+        if active is not None and active is not item and not item.opened:
+            if active.kind == "text":
                 self._waiting.setdefault(item, []).append((act, event))
                 self._pending.hold(len(self._frame.data))
                 return
-            self._output.give_way(speaker)
+            self._emitter.suspend(active)
         act(item, event)
-        if self._waiting and self._output.speaker is None:
-            self._hear_waiting()
+        if self._waiting and self._emitter.active is None:
+            self._run_waiting()
 
-    def _hear_waiting(self) -> None:
-        """Those who wait speak one after the other, until one of them keeps the floor."""
+    def _run_waiting(self) -> None:
+        """Run the waiting events item by item, until a message stays active."""
         while self._waiting:
-            speaker = self._output.speaker
-            if speaker is not None:
-                if speaker.kind == "text":
+            active = self._emitter.active
+            if active is not None:
+                if active.kind == "text":
                     return
-                self._output.give_way(speaker)
+                self._emitter.suspend(active)
             item = next(iter(self._waiting))
             for act, event in self._waiting.pop(item):
                 act(item, event)
 
-    def _hear_all(self) -> None:
-        """Nothing more will come: everything that waits is told."""
+    def _run_all_waiting(self) -> None:
+        """Run all waiting events: nothing more will arrive."""
         while self._waiting:
-            self._output.speaker = None
-            self._hear_waiting()
+            self._emitter.active = None
+            self._run_waiting()
 
     # -- texts
 
     def _read_piece(self, event: Event) -> None:
         if isinstance(event.delta, str) and event.delta:
-            self._route(self._find(event, ENTRY_KINDS[TEXTS[str(event.type)]]), event, self._say_piece)
+            self._route(self._find(event, ENTRY_KINDS[TEXTS[str(event.type)]]), event, self._emit_piece)
 
-    def _say_piece(self, item: OpenItem, event: Event) -> None:
+    def _emit_piece(self, item: OpenItem, event: Event) -> None:
         if not item.closed:
             text = self._text_at(item, event, TEXTS[str(event.type)])
-            self._output.say(item, text, event.delta)
+            self._emitter.emit(item, text, event.delta)
             self._live, self._live_pieces = event, text.pieces
-            self._live_tell = self.out.more_text if item.kind == "text" else self.out.more_thinking
+            self._live_emit = self.out.more_text if item.kind == "text" else self.out.more_thinking
 
     def _read_whole(self, event: Event) -> None:
-        self._route(self._find(event, ENTRY_KINDS[TEXTS[str(event.type)]]), event, self._say_whole)
+        self._route(self._find(event, ENTRY_KINDS[TEXTS[str(event.type)]]), event, self._emit_whole)
 
-    def _say_whole(self, item: OpenItem, event: Event) -> None:
+    def _emit_whole(self, item: OpenItem, event: Event) -> None:
         whole = event.text or event.refusal
         if not item.closed and isinstance(whole, str):
-            self._output.say_rest(item, self._text_at(item, event, TEXTS[str(event.type)]), whole)
+            self._emitter.emit_rest(item, self._text_at(item, event, TEXTS[str(event.type)]), whole)
 
     def _read_part(self, event: Event) -> None:
         entry = self._kept(event.part)
         kind = None if entry is None else ENTRY_KINDS.get(str(entry.get("type")))
         if kind is not None:
-            self._route(self._find(event, kind), event, self._say_part)
+            self._route(self._find(event, kind), event, self._emit_part)
 
-    def _say_part(self, item: OpenItem, event: Event) -> None:
+    def _emit_part(self, item: OpenItem, event: Event) -> None:
         entry = event.part
         if not item.closed:
             text = self._text_at(item, event, str(entry.get("type")))
-            self._output.say_rest(item, text, text_of(entry))
+            self._emitter.emit_rest(item, text, text_of(entry))
             text.entry = part_fields(entry)
 
     def _read_annotation(self, event: Event) -> None:
@@ -217,55 +219,55 @@ class OpenAIResponses(Decoder):
 
     def _text_at(self, item: OpenItem, event: Event, entry_type: str) -> OpenText:
         index = event.summary_index if entry_type == "summary_text" else event.content_index
-        return self._output.text_at(item, entry_type, index)
+        return self._emitter.text_at(item, entry_type, index)
 
     # -- calls
 
     def _read_argument_piece(self, event: Event) -> None:
         if isinstance(event.delta, str) and event.delta:
-            self._route(self._find(event, "call"), event, self._say_argument_piece)
+            self._route(self._find(event, "call"), event, self._emit_argument_piece)
 
-    def _say_argument_piece(self, item: OpenItem, event: Event) -> None:
-        self._output.say_input(item, event.delta)
+    def _emit_argument_piece(self, item: OpenItem, event: Event) -> None:
+        self._emitter.emit_input(item, event.delta)
         if item.opened and not item.closed and item.raw.get("type") not in FREE_TEXT:
             self._live, self._live_pieces = event, item.pieces
-            self._live_tell = partial(self.out.more_args, self.out.call_id(item.key))
+            self._live_emit = partial(self.out.more_args, self.out.call_id(item.key))
 
     def _read_arguments(self, event: Event) -> None:
-        self._route(self._find(event, "call"), event, self._say_arguments)
+        self._route(self._find(event, "call"), event, self._emit_arguments)
 
-    def _say_arguments(self, item: OpenItem, event: Event) -> None:
+    def _emit_arguments(self, item: OpenItem, event: Event) -> None:
         for whole in (event.arguments, event.input, event.code):
             if isinstance(whole, str):
-                self._output.say_input_rest(item, whole)
+                self._emitter.emit_input_rest(item, whole)
 
     # -- items
 
     def _read_added(self, event: Event) -> None:
         raw = self._kept(event.item)
-        # Known by its own id only: two calls may come with one call id (D-3.8.1).
-        if raw is None or any(name in self._by_id for name in _names(raw)[:1]):
+        # Compare only its own id: two calls may have the same call id (D-3.8.1).
+        if raw is None or any(name in self._by_id for name in _ids(raw)[:1]):
             return
         self._pending.hold(len(self._frame.data))
         item = self._add(kind_of(raw), raw, event.output_index)
-        if item.kind == "call" and (raw.get("name") or raw.get("type") not in _NAMED):
+        if item.kind == "call" and (raw.get("name") or raw.get("type") not in _HAS_NAME):
             self._route(item, event, self._open_call)
 
     def _open_call(self, item: OpenItem, event: Event) -> None:
-        self._output.open_call(item)
+        self._emitter.open_call(item)
 
     def _read_done(self, event: Event) -> None:
         raw = self._kept(event.item)
         if raw is not None:
-            item = self._known(raw, event.output_index) or self._add(kind_of(raw), raw, event.output_index)
-            self._name(item, raw)
+            item = self._match(raw, event.output_index) or self._add(kind_of(raw), raw, event.output_index)
+            self._add_ids(item, raw)
             self._route(item, event, self._close)
 
     def _close(self, item: OpenItem, event: Event) -> None:
-        self._output.close(item, event.item)
+        self._emitter.close(item, event.item)
 
     def _kept(self, value: Any) -> Item | None:
-        """A JSON object of which something is kept, if it is one and not too deep."""
+        """The value if it is an object that is not nested too deep."""
         return value if isinstance(value, dict) and self._pending.can_keep(value) else None
 
     # -- the response
@@ -273,7 +275,7 @@ class OpenAIResponses(Decoder):
     def _read_response(self, response: Response) -> None:
         self.out.start(_text_or_none(response.model), _text_or_none(response.id))
         if isinstance(response.tools, list):
-            self._output.tools = response.tools
+            self._emitter.tools = response.tools
         usage = _usage(response.usage)
         if usage is not None:
             self.out.usage(usage)
@@ -282,11 +284,11 @@ class OpenAIResponses(Decoder):
         response, word = event.response or Response(), str(event.type).removeprefix("response.")
         status = _text_or_none(response.status) or word
         self._read_response(response)
-        self._settle(response.output if isinstance(response.output, list) else [])
+        self._close_all(response.output if isinstance(response.output, list) else [])
         if "cancelled" in (status, word):
             self.out.fail(ErrorCode.CANCELLED, "the response was cancelled", raw_code="cancelled")
         elif "failed" in (status, word):
-            self._refuse(response.error if isinstance(response.error, dict) else {"message": response.error})
+            self._report(response.error if isinstance(response.error, dict) else {"message": response.error})
         else:
             self._finish(response, status, word)
 
@@ -297,68 +299,69 @@ class OpenAIResponses(Decoder):
             raw = str(reason or "incomplete")
             self.out.finish(_INCOMPLETE.get(raw, "other"), raw)
         else:
-            refused = self._output.refused and not self._output.has_client_calls
+            refused = self._emitter.refused and not self._emitter.has_client_calls
             self.out.finish("refusal" if refused else "stop", status)
         self.out.done()
 
-    def _settle(self, output: list[Any]) -> None:
-        """Close every item that is still open, by the response's own account of it, and tell those never told."""
-        accounts, unknown = self._matched(output)
-        speaker = self._output.speaker
-        if speaker is not None:
-            self._output.close(speaker, accounts.get(speaker, speaker.raw))
-        self._hear_all()
+    def _close_all(self, output: list[Any]) -> None:
+        """Close all open items with their final content in the response, and emit those that never appeared."""
+        finished, unknown = self._finished_items(output)
+        active = self._emitter.active
+        if active is not None:
+            self._emitter.close(active, finished.get(active, active.raw))
+        self._run_all_waiting()
         for item in self._items:
-            if item.kind != "call" or item.opened or item in accounts:
-                self._output.close(item, accounts.get(item, item.raw))
+            if item.kind != "call" or item.opened or item in finished:
+                self._emitter.close(item, finished.get(item, item.raw))
         for raw in unknown:
-            self._output.close(self._add(kind_of(raw), raw, None), raw)
-        self._output.close_unanswered()
+            self._emitter.close(self._add(kind_of(raw), raw, None), raw)
+        self._emitter.close_without_results()
 
-    def _matched(self, output: list[Any]) -> tuple[dict[OpenItem, Item], list[Item]]:
-        """The finished account of each known item, and the items nobody has heard of.
+    def _finished_items(self, output: list[Any]) -> tuple[dict[OpenItem, Item], list[Item]]:
+        """The final content of each known item, and the items that never appeared before.
 
-        Some servers name the items of the finished response anew: then place and type tell which is which.
+        Some servers change the ids in the finished response (GitHub Copilot, OpenRouter). Then position and type
+        identify an item.
         """
-        accounts: dict[OpenItem, Item] = {}
+        finished: dict[OpenItem, Item] = {}
         renamed: list[tuple[int, Item]] = []
         for index, raw in enumerate(output):
             if self._kept(raw) is not None:
-                named = self._named(raw)
-                if named is not None and named not in accounts:
-                    accounts[named] = raw
+                identified = self._identified(raw)
+                if identified is not None and identified not in finished:
+                    finished[identified] = raw
                 else:
                     renamed.append((index, raw))
         unknown = []
         left: dict[ItemKind, dict[OpenItem, None]] = defaultdict(dict)
         for item in self._items:
-            if item not in accounts:
+            if item not in finished:
                 left[item.kind][item] = None
         for index, raw in renamed:
             alike, there = left[kind_of(raw)], self._by_index.get(index)
             if alike:
                 item = there if there in alike else next(iter(alike))
-                accounts[item] = raw
+                finished[item] = raw
                 del alike[item]
             else:
                 unknown.append(raw)
-        return accounts, unknown
+        return finished, unknown
 
     def _read_error(self, event: Event) -> None:
-        """Both shapes: the error as an object under `error`, and its fields directly in the event."""
-        self._hear_all()
+        """Report an error: an object under `error`, or fields of the event itself."""
+        self._run_all_waiting()
         error = event.error
-        self._refuse(error if isinstance(error, dict) else {"code": event.code, "message": event.message or error})
+        self._report(error if isinstance(error, dict) else {"code": event.code, "message": event.message or error})
 
-    def _refuse(self, error: dict[str, Any]) -> None:
+    def _report(self, error: dict[str, Any]) -> None:
         code = error.get("code") or error.get("type")
         status = code if isinstance(code, int) and 400 <= code < 600 else None
         message = _text_or_none(error.get("message")) or "the provider reported an error"
         self.out.refused(message, raw_code=None if code is None else str(code), status=status)
 
 
-def _names(raw: Item) -> list[str]:
-    """What other events may call an item: its id, or (llama.cpp) the id of its call; a result has that of its call."""
+def _ids(raw: Item) -> list[str]:
+    """The ids by which events may refer to an item: its own, or that of its call (llama.cpp; not recorded)."""
     names = [raw.get("id")] if kind_of(raw) == "result" else [raw.get("id"), raw.get("call_id")]
     return [name for name in names if isinstance(name, str) and name]
 

@@ -1,17 +1,17 @@
-"""A request -> the body of the Responses API. `bartack.formats.openai_responses.input` makes the history into items, and
-`bartack.formats.openai_responses.read` is the way back.
+"""A `ModelRequest` to the body of the Responses API; `input_items` turns the history into items.
 
 Decisions:
 
-- `store` is false: the conversation lives in our session and not at the provider, so whole items go back each time.
-  `config.extra` may say otherwise (`{"store": true, "previous_response_id": ...}`, `background`, `conversation`).
-- Without `store`, reasoning goes back only as its ciphertext, so `reasoning.encrypted_content` is asked for; but not of
-  the models that do not reason, since those refuse the question. `config.extra["include"]` overrides this.
-- `strict` is always said: a function without it counts as strict at OpenAI, and a schema that does not fit is refused.
-- System messages are items where they stand: `instructions` is not taken by all who speak this format (xAI refuses
-  it), and would be forgotten with `previous_response_id`. One that was read from `instructions` goes back there.
-- A summary of the reasoning is asked for wherever thinking is configured; `config.extra["reasoning"]` overrides that.
-- `CacheConfig` gives a `prompt_cache_key`: the same for all turns of a conversation, made from how it begins.
+- `store` is false: the conversation is stored in our session, not at the provider, so complete items are sent each
+  time. `config.extra` may override this (`{"store": true, "previous_response_id": ...}`, `background`, `conversation`).
+- Without `store`, reasoning can be sent back only as its ciphertext, so `reasoning.encrypted_content` is requested,
+  except from models that do not reason and refuse it (below). `config.extra["include"]` overrides this.
+- `strict` is always set: OpenAI takes a function without it as strict, and refuses schemas that do not qualify.
+- System messages stay items in their position: xAI refuses `instructions` together with `previous_response_id`
+  (github.com/10-X-eng/vibecad/issues/4), and instructions do not carry over to later responses. A system message that
+  was read from `instructions` is sent there.
+- A reasoning summary is requested whenever thinking is configured; `config.extra["reasoning"]` overrides this.
+- `CacheConfig` sets a `prompt_cache_key` made from the beginning of the conversation, so that all its turns share it.
 """
 
 import re
@@ -19,15 +19,15 @@ from typing import Any
 
 from bartack.formats.body_values import cache_key, fits_strict_mode, schema_name, with_extra
 from bartack.formats.losses import Losses
-from bartack.formats.openai_responses.input import Input
-from bartack.formats.openai_responses.items import Item
-from bartack.formats.openai_responses.read import FORMAT, read_request
+from bartack.formats.openai_responses.input_items import InputItems
+from bartack.formats.openai_responses.items import NAME, Item
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["FORMAT", "encode", "read_request"]
+__all__ = ["encode"]
 
-# They answer "Encrypted content is not supported with this model".
+# "Encrypted content is not supported with this model" (github.com/pydantic/pydantic-ai/issues/2865 and 3326). Which
+# further models refuse it is not verified.
 _DOES_NOT_REASON = re.compile(r"(.*[/.:])?(gpt-3|gpt-4|chatgpt-4|gpt-5(\.\d+)?-chat)")
 _SETTINGS = {
     "temperature": "temperature",
@@ -38,16 +38,16 @@ _SETTINGS = {
 
 
 def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
-    """The body that asks for this; what cannot be said is noted in `losses`."""
+    """The request body. What is left out of it is added to `losses`."""
     config = request.config
     extra = dict(config.extra or {})
     store = extra.pop("store", False)
-    said = Input(losses, stored=store is not False)
+    history = InputItems(losses, stored=store is not False)
     for index, message in enumerate(request.messages):
-        said.add(message, f"messages[{index}]")
-    body: dict[str, Any] = {"model": config.model_id, "input": said.items(), "stream": True, "store": store}
-    if said.instructions:
-        body["instructions"] = "\n\n".join(said.instructions)
+        history.add(message, f"messages[{index}]")
+    body: dict[str, Any] = {"model": config.model_id, "input": history.items(), "stream": True, "store": store}
+    if history.instructions:
+        body["instructions"] = "\n\n".join(history.instructions)
     for field, name in _SETTINGS.items():
         if getattr(config, field) is not None:
             body[name] = getattr(config, field)
@@ -67,7 +67,7 @@ def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
             body[name] = value
     if config.cache_config is not None:
         body["prompt_cache_key"] = _cache_key(body)
-    _note_unsaid(config, losses)
+    _add_losses(config, losses)
     return with_extra(body, extra)
 
 
@@ -75,11 +75,11 @@ def _include(config: ModelConfig) -> list[str]:
     return [] if _DOES_NOT_REASON.match(config.model_id) else ["reasoning.encrypted_content"]
 
 
-def _note_unsaid(config: ModelConfig, losses: Losses) -> None:
+def _add_losses(config: ModelConfig, losses: Losses) -> None:
     if config.seed is not None:
-        losses.add("config.seed", "the seed", "the Responses API has none")
+        losses.add("config.seed", "seed", "not supported by the Responses API")
     if config.stop_sequences:
-        losses.add("config.stopSequences", "stop sequences", "the Responses API has none")
+        losses.add("config.stopSequences", "stop sequences", "not supported by the Responses API")
 
 
 def _reasoning(thinking: ThinkingConfig | None, own: dict[str, Any], losses: Losses) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _reasoning(thinking: ThinkingConfig | None, own: dict[str, Any], losses: Los
         if thinking.effort != "none":
             reasoning["summary"] = "auto"
         if thinking.budget_tokens is not None:
-            losses.add("config.thinking.budgetTokens", "a budget of tokens", "the Responses API knows efforts only")
+            losses.add("config.thinking.budgetTokens", "thinking budget", "the Responses API only takes an effort")
     return {key: value for key, value in {**reasoning, **own}.items() if value is not None}
 
 
@@ -114,7 +114,7 @@ def _tool(spec: ToolSpec, where: str, losses: Losses) -> Item | None:
     tool: Item = {"type": "function", "name": spec.name}
     if spec.description is not None:
         tool["description"] = spec.description
-    own = (spec.extra or {}).get(FORMAT, {})
+    own = (spec.extra or {}).get(NAME, {})
     return {**tool, "parameters": spec.parameter_schema, "strict": bool(spec.strict), **own}
 
 
@@ -128,7 +128,7 @@ def _tool_choice(choice: ToolChoice, tools: tuple[ToolSpec, ...]) -> str | Item:
 
 
 def _cache_key(body: dict[str, Any]) -> str:
-    """A key that requests share which begin alike: OpenAI sends them to the machine that holds their prefix."""
+    """The same key for requests with the same beginning, which OpenAI routes to the machine that has it cached."""
     beginning = []
     for item in body["input"]:
         beginning.append(item)

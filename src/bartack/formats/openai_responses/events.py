@@ -1,4 +1,4 @@
-"""The events of the Responses API, as far as they are read. Everything may be missing, null or of an odd type."""
+"""The events of the Responses API as typed structs. Any field may be missing, null or of an unexpected type."""
 
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ Key = str | int | None
 
 
 class Response(msgspec.Struct, gc=False):
-    """The response as the events that begin and end it tell of it."""
+    """The response object in the events that begin and end a stream."""
 
     id: Any = None
     model: Any = None
@@ -23,7 +23,7 @@ class Response(msgspec.Struct, gc=False):
 
 
 class Event(msgspec.Struct, gc=False):
-    """Any event: one struct, since decoding a tagged union would fail on the types that are added every month."""
+    """Any event. One struct, because a tagged union would fail on event types that are added later."""
 
     type: str | None = None
     delta: Any = None
@@ -38,20 +38,20 @@ class Event(msgspec.Struct, gc=False):
     refusal: Any = None
     arguments: Any = None
     input: Any = None
-    code: Any = None  # of code_interpreter_call_code.done; of an error
+    code: Any = None  # in code_interpreter_call_code.done, and in an error
     response: Response | None = None
     error: Any = None
     message: Any = None
 
 
-# The types of the entries that hold text, and the kind of part they become.
+# The types of content entries with text, and the kind of part they become.
 ENTRY_KINDS: dict[str, Literal["text", "thinking"]] = {
     "output_text": "text",
     "refusal": "text",
     "summary_text": "thinking",
     "reasoning_text": "thinking",
 }
-# Events with text: `response.<name>.delta` and `.done` -> the type of the entry that they tell.
+# Events with text, `response.<name>.delta` and `.done`, and the type of the entry that the text belongs to.
 TEXTS = {
     f"response.{name}.{step}": entry_type
     for name, entry_type in {
@@ -59,12 +59,12 @@ TEXTS = {
         "refusal": "refusal",
         "reasoning_summary_text": "summary_text",
         "reasoning_text": "reasoning_text",
-        "reasoning_summary": "summary_text",  # the names of the two before them
+        "reasoning_summary": "summary_text",  # former names of the two above; not recorded
         "reasoning": "reasoning_text",
     }.items()
     for step in ("delta", "done")
 }
-# Events with the input of a call.
+# Events with the input of a call. The two names with a second dot are former ones; not recorded.
 ARGUMENTS = [
     f"response.{name}.{step}"
     for name in (

@@ -1,15 +1,7 @@
-"""What one item of the Responses API is in our words. The decoder reads items that a model said, the reader of requests
-those of a history; both come here.
+"""One item of the Responses API in our terms, for the decoder, the request reader and the encoder.
 
-An item is a JSON object with a `type`. A message or a reasoning item holds texts; every other item is a tool call, the
-result of one, or something only its provider understands. What a part cannot hold stays in its continuation data:
-
-    item     the item without what the part holds
-    output   (calls, results) the item that holds the result, where that is an item of its own
-    field    (texts) the list of the item in which this text stands: "content" or "summary"
-    nth      (texts) which text of its item this is
-    part     (texts) the entry of that list without its text
-    final    the finished texts or arguments that do not continue what was streamed; for the record, never sent back
+An item is a JSON object with a `type`. A message or reasoning item contains texts; every other item is a tool call, the
+result of one, or something that only its provider understands. `Keys` has what a part keeps of its item.
 """
 
 import base64
@@ -22,8 +14,10 @@ from bartack.nouns.parts import Image, ToolContent
 
 __all__ = [
     "FREE_TEXT",
+    "NAME",
     "Item",
     "ItemKind",
+    "Keys",
     "arguments_of",
     "executed_by",
     "item_fields",
@@ -37,10 +31,25 @@ __all__ = [
     "texts_of",
 ]
 
+NAME = "openai-responses"  # also the key of this format's own fields in `ToolSpec.extra`
+
+
+class Keys:
+    """Keys of the continuation data that the decoder and the reader write and the encoder reads."""
+
+    ITEM = "item"  # the item without what the part represents
+    OUTPUT = "output"  # of a call or result: the item with the result, if that is an item of its own
+    FIELD = "field"  # of a text: the list of the item that contains it, "content" or "summary"
+    NTH = "nth"  # of a text: its position among the texts of the item
+    PART = "part"  # of a text: its entry in that list, without the text
+    FINAL = "final"  # finished texts or arguments that do not continue what was streamed; never sent back
+    INSTRUCTIONS = "instructions"  # true for a system message that came from `instructions`
+
+
 Item = dict[str, Any]
 ItemKind = Literal["text", "thinking", "call", "result", "opaque"]
 
-# Tools whose input is text and not JSON: the field it stands in, which is also its name in our arguments.
+# Calls whose input is text, not JSON: the field of the input, which is also its name in our arguments.
 FREE_TEXT = {"custom_tool_call": "input", "code_interpreter_call": "code", "program": "code"}
 
 _KINDS: dict[str, ItemKind] = {
@@ -52,11 +61,13 @@ _KINDS: dict[str, ItemKind] = {
     "additional_tools": "opaque",
     "item_reference": "opaque",
 }
-_CLIENT_RUNS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "apply_patch_call", "computer_call"})
+_CLIENT_CALLS = frozenset(
+    {"function_call", "custom_tool_call", "local_shell_call", "apply_patch_call", "computer_call"}
+)
 
 
 def kind_of(item: Item) -> ItemKind:
-    """What an item becomes. A type nobody knows yet is a call of the provider's own, as all new types have been."""
+    """What an item becomes. An unknown type is a call that the provider executed, as all new types have been."""
     kind = str(item.get("type") or "message")
     if kind.endswith("_output"):
         return "result"
@@ -66,9 +77,9 @@ def kind_of(item: Item) -> ItemKind:
 
 
 def executed_by(item: Item, declared_tools: Any = None) -> Literal["client", "provider"]:
-    """Who runs a call. `declared_tools` are the request's, as the response repeats them.
+    """Who executes a call. `declared_tools` are the tools of the request, which the response repeats.
 
-    A free-text call to a tool that the request did not declare is the provider's own (the parts of xAI's X search).
+    A free-text call of an undeclared tool is a step of xAI's X search (xai-responses/ai--xai-x-search-tool--0-85a5aa).
     """
     kind = item.get("type")
     if kind == "shell_call":
@@ -79,7 +90,7 @@ def executed_by(item: Item, declared_tools: Any = None) -> Literal["client", "pr
         return "client" if item.get("execution") == "client" else "provider"
     if kind == "custom_tool_call" and isinstance(declared_tools, list) and declared_tools:
         return "client" if _declares(declared_tools, item.get("name")) else "provider"
-    return "client" if kind in _CLIENT_RUNS else "provider"
+    return "client" if kind in _CLIENT_CALLS else "provider"
 
 
 def _declares(tools: list[Any], name: object) -> bool:
@@ -95,7 +106,7 @@ def _declares(tools: list[Any], name: object) -> bool:
 
 
 def texts_of(item: Item) -> list[tuple[str, int, dict[str, Any]]]:
-    """Where each text of an item stands, and the entry that holds it: summaries first, then content."""
+    """The list, index and entry of each text of an item: summaries first, then content."""
     found = []
     for field in ("summary", "content"):
         entries = item.get(field)
@@ -106,13 +117,13 @@ def texts_of(item: Item) -> list[tuple[str, int, dict[str, Any]]]:
 
 
 def text_of(entry: dict[str, Any]) -> str:
-    """The text of one entry: of a refusal, the refusal."""
+    """The text, or the refusal, of one entry."""
     text = entry.get("text") or entry.get("refusal")
     return text if isinstance(text, str) else ""
 
 
 def part_fields(entry: dict[str, Any]) -> dict[str, Any]:
-    """An entry without its text, and without the empty list of probabilities that many servers add."""
+    """An entry without its text, and without the empty list of `logprobs` that servers add."""
     return {
         key: value
         for key, value in entry.items()
@@ -121,7 +132,7 @@ def part_fields(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def item_fields(item: Item) -> Item:
-    """A message or a reasoning item without its texts."""
+    """A message or reasoning item without its texts."""
     return {key: value for key, value in item.items() if key not in ("content", "summary")}
 
 
@@ -129,41 +140,41 @@ def item_fields(item: Item) -> Item:
 
 
 def name_of(item: Item) -> str:
-    """The tool's name; a provider's own tool is named after its item, less `_call`."""
+    """The tool's name. A provider tool is named after the type of its item, without `_call`."""
     name = item.get("name")
     return name if isinstance(name, str) and name else str(item.get("type")).removesuffix("_call")
 
 
 def arguments_of(item: Item) -> str:
-    """The argument text of a whole call."""
+    """The argument text of a complete call."""
     field = FREE_TEXT.get(str(item.get("type")))
     if field is not None:
         return json_text({field: item[field]} if field in item else {})
     if isinstance(item.get("arguments"), str):
         return str(item["arguments"])
-    for whole in ("arguments", "action", "operation"):  # tool search; web search, shells, computer; patches
-        if isinstance(item.get(whole), dict):
-            return json_text(item[whole])
+    for field in ("arguments", "action", "operation"):  # tool search; web search, shells, computer; patches
+        if isinstance(item.get(field), dict):
+            return json_text(item[field])
     return json_text({name: item[name] for name in ("queries", "code", "server_label", "actions") if name in item})
 
 
 def kept_of_call(item: Item) -> Item:
-    """What goes into a call's continuation data: all that the part does not say in the same bytes."""
+    """The fields of a call that its part does not represent byte for byte."""
     kind = item.get("type")
     if kind == "function_call":
         arguments = item.get("arguments")
-        told = {"name", "call_id"} | ({"arguments"} if arguments == _rewritten(arguments) else set())
+        represented = {"name", "call_id"} | ({"arguments"} if arguments == _rewritten(arguments) else set())
     elif kind == "custom_tool_call":
-        told = {"name", "call_id", "input"}
+        represented = {"name", "call_id", "input"}
     elif kind == "image_generation_call" and _image(item) is not None:
-        told = {"result"}
+        represented = {"result"}
     else:
-        told = set()
-    return {key: value for key, value in item.items() if key not in told}
+        represented = set()
+    return {key: value for key, value in item.items() if key not in represented}
 
 
 def outcome_of(item: Item) -> tuple[ToolContent | None, bool]:
-    """What a provider's own call came to, and whether it failed. A request for approval has no outcome yet."""
+    """The result of a provider call, and whether it failed. An approval request has no result yet."""
     if item.get("type") == "mcp_approval_request":
         return None, False
     failed = item.get("status") in ("failed", "incomplete")
@@ -200,7 +211,7 @@ def _image(item: Item) -> Image | None:
 
 
 def parsed_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is, or None."""
+    """The JSON object in a text, or None."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

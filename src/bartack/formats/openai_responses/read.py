@@ -1,10 +1,10 @@
-"""The body of a Responses request -> a `ModelRequest`: the way back of `bartack.formats.openai_responses.encode`.
+"""The body of a Responses request to a `ModelRequest`, the inverse of `encode`.
 
-Items in a row that a model said become one assistant message, results in a row one tool message. What a part cannot say
-is kept in its continuation data, in the shape in which the decoder keeps it, so that encoding gives the same items.
+Consecutive items of the model become one assistant message, consecutive results one tool message. What a part has no
+place for is kept in its continuation data, as the decoder keeps it, so that encoding gives the same items.
 
-A body without `store` is read as one with `store: true`, and a function without `strict` as a strict one: that is what
-the server makes of them. `stream` is not kept, since our requests always stream.
+As on the server, a body without `store` is read as ``store: true`` and a function without `strict` as strict. `stream`
+is not kept, since our requests always stream.
 """
 
 from typing import Any
@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from bartack.formats.body_values import list_at, object_at, text_at
 from bartack.formats.media import exact_data
 from bartack.formats.openai_responses.items import (
+    NAME,
     Item,
+    Keys,
     arguments_of,
     executed_by,
     item_fields,
@@ -43,9 +45,7 @@ from bartack.nouns.parts import (
 )
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["FORMAT", "read_request"]
-
-FORMAT = "openai-responses"  # the key of `ToolSpec.extra` under which this format keeps its own
+__all__ = ["read_request"]
 
 _EFFORTS = {"none": "none", "minimal": "minimal", "low": "low", "medium": "medium", "high": "high", "xhigh": "max"}
 _INPUT_ONLY: dict[str, Any] = {
@@ -57,7 +57,7 @@ _INPUT_ONLY: dict[str, Any] = {
 
 
 def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> ModelRequest:
-    """The request that a body makes. Raises `PartValidationError` for what is no body of this format."""
+    """The request that a body makes. Raises `PartValidationError` with the path for a body of another format."""
     rest = dict(object_at(body, "$"))
     model = text_at(rest.pop("model", None) or model_id or None, "$.model")
     rest.pop("stream", None)
@@ -65,12 +65,12 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
     instructions = rest.pop("instructions", None)
     if instructions is not None:
         text = text_at(instructions, "$.instructions")
-        reader.messages.append(Message("system", (Text(text, continuation=reader.kept({"instructions": True})),)))
-    said = rest.pop("input", None)
-    if isinstance(said, str):
-        reader.messages.append(Message("user", (Text(said),)))
-    elif said is not None or not {"prompt", "previous_response_id", "conversation"} & rest.keys():
-        for index, item in enumerate(list_at(said, "$.input")):
+        reader.messages.append(Message("system", (Text(text, continuation=reader.kept({Keys.INSTRUCTIONS: True})),)))
+    items = rest.pop("input", None)
+    if isinstance(items, str):
+        reader.messages.append(Message("user", (Text(items),)))
+    elif items is not None or not {"prompt", "previous_response_id", "conversation"} & rest.keys():
+        for index, item in enumerate(list_at(items, "$.input")):
             reader.add(object_at(item, f"$.input[{index}]"), f"$.input[{index}]")
     declared = rest.pop("tools", None)
     tools = tuple(
@@ -85,7 +85,7 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
 
 
 def _config(model: str, rest: dict[str, Any], tools: tuple[ToolSpec, ...]) -> ModelConfig:
-    """The settings we have words for; `rest` keeps the others."""
+    """The settings that `ModelConfig` has; the others stay in `rest`."""
     if rest.get("store") is None:
         rest["store"] = True
     if rest["store"] is False:
@@ -159,7 +159,7 @@ def _tool(tool: Item, reader: "_History", path: str) -> ToolSpec:
             tool["parameters"],
             description=description,
             strict=bool(tool.get("strict", True)),
-            extra={FORMAT: own} if own else None,
+            extra={NAME: own} if own else None,
         )
     kind = text_at(tool.get("type"), f"{path}.type")
     name = tool.get("name") or tool.get("server_label") or kind
@@ -171,7 +171,7 @@ def _tool(tool: Item, reader: "_History", path: str) -> ToolSpec:
 
 
 class _History:
-    """Collects messages while it is told items."""
+    """Collects messages from items."""
 
     def __init__(self, provider: str, model: str, tools: Any) -> None:
         self.messages: list[Message] = []
@@ -192,7 +192,7 @@ class _History:
         return tuple(self.messages)
 
     def add(self, item: Item, path: str) -> None:
-        """One more item."""
+        """Add one item."""
         match kind_of(item):
             case "text" if item.get("role") != "assistant":
                 self._end_answer()
@@ -207,7 +207,7 @@ class _History:
                 self._answer.append(self._call(item, path))
             case "opaque":
                 self._end_results()
-                self._answer.append(Text("", continuation=self.kept({"item": item})))
+                self._answer.append(Text("", continuation=self.kept({Keys.ITEM: item})))
             case _:
                 self._end_results()
                 self._add_texts(item)
@@ -223,12 +223,12 @@ class _History:
             self.messages.append(Message("tool", tuple(self._results)))
         self._results = []
 
-    # -- what people and programs said
+    # -- system and user messages
 
     def _input(self, item: Item, path: str) -> Message:
         role = text_at(item.get("role"), f"{path}.role")
         if role not in ("user", "system", "developer"):
-            raise PartValidationError(f"{role!r} is not a role of this format", path=f"{path}.role")
+            raise PartValidationError(f"unknown role {role!r}", path=f"{path}.role")
         fields = {key: value for key, value in item.items() if key not in ("type", "content")}
         fields = {} if fields == {"role": role} and role != "developer" else fields
         content = item.get("content")
@@ -239,14 +239,14 @@ class _History:
             parts = self._entries(content, f"{path}.content", text_only=role != "user")
         if fields and parts:
             old = parts[0].continuation
-            parts[0] = replace(parts[0], continuation=self.kept({**(old.data if old else {}), "item": fields}))
+            parts[0] = replace(parts[0], continuation=self.kept({**(old.data if old else {}), Keys.ITEM: fields}))
         return Message("user" if role == "user" else "system", tuple(parts))
 
     def _entries(self, content: Any, path: str, *, text_only: bool = False) -> list[ContentPart]:
         entries = [object_at(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(content, path))]
         parts = [self._entry(entry) for entry in entries]
-        if text_only:  # our system messages hold only text: an empty one carries what is none
-            carried = [Text("", continuation=self.kept({"part": entry})) for entry in entries]
+        if text_only:  # our system messages hold only text: other entries are kept on an empty one
+            carried = [Text("", continuation=self.kept({Keys.PART: entry})) for entry in entries]
             return [part if isinstance(part, Text) else text for part, text in zip(parts, carried, strict=True)]
         return parts
 
@@ -255,31 +255,31 @@ class _History:
             case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
                 own = {key: value for key, value in entry.items() if (key, value) != ("type", "input_text")}
                 del own["text"]
-                return Text(text, continuation=self.kept({"part": own}) if own else None)
+                return Text(text, continuation=self.kept({Keys.PART: own}) if own else None)
             case {"type": "input_image", "image_url": str(url)}:
                 return self._image(url, entry)
             case {"type": "input_file", "file_data": str(url), "filename": str(name)} if exact_data(url):
                 own = {key: value for key, value in entry.items() if key not in ("type", "file_data", "filename")}
                 mime, data = exact_data(url) or ("", b"")
                 if not mime.startswith(("audio/", "video/", "image/")):
-                    kept = self.kept({"part": own}) if own else None
+                    kept = self.kept({Keys.PART: own}) if own else None
                     return FileRef(name, mime_type=mime, data=data, continuation=kept)
             case {"type": "input_file", "file_url": str(url)} if len(entry) == 2:
                 return FileRef(url, url=url)
         name = entry.get("filename") or entry.get("file_id") or entry.get("type") or "content"
-        return FileRef(str(name), continuation=self.kept({"part": entry}))
+        return FileRef(str(name), continuation=self.kept({Keys.PART: entry}))
 
     def _image(self, url: str, entry: Item) -> Image:
         own = {key: value for key, value in entry.items() if key not in ("type", "image_url")}
-        kept = None if own in ({}, {"detail": "auto"}) else self.kept({"part": own})
+        kept = None if own in ({}, {"detail": "auto"}) else self.kept({Keys.PART: own})
         inline = exact_data(url)
         if inline is not None:
             return Image(inline[0], data=inline[1], continuation=kept)
-        if url.startswith("data:"):  # not as we would write it
-            kept = self.kept({"part": entry})
+        if url.startswith("data:"):  # not base64 as we would write it
+            kept = self.kept({Keys.PART: entry})
         return Image("image/*", url=url, continuation=kept)
 
-    # -- what the model said
+    # -- assistant messages
 
     def _add_texts(self, item: Item) -> None:
         make = Thinking if kind_of(item) == "thinking" else Text
@@ -287,22 +287,22 @@ class _History:
         fields = item_fields(item)
         if isinstance(content, str):
             is_plain = fields.keys() <= {"role", "type"}
-            data = {"item": fields, "field": "content", "nth": 0, "part": {"type": "output_text"}}
+            data = {Keys.ITEM: fields, Keys.FIELD: "content", Keys.NTH: 0, Keys.PART: {"type": "output_text"}}
             self._answer.append(make(content, continuation=None if is_plain else self.kept(data)))
             return
         texts = texts_of(item)
         for nth, (field, _, entry) in enumerate(texts):
-            data = {"item": fields, "field": field, "nth": nth, "part": part_fields(entry)}
+            data = {Keys.ITEM: fields, Keys.FIELD: field, Keys.NTH: nth, Keys.PART: part_fields(entry)}
             self._answer.append(make(text_of(entry), continuation=self.kept(data)))
         if not texts:
-            self._answer.append(make("", continuation=self.kept({"item": fields})))
+            self._answer.append(make("", continuation=self.kept({Keys.ITEM: fields})))
 
     def _call(self, item: Item, path: str) -> ToolCall:
         call_id = text_at(item.get("call_id") or item.get("id"), f"{path}.call_id")
         text = arguments_of(item)
         arguments = parsed_object(text) if text.strip() else {}
         if arguments is None:
-            self._bad_args[call_id] = "the arguments are no JSON object"
+            self._bad_args[call_id] = "the arguments are not a JSON object"
         who = executed_by(item, self._tools)
         outcome, failed = outcome_of(item) if who == "provider" else (None, False)
         return ToolCall(
@@ -312,10 +312,10 @@ class _History:
             raw_args_text=text if arguments is None else None,
             executed_by=who,
             result=None if outcome is None else ToolResult(call_id, outcome, is_error=failed),
-            continuation=self.kept({"item": kept_of_call(item)}),
+            continuation=self.kept({Keys.ITEM: kept_of_call(item)}),
         )
 
-    # -- what tools answered
+    # -- tool results
 
     def _add_result(self, item: Item, path: str) -> None:
         call_id = text_at(item.get("call_id") or item.get("id"), f"{path}.call_id")
@@ -323,25 +323,25 @@ class _History:
             if isinstance(part, ToolCall) and part.tool_call_id == call_id and part.executed_by == "provider":
                 outcome, failed = outcome_of(item)
                 result = None if outcome is None else ToolResult(call_id, outcome, is_error=failed)
-                with_output = self.kept({**(part.continuation.data if part.continuation else {}), "output": item})
+                with_output = self.kept({**(part.continuation.data if part.continuation else {}), Keys.OUTPUT: item})
                 self._answer[place] = replace(part, result=result, continuation=with_output)
                 return
         self._end_answer()
         if item.get("type") in ("function_call_output", "custom_tool_call_output"):
             own = {key: value for key, value in item.items() if key not in ("call_id", "output")}
             content = self._content(item.get("output"), f"{path}.output")
-            kept = None if own == {"type": "function_call_output"} else self.kept({"item": own})
+            kept = None if own == {"type": "function_call_output"} else self.kept({Keys.ITEM: own})
             self._results.append(ToolResult(call_id, content, continuation=kept))
         else:
             outcome, failed = outcome_of(item)
-            kept = self.kept({"output": item})
+            kept = self.kept({Keys.OUTPUT: item})
             self._results.append(ToolResult(call_id, outcome or "", is_error=failed, continuation=kept))
 
     def _add_approval(self, item: Item, path: str) -> None:
         call_id = text_at(item.get("approval_request_id"), f"{path}.approval_request_id")
         self._end_answer()
         granted = {key: value for key, value in item.items() if key in ("approve", "reason")}
-        self._results.append(ToolResult(call_id, granted, continuation=self.kept({"output": item})))
+        self._results.append(ToolResult(call_id, granted, continuation=self.kept({Keys.OUTPUT: item})))
 
     def _content(self, output: Any, path: str) -> ToolContent:
         return output if isinstance(output, str) else tuple(self._entries(output, path))

@@ -1,13 +1,16 @@
-"""Messages -> the items of a Responses request.
+"""Messages to the items of a Responses request.
 
-What came from the same provider goes back as the items it was, made again from the parts and their continuation data
-(`bartack.formats.openai_responses.items` says what that holds). Everything else becomes plain messages and function calls.
+Parts that came from the same provider become the items they were, rebuilt from the parts and their continuation data
+(`items.Keys`). Everything else becomes plain messages and function calls.
 
-Two demands of the server on reasoning, both answered with a refusal of the whole request where they are not met:
+The server refuses the whole request unless:
 
-- A reasoning item is followed by the item it led to. One that is not (the answer was cut off) is left out.
-- Where nothing is stored, a reasoning item has its ciphertext, or (open models) its text. One that has neither is left
-  out, and the items after it lose their ids, because the server would look for the reasoning that belongs to them.
+- every reasoning item is followed by the item it led to: "Item 'rs_...' of type 'reasoning' was provided without its
+  required following item" (github.com/vercel/ai/issues/7099). Reasoning without one, of an answer that was cut off, is
+  left out.
+- where nothing is stored, every reasoning item has its ciphertext, or its text (open models). Reasoning without both is
+  left out, and the items after it lose their ids: "Item 'msg_...' was provided without its required 'reasoning' item"
+  (github.com/continuedev/continue/issues/11994).
 """
 
 from base64 import b64encode
@@ -19,16 +22,17 @@ from msgspec.structs import replace
 from bartack.formats.history_rules import PLAIN_NAME, HistoryRules
 from bartack.formats.losses import Losses
 from bartack.formats.media import data_url, has_content, media_type, placeholder
-from bartack.formats.openai_responses.items import Item, kind_of, parsed_object
+from bartack.formats.openai_responses.items import Item, Keys, kind_of, parsed_object
 from bartack.formats.repair import OPENING, made_id
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Text, Thinking, ToolCall, ToolContent, ToolResult
 
-__all__ = ["RULES", "Input"]
+__all__ = ["RULES", "InputItems"]
 
 RULES = HistoryRules(
-    # "input[].call_id: string too long. Expected a string with maximum length 64"
+    # "Invalid 'input[95].call_id': string too long. Expected a string with maximum length 64"
+    # (github.com/AnswerDotAI/fastllm/issues/45).
     merge_same_role=False,
     starts_with_user=False,
     call_id_pattern=r"(?s).{1,64}",
@@ -38,10 +42,10 @@ RULES = HistoryRules(
     allows_empty_text=True,
 )
 
-_MAX_ID = 64  # "input[].id: string too long. Expected a string with maximum length 64"
-_PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+_MAX_ID = 64  # "input[].id: string too long", as for call ids; GitHub Copilot sends ids of about 400 characters
+_IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 _OFFICE = "application/vnd.openxmlformats-officedocument."
-_DOCUMENTS = frozenset(  # beside text; platform.openai.com/docs/guides/file-inputs
+_DOCUMENT_TYPES = frozenset(  # besides text; platform.openai.com/docs/guides/file-inputs
     (
         *("application/pdf", "application/json", "application/xml", "application/rtf", "application/msword"),
         *(f"{_OFFICE}wordprocessingml.document", f"{_OFFICE}spreadsheetml.sheet"),
@@ -51,32 +55,32 @@ _DOCUMENTS = frozenset(  # beside text; platform.openai.com/docs/guides/file-inp
 _INPUT_TYPES = (None, "input_text", "output_text", "text")
 
 
-class Input:
+class InputItems:
     """Collects the items of one request."""
 
     def __init__(self, losses: Losses, *, stored: bool) -> None:
-        """`stored` says whether the provider keeps responses, so that reasoning can be named by its id alone."""
+        """`stored`: the provider stores responses, so that an id alone can refer to reasoning."""
         self.instructions: list[str] = []
         self._losses = losses
         self._stored = stored
-        self._items: list[tuple[str, Item]] = []  # each with the place of the message it came from
+        self._items: list[tuple[str, Item]] = []  # each with the path of its message
         self._calls: dict[str, Item] = {}
 
     def items(self) -> list[Item]:
-        """All items, without reasoning that leads to nothing."""
+        """All items, without reasoning that nothing follows."""
         kept: list[Item] = []
-        led_to_something = False
+        has_successor = False
         for where, item in reversed(self._items):
             kind = kind_of(item)
-            if kind == "thinking" and not led_to_something:
-                self._losses.add(where, "reasoning", "nothing follows it that it led to")
+            if kind == "thinking" and not has_successor:
+                self._losses.add(where, "reasoning", "the item that it led to is missing")
                 continue
-            led_to_something = kind in ("thinking", "call", "opaque") or item.get("role") == "assistant"
+            has_successor = kind in ("thinking", "call", "opaque") or item.get("role") == "assistant"
             kept.append(item)
         return _with_ids_once(kept[::-1]) or [{"role": "user", "content": OPENING}]
 
     def add(self, message: Message, where: str) -> None:
-        """The items of one more message."""
+        """Add the items of one message."""
         match message.role:
             case "system":
                 self._add_system(message, where)
@@ -94,11 +98,11 @@ class Input:
         self._items.append((where, item))
         return item
 
-    # -- what people and programs say
+    # -- system and user messages
 
     def _add_system(self, message: Message, where: str) -> None:
         first = message.parts[0].continuation if message.parts else None
-        if first is not None and first.provider == self._losses.provider and first.data.get("instructions"):
+        if first is not None and first.provider == self._losses.provider and first.data.get(Keys.INSTRUCTIONS):
             self.instructions += [part.text for part in message.parts if isinstance(part, Text) and not part.ignored]
         else:
             self._add_input(message, "system", where)
@@ -107,18 +111,18 @@ class Input:
         fields: Item = {}
         entries = []
         for place, part in enumerate(message.parts):
-            spot = f"{where}.parts[{place}]"
+            here = f"{where}.parts[{place}]"
             if isinstance(part, Text | Image | FileRef):
-                data = self._losses.continuation(spot, part.continuation)
-                fields = {**fields, **_object(data, "item")}
-                entries += self._entry(part, _object(data, "part"), spot)
+                data = self._losses.continuation(here, part.continuation)
+                fields = {**fields, **_object(data, Keys.ITEM)}
+                entries += self._entry(part, _object(data, Keys.PART), here)
             else:
-                self._losses.add(spot, part.kind, "a system message holds text only")
+                self._losses.add(here, part.kind, "a system message holds text only")
         if entries:
             self._append(where, {"role": role, **fields, "content": _plain_if_possible(entries)})
 
     def _entry(self, part: ContentPart, own: Item, where: str) -> list[Item]:
-        """One entry of a content list, or none. `own` is what the entry had beside what the part says."""
+        """One entry of a content list, or none. `own` has the fields that the part does not represent."""
         match part:
             case Text():
                 if part.ignored:
@@ -126,55 +130,55 @@ class Input:
                 is_text = own.get("type") in _INPUT_TYPES
                 return [{"type": "input_text", "text": part.text, **own} if is_text else own]
             case Image() | FileRef():
-                if "type" in own:  # by the id of an upload, or in a form that we would not write
+                if "type" in own:  # an uploaded file, or a form that we would not write
                     return [own]
                 item = _media(part)
                 if item is None:
-                    why = "the Responses API takes images and documents of few types, inline or from the web"
+                    why = "the Responses API does not accept this type, or not from this URL"
                     return [{"type": "input_text", "text": placeholder(part, where, why, self._losses)}]
                 return [{**item, **own}]
             case _:
                 assert_never(part)
 
-    # -- what the model said
+    # -- assistant messages
 
     def _add_answer(self, message: Message, where: str) -> None:
         answer = _Answer(self._losses)
         for place, part in enumerate(message.parts):
-            spot = f"{where}.parts[{place}]"
+            here = f"{where}.parts[{place}]"
             if isinstance(part, ToolCall):
-                data = self._losses.continuation(spot, part.continuation)
-                self._calls[part.tool_call_id] = answer.add_call(part, _object(data, "item"))
+                data = self._losses.continuation(here, part.continuation)
+                self._calls[part.tool_call_id] = answer.add_call(part, _object(data, Keys.ITEM))
                 if part.executed_by == "provider":
-                    self._add_outcome(part, data, answer, spot)
+                    self._add_provider_result(part, data, answer, here)
             else:
-                assert isinstance(part, Text | Thinking)  # a message checks what its role may hold
-                answer.add_text(part, spot)
-        items = answer.items if self._stored else _without_hollow_reasoning(answer.items, where, self._losses)
+                assert isinstance(part, Text | Thinking)  # ensured by Message
+                answer.add_text(part, here)
+        items = answer.items if self._stored else _without_empty_reasoning(answer.items, where, self._losses)
         for item in items:
             item_id = item.get("id")
             if isinstance(item_id, str) and len(item_id) > _MAX_ID:
-                self._losses.add(where, "an item's id", f"it is longer than {_MAX_ID} characters")
+                self._losses.add(where, "item id", f"longer than {_MAX_ID} characters")
                 del item["id"]
             self._append(where, item)
 
-    def _add_outcome(self, call: ToolCall, data: dict[str, Any], answer: "_Answer", where: str) -> None:
-        """The result of a call that a provider executed, where it is an item of its own."""
-        if "item" in data:
-            if "output" in data:
-                answer.items.append(dict(_object(data, "output")))
+    def _add_provider_result(self, call: ToolCall, data: dict[str, Any], answer: "_Answer", where: str) -> None:
+        """Add the result of a provider call, if it is an item of its own."""
+        if Keys.ITEM in data:
+            if Keys.OUTPUT in data:
+                answer.items.append(dict(_object(data, Keys.OUTPUT)))
         elif call.result is not None:
             result = replace(call.result, tool_call_id=_call_id(call))
             answer.items.append(_output_item("function_call", result, self._content(result.content, where)))
         else:
             answer.items.pop()
-            self._losses.add(where, f"the call of {call.tool_name}", "another provider executed it, without a result")
+            self._losses.add(where, f"call of {call.tool_name}", "another provider executed it, without a result")
 
-    # -- what tools answered
+    # -- tool results
 
     def _add_result(self, result: ToolResult, where: str) -> None:
         data = self._losses.continuation(where, result.continuation)
-        whole, own = _object(data, "output"), _object(data, "item")
+        whole, own = _object(data, Keys.OUTPUT), _object(data, Keys.ITEM)
         if whole:
             named = {"call_id": result.tool_call_id} if whole.get("call_id") else {}
             self._append(where, {**whole, **named})
@@ -185,12 +189,12 @@ class Input:
         content = self._content(result.content, where)
         item = make(kind, result, content)
         if item is None:
-            # A screenshot is demanded and there is none: then the call is not told either, or the request is refused.
+            # A screenshot is required. Without one the call is left out as well, or the request would be refused.
             self._items = [entry for entry in self._items if entry[1] is not call]
-            self._losses.add(where, f"a {kind} and its result", "the result has no image")
+            self._losses.add(where, f"{kind} and its result", "the result has no image")
             return
-        if result.is_error and kind not in _TELLS_ERRORS:
-            self._losses.add(where, "that the tool failed", "the format has no flag for it; the text says so")
+        if result.is_error and kind not in _HAS_ERROR_FLAG:
+            self._losses.add(where, "error flag", "the format has none; the text of the result is sent")
         self._append(where, {**own, **item})
 
     def _content(self, content: ToolContent, where: str) -> str | list[Item]:
@@ -200,18 +204,18 @@ class Input:
             return json_text(content)
         entries: list[Item] = []
         for part in content:
-            own = _object(self._losses.continuation(where, part.continuation), "part")
+            own = _object(self._losses.continuation(where, part.continuation), Keys.PART)
             entries += self._entry(part, own, where)
         return entries or ""
 
 
 class _Answer:
-    """Collects the items of one assistant message; parts that came from one item become one item again."""
+    """Collects the items of one assistant message. Parts of the same item become one item again."""
 
     def __init__(self, losses: Losses) -> None:
         self.items: list[Item] = []
         self._losses = losses
-        self._entries: dict[tuple[int, int], Item] = {}  # of an item (by its place) the nth text
+        self._entries: dict[tuple[int, int], Item] = {}  # by position of the item and of the text in it
 
     def add_text(self, part: Text | Thinking, where: str) -> None:
         if part.ignored:
@@ -219,38 +223,38 @@ class _Answer:
         data = self._losses.continuation(where, part.continuation) if isinstance(part, Text) else None
         if isinstance(part, Thinking):
             data = self._losses.thinking(where, part) or {}
-        if data and "item" in data:
+        if data and Keys.ITEM in data:
             self._add_own(part, data)
         elif isinstance(part, Text) and part.text.strip():
             self.items.append({"role": "assistant", "content": part.text})
 
     def _add_own(self, part: Text | Thinking, data: dict[str, Any]) -> None:
-        fields = _object(data, "item")
+        fields = _object(data, Keys.ITEM)
         kind = fields.get("type") or ("message" if isinstance(part, Text) else "reasoning")
         if kind not in ("message", "reasoning"):
             self.items.append(dict(fields))
             return
-        place = self._place_of(kind, fields.get("id"), bool(data.get("nth")))
+        place = self._place_of(kind, fields.get("id"), bool(data.get(Keys.NTH)))
         if place is None:
             place = len(self.items)
             self.items.append({"type": kind, **({"summary": []} if kind == "reasoning" else _empty_message())})
         item = self.items[place]
         item.update(fields)
-        if "field" in data:
-            self._put(place, item.setdefault(str(data["field"]), []), data, part.text)
+        if Keys.FIELD in data:
+            self._put(place, item.setdefault(str(data[Keys.FIELD]), []), data, part.text)
 
     def _put(self, place: int, entries: list[Item], data: dict[str, Any], text: str) -> None:
-        key = place, int(data.get("nth") or 0)
+        key = place, int(data.get(Keys.NTH) or 0)
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = {}
             entries.append(entry)
-        entry.update(_object(data, "part"))
+        entry.update(_object(data, Keys.PART))
         name = "refusal" if entry.get("type") == "refusal" else "text"
         entry[name] = entry.get(name, "") + text
 
     def _place_of(self, kind: str, item_id: object, continues: bool) -> int | None:
-        """Where the item stands to which a part belongs: the one with its id; without ids, the one just before."""
+        """The position of the item that a part belongs to: the one with its id or, without ids, the last one."""
         for place, item in enumerate(self.items):
             if item_id and item.get("id") == item_id and item.get("type") == kind:
                 return place
@@ -274,29 +278,29 @@ class _Answer:
             if part.executed_by == "client":
                 item["call_id"] = part.tool_call_id
             if kind == "image_generation_call" and "result" not in own:
-                item |= _picture(part)
+                item |= _generated_image(part)
         self.items.append(item)
         return item
 
 
-def _without_hollow_reasoning(items: list[Item], where: str, losses: Losses) -> list[Item]:
+def _without_empty_reasoning(items: list[Item], where: str, losses: Losses) -> list[Item]:
     kept = []
-    is_hollow = False
+    is_empty = False
     for item in items:
         if item.get("type") == "reasoning":
             has_text = any(entry.get("text") for entry in item.get("content") or ())
-            is_hollow = not item.get("encrypted_content") and not has_text
-            if is_hollow:
-                losses.add(where, "reasoning", "it came without its ciphertext, and nothing is stored")
+            is_empty = not item.get("encrypted_content") and not has_text
+            if is_empty:
+                losses.add(where, "reasoning", "it has no ciphertext, and the provider does not store it")
                 continue
-        elif is_hollow and item.get("type") in ("message", "function_call", "custom_tool_call"):
+        elif is_empty and item.get("type") in ("message", "function_call", "custom_tool_call"):
             item.pop("id", None)
         kept.append(item)
     return kept
 
 
 def _with_ids_once(items: list[Item]) -> list[Item]:
-    """A message may stand in a history twice, its ids may not: "Duplicate item found with id"."""
+    """The items with repeated ids removed: "Duplicate item found with id" (not recorded)."""
     seen: set[Any] = set()
     for item in items:
         if item.get("id") in seen:
@@ -321,17 +325,17 @@ def _plain_if_possible(entries: list[Item]) -> str | list[Item]:
 
 
 def _media(part: Image | FileRef) -> Item | None:
-    """The entry of a picture or a document; None for what the API does not read or cannot reach."""
+    """The entry for an image or a document; None if the API does not accept it."""
     kind = media_type(part)
     if not has_content(part) or (part.data is None and not str(part.url).startswith(("https://", "http://"))):
         return None
     if isinstance(part, Image) or kind.startswith("image/"):
-        if part.data is not None and kind not in _PICTURES:
+        if part.data is not None and kind not in _IMAGE_TYPES:
             return None
         return {"type": "input_image", "image_url": _address(part, kind), "detail": "auto"}
     if part.data is None:
         return None if kind.startswith(("audio/", "video/")) else {"type": "input_file", "file_url": part.url}
-    if kind not in _DOCUMENTS and not kind.startswith("text/"):
+    if kind not in _DOCUMENT_TYPES and not kind.startswith("text/"):
         return None
     name = part.path.replace("\\", "/").rpartition("/")[2] or "file"
     return {"type": "input_file", "filename": name, "file_data": _address(part, kind)}
@@ -344,13 +348,13 @@ def _address(part: Image | FileRef, kind: str) -> str | None:
 def _call_id(part: ToolCall) -> str:
     if part.executed_by == "client" or RULES.accepts_id(part.tool_call_id):
         return part.tool_call_id
-    return made_id(part.tool_call_id, -1)  # none that repair makes for another call of this id
+    return made_id(part.tool_call_id, -1)  # differs from every id that `repair` makes of this one
 
 
 def _arguments(part: ToolCall, written: object) -> str:
-    """The arguments as the model wrote them, unless they have been changed since.
+    """The arguments as the model wrote them, unless they were changed since.
 
-    Text that is no JSON object is told inside of one: open models' servers parse it, and refuse the request otherwise.
+    Text that is not a JSON object is wrapped in one: servers of open models parse it and would refuse the request.
     """
     if isinstance(written, str) and parsed_object(written) == part.arguments:
         return written
@@ -359,7 +363,7 @@ def _arguments(part: ToolCall, written: object) -> str:
     return json_text(part.arguments)
 
 
-def _picture(call: ToolCall) -> Item:
+def _generated_image(call: ToolCall) -> Item:
     content = () if call.result is None else call.result.content
     for part in content if isinstance(content, tuple) else ():
         if isinstance(part, Image) and part.data is not None:
@@ -367,7 +371,7 @@ def _picture(call: ToolCall) -> Item:
     return {}
 
 
-# -- the results of each type of call
+# -- results, by type of call
 
 
 def _output_item(kind: str, result: ToolResult, content: str | list[Item]) -> Item:
@@ -418,4 +422,4 @@ _OUTPUTS: dict[str, Callable[[str, ToolResult, str | list[Item]], Item | None]] 
     "mcp_approval_request": _approval,
     "tool_search_call": _found_tools,
 }
-_TELLS_ERRORS = frozenset({"shell_call", "apply_patch_call", "mcp_approval_request"})
+_HAS_ERROR_FLAG = frozenset({"shell_call", "apply_patch_call", "mcp_approval_request"})
