@@ -99,6 +99,35 @@ async def test_cloud_settings_come_from_arguments_or_the_environment(monkeypatch
     assert "bedrock-runtime.eu-central-1." in (await request_of("bedrock:m")).url
 
 
+@pytest.mark.parametrize("value", ["evil.example/", "x@evil.example", "x#", "x?", "x\\", "x\r\ny", "x y", ".."])
+@pytest.mark.parametrize(
+    ("name", "setting", "variable"),
+    [
+        ("bedrock:m", "region", "AWS_REGION"),
+        ("vertex:m", "location", "GOOGLE_CLOUD_LOCATION"),
+        ("vertex:m", "project", "GOOGLE_CLOUD_PROJECT"),
+    ],
+)
+def test_settings_cannot_change_the_host(
+    name: str, setting: str, variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
+    with pytest.raises(PartValidationError, match=f"Invalid {setting}") as refused:
+        connect(name, api_key="k", client=BytesClient(), settings={setting: value})
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+    assert refused.value.path == f"$.settings.{setting}"
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(PartValidationError, match=f"Invalid {setting}"):
+        connect(name, api_key="k", client=BytesClient())
+
+
+async def test_a_project_may_belong_to_a_domain_and_a_region_may_not() -> None:
+    request = await request_of("vertex:m", settings={"project": "example.com:name"})
+    assert request.url.startswith("https://aiplatform.googleapis.com/v1/projects/example.com:name/locations/")
+    with pytest.raises(PartValidationError, match="Invalid region"):
+        connect("bedrock:m", api_key="k", client=BytesClient(), settings={"region": "evil.example:443"})
+
+
 async def test_azure_requires_its_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PartValidationError, match="AZURE_OPENAI_ENDPOINT"):
         connect("azure:deployment", api_key="k", client=BytesClient())

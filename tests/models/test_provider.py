@@ -8,7 +8,7 @@ import pytest
 
 from bartack.agent import Agent, RetryPolicy
 from bartack.environment import Environment
-from bartack.models import Model, ProviderModel, RequestMetadata, connect, guarded, vendor_named
+from bartack.models import HttpRequest, Model, ProviderModel, RequestMetadata, connect, guarded, vendor_named
 from bartack.models.auth import HeaderKey
 from bartack.nouns.config import CacheConfig, ModelConfig, ToolSpec
 from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta, ToolCallStart, Usage
@@ -128,6 +128,56 @@ def test_creating_a_model_uses_no_network_and_merges_the_cache_config() -> None:
         ProviderModel(client, ModelConfig("m"), vendor=vendor_named("openai-compatible"))
     with pytest.raises(PartValidationError, match="project"):
         ProviderModel(client, ModelConfig("m"), vendor=vendor_named("vertex"), base_url="https://host.example")
+
+
+@pytest.mark.parametrize(
+    ("headers", "message"),
+    [
+        ({"X-Trace": "hunter2\r\nX-Admin: true"}, "The value of the header X-Trace contains a line break"),
+        ({"X-Trace": "hunter2\nx"}, "The value of the header X-Trace contains a line break"),
+        ({"X-Trace": "hunter2\0"}, "The value of the header X-Trace contains a line break or a control character"),
+        ({"X-Trace": b"hunter2"}, "The value of the header X-Trace is not text"),
+        ({"X-Trace\r\nhunter2": "x"}, "The name of a header is not valid"),
+        ({"hunter2 x": "x"}, "The name of a header is not valid"),
+        ({"": "hunter2"}, "The name of a header is not valid"),
+    ],
+)
+def test_headers_with_line_breaks_are_refused_without_showing_them(headers: dict[str, str], message: str) -> None:
+    with pytest.raises(PartValidationError, match=message) as refused:
+        make(BytesClient(), headers=headers)
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+    assert "hunter2" not in str(refused.value)
+    with pytest.raises(PartValidationError, match=message):
+        HttpRequest(url="https://host.example/", headers=headers)
+
+
+async def test_credentials_with_line_breaks_are_refused_before_anything_is_sent() -> None:
+    client = BytesClient(WHOLE)
+    key = HeaderKey("bearer", "hunter2\r\nX-Admin: true")
+    one = ProviderModel(client, ModelConfig("m"), vendor=vendor_named("anthropic"), credentials=key)
+    last = (await read(one.stream([user("Hello")])))[-1].delta
+    assert isinstance(last, Failed)
+    assert last.error_code is ErrorCode.INVALID_CONFIG
+    assert "Authorization" in last.message
+    assert "hunter2" not in last.message
+    assert client.requests == []
+
+
+@pytest.mark.parametrize("end", ["/\r\nX-Admin: true", "/\n", "/a b", "/\0"])
+def test_a_base_url_with_line_breaks_is_refused(end: str) -> None:
+    with pytest.raises(PartValidationError, match="URL contains a space or a control character") as refused:
+        make(BytesClient(), base_url=f"https://host.example{end}x")
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+
+
+async def test_header_values_that_a_provider_repeats_are_masked() -> None:
+    headers = {"X-Corp-Token": "hunter2!", "X-Title": "My title"}
+    body = b'{"error":{"message":"bad token hunter2! from My title"}}'
+    _, error = await failure(BytesClient([body], 400), headers=headers)
+    assert error.message == "bad token [hidden] from My title"
+    echo = b'event: error\ndata: {"type":"error","error":{"type":"api_error","message":"hunter2!"}}\n\n'
+    _, error = await failure(BytesClient([SAY.start(), echo]), headers=headers)
+    assert error.message == "[hidden]"
 
 
 async def test_losses_can_be_inspected_before_a_call_is_sent() -> None:

@@ -1,6 +1,7 @@
 """Recording and replaying HTTP exchanges."""
 
 import json
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,17 @@ async def test_a_recording_contains_no_secrets(tmp_path: Path) -> None:
     assert "req_1" in text
     assert "anthropic-version" in text
     assert path.stat().st_mode & 0o077 == 0
+
+
+async def test_secrets_are_masked_in_chunks_that_are_not_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "tape.jsonl"
+    other = "gsk_0123456789abcdef"
+    chunks = [b"\xff\xe9" + KEY.encode() + b"\x80", "ü".encode()[1:] + other.encode() + "ü".encode()[:1], b"\xff\x00"]
+    request = HttpRequest(url="http://h/", secrets=(KEY,))
+    async with RecordingClient(BytesClient(chunks), path).send(request) as response:
+        assert [chunk async for chunk in response.chunks] == chunks, "the reader gets what was received"
+    recorded = [b64decode(str(line["base64"])) for line in lines(path) if "base64" in line]
+    assert recorded == [b"\xff\xe9[hidden]\x80", b"\xbc[hidden]\xc3", b"\xff\x00"]
 
 
 async def test_failures_are_recorded_and_replayed(tmp_path: Path) -> None:

@@ -23,6 +23,11 @@ from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 
 __all__ = ["DefaultModel", "connect", "default_model"]
 
+# Settings become part of the URL and must not change its host. A project may be "example.com:name":
+# docs.cloud.google.com/resource-manager/docs/creating-managing-projects
+_IN_HOST = re.compile(r"[A-Za-z0-9-]+")
+_IN_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
+
 
 # With a key or a client, the model is a vendor's; only without them can it be local.
 @overload
@@ -137,6 +142,13 @@ def _endpoint(vendor: Vendor, base_url: str | None, given: Mapping[str, str]) ->
             value = given.get(name) or _from_environment(variables)
             if value is None:
                 raise _missing_setting(vendor, name, variables)
+            allowed = _IN_HOST if f"{{{name}}}" in (vendor.base_url or "") else _IN_PATH
+            if not allowed.fullmatch(value):
+                raise PartValidationError(
+                    f"Invalid {name} {value[:80]!r} for {vendor.name}: it contains characters that change the URL.",
+                    path=f"$.settings.{name}",
+                    code=ErrorCode.INVALID_CONFIG,
+                )
             settings[name] = value
             url, path = url.replace(f"{{{name}}}", value), path.replace(f"{{{name}}}", value)
     if "://" not in url:  # OLLAMA_HOST is a host and a port

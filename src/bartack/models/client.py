@@ -14,17 +14,47 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-__all__ = ["MASK", "HttpRequest", "HttpResponse", "ProviderClient", "Timeouts", "mask_secrets", "safe_headers"]
+from bartack.nouns.errors import ErrorCode, PartValidationError
+
+__all__ = [
+    "MASK",
+    "HttpRequest",
+    "HttpResponse",
+    "ProviderClient",
+    "Timeouts",
+    "mask_secrets",
+    "safe_headers",
+    "secret_values",
+]
+
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_INVALID_IN_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_INVALID_IN_URL = re.compile(r"[\x00-\x20\x7f]")
 
 
 class HttpRequest(Struct, frozen=True, kw_only=True):
-    """One request. `secrets` are the strings in it that must not be logged."""
+    """One request. `secrets` are the strings in it that must not be logged.
+
+    A line break in the URL or a header would add headers, or a second request, to what is sent. Creating such a request
+    raises `PartValidationError` with the code `invalid_config`; the message names the header and not its value.
+    """
 
     method: str = "POST"
     url: str
     headers: Mapping[str, str] = {}
     body: bytes = b""
     secrets: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if _INVALID_IN_URL.search(self.url):
+            raise _invalid_request("The URL contains a space or a control character.", "$.url")
+        for name, value in self.headers.items():
+            if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+                raise _invalid_request("The name of a header is not valid.", "$.headers")
+            if not isinstance(value, str) or _INVALID_IN_HEADER.search(value):
+                problem = "contains a line break or a control character" if isinstance(value, str) else "is not text"
+                raise _invalid_request(f"The value of the header {name} {problem}.", "$.headers")
 
     @property
     def host(self) -> str:
@@ -33,6 +63,10 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"HttpRequest({self.method} {self.host}, {len(self.body)} bytes)"
+
+
+def _invalid_request(message: str, path: str) -> PartValidationError:
+    return PartValidationError(message, path=path, code=ErrorCode.INVALID_CONFIG)
 
 
 class HttpResponse(Struct, frozen=True, kw_only=True):
@@ -81,6 +115,8 @@ _SAFE_HEADERS = frozenset(
     }
 )  # fmt: skip
 
+_SECRET_NAME = re.compile(r"auth|key|token|secret|password|cookie|credential|signature", re.IGNORECASE)
+
 # Keys by the prefixes that their vendors give them for secret scanners.
 _KEYS = re.compile(
     r"\b(?:sk|pk|rk)-[\w*.-]{8,}"  # OpenAI, Anthropic (sk-ant-), DeepSeek, OpenRouter (sk-or-); also half masked
@@ -98,6 +134,11 @@ _KEYS = re.compile(
 def safe_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers that hold no secrets, with names in lower case."""
     return {name.lower(): value for name, value in headers.items() if name.lower() in _SAFE_HEADERS}
+
+
+def secret_values(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of the headers whose names suggest a secret."""
+    return tuple(value for name, value in headers.items() if _SECRET_NAME.search(name))
 
 
 def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:

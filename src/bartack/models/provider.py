@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from bartack.environment import Environment
 from bartack.formats import Decoder, LossReport, decoder, encode, format_named
 from bartack.models.auth import Credentials, NoCredentials
-from bartack.models.client import HttpRequest, HttpResponse, ProviderClient, mask_secrets
+from bartack.models.client import HttpRequest, HttpResponse, ProviderClient, mask_secrets, secret_values
 from bartack.models.guard import GuardedStream, guarded_batches
 from bartack.models.http_errors import error_from_body, error_from_response, retry_delay_in, suggested_base_url
 from bartack.models.model import StreamingModel
@@ -100,6 +100,8 @@ class ProviderModel(StreamingModel):
         self._base_url = url.rstrip("/")
         self._credentials = credentials or NoCredentials()
         self._headers = {"Content-Type": "application/json", **vendor.headers, **(headers or {})}
+        self._secrets = secret_values(self._headers)
+        HttpRequest(url=self._base_url, headers=self._headers)  # raises at once what every call would raise
         self._provider_raw = provider_raw
 
     @property
@@ -155,6 +157,7 @@ class ProviderModel(StreamingModel):
             url=self._base_url + vendor.path.replace("{model}", model_id),
             headers=self._headers,
             body=msgspec.json.encode(body | dict(vendor.body)),
+            secrets=self._secrets,
         )
         return PreparedCall(request=request, http_request=http_request, report=encoded.report)
 
@@ -165,7 +168,7 @@ class _Exchange:
     def __init__(self, model: ProviderModel, call: PreparedCall) -> None:
         self._model = model
         self._call = call
-        self._secrets: tuple[str, ...] = ()
+        self._secrets = call.http_request.secrets
         self._head = b""  # of the body
         self._raw: list[bytes] = []
         self._usage: Usage | None = None

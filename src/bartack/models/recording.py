@@ -88,10 +88,13 @@ class _Recorder:
     async def recorded(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         async for chunk in chunks:
             ms = round((time.monotonic() - self._began) * 1000)
+            # Bytes that are not UTF-8 become lone surrogates and back, so that the text around them is masked, too.
+            text = mask_secrets(chunk.decode(errors="surrogateescape"), self._secrets)
+            masked = text.encode(errors="surrogateescape")
             try:
-                self.write(ms=ms, text=mask_secrets(chunk.decode(), self._secrets))
+                self.write(ms=ms, text=masked.decode())
             except UnicodeDecodeError:
-                self.write(ms=ms, base64=b64encode(chunk).decode())
+                self.write(ms=ms, base64=b64encode(masked).decode())
             yield chunk
         self.end("complete")
 
