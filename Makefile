@@ -65,6 +65,11 @@ pythons: .venv/ready
 wheel: .venv/ready
 	$(BIN)/python -m scripts.check_wheel
 
+#: make mutants      break rules on purpose; the tests that cite them must fail
+.PHONY: mutants
+mutants: .venv/ready
+	$(BIN)/python -m scripts.mutants
+
 #: make bench        run every benchmark in bench/
 bench: .venv/ready
 	@set -e; for file in $(BENCHES:bench/%.py=%); do echo "== bench/$$file.py"; $(BIN)/python -m bench.$$file; done

@@ -3,7 +3,8 @@
 In: nothing. Out: one line per environment; status 1 if a check failed. Dependencies come from the package index, in the
 locked versions. For each environment:
 
-- `import bartack` and the whole pure half load; in the environment of the core alone, that proves they need only msgspec.
+- `import bartack` and the whole pure half load. In the environment of the core alone, this proves that they need only
+  msgspec.
 - Every other module loads too, or fails for lack of a library that belongs to another extra.
 - The hints in HINTS name an extra that exists, and with that extra installed they are gone.
 - With `cli`, `bartack --version` prints the version; without it, `bartack` names the extra.

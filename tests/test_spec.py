@@ -1,76 +1,19 @@
-"""docs/spec.md and the tests agree: every rule of an implemented scope is cited, and every cited rule exists.
+"""docs/spec.md and the tests agree: every rule of an implemented scope is cited, and every cited rule exists."""
 
-A test cites a rule by its id in a docstring or comment (`000-5.3`), or at the start of its name, in lower case and with
-`_` for `-` and `.` (`test_003_br_05_...`).
-"""
-
-import ast
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-IMPLEMENTED = {"core", "wire", "store", "agent"}  # scopes whose rules must all be cited
+from scripts.rules import MENTION, SPEC, Citation, Rule, citations, name_form, parse
 
+IMPLEMENTED = {"core", "wire", "store", "agent"}  # scopes whose rules must all be cited
 SCOPES = {"core", "wire", "store", "agent", "product"}
 TESTS = Path(__file__).parent
-SPEC = TESTS.parent / "docs" / "spec.md"
 
 pytestmark = pytest.mark.xdist_group("spec")  # all test files are read once, by one worker
 
 WELL_FORMED = re.compile(r"00[013]-\d+(\.\d+)+|003-BR-\d{2}|00[24]-[a-z]+(-[a-z]+)*\.\d+|D-\d+(\.\d+)+")
-# Anything shaped like an id, valid or not. A section alone ("000-5") and a range of documents ("000-004") are not.
-MENTION = re.compile(r"(?<![\w.-])(?:0\d\d-(?:(?i:br)-\d+|[\w-]+(?:\.\d+)+)|[Dd]-\d+(?:\.\d+)+)(?![\w-]|\.\w)")
-# A test whose name starts like this claims to test a rule.
-CLAIMING_NAME = re.compile(r"test_(00[0-4]_|d_\d)")
-RULE = re.compile(r"- \*\*(?P<id>[^*]+)\*\* \((?P<scope>\w+)\) (?P<text>\S.*)")
-BOLD_HEAD = re.compile(r"\s*[-*+|]\s*\*\*")  # a bullet or table row that starts in bold claims to be a rule
-HEADING = re.compile(r"## (?P<seed>\d{3}|D) ")
-
-
-@dataclass(frozen=True)
-class Rule:
-    id: str
-    scope: str
-    text: str
-    seed: str  # the document under whose heading the rule is listed
-
-
-def parse(spec: str) -> list[Rule]:
-    """The rules in order; raises AssertionError for a bullet that starts in bold and is not a rule."""
-    rules: list[Rule] = []
-    seed = ""
-    for bullet in re.sub(r"\n  (?=\S)", " ", spec).splitlines():
-        if heading := HEADING.match(bullet):
-            seed = heading["seed"]
-        if BOLD_HEAD.match(bullet):
-            rule = RULE.fullmatch(bullet)
-            assert rule, f"not of the form '- **id** (scope) text': {bullet}"
-            rules.append(Rule(rule["id"], rule["scope"], rule["text"], seed))
-    return rules
-
-
-def name_form(rule_id: str) -> str:
-    """The id as written in a function name."""
-    return re.sub(r"[-.]", "_", rule_id).lower()
-
-
-def cited_by_name(name: str, ids: dict[str, str]) -> str | None:
-    """The rule at the start of a test name; the longest id wins, so `000_5_10` is not `000_5`."""
-    words = name.removeprefix("test_").split("_")
-    heads = ("_".join(words[:length]) for length in range(len(words), 0, -1))
-    return next((ids[head] for head in heads if head in ids), None)
-
-
-def citations(source: str, rules: list[Rule]) -> Iterator[str]:
-    """Every id that the source of a test file cites, including ids of no rule."""
-    yield from MENTION.findall(source)
-    ids = {name_form(rule.id): rule.id for rule in rules}
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and CLAIMING_NAME.match(node.name):
-            yield cited_by_name(node.name, ids) or node.name
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +26,9 @@ def cited(rules: list[Rule]) -> dict[str, str]:
     """Each cited id, with one file that cites it."""
     files = (path for path in sorted(TESTS.rglob("*.py")) if path != Path(__file__))
     return {
-        rule_id: str(path.relative_to(TESTS))
+        citation.rule_id: str(path.relative_to(TESTS))
         for path in files
-        for rule_id in citations(path.read_text(encoding="utf-8"), rules)
+        for citation in citations(path.read_text(encoding="utf-8"), rules)
     }
 
 
@@ -151,7 +94,21 @@ def test_mention_ends_where_the_id_ends(text: str, expected: list[str]) -> None:
 )
 def test_name_cites_the_longest_id_at_its_start(name: str, expected: str) -> None:
     rules = [Rule(rule_id, "core", "", "") for rule_id in ("000-5.1", "000-5.10", "003-BR-05", "D-3.4")]
-    assert list(citations(f"def {name}(): ...", rules)) == [expected]
+    assert list(citations(f"def {name}(): ...", rules)) == [Citation(expected, name)]
+
+
+def test_citation_belongs_to_the_test_around_it() -> None:
+    source = """
+# 000-1.1
+X = 1
+
+# 000-1.2
+@pytest.mark.parametrize("rule", ["000-1.3"])
+def test_it(rule):
+    "000-1.4"
+"""
+    owners = {citation.rule_id: citation.test for citation in citations(source, [])}
+    assert owners == {"000-1.1": None, "000-1.2": "test_it", "000-1.3": "test_it", "000-1.4": "test_it"}
 
 
 def test_name_without_a_rule_at_its_start_cites_nothing() -> None:

@@ -1,0 +1,156 @@
+"""Break rules on purpose, and check that the tests that cite them fail.
+
+    python -m scripts.mutants [RULE-PREFIX ...] [--jobs N]
+
+A mutant of scripts/mutants.toml replaces one passage of one module, so that the rules it names no longer hold. For each
+of its rules, the tests that cite the rule run in a copy of the repository. If one fails, the mutant is killed for this
+rule. If all pass, it survives: these tests claim to check the rule and do not.
+
+Status 1 if a mutant survives, if its passage is not found exactly once, or if the tests fail without any mutant. The
+set is small and written by hand: one plausible mistake per rule, spread over all documents. tests/test_mutants.py
+checks that all of them apply.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+from scripts.rules import ROOT, SPEC, citations, parse
+
+SOURCE = Path("src", "bartack")
+PYTEST = (sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    rules: str  # ids, separated by spaces
+    module: str
+    old: str
+    new: str
+
+    def applied(self, root: Path) -> str:
+        """The module's text with the mutation; raises ValueError if the passage is not there exactly once."""
+        text = (root / SOURCE / self.module).read_text(encoding="utf-8")
+        if (count := text.count(self.old)) != 1:
+            raise ValueError(f"{self.rules}: found {count} times in {self.module}: {self.old!r}")
+        return text.replace(self.old, self.new)
+
+
+def mutants() -> list[Mutant]:
+    """All mutants, in order."""
+    data = tomllib.loads((ROOT / "scripts" / "mutants.toml").read_text(encoding="utf-8"))
+    return [Mutant(**row) for row in data["mutant"]]
+
+
+def citing_tests() -> Mapping[str, set[str]]:
+    """The tests that cite each rule, as pytest node ids.
+
+    A citation outside of a test function stands for its whole file, and one in a shared module for the files that
+    import the module.
+    """
+    rules = parse(SPEC.read_text(encoding="utf-8"))
+    sources = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").rglob("*.py"))}
+    found: dict[str, set[str]] = defaultdict(set)
+    for path, source in sources.items():
+        if path.name in ("test_spec.py", "test_mutants.py"):
+            continue
+        name = path.relative_to(ROOT).as_posix()
+        module = name.removesuffix(".py").replace("/", ".")
+        users = [
+            one.relative_to(ROOT).as_posix()
+            for one, text in sources.items()
+            if one.name.startswith("test_") and re.search(rf"\b{re.escape(module)}\b", text)
+        ]
+        for citation in citations(source, rules):
+            if not path.name.startswith("test_"):
+                found[citation.rule_id].update(users)
+            else:
+                found[citation.rule_id].add(name if citation.test is None else f"{name}::{citation.test}")
+    return found
+
+
+class Copies:
+    """Copies of the repository, one for each job."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        listed = subprocess.run(
+            ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT, check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        self._free: SimpleQueue[Path] = SimpleQueue()
+        for number in range(count):
+            root = folder / str(number)
+            for name in listed.stdout.splitlines():
+                if (ROOT / name).is_file():
+                    (root / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(ROOT / name, root / name)
+            self._free.put(root)
+
+    def fails(self, tests: Iterable[str], mutant: Mutant | None = None) -> str | None:
+        """The output of the tests if they fail with this mutant, else None."""
+        root = self._free.get()
+        try:
+            if mutant is not None:
+                file = root / SOURCE / mutant.module
+                original = file.read_text(encoding="utf-8")
+                file.write_text(mutant.applied(root), encoding="utf-8")
+            environment = {**os.environ, "PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+            done = subprocess.run(
+                [*PYTEST, *sorted(tests)], cwd=root, env=environment, capture_output=True, text=True, check=False
+            )
+            return done.stdout + done.stderr if done.returncode else None
+        finally:
+            if mutant is not None:
+                file.write_text(original, encoding="utf-8")
+            self._free.put(root)
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(
+        description="Break rules on purpose, and check that the tests that cite them fail."
+    )
+    options.add_argument("prefix", nargs="*", help="only mutants of rules that start like this")
+    options.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="tests to run at once (default: one per core)"
+    )
+    given = options.parse_args()
+    cited = citing_tests()
+    cases = [
+        (mutant, rule)
+        for mutant in mutants()
+        for rule in mutant.rules.split()
+        if not given.prefix or rule.startswith(tuple(given.prefix))
+    ]
+    for mutant, rule in cases:
+        mutant.applied(ROOT)
+        if not cited[rule]:
+            raise ValueError(f"no test cites {rule}")
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.jobs) as pool:
+        copies = Copies(Path(folder), given.jobs)
+        broken = copies.fails({test for _, rule in cases for test in cited[rule]})
+        if broken is not None:
+            print(broken, "The citing tests fail without any mutant.", sep="\n")
+            return 1
+        survivors = 0
+        results = pool.map(lambda case: copies.fails(cited[case[1]], case[0]), cases)
+        for (mutant, rule), output in zip(cases, results, strict=True):
+            if output is None:
+                survivors += 1
+                print(f"survived: {rule} with {mutant.new!r} in {mutant.module}", *sorted(cited[rule]), sep="\n    ")
+    print(f"{len(cases) - survivors} of {len(cases)} killed ({len({id(mutant) for mutant, _ in cases})} mutants).")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
