@@ -55,7 +55,7 @@ def test_only_retryable_errors_or_selected_codes_are_retried() -> None:
 
 
 async def test_a_failed_attempt_is_kept_with_its_cost_and_the_next_one_shares_its_index() -> None:
-    """D-7.10, D-3.5.3"""
+    """D-7.10, D-3.5.2, D-3.5.3"""
     agent, store, _ = make([CUT, BUSY, "Done."])
     events = await collected(agent.stream("Go", session=SESSION))
     first, second = (fact for fact in await facts(store) if isinstance(fact, StreamFailed))

@@ -43,10 +43,12 @@ def stamp(*deltas: Delta) -> list[MessageDelta]:
 
 
 async def last_error(*items: Any) -> Failed:
+    """The error that ends this stream; before it there is always a start with a request id (D-3.7)."""
     source = Foreign(*items)
     deltas = await read(guarded(source, "run", environment=counting_environment()))
     assert source.is_closed
     assert isinstance(deltas[0].delta, Start)
+    assert deltas[0].delta.request_id
     assert [delta.seq for delta in deltas] == list(range(len(deltas)))
     last = deltas[-1].delta
     assert isinstance(last, Failed)

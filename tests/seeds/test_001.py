@@ -158,7 +158,7 @@ def test_001_4_2_2_a_delta_of_another_run_is_rejected() -> None:
 
 
 def test_001_4_2_4_the_final_message_comes_after_done_only() -> None:
-    """001-4.2.4, 001-8.2"""
+    """001-4.2.4, 001-8.2, D-7.8"""
     with pytest.raises(StreamError):
         fed(START).build_final_message()
     with pytest.raises(ModelError):

@@ -68,7 +68,7 @@ async def test_one_uniform_input_becomes_the_providers_request_and_its_stream_be
         [user("Hello")],
         [LOOK],
         "Be brief.",
-        tool_choice="auto",
+        tool_choice="required",
         system_prompt_content=None,
         invocation_state={},
         request_metadata=metadata,
@@ -78,6 +78,7 @@ async def test_one_uniform_input_becomes_the_providers_request_and_its_stream_be
     body = sent(client)
     assert body["messages"] == [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
     assert (body["temperature"], [tool["name"] for tool in body["tools"]]) == (0.5, ["look"])
+    assert body["tool_choice"] == {"type": "any"}
     assert "Be brief." in json.dumps(body["system"])
     assert all(type(delta) is MessageDelta and delta.run_id == "r1" for delta in deltas)
     assert deltas[0].delta.kind == "start"
@@ -138,7 +139,7 @@ def test_an_invalid_config_is_rejected_at_once() -> None:
 
 
 def test_the_config_is_read_and_written() -> None:
-    """001-1.5, 001-4.1.1, 001-4.1.2"""
+    """001-1.5, 001-4.1.1, 001-4.1.2, 001-4.1.7"""
     made = make(BytesClient(WHOLE))
     assert made.update_config(temperature=0.5, top_k=3) is None  # type: ignore[func-returns-value]
     config = made.get_config()

@@ -168,7 +168,7 @@ def test_a_missing_decision_does_not_block_a_run_forever() -> None:
 
 
 def test_the_assembler_is_a_public_class_and_messages_have_ids() -> None:
-    """D-7.1, D-7.7, D-7.8"""
+    """D-7.1, D-7.7"""
     assembler = MessageAssembler(message_id="m1")
     snapshot = assembler.snapshot()
     assert isinstance(snapshot, Message)

@@ -128,6 +128,7 @@ def test_a_branch_summary_is_a_message_at_its_position() -> None:
 
 
 def test_003_7_2_3_ignored_parts_do_not_reach_a_model() -> None:
+    """003-3.2.3, 003-7.2.3"""
     inside = result("c", (Text("aside", ignored=True), Text("seen")))
     messages = build(
         user(Text("aside", ignored=True), "hi"),

@@ -71,7 +71,7 @@ def test_an_invalid_input_raises_at_once(given: dict[str, Any]) -> None:
 
 
 def test_a_stream_becomes_one_message() -> None:
-    """000-2.2, 001-1.7, 001-7.3, 000-5.7, D-1.4"""
+    """000-2.2, 001-1.7, 001-7.3, 000-5.7, D-1.4, 003-BR-14"""
     assembler = MessageAssembler("r1", message_id="m1")
     deltas: list[Delta] = [
         START,

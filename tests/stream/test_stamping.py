@@ -12,6 +12,7 @@ START, TEXT, DONE = Start("m", "r"), TextDelta("hi"), Done("stop")
 
 
 def test_numbers_continue_from_one_batch_to_the_next() -> None:
+    """D-1.3"""
     stamper = DeltaStamper("r1")
     assert stamper.stamp([START, TEXT], NOON) == [MessageDelta("r1", 0, START, NOON), MessageDelta("r1", 1, TEXT, NOON)]
     assert stamper.stamp([], LATER) == []

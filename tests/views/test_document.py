@@ -35,6 +35,7 @@ from bartack.nouns import ids
 from bartack.nouns.deltas import TOKEN_COUNTS
 from bartack.nouns.messages import Step, Summary
 from bartack.nouns.parts import Span
+from bartack.nouns.wire import LEDGER
 from bartack.session.tool_state import NO_OUTPUT
 from bartack.views import document
 from bartack.views.document_parts import ToolPart, UserInfo
@@ -115,7 +116,7 @@ def test_an_unfinished_answer_has_no_step_finish() -> None:
 
 
 def test_the_info_of_an_assistant_has_cost_tokens_agent_path_and_times() -> None:
-    """003-3.8.2, 003-3.9.1, 003-3.9.2, 003-3.9.3, 003-BR-12, 003-BR-13, 003-BR-14, 003-7.1.5, D-7.6"""
+    """003-3.8.2, 003-3.9.1, 003-3.9.2, 003-3.9.3, 003-BR-12, 003-BR-13"""
     info = MESSAGES[1]["info"]
     assert info == {
         "role": "assistant",
@@ -127,6 +128,14 @@ def test_the_info_of_an_assistant_has_cost_tokens_agent_path_and_times() -> None
         "tokens": {"input": 20, "output": 7, "reasoning": 3, "cache": {"read": 5, "write": 0}},
         "path": {"cwd": "src", "root": "."},
     }
+
+
+def test_times_are_whole_milliseconds_here_and_exact_in_the_ledger() -> None:
+    """003-7.1.5, D-7.6"""
+    (entry,) = chain(replace(user("hi"), timestamp=at(1.001999)))
+    created = document.dump([entry])["messages"][0]["info"]["time"]["created"]
+    assert (type(created), created) == (int, ms(1.001))
+    assert LEDGER.dump(entry)["payload"]["timestamp"].endswith(".001999Z")
 
 
 def test_fields_without_a_fact_are_omitted() -> None:
@@ -415,6 +424,8 @@ def test_load_raises_and_try_load_returns_none_for_a_missing_field(caplog: pytes
         assert document.try_load(view) is None
     assert "$.messages[0].parts[0].text" in caplog.text
     assert document.try_load(document.dump(SESSION)) == document.load(document.dump(SESSION))
+    with pytest.raises(PartValidationError):  # invalid, not missing
+        document.try_load(broken(["messages", 0, "parts", 0, "text"], 5))
 
 
 def test_no_entries_give_an_empty_document() -> None:

@@ -122,6 +122,7 @@ def test_with_parts_is_built_part_by_part_in_order() -> None:
     ("part", "rule"),
     [
         (TEXT, "003-BR-02"),
+        (msgspec.structs.replace(TEXT, text="another text"), "003-BR-02"),
         (msgspec.structs.replace(TEXT, id="p9", message_id=SESSION_ID), "003-3.1.1"),
     ],
 )
