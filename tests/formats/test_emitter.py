@@ -284,3 +284,29 @@ def test_no_number_of_tokens_is_negative_or_beyond_exact_arithmetic(value: objec
 def test_the_first_plausible_count_is_the_one() -> None:
     assert token_count(None, -3, 7, 9) == 7
     assert token_count() is None
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        (Usage(7, 3, cache_read_tokens=7, reasoning_tokens=3), Usage(7, 3, cache_read_tokens=7, reasoning_tokens=3)),
+        (Usage(7, 3, 12), Usage(7, 3, 12)),
+        (
+            Usage(7, 3, cache_read_tokens=161),
+            Usage(7, 3, cache_read_tokens=7, extra={"reported": {"cacheReadTokens": 161}}),
+        ),
+        (
+            Usage(7, 3, cache_read_tokens=5, cache_write_tokens=4, extra={"x": 1}),
+            Usage(7, 3, cache_read_tokens=5, cache_write_tokens=2, extra={"x": 1, "reported": {"cacheWriteTokens": 4}}),
+        ),
+        (
+            Usage(7, 3, 9, reasoning_tokens=4),
+            Usage(7, 3, 10, reasoning_tokens=3, extra={"reported": {"reasoningTokens": 4, "totalTokens": 9}}),
+        ),
+    ],
+)
+def test_counts_that_do_not_fit_together_are_cut_and_kept(usage: Usage, expected: Usage) -> None:
+    """D-3.4.8."""
+    out = Emitter(provider=None, model_id="m", local_id="r")
+    out.usage(usage)
+    assert out.take()[-1] == expected

@@ -83,12 +83,14 @@ def assert_message_agrees(message: Message, reading: PlainReading) -> None:
 
 
 def _plain_usage(usage: Usage) -> PlainUsage:
+    """The counts as they were reported, also where they do not fit together."""
+    reported = (usage.extra or {}).get("reported", {})
     return PlainUsage(
         usage.input_tokens,
         usage.output_tokens,
-        usage.cache_read_tokens,
-        usage.cache_write_tokens,
-        usage.reasoning_tokens,
+        reported.get("cacheReadTokens", usage.cache_read_tokens),
+        reported.get("cacheWriteTokens", usage.cache_write_tokens),
+        reported.get("reasoningTokens", usage.reasoning_tokens),
     )
 
 

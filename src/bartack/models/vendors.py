@@ -140,6 +140,8 @@ _ROWS = (
         "fireworks",
         "accounts/fireworks/models/gpt-oss-120b",
     ),
+    # vercel.com/docs/ai-gateway/sdks-and-apis/openai-chat-completions
+    _chat("vercel", "https://ai-gateway.vercel.sh/v1", "AI_GATEWAY_API_KEY", None),
     # huggingface.co/docs/inference-providers
     _chat("huggingface", "https://router.huggingface.co/v1", "HF_TOKEN", None, "openai/gpt-oss-120b"),
     # The v1 API takes the deployment as `model` and needs no api-version:

@@ -660,6 +660,8 @@ def test_usage_after_the_finish_reason_comes_before_done() -> None:
         ({"prompt_tokens": 3, "cost": 0.5}, Usage(3, 0, cost=0.5)),
         ({"prompt_tokens": 3, "cost": {"total_cost": 1}}, Usage(3, 0, cost=1.0)),
         ({"prompt_tokens": 3, "cost_in_usd_ticks": 5_000_000_000}, Usage(3, 0, cost=0.5)),
+        ({"prompt_tokens": 3, "cost_in_usd_ticks": 0}, Usage(3, 0)),
+        ({"prompt_tokens": 3, "cost": 0}, Usage(3, 0, cost=0.0)),
         ({"prompt_tokens": "3", "completion_tokens": True}, None),
         ({"prompt_tokens": -1}, None),
         ([], None),
@@ -668,6 +670,26 @@ def test_usage_after_the_finish_reason_comes_before_done() -> None:
 def test_usage_is_read_in_every_vendors_spelling(raw: Any, expected: Usage | None) -> None:
     """D-3.4.2: xAI counts reasoning apart from the completion."""
     assert usage_of(raw) == expected
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "output", "total"),
+    [
+        ("vercel", "google/gemini-2.5-flash", 47, 55),
+        ("vercel", "openai/gpt-5.5", 10, 18),
+        ("openrouter", "google/gemini-2.5-flash", 10, 18),
+    ],
+)
+def test_whether_the_completion_includes_reasoning_depends_on_the_vendor(
+    provider: str, model: str, output: int, total: int
+) -> None:
+    """D-3.4.2: 10 + 37 = 47 tokens were billed."""
+    counts = {"prompt_tokens": 8, "completion_tokens": 10, "total_tokens": 18}
+    raw = {**counts, "completion_tokens_details": {"reasoning_tokens": 37}}
+    events = [{**event, "model": model} for event in (say("x"), STOP, chunk(usage=raw))]
+    [usage] = [delta for delta in deltas_of(*events, provider=provider) if isinstance(delta, Usage)]
+    assert (usage.output_tokens, usage.total_tokens) == (output, total)
+    assert usage.reasoning_tokens == min(37, output)
 
 
 def test_zeros_after_real_usage_are_ignored() -> None:

@@ -25,6 +25,7 @@ from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame
 from bartack.formats.media import split_data_url
 from bartack.formats.openai_chat.calls import ToolCalls
+from bartack.formats.openai_chat.capabilities import capabilities_of
 from bartack.formats.openai_chat.events import (
     FAILED_FINISHES,
     FINISH_REASONS,
@@ -79,6 +80,7 @@ class OpenAIChat(Decoder):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self._reasoning_apart = capabilities_of(options.get("provider") or NAME).reasoning_apart
         self._request_id = self._model = ""
         self._writing = ""  # the kind of the open part: text, thinking or none
         self._notes: dict[str, Any] = {}  # continuation data of the text part, emitted when the part ends
@@ -314,7 +316,7 @@ class OpenAIChat(Decoder):
     # -- usage and the end
 
     def _read_usage(self, raw: Any) -> None:
-        usage = usage_in(raw)
+        usage = usage_in(raw, reasoning_apart=self._model.startswith(self._reasoning_apart))
         if usage is None or (self._has_usage and usage.input_tokens == usage.output_tokens == 0):
             # Cloudflare sends zeros after the real counts: openai-compat-chat/opencode--cloudflare-ai-gateway-*-f42c52.
             return

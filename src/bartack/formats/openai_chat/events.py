@@ -141,8 +141,12 @@ FAILED_FINISHES = frozenset({"error", "network_error", "insufficient_system_reso
 # -- usage
 
 
-def usage_in(raw: Any) -> Usage | None:
-    """The tokens of a `usage` object, or None if it has no counts."""
+def usage_in(raw: Any, *, reasoning_apart: bool = False) -> Usage | None:
+    """The tokens of a `usage` object, or None if it has no counts.
+
+    `reasoning_apart` says that `completion_tokens` does not include reasoning, for vendors known to count it so. A
+    total that is the sum of all three counts says it, too.
+    """
     if not isinstance(raw, dict):
         return None
     sent, made = _count(raw, "prompt_tokens"), _count(raw, "completion_tokens")
@@ -154,8 +158,9 @@ def usage_in(raw: Any) -> Usage | None:
     if reasoning is None:
         reasoning = _count(raw, "reasoning_tokens")
     total = _count(raw, "total_tokens")
-    if reasoning and total == sent + made + reasoning:
-        made += reasoning  # xAI counts it separately; only the total shows it (xai-chat/ai--xai-text--0-c3a10e)
+    if reasoning and (reasoning_apart or total == sent + made + reasoning):  # xAI: xai-chat/ai--xai-text--0-c3a10e
+        made += reasoning
+        total = None if total is None else max(total, sent + made)
     cached = _count(into, "cached_tokens")
     if cached is None:  # DeepSeek, Mistral, Together
         cached = _count(raw, "prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
@@ -175,9 +180,12 @@ def _count(holder: Any, *names: str) -> int | None:
 
 
 def _cost(raw: dict[str, Any]) -> float | None:
-    """US dollars: a number from OpenRouter, an object from Perplexity, ten-billionths from xAI."""
+    """US dollars: a number from OpenRouter, an object from Perplexity, ten-billionths from xAI.
+
+    Azure sends Grok's ticks as 0, because it bills by other means (reported, not recorded): that is no price.
+    """
     cost, ticks = raw.get("cost"), amount(raw.get("cost_in_usd_ticks"))
-    if cost is None and ticks is not None:
+    if cost is None and ticks:
         return ticks / 1e10
     return amount(cost.get("total_cost") if isinstance(cost, dict) else cost)
 
