@@ -1,6 +1,7 @@
 """What is specific to the PostgreSQL store: triggers, groups, settings, migrations, notifications."""
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from bartack.nouns.errors import Conflict, ErrorCode, StoreError
 from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import Image, ToolCall, ToolResult
 from bartack.store import Tail, next_entries, open_store
+from bartack.store.append_only import Readable
 from bartack.store.maintenance import purge
 from bartack.store.postgres import PostgresStore
 from bartack.store.postgres.connection import Database
 from bartack.store.postgres.notifications import Notifications
+from bartack.store.postgres.queries import Queries
 from bartack.store.postgres.schema import MIGRATIONS, migrate
 from tests.sample_session import SESSION, chain
 from tests.store.postgres_server import SERVER, address, schema_of
@@ -233,6 +236,15 @@ async def test_leases_are_shared_between_stores(store: PostgresStore, url: str) 
     await store.release_lease(mine)
     await other.renew_lease(its)
     await other.close()
+
+
+def test_the_queries_have_the_methods_of_a_readable_store() -> None:
+    """Types cannot express that they are the same but for being coroutines."""
+    names = {name for name in vars(Readable) if not name.startswith("_")}
+    assert names == {name for name in vars(Queries) if not name.startswith("_")}
+    for name in names:
+        assert inspect.signature(getattr(Queries, name)) == inspect.signature(getattr(Readable, name)), name
+        assert inspect.iscoroutinefunction(getattr(Queries, name))
 
 
 # -- opening

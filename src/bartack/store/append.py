@@ -97,6 +97,7 @@ class Existing(Struct, frozen=True):
     seqs: Mapping[str, int] = field(default_factory=dict)  # of the batch's references
     results: Collection[str] = ()  # the batch's calls that have a result
     lease: Lease | None = None  # the current lease; a released one has no owner
+    number: int = 0  # of the session's row, in SQLite
 
 
 def prepare(session_id: str, entries: Sequence[Entry]) -> Batch:

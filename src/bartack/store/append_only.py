@@ -1,35 +1,70 @@
-"""`AppendOnlyStore`: appending, leases and following, the same in all four stores.
+"""The interface of a store, implemented once for all four.
 
-The path of an append: `append` prepares the batch (bartack.store.append); then the store's `_append` looks up what
-exists, has `check_append` decide, inserts the rows, and returns once they are durable.
-
-Followers of a session are woken by appends of this process, and poll for those of other processes.
+A store runs work on its `Tables`: `Logs` in memory or in files, or the tables of a database. `AppendOnlyStore` makes
+each method of `SessionStore` such work. The path of an append: `append` prepares the batch (bartack.store.append); in
+one transaction the tables look up what exists, `check_append` decides, and the tables insert; then it is durable.
+Followers are woken by appends of this process, and poll for those of other processes.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from bartack.environment import Environment
 from bartack.nouns.entries import Entry, SessionHeader
-from bartack.store.append import Batch, prepare, release_lease, renew_lease, take_lease
+from bartack.store.append import (
+    Batch,
+    Existing,
+    Row,
+    check_append,
+    check_drop,
+    prepare,
+    release_lease,
+    renew_lease,
+    take_lease,
+)
 from bartack.store.entries import Entries
-from bartack.store.session_store import EMPTY_HEADER, Lease, Tail, next_entries
+from bartack.store.session_store import EMPTY_HEADER, BranchPoint, Finding, Hit, Lease, Page, Tail, Totals, next_entries
 
-__all__ = ["AppendOnlyStore", "ChangeLease", "L"]
+__all__ = ["AppendOnlyStore", "ChangeLease", "L", "Readable", "TableStore", "Tables"]
 
 _PAGE = 1000  # entries that a follower fetches at a time
 
+T = TypeVar("T")
 L = TypeVar("L", bound=Lease | None)
 Clock = Callable[[], datetime]
 ChangeLease = Callable[[Clock, Lease | None], L]  # the current lease -> the new one; None changes nothing
 
 
+class Readable(Protocol):
+    """What can be read in one transaction. A session or entry that does not exist is `NotFound`."""
+
+    def tail(self, session_id: str) -> Tail: ...
+    def load(self, session_id: str, head: str | None) -> Entries: ...
+    def entries(self, session_id: str, after_seq: int, limit: int | None, *, hide: bool = False) -> Entries: ...
+    def branch(self, session_id: str, entry_id: str) -> BranchPoint: ...
+    def heads(self, session_id: str) -> tuple[str, ...]: ...
+    def sessions(self, limit: int, cursor: str | None, query: str | None) -> Page: ...
+    def search(self, text: str, limit: int) -> tuple[Hit, ...]: ...
+    def totals(self, session_id: str | None) -> Totals: ...
+    def inspect(self, session_id: str | None) -> tuple[Finding, ...]: ...
+
+
+class Tables(Readable, Protocol):
+    """What can be read and written in one transaction."""
+
+    def existing(self, batch: Batch) -> Existing: ...
+    def insert(self, batch: Batch, rows: tuple[Row, ...], existing: Existing) -> None: ...
+    def lease(self, session_id: str) -> Lease | None: ...
+    def set_lease(self, lease: Lease) -> None: ...
+    def drop(self, session_id: str) -> None: ...
+
+
 class AppendOnlyStore(ABC):
-    """The common half of a `SessionStore`."""
+    """A `SessionStore` on top of transactions."""
 
     poll_s: float | None = None  # how often a follower checks for entries from other processes; None: never
 
@@ -38,16 +73,16 @@ class AppendOnlyStore(ABC):
         self._followers = Followers()
 
     @abstractmethod
+    async def _read(self, work: Callable[[Readable], T]) -> T:
+        """The result of `work`, which sees one state of the store."""
+
+    @abstractmethod
     async def _append(self, batch: Batch, expected_tail: str | None, lease: Lease | None) -> None:
         """Check the batch and store it durably, in one transaction."""
 
     @abstractmethod
     async def _change_lease(self, session_id: str, change: ChangeLease[L]) -> L:
         """Replace the session's lease by what `change` returns, durably and in one transaction."""
-
-    @abstractmethod
-    async def _read_after(self, session_id: str, after_seq: int, limit: int) -> Entries:
-        """The next entries for a follower, with redacted content removed."""
 
     async def create_session(self, session_id: str | None = None, header: SessionHeader = EMPTY_HEADER) -> Entry:
         (entry,) = next_entries(session_id or self.environment.new_id(), None, [header], self.environment)
@@ -62,6 +97,34 @@ class AppendOnlyStore(ABC):
         self._followers.wake(session_id)
         return batch.tail
 
+    async def load(self, session_id: str, *, head: str | None = None) -> Entries:
+        return await self._read(lambda tables: tables.load(session_id, head))
+
+    async def entries(self, session_id: str, after_seq: int = 0, limit: int | None = None) -> Entries:
+        return await self._read(lambda tables: tables.entries(session_id, after_seq, limit))
+
+    async def branch(self, session_id: str, entry_id: str) -> BranchPoint:
+        return await self._read(lambda tables: tables.branch(session_id, entry_id))
+
+    async def heads(self, session_id: str) -> tuple[str, ...]:
+        return await self._read(lambda tables: tables.heads(session_id))
+
+    async def tail_of(self, session_id: str) -> Tail:
+        return await self._read(lambda tables: tables.tail(session_id))
+
+    async def sessions(self, limit: int = 50, cursor: str | None = None, query: str | None = None) -> Page:
+        return await self._read(lambda tables: tables.sessions(limit, cursor, query))
+
+    async def search(self, text: str, limit: int = 50) -> tuple[Hit, ...]:
+        return await self._read(lambda tables: tables.search(text, limit))
+
+    async def totals(self, session_id: str | None = None) -> Totals:
+        return await self._read(lambda tables: tables.totals(session_id))
+
+    async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
+        del repair  # transactions leave nothing half-written
+        return await self._read(lambda tables: tables.inspect(session_id))
+
     async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0) -> Lease:
         return await self._change_lease(session_id, lambda now, held: take_lease(session_id, owner, now(), ttl, held))
 
@@ -71,10 +134,55 @@ class AppendOnlyStore(ABC):
     async def release_lease(self, lease: Lease) -> None:
         await self._change_lease(lease.session_id, lambda _, held: release_lease(lease, held))
 
-    def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
-        return self._followers.follow(
-            session_id, after, lambda after, limit: self._read_after(session_id, after, limit), self.poll_s
-        )
+    async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
+        with self._followers.registered(session_id) as woken:
+            while not self._followers.closed:
+                woken.clear()  # before reading: an append during the read sets it again
+                entries = await self._read_after(session_id, after)
+                for entry in entries:
+                    yield entry
+                    after = entry.seq
+                if not entries:
+                    try:
+                        await asyncio.wait_for(woken.wait(), self.poll_s)
+                    except TimeoutError:
+                        pass
+
+    async def _read_after(self, session_id: str, after: int) -> Entries:
+        return await self._read(lambda tables: tables.entries(session_id, after, _PAGE, hide=True))
+
+
+class TableStore(AppendOnlyStore):
+    """The common half of the stores that run their work in this process: all but PostgreSQL."""
+
+    @abstractmethod
+    async def _write(self, work: Callable[[Tables], T]) -> T:
+        """The result of `work`; when this returns, what it stored is durable."""
+
+    async def _append(self, batch: Batch, expected_tail: str | None, lease: Lease | None) -> None:
+        def work(tables: Tables) -> None:
+            existing = tables.existing(batch)
+            rows = check_append(batch, existing, expected_tail, lease)
+            if rows:
+                tables.insert(batch, rows, existing)
+
+        await self._write(work)
+
+    async def _change_lease(self, session_id: str, change: ChangeLease[L]) -> L:
+        def work(tables: Tables) -> L:
+            lease = change(self.environment.now, tables.lease(session_id))
+            if lease is not None:
+                tables.set_lease(lease)
+            return lease
+
+        return await self._write(work)
+
+    async def drop_session(self, session_id: str, *, expected_tail: str | None = None) -> None:
+        def work(tables: Tables) -> None:
+            check_drop(session_id, tables.tail(session_id), expected_tail)
+            tables.drop(session_id)
+
+        await self._write(work)
 
 
 class Followers:
@@ -84,28 +192,9 @@ class Followers:
         self.closed = False
         self._waiting: dict[str, dict[asyncio.Event, asyncio.AbstractEventLoop]] = {}
 
-    async def follow(
-        self, session_id: str, after: int, read: Callable[[int, int], Awaitable[Entries]], poll_s: float | None
-    ) -> AsyncIterator[Entry]:
-        """Every entry after this seq, each once and in order; `read(after, limit)` fetches some.
-
-        Progress depends on seq alone, so a wake-up may be lost or repeated without an entry being so.
-        """
-        with self._registered(session_id) as woken:
-            while not self.closed:
-                woken.clear()  # before reading: an append during the read sets it again
-                entries = await read(after, _PAGE)
-                for entry in entries:
-                    yield entry
-                    after = entry.seq
-                if not entries:
-                    try:
-                        await asyncio.wait_for(woken.wait(), poll_s)
-                    except TimeoutError:
-                        pass
-
     @contextmanager
-    def _registered(self, session_id: str) -> Iterator[asyncio.Event]:
+    def registered(self, session_id: str) -> Iterator[asyncio.Event]:
+        """An event that `wake` sets. It may be set too often, so a follower goes by seq alone."""
         event = asyncio.Event()
         waiting = self._waiting.setdefault(session_id, {})
         waiting[event] = asyncio.get_running_loop()

@@ -48,36 +48,15 @@ def results_of(fact: Fact) -> tuple[str, ...]:
     return tuple(ended)
 
 
-class _Result(msgspec.Struct, rename="camel", gc=False):
-    tool_call_id: str
-
-
-class _Payload(msgspec.Struct, rename="camel", gc=False):
-    tool_call_id: str | None = None
-    result: _Result | None = None
-
-
-class _Part(msgspec.Struct, gc=False):
-    kind: str
-    payload: _Payload
-
-
-class _Message(msgspec.Struct):
-    parts: list[_Part]
-
-
-_MESSAGE = msgspec.json.Decoder(_Message)
-
-
 def results_in(payload: bytes) -> tuple[str, ...]:
-    """Like `results_of`, from a message's canonical JSON, without decoding the rest; raises `PartValidationError`."""
+    """Like `results_of`, from a message's canonical JSON, without building the parts; raises `PartValidationError`."""
     try:
-        parts = _MESSAGE.decode(payload).parts
-    except ValueError:  # a key of the same name with another meaning
+        parts = [(part["kind"], part["payload"]) for part in msgspec.json.decode(payload)["parts"]]
+        ended = [part["toolCallId"] for kind, part in parts if kind == ToolResult.kind]
+        inner = [part["result"]["toolCallId"] for kind, part in parts if kind == ToolCall.kind and "result" in part]
+    except (ValueError, KeyError, TypeError):
         return results_of(wire.decode(Message, payload))
-    ended = [part.payload.tool_call_id for part in parts if part.kind == ToolResult.kind]
-    inner = [part.payload.result.tool_call_id for part in parts if part.payload.result is not None]
-    return (*(call for call in ended if call is not None), *inner)
+    return (*ended, *inner)
 
 
 # -- usage

@@ -7,29 +7,28 @@ next one gathers. Work whose caller was cancelled before its group started is no
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
 from bartack.nouns.errors import StoreError
 from bartack.store.errors import closed, invalid
 
-__all__ = ["Job", "WriterThread"]
+__all__ = ["Job", "WriterThread", "deliver"]
 
 T = TypeVar("T")
 
 
+@dataclass(eq=False, slots=True)
 class Job:
     """The work of one caller and, once it has run, its outcome."""
 
-    __slots__ = ("error", "future", "is_read", "loop", "value", "work")
-
-    def __init__(self, work: Callable[[], Any], *, is_read: bool = False) -> None:
-        self.work = work
-        self.is_read = is_read
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
-        self.value: Any = None
-        self.error: BaseException | None = None
+    work: Callable[[], Any]
+    is_read: bool
+    loop: asyncio.AbstractEventLoop
+    future: "asyncio.Future[Any]"
+    value: Any = None
+    error: BaseException | None = None
 
     def run(self, group_error: type[Exception]) -> None:
         """Do the work. An exception is the outcome of this job, unless it is one that fails the whole group."""
@@ -43,13 +42,15 @@ class Job:
         except Exception as error:  # noqa: BLE001 - raised in the caller
             self.error = error
 
-    def deliver(self) -> None:
-        if self.future.done():  # the caller was cancelled
-            return
-        if self.error is None:
-            self.future.set_result(self.value)
-        else:
-            self.future.set_exception(self.error)
+
+def deliver(future: "asyncio.Future[T]", value: T, error: BaseException | None) -> None:
+    """Complete a future, unless its caller was cancelled."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(value)
+    else:
+        future.set_exception(error)
 
 
 class WriterThread:
@@ -67,9 +68,10 @@ class WriterThread:
         """The result of `work`, once its group is committed; `StoreError` if that takes longer than `wait_s`."""
         if self._closed:
             raise closed()
-        job = Job(work, is_read=is_read)
+        loop = asyncio.get_running_loop()
+        job = Job(work, is_read, loop, loop.create_future())
         self._queue.put(job)
-        handle = job.loop.call_later(wait_s, _time_out, job, wait_s)
+        handle = loop.call_later(wait_s, _time_out, job, wait_s)
         try:
             return cast(T, await job.future)
         finally:
@@ -109,15 +111,12 @@ class WriterThread:
 
 def _deliver(jobs: list[Job]) -> None:
     for job in jobs:
-        job.deliver()
+        deliver(job.future, job.value, job.error)
 
 
 def _time_out(job: Job, wait_s: float) -> None:
-    if not job.future.done():
-        job.future.set_exception(
-            StoreError(
-                f"The store did not respond within {wait_s} s: it is locked by another process, or the disk hangs. "
-                "The outcome is unknown; append the same entries again.",
-                retryable=True,
-            )
-        )
+    message = (
+        f"The store did not respond within {wait_s} s: it is locked by another process, or the disk hangs. "
+        "The outcome is unknown; append the same entries again."
+    )
+    deliver(job.future, None, StoreError(message, retryable=True))

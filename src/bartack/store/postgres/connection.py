@@ -76,7 +76,6 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def server_error(error: BaseException, doing: str) -> StoreError:
-    """The error as callers see it."""
     text = " ".join(str(error).split()) or type(error).__name__
     return StoreError(f"PostgreSQL error while {doing}: {text}", retryable=is_retryable(error), cause=error)
 

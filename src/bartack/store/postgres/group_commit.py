@@ -23,6 +23,7 @@ from bartack.store.postgres.connection import SERVER_ERRORS, Connection, Databas
 from bartack.store.postgres.rows import Checked, existing, insert
 from bartack.store.postgres.schema import lock_blobs, lock_sessions
 from bartack.store.session_store import Lease, Tail
+from bartack.store.writer_thread import deliver
 
 __all__ = ["GroupCommit"]
 
@@ -44,14 +45,6 @@ class PendingAppend:
     @property
     def size(self) -> int:
         return sum(len(row.text) for row in self.batch.rows) + sum(map(len, self.batch.blobs.values()))
-
-    def deliver(self) -> None:
-        if self.future.done():  # the caller was cancelled
-            return
-        if self.error is None:
-            self.future.set_result(None)
-        else:
-            self.future.set_exception(self.error)
 
 
 @dataclass
@@ -99,7 +92,7 @@ class GroupCommit:
                     pending.error = error
                 await self._disconnect()
             for pending in group:
-                pending.deliver()
+                deliver(pending.future, None, pending.error)
 
     def _take(self) -> list[PendingAppend]:
         group: list[PendingAppend] = []

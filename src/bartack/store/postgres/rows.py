@@ -124,21 +124,17 @@ async def insert(connection: Connection, appends: Sequence[Checked]) -> None:
     """Store these appends, checked in this order, and everything derived from them."""
     rows = [(escape(one.batch.session_id), row) for one in appends for row in one.rows]
     blobs = {name: blob for one in appends for name, blob in one.batch.blobs.items()}
+    uses = {(name, used) for name, row in rows if row.needs_restore for used in referenced(row.text)}
+    starts = [(escape(one.batch.session_id), *start) for one in appends for start in branch_starts_of(*one)]
     redactions = [(name, key_of(row.redacts), escape(row.redacts)) for name, row in rows if row.redacts is not None]
     statements: list[tuple[str, Iterable[tuple[Any, ...]]]] = [
         (_INSERT_BLOBS, sorted(blobs.items())),  # in the same order everywhere, which avoids deadlocks
-        (
-            _INSERT_USES,
-            sorted({(name, used) for name, row in rows if row.needs_restore for used in referenced(row.text)}),
-        ),
+        (_INSERT_USES, sorted(uses)),
         (_INSERT_ENTRIES, [_entry(name, row) for name, row in rows]),
         (_INSERT_SESSIONS, _sessions(appends)),
         (_INSERT_WORDS, [(name, row.seq, row.words, _lexemes(row)) for name, row in rows if row.words]),
         (_INSERT_RESULTS, [(name, key_of(call), row.seq) for name, row in rows for call in row.results]),
-        (
-            _INSERT_BRANCHES,
-            [(escape(one.batch.session_id), *start) for one in appends for start in branch_starts_of(*one)],
-        ),
+        (_INSERT_BRANCHES, starts),
         (_INSERT_REDACTIONS, redactions),
         (_HIDE_WORDS, redactions),
         (_HIDE_TITLES, redactions),

@@ -6,13 +6,13 @@ fail; the next call reconnects.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from bartack.environment import Environment
 from bartack.nouns.entries import Entry
 from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.store.append import Batch, check_drop
-from bartack.store.append_only import AppendOnlyStore, ChangeLease, L
+from bartack.store.append_only import AppendOnlyStore, ChangeLease, L, Readable
 from bartack.store.entries import Entries
 from bartack.store.postgres.connection import SERVER_ERRORS, Connection, Database, server_error
 from bartack.store.postgres.group_commit import GroupCommit
@@ -20,7 +20,7 @@ from bartack.store.postgres.notifications import Notifications
 from bartack.store.postgres.queries import Queries
 from bartack.store.postgres.rows import lease_of
 from bartack.store.postgres.schema import escape, lock_blobs, lock_sessions, migrate
-from bartack.store.session_store import BranchPoint, Finding, Hit, Lease, Page, Tail, Totals
+from bartack.store.session_store import Lease, Tail
 
 __all__ = ["PostgresStore"]
 
@@ -87,33 +87,8 @@ class PostgresStore(AppendOnlyStore):
 
         return await self._database.write(work, "changing a lease")
 
-    async def load(self, session_id: str, *, head: str | None = None) -> Entries:
-        return await self._read(lambda queries: queries.load(session_id, head))
-
-    async def entries(self, session_id: str, after_seq: int = 0, limit: int | None = None) -> Entries:
-        return await self._read(lambda queries: queries.entries(session_id, after_seq, limit))
-
-    async def branch(self, session_id: str, entry_id: str) -> BranchPoint:
-        return await self._read(lambda queries: queries.branch(session_id, entry_id))
-
-    async def heads(self, session_id: str) -> tuple[str, ...]:
-        return await self._read(lambda queries: queries.heads(session_id))
-
-    async def tail_of(self, session_id: str) -> Tail:
+    async def tail_of(self, session_id: str) -> Tail:  # one statement needs no transaction
         return await self._database.read(lambda connection: Queries(connection).tail(session_id), "reading")
-
-    async def sessions(self, limit: int = 50, cursor: str | None = None, query: str | None = None) -> Page:
-        return await self._read(lambda queries: queries.sessions(limit, cursor, query))
-
-    async def search(self, text: str, limit: int = 50) -> tuple[Hit, ...]:
-        return await self._read(lambda queries: queries.search(text, limit))
-
-    async def totals(self, session_id: str | None = None) -> Totals:
-        return await self._read(lambda queries: queries.totals(session_id))
-
-    async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
-        del repair  # a transaction leaves nothing half-written
-        return await self._read(lambda queries: queries.inspect(session_id))
 
     async def drop_session(self, session_id: str, *, expected_tail: str | None = None) -> None:
         async def work(connection: Connection) -> None:
@@ -136,13 +111,13 @@ class PostgresStore(AppendOnlyStore):
         async for entry in super().follow(session_id, after):
             yield entry
 
-    async def _read_after(self, session_id: str, after_seq: int, limit: int) -> Entries:
+    async def _read_after(self, session_id: str, after: int) -> Entries:
         """Waits for a server that is away."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.patience_s
         while True:
             try:
-                return await self._read(lambda queries: queries.entries(session_id, after_seq, limit, hide=True))
+                return await super()._read_after(session_id, after)
             except StoreError as error:
                 if self._closed:
                     return Entries(session_id, (), ())
@@ -159,11 +134,10 @@ class PostgresStore(AppendOnlyStore):
         await self._notifications.close()
         await self._database.close()
 
-    async def _read(self, work: Callable[[Queries], Awaitable[T]]) -> T:
-        """The result of `work`, which sees one state of the database."""
-
+    async def _read(self, work: Callable[[Readable], T]) -> T:
         async def whole(connection: Connection) -> T:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                return await work(Queries(connection))
+                # `Queries` has the methods of `Readable` as coroutines (tests/store/test_postgres.py compares them).
+                return await cast(Awaitable[T], work(cast(Readable, Queries(connection))))
 
         return await self._database.read(whole, "reading")

@@ -20,12 +20,9 @@ from typing import TypeVar
 import apsw
 
 from bartack.environment import Environment
-from bartack.store.append import Batch, check_append, check_drop
-from bartack.store.append_only import AppendOnlyStore, ChangeLease, L
-from bartack.store.entries import Entries
+from bartack.store.append_only import Tables, TableStore
 from bartack.store.errors import closed
 from bartack.store.files import Guard, WriteLock
-from bartack.store.session_store import BranchPoint, Finding, Hit, Lease, Page, Tail, Totals
 from bartack.store.sqlite.file import (
     Synchronous,
     as_store_error,
@@ -36,7 +33,7 @@ from bartack.store.sqlite.file import (
     refuse_foreign_file,
 )
 from bartack.store.sqlite.schema import migrate
-from bartack.store.sqlite.tables import Tables
+from bartack.store.sqlite.tables import SqliteTables
 from bartack.store.writer_thread import Job, WriterThread
 
 __all__ = ["SqliteStore"]
@@ -46,7 +43,7 @@ T = TypeVar("T")
 READERS = 4
 
 
-class SqliteStore(AppendOnlyStore):
+class SqliteStore(TableStore):
     """A store in a SQLite file, opened with `SqliteStore.open`."""
 
     poll_s = 0.05
@@ -60,10 +57,9 @@ class SqliteStore(AppendOnlyStore):
         self._wait_s = wait_s
         self._connect = partial(connect, path, synchronous=synchronous, busy_ms=int(wait_s * 1000), vfs=self.vfs)
         self._is_suspect = False  # the disk failed, and the file has not been verified since
-        self._must_clean = False  # a session was dropped: nothing of it may stay in the write-ahead log
         self._is_closed = False
         self._local = threading.local()
-        self._readers: list[Tables] = []
+        self._readers: list[SqliteTables] = []
         with as_store_error(path), ExitStack() as undo:
             check_library(apsw.sqlite_lib_version())
             check_folder(path)
@@ -72,7 +68,7 @@ class SqliteStore(AppendOnlyStore):
             undo.callback(self._lock.close)
             with self._lock.held():
                 create_file(path)
-                self._tables = Tables(self._connect())
+                self._tables = SqliteTables(self._connect())
                 undo.callback(self._tables.connection.close)
                 migrate(self._tables.connection)
             self._guard = Guard.of(path) if self.guarded else None
@@ -95,66 +91,6 @@ class SqliteStore(AppendOnlyStore):
         other processes.
         """
         return await asyncio.to_thread(cls, Path(path), environment, synchronous=synchronous, wait_s=wait_s)
-
-    async def _append(self, batch: Batch, expected_tail: str | None, lease: Lease | None) -> None:
-        def work(tables: Tables) -> None:
-            session = tables.find(batch.session_id)
-            existing = tables.existing(batch, session)
-            rows = check_append(batch, existing, expected_tail, lease)
-            if rows:
-                tables.insert(batch, rows, session, existing)
-
-        await self._write(work)
-
-    async def _change_lease(self, session_id: str, change: ChangeLease[L]) -> L:
-        def work(tables: Tables) -> L:
-            lease = change(self.environment.now, tables.session(session_id).lease)
-            if lease is not None:
-                tables.set_lease(lease)
-            return lease
-
-        return await self._write(work)
-
-    async def load(self, session_id: str, *, head: str | None = None) -> Entries:
-        return await self._read(lambda tables: tables.load(session_id, head))
-
-    async def entries(self, session_id: str, after_seq: int = 0, limit: int | None = None) -> Entries:
-        return await self._read(lambda tables: tables.entries(session_id, after_seq, limit))
-
-    async def _read_after(self, session_id: str, after_seq: int, limit: int) -> Entries:
-        return await self._read(lambda tables: tables.entries(session_id, after_seq, limit, hide=True))
-
-    async def branch(self, session_id: str, entry_id: str) -> BranchPoint:
-        return await self._read(lambda tables: tables.branch(session_id, entry_id))
-
-    async def heads(self, session_id: str) -> tuple[str, ...]:
-        return await self._read(lambda tables: tables.heads(session_id))
-
-    async def tail_of(self, session_id: str) -> Tail:
-        return await self._read(lambda tables: tables.session(session_id).tail)
-
-    async def sessions(self, limit: int = 50, cursor: str | None = None, query: str | None = None) -> Page:
-        return await self._read(lambda tables: tables.sessions(limit, cursor, query))
-
-    async def search(self, text: str, limit: int = 50) -> tuple[Hit, ...]:
-        return await self._read(lambda tables: tables.search(text, limit))
-
-    async def totals(self, session_id: str | None = None) -> Totals:
-        return await self._read(lambda tables: tables.totals(session_id))
-
-    async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
-        del repair  # a transaction leaves nothing half-written
-        return await self._read(lambda tables: tables.inspect(session_id))
-
-    async def drop_session(self, session_id: str, *, expected_tail: str | None = None) -> None:
-        def work(tables: Tables) -> None:
-            session = tables.session(session_id)
-            check_drop(session_id, session.tail, expected_tail)
-            tables.connection.pragma("secure_delete", "ON")
-            self._must_clean = True
-            tables.drop(session.number)
-
-        await self._write(work)
 
     async def close(self) -> None:
         if self._is_closed:
@@ -192,10 +128,10 @@ class SqliteStore(AppendOnlyStore):
             raise closed()
         return await asyncio.get_running_loop().run_in_executor(self._pool, run)
 
-    def _reader(self) -> Tables:
-        tables: Tables | None = getattr(self._local, "tables", None)
+    def _reader(self) -> SqliteTables:
+        tables: SqliteTables | None = getattr(self._local, "tables", None)
         if tables is None:
-            tables = self._local.tables = Tables(self._connect())
+            tables = self._local.tables = SqliteTables(self._connect())
             tables.connection.pragma("query_only", "ON")
             self._readers.append(tables)
         return tables
@@ -228,8 +164,10 @@ class SqliteStore(AppendOnlyStore):
                 raise
             finally:
                 self._tables.forget_changes()
-            if self._must_clean:
-                self._clean()
+            if self._tables.dropped:  # nothing of the session may stay in the write-ahead log
+                self._tables.dropped = False
+                connection.pragma("secure_delete", "OFF")
+                self._empty_log()
 
     def _run_all(self, jobs: Sequence[Job]) -> bool:
         """Run the jobs; False if one failed after it had written something."""
@@ -251,7 +189,7 @@ class SqliteStore(AppendOnlyStore):
 
     def _reconnect(self) -> None:
         self._tables.connection.close()
-        self._tables = Tables(self._connect())
+        self._tables = SqliteTables(self._connect())
         self._empty_log()
         self._is_suspect = False
 
@@ -260,8 +198,3 @@ class SqliteStore(AppendOnlyStore):
         is_busy, _, _ = self._tables.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
         if is_busy:
             raise apsw.BusyError("a reader prevents the write-ahead log from being emptied")
-
-    def _clean(self) -> None:
-        self._must_clean = False
-        self._tables.connection.pragma("secure_delete", "OFF")
-        self._empty_log()

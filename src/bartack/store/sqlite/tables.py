@@ -1,4 +1,4 @@
-"""`Tables`: the SQL of a SQLite store."""
+"""`SqliteTables`: the SQL of a SQLite store."""
 
 from collections.abc import Collection, Iterator
 from datetime import datetime
@@ -17,7 +17,7 @@ from bartack.store.index import SPEND_FIELDS, branch_heads, branch_ranges, model
 from bartack.store.search import cut_page, phrases, read_cursor, snippet
 from bartack.store.session_store import BranchPoint, Finding, Hit, Lease, Page, SessionInfo, Spend, Tail, Totals
 
-__all__ = ["Tables"]
+__all__ = ["SqliteTables"]
 
 _spend_values = attrgetter(*SPEND_FIELDS)
 _SUMS = ", ".join(f"sum({name})" for name in SPEND_FIELDS)
@@ -38,11 +38,12 @@ class Session(NamedTuple):
     lease: Lease | None
 
 
-class Tables:
+class SqliteTables:
     """The tables, through one connection. The caller has begun the transaction."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
+        self.dropped = False  # whether a session was, since the last commit
         # Pending changes to the search index: an entry's number, and its words or None to remove it.
         self._search_changes: list[tuple[int, str | None]] = []
 
@@ -55,7 +56,7 @@ class Tables:
     def _run(self, sql: str, *values: str | bytes | float | None) -> None:
         self.connection.execute(sql, values)
 
-    def find(self, session_id: str) -> Session | None:
+    def _find(self, session_id: str) -> Session | None:
         sql = "SELECT number, tail_id, tail_seq, epoch, owner, expires_at FROM session WHERE id = ?"
         row = self._first(sql, session_id)
         if row is None:
@@ -64,9 +65,8 @@ class Tables:
         lease = None if epoch == 0 else Lease(session_id, owner, epoch, datetime.fromisoformat(expires_at))
         return Session(number, session_id, Tail(tail_id, tail_seq), lease)
 
-    def session(self, session_id: str) -> Session:
-        """The row of a session; raises `NotFound`."""
-        session = self.find(session_id)
+    def _session(self, session_id: str) -> Session:
+        session = self._find(session_id)
         if session is None:
             raise no_session(session_id)
         return session
@@ -83,8 +83,8 @@ class Tables:
 
     # -- in
 
-    def existing(self, batch: Batch, session: Session | None) -> Existing:
-        """What `check_append` must know."""
+    def existing(self, batch: Batch) -> Existing:
+        session = self._find(batch.session_id)
         if session is None:
             return Existing(None)
         number, _, tail, lease = session
@@ -100,11 +100,11 @@ class Tables:
                 seqs[entry_id] = seq
         is_result = "SELECT 1 FROM result WHERE session = ? AND call_id = ?"
         results = [call for call in batch.calls if self._first(is_result, number, call)]
-        return Existing(tail, texts, seqs, results, lease)
+        return Existing(tail, texts, seqs, results, lease, number)
 
-    def insert(self, batch: Batch, rows: tuple[Row, ...], session: Session | None, existing: Existing) -> None:
-        """Store rows that passed `check_append`; `update_search` must follow before the commit."""
-        number = self._write_session(batch, rows[0].title, session)
+    def insert(self, batch: Batch, rows: tuple[Row, ...], existing: Existing) -> None:
+        """Store the rows; `update_search` must follow before the commit."""
+        number = self._write_session(batch, rows[0].title, existing)
         try:
             for row in rows:
                 self._insert_row(number, row)
@@ -118,21 +118,22 @@ class Tables:
             if not self._first("SELECT 1 FROM blob_use WHERE name = ? AND session = ?", name, number):
                 self._run("INSERT INTO blob_use VALUES (?, ?)", number, name)
 
-    def _write_session(self, batch: Batch, title: str | None, session: Session | None) -> int:
+    def _write_session(self, batch: Batch, title: str | None, existing: Existing) -> int:
         tail = batch.tail
-        if session is None:
+        if existing.tail is None:
             sql = "INSERT INTO session (id, title, created, updated, tail_id, tail_seq) VALUES (?, ?, ?, ?, ?, ?)"
             self._run(sql, batch.session_id, title, batch.created, batch.updated, tail.entry_id, tail.seq)
             return self.connection.last_insert_rowid()
         sql = "UPDATE session SET updated = ?, tail_id = ?, tail_seq = ? WHERE number = ?"
-        self._run(sql, batch.updated, tail.entry_id, tail.seq, session.number)
-        return session.number
+        self._run(sql, batch.updated, tail.entry_id, tail.seq, existing.number)
+        return existing.number
 
     def _insert_row(self, number: int, row: Row) -> None:
-        self._run(
+        values = (number, row.seq, row.id, row.parent_id, row.run_id, row.kind, row.timestamp)
+        self.connection.execute(
             "INSERT INTO entry (session, seq, id, parent_id, run_id, kind, timestamp, text, needs_restore) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            *(number, *row[:6], row.text.decode(), row.needs_restore),
+            (*values, row.text.decode(), row.needs_restore),
         )
         if row.words:
             self._search_changes.append((self.connection.last_insert_rowid(), row.words))
@@ -164,12 +165,18 @@ class Tables:
         """Call at the end of a transaction."""
         self._search_changes.clear()
 
+    def lease(self, session_id: str) -> Lease | None:
+        return self._session(session_id).lease
+
     def set_lease(self, lease: Lease) -> None:
         sql = "UPDATE session SET epoch = ?, owner = ?, expires_at = ? WHERE id = ?"
         self._run(sql, lease.epoch, lease.owner, lease.expires_at.isoformat(), lease.session_id)
 
-    def drop(self, number: int) -> None:
+    def drop(self, session_id: str) -> None:
         """Delete a session, and the blobs that no other session uses."""
+        number = self._session(session_id).number
+        self.connection.pragma("secure_delete", "ON")
+        self.dropped = True
         self._run("INSERT INTO purging VALUES (?)", number)
         self._run("DELETE FROM search WHERE rowid IN (SELECT number FROM entry WHERE session = ?)", number)
         for table in ("entry", "branch", "result", "redaction", "spend", "blob_use"):
@@ -181,8 +188,11 @@ class Tables:
 
     # -- out
 
+    def tail(self, session_id: str) -> Tail:
+        return self._session(session_id).tail
+
     def load(self, session_id: str, head: str | None) -> Entries:
-        session = self.session(session_id)
+        session = self._session(session_id)
         last = session.tail.seq if head is None else self._seq_of(session, head)
         ranges = branch_ranges(last, self._branch_starts(session.number))
         texts = [text for seqs in ranges for text in self._texts(session.number, seqs)]
@@ -190,7 +200,7 @@ class Tables:
         return Entries(session_id, seqs, texts, self._hidden(session.number))
 
     def entries(self, session_id: str, after_seq: int, limit: int | None, *, hide: bool = False) -> Entries:
-        session = self.session(session_id)
+        session = self._session(session_id)
         seqs = seqs_after(session.tail, after_seq, limit)
         texts = self._texts(session.number, seqs) if seqs else []
         return Entries(session_id, seqs[: len(texts)], texts, self._hidden(session.number) if hide else ())
@@ -218,12 +228,12 @@ class Tables:
         return frozenset(row[0] for row in self._all("SELECT entry_id FROM redaction WHERE session = ?", number))
 
     def branch(self, session_id: str, entry_id: str) -> BranchPoint:
-        session = self.session(session_id)
+        session = self._session(session_id)
         self._seq_of(session, entry_id)
         return BranchPoint(entry_id, session.tail)
 
     def heads(self, session_id: str) -> tuple[str, ...]:
-        number, _, tail, _ = self.session(session_id)
+        number, _, tail, _ = self._session(session_id)
         sql = "SELECT id FROM entry WHERE session = ? AND seq = ?"
         return tuple(self._first(sql, number, seq)[0] for seq in branch_heads(tail.seq, self._branch_starts(number)))
 
@@ -274,7 +284,7 @@ class Tables:
         return Hit(session_id, entry.id, seq, snippet(text_of(entry.fact), query))
 
     def totals(self, session_id: str | None) -> Totals:
-        return self._totals(None if session_id is None else self.session(session_id).number)
+        return self._totals(None if session_id is None else self._session(session_id).number)
 
     def _totals(self, number: int | None) -> Totals:
         condition = "TRUE" if number is None else f"session = {number}"
@@ -285,7 +295,7 @@ class Tables:
 
     def inspect(self, session_id: str | None) -> tuple[Finding, ...]:
         """Broken pages and keys; of a session, a tail that does not match its entries, and damaged blobs."""
-        damage = self._store_damage() if session_id is None else self._session_damage(self.session(session_id))
+        damage = self._store_damage() if session_id is None else self._session_damage(self._session(session_id))
         return tuple(
             Finding(session_id=session_id, seq=seq, fault="damaged", message=message) for seq, message in damage
         )
