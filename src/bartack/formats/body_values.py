@@ -9,7 +9,7 @@ from typing import Any
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.errors import MissingRequiredField, PartValidationError
-from bartack.nouns.json_values import json_text
+from bartack.nouns.json_values import MAX_DEPTH, is_within, json_name, json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ToolCall
 
@@ -24,7 +24,10 @@ __all__ = [
     "list_at",
     "number_at",
     "object_at",
+    "object_of",
+    "own_fields",
     "schema_name",
+    "shown",
     "text_at",
     "text_of",
     "texts_at",
@@ -63,7 +66,7 @@ def function_tools(specs: Iterable[ToolSpec], format: str, losses: Losses) -> li
             continue
         described = {} if spec.description is None else {"description": spec.description}
         function = {"name": spec.name, **described, "parameters": spec.parameter_schema}
-        tools.append({"type": "function", "function": {**function, **(spec.extra or {}).get(format, {})}})
+        tools.append({"type": "function", "function": {**function, **own_fields(spec, format)}})
     return tools
 
 
@@ -90,6 +93,24 @@ def text_of(value: Mapping[str, Any], key: str) -> str:
     """The string under a key of a provider's object; "" for anything else."""
     found = value.get(key)
     return found if isinstance(found, str) else ""
+
+
+def object_of(value: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The object under a key of free-form JSON; an empty one for anything else."""
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def own_fields(spec: ToolSpec, format: str) -> dict[str, Any]:
+    """The fields of a tool that only this format has."""
+    return object_of(spec.extra or {}, format)
+
+
+def shown(value: Any) -> str:
+    """A value of a provider's error as text: text as it is, anything else as JSON unless it is deeply nested."""
+    if isinstance(value, str):
+        return value
+    return json_text(value) if is_within(value, MAX_DEPTH) else f"({json_name(value)})"
 
 
 # -- OpenAI's two formats

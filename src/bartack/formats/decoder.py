@@ -18,7 +18,10 @@ from bartack.formats.pending import PendingData
 from bartack.nouns.deltas import Delta
 from bartack.nouns.errors import ErrorCode
 
-__all__ = ["Decoder", "event_type"]
+__all__ = ["UNREADABLE", "Decoder", "event_type"]
+
+# What msgspec raises for bytes that are not JSON of the type: also bytes that are not UTF-8, and JSON nested too deeply.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _FAULT_CODES = {
     "truncated": ErrorCode.STREAM_TRUNCATED,
@@ -98,7 +101,7 @@ class Decoder(ABC):
                 return
             try:
                 event = parse(frame.data)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            except UNREADABLE as error:
                 if self.read_unparsed(frame):
                     if out.ended:
                         return
@@ -151,5 +154,5 @@ def event_type(data: bytes) -> str | None:
     """The `type` of an event whose other fields may have any shape; None if it has none, or is not an event."""
     try:
         return _TYPED.decode(data).type
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None

@@ -284,11 +284,11 @@ class Emitter:
         self.deltas.append(
             Failed(
                 code,
-                message,
+                _whole(message),
                 retryable=code.retryable if retryable is None else retryable,
                 status=status,
                 retry_after_ms=retry_after_ms,
-                raw_code=raw_code,
+                raw_code=None if raw_code is None else _whole(raw_code),
             )
         )
         self._end()

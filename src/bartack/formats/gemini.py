@@ -4,7 +4,7 @@ import re
 from base64 import b64decode
 from typing import Any
 
-from bartack.formats.body_values import text_of
+from bartack.formats.body_values import shown, text_of
 from bartack.formats.emitter import Emitter, token_count
 from bartack.formats.error_codes import classify
 from bartack.formats.media import media_type
@@ -126,7 +126,7 @@ _SECONDS = re.compile(r"(\d{1,9}(?:\.\d+)?)s")
 def refuse(out: Emitter, error: Any) -> None:
     """End the stream with an error of Google's: ``{code, status, message, details}``, or some of these."""
     if not isinstance(error, dict):
-        out.refused(str(error))
+        out.refused(shown(error))
         return
     code = error.get("code")
     status = code if isinstance(code, int) and code >= 400 else None

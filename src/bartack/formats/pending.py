@@ -5,7 +5,7 @@ from typing import Any
 from bartack.formats.emitter import Emitter
 from bartack.formats.framing import LIMIT
 from bartack.nouns.errors import ErrorCode
-from bartack.nouns.wire import MAX_DEPTH
+from bartack.nouns.json_values import MAX_DEPTH, is_within, json_text
 
 __all__ = ["PendingData"]
 
@@ -27,13 +27,13 @@ class PendingData:
 
     def can_keep(self, value: Any) -> bool:
         """Whether free-form JSON is shallow enough to be stored. If it is not, the stream has ended with an error."""
-        if _is_within(value, _MAX_DEPTH):
+        if is_within(value, _MAX_DEPTH):
             return True
         self._out.fail(ErrorCode.STREAM_TOO_LARGE, f"the provider's data is nested deeper than {_MAX_DEPTH} levels")
         return False
 
-
-def _is_within(value: Any, depth: int) -> bool:
-    if isinstance(value, dict):
-        value = list(value.values())
-    return not isinstance(value, list) or (depth > 0 and all(_is_within(item, depth - 1) for item in value))
+    def text_of_json(self, value: Any) -> str:
+        """Arguments as text, where a server sends them as JSON; "" if they are too deep, which ends the stream."""
+        if isinstance(value, str):
+            return value
+        return json_text(value) if self.can_keep(value) else ""

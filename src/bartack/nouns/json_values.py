@@ -24,6 +24,7 @@ __all__ = [
     "Convert",
     "checked",
     "inside",
+    "is_within",
     "json_name",
     "json_text",
     "json_type_reader",
@@ -281,6 +282,13 @@ def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
             return _plain_container(value, lambda item: plain(item, depth - 1))
         case _:
             raise PartValidationError(f"a value of type {type(value).__name__} cannot be written as JSON")
+
+
+def is_within(value: Any, depth: int) -> bool:
+    """Whether parsed JSON is nested at most this many levels deep."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return not isinstance(value, list) or (depth > 0 and all(is_within(item, depth - 1) for item in value))
 
 
 def _plain_container(value: Any, convert: Convert) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 
 from bartack.formats.anthropic_messages.blocks import THINKING_BLOCKS, BlockWriter
 from bartack.formats.anthropic_messages.capabilities import Claude, Turn, claude, sampling, sendable_thinking
-from bartack.formats.body_values import count_leading_system, with_extra
+from bartack.formats.body_values import count_leading_system, own_fields, text_of, with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.repair import CLOSING
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
@@ -69,7 +69,7 @@ def _turns(
                 role = "system"
             else:
                 losses.add(f"messages[{index}]", "system role", "not accepted at this position; sent as user text")
-                texts = [block["text"] for block in content if block.get("type") == "text"]
+                texts = [text_of(block, "text") for block in content if block.get("type") == "text"]
                 content = [{"type": "text", "text": system_text(texts)}]
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += content
@@ -126,7 +126,7 @@ def _tool(spec: ToolSpec, where: str, losses: Losses) -> list[Json]:
     tool["input_schema"] = spec.parameter_schema
     if spec.strict is not None:
         tool["strict"] = spec.strict
-    return [{**tool, **(spec.extra or {}).get("anthropic-messages", {})}]
+    return [{**tool, **own_fields(spec, "anthropic-messages")}]
 
 
 def _tool_choice(config: ModelConfig) -> Json | None:

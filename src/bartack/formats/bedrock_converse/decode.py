@@ -17,7 +17,6 @@ Recorded streams never interleave blocks. If blocks do overlap, a later one wait
 that no text is split; arguments have keys of their own and need not wait.
 """
 
-import binascii
 from base64 import b64decode
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -36,6 +35,7 @@ from bartack.formats.bedrock_converse.events import (
     readable_result,
     usage_of,
 )
+from bartack.formats.body_values import text_of
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame, FramingName
 from bartack.nouns.deltas import FinishReason
@@ -238,7 +238,7 @@ class BedrockConverse(Decoder):
             self._finish_image(index)
 
     def _finish_result(self, block: dict[str, Any]) -> None:
-        call = self._unanswered.pop(str(block.get("toolUseId") or ""), None)
+        call = self._unanswered.pop(text_of(block, "toolUseId"), None)
         block["content"] = joined_texts(block["content"])
         if call is None:
             self._is_fresh = True
@@ -323,14 +323,14 @@ def _image_of(mime_type: str, deltas: list[dict[str, Any]]) -> tuple[ToolContent
     for delta in deltas:
         source, error = delta.get("source"), delta.get("error")
         if isinstance(error, dict):
-            return str(error.get("message") or "the image could not be generated"), True
+            return text_of(error, "message") or "the image could not be generated", True
         if isinstance(source, dict):
             location = source.get("s3Location")
             if isinstance(location, dict) and isinstance(location.get("uri"), str):
                 return (Image(mime_type, url=location["uri"]),), False
             try:
-                data += b64decode(str(source.get("bytes") or ""), validate=True)
-            except binascii.Error:
+                data += b64decode(text_of(source, "bytes"), validate=True)
+            except ValueError:  # not base64, or not ASCII
                 return "the image is not valid base64", True
     return (Image(mime_type, data=bytes(data)),), False
 

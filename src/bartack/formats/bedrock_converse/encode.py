@@ -19,7 +19,7 @@ from bartack.formats.anthropic_messages.encode import system_text
 from bartack.formats.bedrock_converse.blocks import BlockWriter
 from bartack.formats.bedrock_converse.capabilities import add_cache_points, thinking_fields
 from bartack.formats.bedrock_converse.events import SERVER_TOOL, Keys
-from bartack.formats.body_values import with_extra
+from bartack.formats.body_values import own_fields, with_extra
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.json_values import json_text
@@ -158,4 +158,4 @@ def _tool(spec: ToolSpec, where: str, losses: Losses) -> Json:
         entry["description"] = spec.description
     if spec.strict is not None:
         entry["strict"] = spec.strict
-    return {"toolSpec": {**entry, **(spec.extra or {}).get("bedrock-converse", {})}}
+    return {"toolSpec": {**entry, **own_fields(spec, "bedrock-converse")}}

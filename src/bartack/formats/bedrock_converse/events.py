@@ -4,7 +4,6 @@ All fields are optional, and unknown ones are ignored. The name of an event is i
 and Nova behind InvokeModel, write ``{"contentBlockDelta": {...}}`` instead, so an event may hold events.
 """
 
-import binascii
 from base64 import b64decode, b64encode
 from itertools import groupby
 from typing import Any
@@ -136,7 +135,7 @@ def joined_base64(pieces: list[str]) -> str:
         return pieces[0]
     try:
         return b64encode(b"".join(b64decode(piece, validate=True) for piece in pieces)).decode()
-    except binascii.Error:
+    except ValueError:  # not base64, or not ASCII
         return "".join(pieces)
 
 

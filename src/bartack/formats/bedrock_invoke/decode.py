@@ -22,7 +22,7 @@ import msgspec
 from bartack.formats.anthropic_messages.decode import AnthropicMessages
 from bartack.formats.bedrock_converse.decode import BedrockConverse
 from bartack.formats.bedrock_invoke.text_completions import TextCompletions
-from bartack.formats.decoder import Decoder
+from bartack.formats.decoder import UNREADABLE, Decoder
 from bartack.formats.framing import Frame, FramingName
 from bartack.formats.openai_chat.decode import OpenAIChat
 
@@ -112,7 +112,7 @@ def _decoder_for(payload: bytes) -> type[Decoder] | None:
     """The decoder that a model's first chunk calls for; None if the chunk has only Bedrock's own fields."""
     try:
         names = msgspec.json.decode(payload, type=dict[str, msgspec.Raw]).keys()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return TextCompletions  # which reports the chunk as malformed
     if all(name.startswith("amazon-bedrock-") for name in names):
         return None
@@ -126,6 +126,6 @@ def _decoder_for(payload: bytes) -> type[Decoder] | None:
 def _has_delta(payload: bytes) -> bool:
     try:
         choices = msgspec.json.decode(payload, type=_Choices).choices or []
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return False
     return not choices or any(choice.delta is not None for choice in choices)

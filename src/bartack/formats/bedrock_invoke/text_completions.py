@@ -26,7 +26,6 @@ from bartack.formats.decoder import Decoder
 from bartack.formats.emitter import token_count
 from bartack.formats.framing import Frame, FramingName
 from bartack.nouns.deltas import FinishReason, Usage
-from bartack.nouns.json_values import json_text
 
 __all__ = ["TextCompletions"]
 
@@ -144,7 +143,7 @@ class TextCompletions(Decoder):
         function = call.function or _Function(call.name, call.parameters)
         arguments = function.arguments or ""
         self.out.open_call(self._calls, function.name or "", provider_id=call.id)
-        self.out.call_args(self._calls, arguments if isinstance(arguments, str) else json_text(arguments))
+        self.out.call_args(self._calls, self._pending.text_of_json(arguments))
         self.out.close_call(self._calls)
 
     def _count(self, event: _Chunk) -> None:

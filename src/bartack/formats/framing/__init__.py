@@ -73,5 +73,5 @@ def sniff(head: bytes) -> FramingName | None:
 def _is_json_object(line: bytes) -> bool:
     try:
         return line.startswith(b"{") and msgspec.json.decode(line, type=msgspec.Raw) is not None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False

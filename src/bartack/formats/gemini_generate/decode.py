@@ -190,6 +190,8 @@ class GeminiGenerate(Decoder):
             return  # the end of a call that has already ended
         try:
             for piece in call.partial_args or ():
+                if not self._pending.can_keep(piece):
+                    return
                 self.out.call_args(self._calls, streamed.write(piece))
         except OutOfOrder as error:
             self.out.fail(ErrorCode.STREAM_MALFORMED, f"streamed arguments out of order: {error}")

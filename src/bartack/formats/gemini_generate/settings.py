@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bartack.formats.body_values import list_at, object_at, text_at
+from bartack.formats.body_values import list_at, object_at, own_fields, text_at
 from bartack.formats.gemini import LEVELS, gemini_generation, thinking_budget, thinking_level
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
@@ -45,7 +45,7 @@ def _declaration(spec: ToolSpec) -> Json:
         declaration["description"] = spec.description
     if spec.parameter_schema:
         declaration["parametersJsonSchema"] = spec.parameter_schema
-    return {**declaration, **(spec.extra or {}).get("gemini-generate", {})}
+    return {**declaration, **own_fields(spec, "gemini-generate")}
 
 
 def function_calling(config: ModelConfig, specs: tuple[ToolSpec, ...]) -> Json:

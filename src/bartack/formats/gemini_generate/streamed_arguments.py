@@ -53,7 +53,7 @@ class StreamedArguments:
     def write(self, piece: dict[str, Any]) -> str:
         """The text that one element of `partialArgs` adds. Raises `OutOfOrder`."""
         given = piece.get("jsonPath")
-        path = self._path if given is None and self._in_string else path_steps(str(given))
+        path = self._path if given is None and self._in_string else path_steps(given if isinstance(given, str) else "")
         is_continued = piece.get("willContinue") is True
         continues = self._in_string and path == self._path
         value = _value(piece, default="" if continues or is_continued else None)

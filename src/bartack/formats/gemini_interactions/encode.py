@@ -8,7 +8,7 @@ executed with their results, as the steps they came as.
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import count_leading_system, with_extra
+from bartack.formats.body_values import count_leading_system, own_fields, with_extra
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.gemini import is_accepted, thinking_level
 from bartack.formats.gemini_interactions.decode import Keys
@@ -203,7 +203,7 @@ def _tool(where: str, spec: ToolSpec, losses: Losses) -> list[Json]:
         fields["description"] = spec.description
     if spec.parameter_schema:
         fields["parameters"] = spec.parameter_schema
-    return [{**fields, **(spec.extra or {}).get("gemini-interactions", {})}]
+    return [{**fields, **own_fields(spec, "gemini-interactions")}]
 
 
 def _generation_config(config: ModelConfig, tools: tuple[ToolSpec, ...], losses: Losses) -> Json:

@@ -78,7 +78,7 @@ class ToolCalls:
             arguments = function.arguments
             if arguments:
                 if type(arguments) is not str:
-                    arguments = json_text(arguments)
+                    arguments = self._pending.text_of_json(arguments)
                 self._pending.hold(len(arguments))
                 call.pieces.append(arguments)
                 if call.is_open:

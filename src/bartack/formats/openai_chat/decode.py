@@ -15,12 +15,12 @@ same field. `reasoning_details` are reassembled from their pieces and sent back 
 ciphertexts.
 """
 
-import binascii
 from base64 import b64decode
 from typing import Any
 
 import msgspec
 
+from bartack.formats.body_values import shown, text_of
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame
 from bartack.formats.media import split_data_url
@@ -38,7 +38,6 @@ from bartack.formats.openai_chat.events import (
 )
 from bartack.formats.openai_chat.settings import NAME
 from bartack.nouns.errors import ErrorCode
-from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import FileRef, Image
 
 __all__ = ["OpenAIChat"]
@@ -271,12 +270,12 @@ class OpenAIChat(Decoder):
         if key not in self._executed:
             self._executed.add(key)
             self._switch_to("")
-            self.out.open_call(key, str(tool.get("name") or tool.get("type") or ""), executed_by="provider")
+            self.out.open_call(key, text_of(tool, "name") or text_of(tool, "type"), executed_by="provider")
             arguments = tool.get("arguments")
-            self.out.call_args(key, arguments if isinstance(arguments, str) else json_text(arguments or {}))
+            self.out.call_args(key, self._pending.text_of_json(arguments or {}))
         output = tool.get("output")
         if output is not None:
-            result = output if isinstance(output, str) else json_text(output)
+            result = self._pending.text_of_json(output)
             self.out.close_call(key, continuation={Keys.EXECUTED_TOOL: tool}, result=result)
 
     def _read_image(self, image: Any) -> None:
@@ -307,7 +306,7 @@ class OpenAIChat(Decoder):
             return
         try:
             sound = b"".join(b64decode(piece, validate=True) for piece in self._audio)
-        except binascii.Error:
+        except ValueError:  # also for characters other than ASCII
             self.out.fail(ErrorCode.STREAM_MALFORMED, "the audio data is not base64")
             return
         self.out.open_call("audio", "audio_output", executed_by="provider")
@@ -328,7 +327,7 @@ class OpenAIChat(Decoder):
         if isinstance(report, dict):
             self._read_usage(report.get("usage"))
             if report.get("error"):
-                self._server_error = ReportedError(str(report["error"]))
+                self._server_error = ReportedError(shown(report["error"]))
 
     def _read_finish(self, word: str, chunk: ChatChunk, frame: Frame) -> None:
         self._raw_finish = word

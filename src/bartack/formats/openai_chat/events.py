@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from bartack.formats.body_values import shown
 from bartack.formats.emitter import amount, token_count
 from bartack.nouns.deltas import FinishReason, Usage
-from bartack.nouns.json_values import json_text
 
 __all__ = [
     "FAILED_FINISHES",
@@ -239,7 +239,7 @@ def _message(inner: Any, error: dict[str, Any], payload: bytes) -> str:
     if isinstance(inner, str):
         return inner
     message = error.get("message") or error.get("detail") or payload.decode("utf-8", "replace")
-    message = message if isinstance(message, str) else json_text(message)
+    message = shown(message)
     metadata = error.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None  # OpenRouter: the upstream provider's error
     return f"{message}: {raw}" if isinstance(raw, str) and raw else message
@@ -247,6 +247,6 @@ def _message(inner: Any, error: dict[str, Any], payload: bytes) -> str:
 
 def _code_and_status(error: dict[str, Any]) -> tuple[str | None, int | None]:
     code = error.get("code") or error.get("type") or error.get("error_code")
-    texts = [str(value) for value in (error.get("status_code"), error.get("status"), code)]
+    texts = [shown(value) for value in (error.get("status_code"), error.get("status"), code)]
     status = next((int(text) for text in texts if len(text) == 3 and text[0] in "45" and text.isdecimal()), None)
-    return None if code is None else str(code), status
+    return None if code is None else shown(code), status

@@ -2,7 +2,7 @@
 
 from typing import Any, assert_never
 
-from bartack.formats.body_values import cache_key, fits_strict_mode, schema_name
+from bartack.formats.body_values import cache_key, fits_strict_mode, own_fields, schema_name
 from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.capabilities import ChatCapabilities
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
@@ -27,7 +27,7 @@ def _tool(spec: ToolSpec, at: int, losses: Losses, vendor: ChatCapabilities) -> 
         function["strict"] = spec.strict
     elif spec.strict:
         losses.add(f"tools[{at}].strict", "strict arguments", "not supported by the provider")
-    return {"type": "function", "function": function, **(spec.extra or {}).get(NAME, {})}
+    return {"type": "function", "function": function, **own_fields(spec, NAME)}
 
 
 def add_tools(body: Json, request: ModelRequest, losses: Losses, vendor: ChatCapabilities) -> None:

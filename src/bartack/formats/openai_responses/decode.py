@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from bartack.formats.body_values import shown
 from bartack.formats.decoder import Decoder
 from bartack.formats.emitter import amount, token_count
 from bartack.formats.framing import Frame
@@ -27,6 +28,7 @@ from bartack.formats.openai_responses.items import FREE_TEXT, NAME, Item, ItemKi
 from bartack.formats.openai_responses.open_items import ItemEmitter, OpenItem, OpenText
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.errors import ErrorCode
+from bartack.nouns.json_values import MAX_DEPTH, is_within
 
 __all__ = ["OpenAIResponses"]
 
@@ -37,6 +39,9 @@ _INCOMPLETE: dict[str, FinishReason] = {
     "content_filter": "content_filter",
 }
 _HAS_NAME = frozenset({"function_call", "custom_tool_call", "mcp_call", "mcp_approval_request"})
+
+# Items are identified by these fields.
+_TEXT_FIELDS = ("type", "id", "call_id", "name", "status")
 
 _Act = Callable[[OpenItem, Event], None]
 
@@ -244,7 +249,7 @@ class OpenAIResponses(Decoder):
     # -- items
 
     def _read_added(self, event: Event) -> None:
-        raw = self._kept(event.item)
+        raw = event.item = self._kept(event.item)
         # Compare only its own id: two calls may have the same call id (D-3.8.1).
         if raw is None or any(name in self._by_id for name in _ids(raw)[:1]):
             return
@@ -257,7 +262,7 @@ class OpenAIResponses(Decoder):
         self._emitter.open_call(item)
 
     def _read_done(self, event: Event) -> None:
-        raw = self._kept(event.item)
+        raw = event.item = self._kept(event.item)
         if raw is not None:
             item = self._match(raw, event.output_index) or self._add(kind_of(raw), raw, event.output_index)
             self._add_ids(item, raw)
@@ -267,14 +272,17 @@ class OpenAIResponses(Decoder):
         self._emitter.close(item, event.item)
 
     def _kept(self, value: Any) -> Item | None:
-        """The value if it is an object that is not nested too deep."""
-        return value if isinstance(value, dict) and self._pending.can_keep(value) else None
+        """The value if it is an object that is not nested too deep, without identifying fields that are not text."""
+        if not isinstance(value, dict) or not self._pending.can_keep(value):
+            return None
+        odd = [key for key in _TEXT_FIELDS if key in value and not isinstance(value[key], str | None)]
+        return {key: item for key, item in value.items() if key not in odd} if odd else value
 
     # -- the response
 
     def _read_response(self, response: Response) -> None:
         self.out.start(_text_or_none(response.model), _text_or_none(response.id))
-        if isinstance(response.tools, list):
+        if isinstance(response.tools, list) and is_within(response.tools, MAX_DEPTH):
             self._emitter.tools = response.tools
         usage = _usage(response.usage)
         if usage is not None:
@@ -296,7 +304,7 @@ class OpenAIResponses(Decoder):
         details = response.incomplete_details
         reason = details.get("reason") if isinstance(details, dict) else None
         if reason or "incomplete" in (status, word):
-            raw = str(reason or "incomplete")
+            raw = shown(reason or "incomplete")
             self.out.finish(_INCOMPLETE.get(raw, "other"), raw)
         else:
             refused = self._emitter.refused and not self._emitter.has_client_calls
@@ -325,8 +333,8 @@ class OpenAIResponses(Decoder):
         """
         finished: dict[OpenItem, Item] = {}
         renamed: list[tuple[int, Item]] = []
-        for index, raw in enumerate(output):
-            if self._kept(raw) is not None:
+        for index, raw in enumerate(map(self._kept, output)):
+            if raw is not None:
                 identified = self._identified(raw)
                 if identified is not None and identified not in finished:
                     finished[identified] = raw
@@ -357,7 +365,7 @@ class OpenAIResponses(Decoder):
         code = error.get("code") or error.get("type")
         status = code if isinstance(code, int) and 400 <= code < 600 else None
         message = _text_or_none(error.get("message")) or "the provider reported an error"
-        self.out.refused(message, raw_code=None if code is None else str(code), status=status)
+        self.out.refused(message, raw_code=None if code is None else shown(code), status=status)
 
 
 def _ids(raw: Item) -> list[str]:

@@ -17,7 +17,7 @@ Decisions:
 import re
 from typing import Any
 
-from bartack.formats.body_values import cache_key, fits_strict_mode, schema_name, with_extra
+from bartack.formats.body_values import cache_key, fits_strict_mode, own_fields, schema_name, with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.openai_responses.input_items import InputItems
 from bartack.formats.openai_responses.items import NAME, Item
@@ -114,7 +114,7 @@ def _tool(spec: ToolSpec, where: str, losses: Losses) -> Item | None:
     tool: Item = {"type": "function", "name": spec.name}
     if spec.description is not None:
         tool["description"] = spec.description
-    own = (spec.extra or {}).get(NAME, {})
+    own = own_fields(spec, NAME)
     return {**tool, "parameters": spec.parameter_schema, "strict": bool(spec.strict), **own}
 
 

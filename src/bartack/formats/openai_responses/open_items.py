@@ -11,7 +11,7 @@ when another item starts, because some servers finish it only with the whole ans
 text that refers to the same item.
 """
 
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 
 from bartack.formats.emitter import Emitter
 from bartack.formats.openai_responses.events import ENTRY_KINDS
@@ -63,7 +63,19 @@ class OpenText:
 class OpenItem:
     """One item: what is known of it, and how much of it has been emitted."""
 
-    __slots__ = ("closed", "current", "final", "key", "kind", "opened", "pieces", "raw", "suspended", "texts")
+    __slots__ = (
+        "closed",
+        "current",
+        "executed_by",
+        "final",
+        "key",
+        "kind",
+        "opened",
+        "pieces",
+        "raw",
+        "suspended",
+        "texts",
+    )
 
     def __init__(self, key: int, kind: ItemKind, raw: Item) -> None:
         self.key = key
@@ -74,6 +86,7 @@ class OpenItem:
         self.current: OpenText | None = None
         self.suspended: Item | None = None  # of suspended reasoning: the fields emitted so far
         self.opened = False  # of a call: its start has been emitted
+        self.executed_by: Literal["client", "provider"] = "client"  # as emitted then; the final item may differ
         self.pieces: list[str] = []  # of a call: the input emitted so far
         self.final: list[str] = []  # finished texts or input that do not continue what was emitted
 
@@ -232,7 +245,7 @@ class ItemEmitter:
         """Emit the start of a call."""
         self._emit_silent_reasoning(item)
         raw = item.raw
-        who = executed_by(raw, self.tools)
+        item.executed_by = who = executed_by(raw, self.tools)
         self.has_client_calls |= who == "client"
         ids = (raw.get("call_id"), raw.get("id"))
         provider_id = next((one for one in ids if isinstance(one, str) and one), None)
@@ -272,7 +285,7 @@ class ItemEmitter:
             if field is not None:
                 self._out.call_args(item.key, '"}')
         kept = {Keys.ITEM: kept_of_call(raw), **_final(item)}
-        if executed_by(raw, self.tools) == "client":
+        if item.executed_by == "client":
             self._out.close_call(item.key, continuation=kept)
         elif raw.get("type") in _HAS_OUTPUT_ITEM:
             self._awaiting_result[_hashable(raw.get("call_id"))] = item
