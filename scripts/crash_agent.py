@@ -29,12 +29,15 @@ from typing import Any
 from bartack import ApprovalRequired, Entry, Message, ModelConfig, ToolCall, assistant
 from bartack.agent import Agent
 from bartack.formats import FORMATS, ModelRequest, encode, format_named
-from bartack.formats.history_rules import check_history
 from bartack.formats.repair import repair
 from bartack.models import ScriptedModel
 from bartack.models.scripted import ScriptedResponse
 from bartack.store import Lease, SessionStore, Tail, open_store
 from bartack.tools import Decision, ToolContext, ToolDefinition, tool
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.formats.history_check import check_history
 
 SESSION = "crash"
 ENTRIES = 17  # of an uninterrupted run: header, start, prompt, 3 answers, 4 starts, 4 results, 2 of approval, end

@@ -11,7 +11,6 @@ from typing import Any
 from bartack import Entry, Message, MessageDelta, RunEnded, ToolCall, ToolResult, ToolStarted
 from bartack.agent import Agent, RetryPolicy, Run
 from bartack.environment import Environment
-from bartack.formats.history_rules import check_history
 from bartack.formats.repair import repair
 from bartack.models import ScriptedModel
 from bartack.models.guard import GuardedStream
@@ -20,6 +19,7 @@ from bartack.nouns.requests import ModelRequest
 from bartack.store import MemoryStore, SessionStore
 from bartack.tools import ToolDefinition, tool
 from tests.formats.every_rule import RULES
+from tests.formats.history_check import check_history
 
 SESSION = "s"
 FAST = RetryPolicy(base_ms=1, max_ms=1)

@@ -22,7 +22,7 @@ from bartack.formats import (
     read_request,
 )
 from bartack.formats.framing import FramingName
-from bartack.formats.repair import CLOSING
+from bartack.formats.repair import CONTINUE_PROMPT
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.deltas import Failed
 from bartack.nouns.errors import ErrorCode, PartValidationError
@@ -102,7 +102,7 @@ def chat(*messages: Message, provider: str = "", **rules: bool) -> Encoded:
 def test_the_history_is_repaired_and_dropped_parts_are_losses() -> None:
     encoded = chat(user("hi"), tool_message(ToolResult("a", "lost")), assistant(ToolCall("b", "read", {})))
     assert [message["role"] for message in encoded.body["messages"]] == ["user", "assistant", "tool"]
-    assert encoded.report.losses == (Loss("history[1]", "a result for call 'a'", "no call before it has this id"),)
+    assert encoded.report.losses == (Loss("history[1]", "result of call 'a'", "no earlier call has this id"),)
 
 
 def test_a_provider_may_be_stricter_than_its_format() -> None:
@@ -122,7 +122,7 @@ def test_a_provider_may_be_stricter_than_its_format() -> None:
 def test_a_caller_may_override_the_rules() -> None:
     history = [user("tell"), assistant("once upon")]
     assert chat(*history).body["messages"][-1]["role"] == "assistant"
-    assert chat(*history, allows_assistant_last=False).body["messages"][-1]["content"] == CLOSING
+    assert chat(*history, allows_assistant_last=False).body["messages"][-1]["content"] == CONTINUE_PROMPT
 
 
 def test_continuation_data_is_sent_to_the_named_provider_which_defaults_to_the_format() -> None:

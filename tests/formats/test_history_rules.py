@@ -2,11 +2,12 @@
 
 import pytest
 
-from bartack.formats.history_rules import STRICTEST, HistoryRules, check_history
+from bartack.formats.history_rules import STRICTEST, HistoryRules
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Message, Meta, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, Text, Thinking, ToolCall, ToolResult
 from tests.formats.every_rule import RULES
+from tests.formats.history_check import check_history
 
 LENIENT = HistoryRules(
     merge_same_role=False,
@@ -40,19 +41,19 @@ def test_a_history_that_all_providers_take_has_no_fault() -> None:
 @pytest.mark.parametrize(
     ("history", "fault"),
     [
-        ([assistant(CALL)], "the history ends with calls without a result: ['abcdefghi']"),
-        ([assistant(CALL), user("x")], "messages[1]: calls without a result come before it: ['abcdefghi']"),
+        ([assistant(CALL)], "the history ends with calls without results: ['abcdefghi']"),
+        ([assistant(CALL), user("x")], "messages[1]: follows calls without results: ['abcdefghi']"),
         (
             [assistant(CALL), tool_message(RESULT), tool_message(RESULT)],
-            "messages[2]: the result of 'abcdefghi' does not belong here",
+            "messages[2]: misplaced result of 'abcdefghi'",
         ),
-        ([tool_message(RESULT)], "messages[0]: the result of 'abcdefghi' does not belong here"),
-        ([assistant(SEARCH), user("x"), assistant(SEARCH)], "messages[2]: an earlier call has the id 'abcdefghk' too"),
-        ([assistant(SEARCH, meta=Meta(open_calls=("abcdefghk",)))], "messages[0]: call 'abcdefghk' is not complete"),
-        ([user()], "messages[0]: nothing is said"),
-        ([user(" ")], "messages[0]: nothing is said"),
-        ([assistant(Thinking("hm"))], "messages[0]: nothing is said"),
-        ([assistant("a", Thinking("hm"))], "messages[0]: it ends with reasoning"),
+        ([tool_message(RESULT)], "messages[0]: misplaced result of 'abcdefghi'"),
+        ([assistant(SEARCH), user("x"), assistant(SEARCH)], "messages[2]: repeated call id 'abcdefghk'"),
+        ([assistant(SEARCH, meta=Meta(open_calls=("abcdefghk",)))], "messages[0]: incomplete call 'abcdefghk'"),
+        ([user()], "messages[0]: no content"),
+        ([user(" ")], "messages[0]: no content"),
+        ([assistant(Thinking("hm"))], "messages[0]: no content"),
+        ([assistant("a", Thinking("hm"))], "messages[0]: ends with reasoning"),
     ],
 )
 def test_what_every_provider_refuses_is_named(history: list[Message], fault: str) -> None:
@@ -61,23 +62,23 @@ def test_what_every_provider_refuses_is_named(history: list[Message], fault: str
 
 def test_results_out_of_order_are_refused() -> None:
     faults = check_history([assistant(CALL, OTHER), tool_message(OTHER_RESULT, RESULT)], LENIENT)
-    assert faults[0] == "messages[1]: the result of 'abcdefghj' does not belong here"
+    assert faults[0] == "messages[1]: misplaced result of 'abcdefghj'"
 
 
 @pytest.mark.parametrize(
     ("history", "fault"),
     [
-        ([user("a"), user("b")], "messages[1]: a second message of role user in a row"),
+        ([user("a"), user("b")], "messages[1]: consecutive messages of role user"),
         ([assistant("a"), user("b")], "the history does not start with the user"),
         ([system("a")], "the history does not start with the user"),
         ([user("a"), assistant("b"), system("c")], "the history ends with the assistant"),
         (
             [user("a"), assistant(CALL), tool_message(RESULT), user("b")],
-            "messages[3]: the user speaks before the assistant has seen the results",
+            "messages[3]: user message directly after tool results",
         ),
         (
             [user("a"), assistant(CALL), tool_message(RESULT), system("b")],
-            "messages[3]: the system speaks before the assistant has seen the results",
+            "messages[3]: system message directly after tool results",
         ),
         ([user("a", "")], "messages[0]: blank text"),
         (
@@ -86,7 +87,7 @@ def test_results_out_of_order_are_refused() -> None:
         ),
         (
             [user("a"), assistant(ToolCall("call_1", "read", {})), tool_message(ToolResult("call_1", "x"))],
-            "messages[1]: 'call_1' is not allowed as the id of a call",
+            "messages[1]: call id 'call_1' is not accepted",
         ),
     ],
 )
@@ -102,7 +103,7 @@ def test_a_request_that_says_nothing_is_refused_by_all(rules: HistoryRules) -> N
 
 def test_system_messages_alone_are_enough_only_where_the_assistant_may_have_the_last_word() -> None:
     assert check_history([system("a")], RULES["openai-chat"]) == []
-    assert check_history([system("a")], RULES["mistral"]) == ["nobody has spoken"]
+    assert check_history([system("a")], RULES["mistral"]) == ["the history has no user or assistant message"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_empty_text_with_a_signature_says_something() -> None:
     assert check_history([user("a"), assistant(signed), user("b")], RULES["gemini-generate"]) == []
     assert check_history([user(signed)], RULES["gemini-generate"]) == [
         "messages[0]: blank text",
-        "messages[0]: nothing is said",
+        "messages[0]: no content",
     ]
 
 

@@ -4,10 +4,10 @@ import pytest
 
 from bartack.formats.history_rules import HistoryRules
 from bartack.formats.repair import (
-    BRIDGE,
-    CLOSING,
+    CONTINUE_PROMPT,
     INTERRUPTED,
-    OPENING,
+    RESULTS_RECEIVED,
+    START_PROMPT,
     Repaired,
     RepairNote,
     repair,
@@ -85,7 +85,7 @@ def test_a_call_with_bad_arguments_is_an_ordinary_call() -> None:
 def test_a_dangling_call_is_closed_with_an_error_directly_behind_its_message() -> None:
     repaired = repair([assistant("I read", call("a")), user("stop")], LENIENT)
     assert repaired.messages == (assistant("I read", call("a")), tool_message(lost("a")), user("stop"))
-    assert only_note(repaired) == RepairNote(0, "added", "an error result for call 'a'", "it has no result")
+    assert only_note(repaired) == RepairNote(0, "added", "error result for call 'a'", "it has no result")
 
 
 def test_only_the_calls_without_a_result_are_closed_and_the_order_is_that_of_the_calls() -> None:
@@ -104,7 +104,7 @@ def test_a_result_behind_other_messages_is_moved_to_its_call_and_they_stay_behin
 def test_results_are_put_into_the_order_of_their_calls() -> None:
     repaired = repair([assistant(call("a"), call("b")), tool_message(result("b"), result("a"))], LENIENT)
     assert repaired.messages[1] == tool_message(result("a"), result("b"))
-    assert only_note(repaired) == RepairNote(0, "moved", "results", "they stand in the order of their calls")
+    assert only_note(repaired) == RepairNote(0, "moved", "results", "they must be in the order of their calls")
 
 
 def test_interleaved_results_of_two_messages_become_one_message() -> None:
@@ -130,8 +130,8 @@ def test_results_of_two_messages_calls_in_one_message_are_parted() -> None:
 @pytest.mark.parametrize(
     ("history", "why"),
     [
-        ([user("hi"), tool_message(result("a"))], "no call before it has this id"),
-        ([tool_message(result("a")), user("hi")], "no call before it has this id"),
+        ([user("hi"), tool_message(result("a"))], "no earlier call has this id"),
+        ([tool_message(result("a")), user("hi")], "no earlier call has this id"),
         (
             [assistant(call("a")), tool_message(result("a")), tool_message(result("a", "again"))],
             "its call needs no further result",
@@ -145,13 +145,13 @@ def test_results_of_two_messages_calls_in_one_message_are_parted() -> None:
 def test_a_result_that_nobody_waits_for_is_dropped(history: list[Message], why: str) -> None:
     repaired = repair(history, LENIENT)
     (place,) = (place for place, message in enumerate(history) if message not in repaired.messages)
-    assert only_note(repaired) == RepairNote(place, "dropped", "a result for call 'a'", why)
+    assert only_note(repaired) == RepairNote(place, "dropped", "result of call 'a'", why)
     assert len(repaired.messages) == len(history) - 1
 
 
 def test_a_tool_message_without_results_is_dropped() -> None:
     repaired = repair([user("hi"), tool_message()], LENIENT)
-    assert repaired == Repaired((user("hi"),), (RepairNote(1, "dropped", "a tool message", "it holds no result"),))
+    assert repaired == Repaired((user("hi"),), (RepairNote(1, "dropped", "tool message", "it has no result"),))
 
 
 def test_a_call_that_the_provider_executed_needs_no_result_message() -> None:
@@ -169,7 +169,7 @@ def test_a_call_whose_arguments_never_completed_is_dropped_and_the_text_is_kept(
         assistant("I will read", call("a"), meta=Meta(aborted=True)),
         tool_message(result("a")),
     )
-    assert only_note(repaired).what == "call 'b', with its result if any"
+    assert only_note(repaired).what == "call 'b' and its result, if any"
 
 
 def test_a_message_of_nothing_but_an_unfinished_call_is_dropped_with_it() -> None:
@@ -220,7 +220,7 @@ def test_an_id_that_a_provider_refuses_is_renamed_the_same_way_each_time() -> No
     assert len(made) == 9
     assert made.isalnum()
     assert repaired.messages[2] == tool_message(result(made))
-    assert only_note(repaired).why == "an id of this form is refused"
+    assert only_note(repaired).why == "the id is not accepted"
     assert repair(history, MISTRAL) == repaired
     assert repair(history, ANTHROPIC).messages == repaired.messages
 
@@ -281,7 +281,7 @@ def test_the_id_of_a_call_of_the_provider_may_have_any_form() -> None:
 def test_a_message_that_says_nothing_is_dropped(empty: Message) -> None:
     repaired = repair([user("one"), assistant("two"), empty, user("three")], ANTHROPIC)
     assert repaired.messages == (user("one"), assistant("two"), user("three"))
-    assert only_note(repaired) == RepairNote(2, "dropped", f"a message of role {empty.role}", "it says nothing")
+    assert only_note(repaired) == RepairNote(2, "dropped", f"{empty.role} message", "it has no content")
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_neighbours_of_one_role_are_joined_where_they_are_refused() -> None:
     history = [user("a"), user("b"), assistant("c"), assistant("", meta=Meta(agent="x")), assistant("d"), user("e")]
     repaired = repair(history, ANTHROPIC)
     assert repaired.messages == (user("a", "b"), assistant("c", "d"), user("e"))
-    assert [(note.index, note.action) for note in repaired.notes] == [(1, "joined"), (3, "dropped"), (4, "joined")]
+    assert [(note.index, note.action) for note in repaired.notes] == [(1, "merged"), (3, "dropped"), (4, "merged")]
     assert len(repair(history, LENIENT).messages) == 5
 
 
@@ -366,17 +366,17 @@ def test_system_messages_stay_where_they_are() -> None:
 )
 def test_a_history_that_starts_with_the_assistant_gets_a_first_user_message(history: list[Message], place: int) -> None:
     repaired = repair(history, ANTHROPIC)
-    opening = Message("user", (Text(OPENING, synthetic=True),))
+    opening = Message("user", (Text(START_PROMPT, synthetic=True),))
     assert repaired.messages == (*history[:place], opening, *history[place:])
     assert only_note(repaired) == RepairNote(
-        place, "added", f"the user text {OPENING!r}", "a conversation starts with the user"
+        place, "added", f"user text {START_PROMPT!r}", "a conversation must start with the user"
     )
     assert repair(history, LENIENT) == Repaired(tuple(history))
 
 
 @pytest.mark.parametrize("history", [(), (system("do it"),)])
 def test_a_history_without_a_conversation_gets_a_user_message(history: tuple[Message, ...]) -> None:
-    assert repair(history).messages == (*history, Message("user", (Text(OPENING, synthetic=True),)))
+    assert repair(history).messages == (*history, Message("user", (Text(START_PROMPT, synthetic=True),)))
     assert (repair(history, LENIENT) == Repaired(history)) == bool(history)  # an empty request is refused by all
 
 
@@ -384,7 +384,7 @@ def test_a_history_without_a_conversation_gets_a_user_message(history: tuple[Mes
 def test_a_history_that_ends_with_the_assistant_is_continued_where_that_is_refused(tail: tuple[Message, ...]) -> None:
     history = (user("tell"), assistant("once upon"), *tail)
     repaired = repair(history, ANTHROPIC)
-    assert repaired.messages == (*history, Message("user", (Text(CLOSING, synthetic=True),)))
+    assert repaired.messages == (*history, Message("user", (Text(CONTINUE_PROMPT, synthetic=True),)))
     assert only_note(repaired).index == len(history) - 1
     assert repair(history, RULES["openai-chat"]) == Repaired(history)
 
@@ -393,16 +393,16 @@ def test_a_paused_answer_stays_last_where_the_provider_goes_on_with_it() -> None
     searching = ToolCall("a", "search", {}, executed_by="provider")
     history = (user("find"), assistant(searching, meta=Meta(finish_reason="pause")))
     assert repair(history, ANTHROPIC) == Repaired(history)
-    assert repair(history, GEMINI).messages[2].text == CLOSING
+    assert repair(history, GEMINI).messages[2].text == CONTINUE_PROMPT
     without_tools = (user("find"), assistant("hm", meta=Meta(finish_reason="pause")))
-    assert repair(without_tools, ANTHROPIC).messages[2].text == CLOSING
+    assert repair(without_tools, ANTHROPIC).messages[2].text == CONTINUE_PROMPT
 
 
 @pytest.mark.parametrize("speaker", [user("stop"), system("stop")])
 def test_the_assistant_speaks_between_results_and_others_where_that_is_demanded(speaker: Message) -> None:
     ended = (assistant(call("abcdefghi")), tool_message(result("abcdefghi")))
     repaired = repair([user("x"), *ended, speaker, user("y")], MISTRAL)
-    bridge = Message("assistant", (Text(BRIDGE, synthetic=True),))
+    bridge = Message("assistant", (Text(RESULTS_RECEIVED, synthetic=True),))
     assert repaired.messages == (user("x"), *ended, bridge, speaker, user("y"))
     assert only_note(repaired).index == 3
     assert repair([user("x"), *ended], MISTRAL).notes == ()
@@ -415,6 +415,6 @@ def test_a_tool_whose_name_is_refused_is_renamed_and_its_result_stays_with_it() 
     repaired = repair(history)
     assert repaired.messages[1].parts == (ToolCall("abcdefghi", "mcp_read_file", {"a": 1}), own)
     assert repaired.messages[2] is history[2]
-    what = "the tool 'mcp.read file' of a call to 'mcp_read_file'"
-    assert only_note(repaired) == RepairNote(1, "renamed", what, "a name of this form is refused")
+    what = "tool 'mcp.read file' to 'mcp_read_file'"
+    assert only_note(repaired) == RepairNote(1, "renamed", what, "the name is not accepted")
     assert repair(history, LENIENT) == Repaired(history)

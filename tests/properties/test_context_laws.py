@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from bartack.formats import ModelRequest, encode
-from bartack.formats.history_rules import check_history
 from bartack.formats.repair import repair
 from bartack.nouns.config import ContextConfig, ModelConfig, ToolSpec
 from bartack.nouns.deltas import Usage
@@ -32,6 +31,7 @@ from bartack.session.context import ContextBuildResult, ContextFold, ContextInpu
 from bartack.session.context.item import summary_message
 from bartack.session.context.shortening import shorten_text
 from bartack.session.redaction import visible
+from tests.formats.history_check import check_history
 from tests.properties.strategies import sessions
 from tests.sample_session import chain
 

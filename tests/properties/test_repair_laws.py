@@ -6,11 +6,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bartack.formats.history_rules import STRICTEST, HistoryRules, check_history
+from bartack.formats.history_rules import STRICTEST, HistoryRules
 from bartack.formats.repair import INTERRUPTED, repair
 from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import Text, ToolCall, ToolResult
 from tests.formats.every_rule import RULES
+from tests.formats.history_check import check_history
 from tests.properties.histories import histories
 
 any_rules = st.sampled_from([STRICTEST, *RULES.values()]) | st.builds(

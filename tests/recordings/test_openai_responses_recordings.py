@@ -10,7 +10,7 @@ from bartack.formats.losses import Losses
 from bartack.formats.openai_responses.decode import OpenAIResponses
 from bartack.formats.openai_responses.encode import encode
 from bartack.formats.openai_responses.read import read_request
-from bartack.formats.repair import OPENING
+from bartack.formats.repair import START_PROMPT
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Done, Failed
 from bartack.nouns.requests import ModelRequest
@@ -92,7 +92,7 @@ def test_an_answer_is_sent_back_as_the_items_it_was(case_dir: Path) -> None:
     while expected and expected[-1].get("type") == "reasoning":
         expected.pop()  # it led to nothing: the answer was cut off
     if not expected:  # a request says something
-        expected = [normalised_item({"role": "user", "content": OPENING})]
+        expected = [normalised_item({"role": "user", "content": START_PROMPT})]
     assert [normalised_item(item) for item in body["input"]] == expected
 
 

@@ -28,12 +28,12 @@ from bartack import (
     user,
 )
 from bartack.formats import ModelRequest, encode
-from bartack.formats.history_rules import check_history
 from bartack.formats.repair import repair
 from bartack.models import VENDORS, Model, ProviderModel, RequestMetadata, Vendor, vendor_named
 from bartack.nouns import wire
 from bartack.testing.event_writers import EVENT_WRITERS
 from tests.formats.every_rule import RULES
+from tests.formats.history_check import check_history
 from tests.models.doubles import KEY, BytesClient, counting_environment, read
 
 SAY = EVENT_WRITERS["anthropic-messages"]

@@ -40,7 +40,6 @@ from bartack import (
     tool_message,
     user,
 )
-from bartack.formats.history_rules import check_history
 from bartack.formats.repair import repair
 from bartack.nouns.config import ContextConfig
 from bartack.session.context import (
@@ -56,6 +55,7 @@ from bartack.session.context.item import branch_message, summary_message
 from bartack.session.context.summary_prompt import SUMMARY_INSTRUCTIONS, transcript
 from bartack.session.context.tokens import FILE_TOKENS, IMAGE_TOKENS, message_tokens, text_tokens, tool_tokens
 from bartack.views import feed
+from tests.formats.history_check import check_history
 from tests.sample_session import chain
 
 FIRST = ModelRef("p", "one")

@@ -1,13 +1,11 @@
-"""Any history -> one that every provider accepts.
+"""Any history to one that a provider accepts.
 
-A stored history is a record of what happened, and what happens is untidy: runs are killed between a call and its
-result, users speak in between, models and providers are switched. Providers refuse such a history outright, on this
-turn and on every later one. `repair` gives the nearest history that they take; the record itself is never changed.
+A stored history records what happened: processes are killed between a call and its result, users write in between,
+models and providers are switched. Providers refuse such a history, in this request and in every later one. `repair`
+returns the closest history that they accept; the stored one is never changed. `bartack.formats.history_rules` has what
+providers require.
 
-What they take is written down in `bartack.formats.history_rules`, where `check_history` asks for it without any code of the
-repair: the one proves the other.
-
-The result depends on the messages alone. Nothing that follows a call changes the id made for it, so a growing history
+The result depends only on the messages. Messages after a call do not change the id made for it, so a growing history
 keeps its prefix, and prompt caches hit.
 """
 
@@ -27,53 +25,54 @@ from bartack.nouns.noun import Noun
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
 __all__ = [
-    "BRIDGE",
-    "CLOSING",
+    "CONTINUE_PROMPT",
     "INTERRUPTED",
-    "OPENING",
+    "RESULTS_RECEIVED",
+    "START_PROMPT",
     "RepairNote",
     "Repaired",
     "made_id",
     "repair",
 ]
 
-INTERRUPTED = "Interrupted: the outcome of this call is unknown."
-OPENING = "Begin."  # a first turn that fits a greeting by the assistant as well as instructions alone
-CLOSING = "Continue."
-BRIDGE = "Understood."
+# Texts that a model reads where a message or a result is missing.
+INTERRUPTED = "This tool call was interrupted. Its outcome is unknown."
+START_PROMPT = "Please begin."  # from the user, before a greeting of the assistant or after instructions alone
+CONTINUE_PROMPT = "Please continue."  # from the user, after an answer
+RESULTS_RECEIVED = "I have received the results."  # from the assistant, between tool results and a user message
 
 
 class RepairNote(Noun, frozen=True):
-    """One change: at which of the original messages, what was done to what, and why."""
+    """One change: at which of the original messages, what was changed, and why."""
 
     index: int
-    action: Literal["added", "dropped", "joined", "moved", "renamed"]
+    action: Literal["added", "dropped", "merged", "moved", "renamed"]
     what: str
     why: str
 
 
 class Repaired(Noun, frozen=True):
-    """A history that is accepted, and how it differs from the one that was given."""
+    """An accepted history, and how it differs from the original."""
 
     messages: tuple[Message, ...]
     notes: tuple[RepairNote, ...] = ()
 
 
-_Turn = tuple[int, Message]  # a message, and which of the original ones it is or stands for
+_Turn = tuple[int, Message]  # a message, and the index of the original that it is or replaces
 
 
 def repair(messages: Sequence[Message], rules: HistoryRules = STRICTEST) -> Repaired:
-    """The nearest history that a provider with these rules accepts; a good one comes back as it is.
+    """The closest history that a provider with these rules accepts; a valid one is returned unchanged.
 
-    It raises nothing, asks nothing and needs no second run. No text of user or assistant is lost except blank text,
-    and no first result of a call that is kept.
+    Never raises. Repairing the result again changes nothing. No text of the user or the assistant is lost except blank
+    text, and no first result of a call that is kept.
     """
     notes: list[RepairNote] = []
-    turns = _answered(messages, rules, notes)
-    turns = _saying_something(turns, rules, notes)
+    turns = _with_results(messages, rules, notes)
+    turns = _with_content(turns, rules, notes)
     if rules.merge_same_role:
-        turns = _joined(turns, notes)
-    turns = _framed(turns, rules, notes)
+        turns = _merged(turns, notes)
+    turns = _with_missing_turns(turns, rules, notes)
     return Repaired(tuple(message for _, message in turns), tuple(sorted(notes, key=lambda note: note.index)))
 
 
@@ -85,13 +84,13 @@ class _Call:
     part: ToolCall
     sent_id: str
     sent_name: str
-    unfinished: bool  # its arguments never arrived whole
+    is_incomplete: bool  # its arguments were cut off
     result: ToolResult | None = None
-    source: int = -1  # the message that held the result
+    source: int = -1  # the message with the result
 
     @property
     def awaits_result(self) -> bool:
-        return self.part.executed_by == "client" and not self.unfinished
+        return self.part.executed_by == "client" and not self.is_incomplete
 
     @property
     def sent_part(self) -> ToolCall:
@@ -109,8 +108,8 @@ class _Call:
         return replace(self.result, tool_call_id=self.sent_id)
 
 
-def _answered(messages: Sequence[Message], rules: HistoryRules, notes: list[RepairNote]) -> list[_Turn]:
-    """Every call with its one result behind it, all ids unique and fitting."""
+def _with_results(messages: Sequence[Message], rules: HistoryRules, notes: list[RepairNote]) -> list[_Turn]:
+    """Every call followed by its one result, with unique and accepted ids."""
     calls = _matched(messages, rules, notes)
     turns: list[_Turn] = []
     for index, message in enumerate(messages):
@@ -120,31 +119,27 @@ def _answered(messages: Sequence[Message], rules: HistoryRules, notes: list[Repa
         elif message.role != "tool":
             turns.append((index, message))
         elif not message.parts:
-            notes.append(RepairNote(index, "dropped", "a tool message", "it holds no result"))
+            notes.append(RepairNote(index, "dropped", "tool message", "it has no result"))
     return turns
 
 
 def _matched(messages: Sequence[Message], rules: HistoryRules, notes: list[RepairNote]) -> dict[int, list[_Call]]:
-    """The calls of each message; a result goes to the nearest call before it that has its id and no result yet."""
+    """The calls of each message. A result belongs to the last call before it that has its id and no result yet."""
     calls: dict[int, list[_Call]] = {}
     waiting: dict[str, list[_Call]] = {}
     sent_ids: set[str] = set()
     for index, message in enumerate(messages):
-        unfinished = (message.meta and message.meta.open_calls) or ()
+        incomplete = (message.meta and message.meta.open_calls) or ()
         for part in message.tool_calls:
-            call = _Call(part, part.tool_call_id, part.tool_name, part.tool_call_id in unfinished)
-            if not call.unfinished:
+            call = _Call(part, part.tool_call_id, part.tool_name, part.tool_call_id in incomplete)
+            if not call.is_incomplete:
                 if call.awaits_result and not rules.accepts_name(part.tool_name):
                     call.sent_name = rules.fitting_name(part.tool_name)
-                    what = f"the tool {part.tool_name!r} of a call to {call.sent_name!r}"
-                    notes.append(RepairNote(index, "renamed", what, "a name of this form is refused"))
+                    what = f"tool {part.tool_name!r} to {call.sent_name!r}"
+                    notes.append(RepairNote(index, "renamed", what, "the name is not accepted"))
                 call.sent_id = _sendable_id(part, rules, sent_ids)
                 if call.sent_id != part.tool_call_id:
-                    why = (
-                        "an earlier call has this id"
-                        if part.tool_call_id in sent_ids
-                        else "an id of this form is refused"
-                    )
+                    why = "an earlier call has this id" if part.tool_call_id in sent_ids else "the id is not accepted"
                     notes.append(RepairNote(index, "renamed", f"call {part.tool_call_id!r} to {call.sent_id!r}", why))
                 sent_ids.add(call.sent_id)
             calls.setdefault(index, []).append(call)
@@ -157,18 +152,18 @@ def _matched(messages: Sequence[Message], rules: HistoryRules, notes: list[Repai
                 call = candidates.pop()
                 call.result, call.source = result, index
             else:
-                why = "no call before it has this id" if candidates is None else "its call needs no further result"
-                notes.append(RepairNote(index, "dropped", f"a result for call {result.tool_call_id!r}", why))
+                why = "no earlier call has this id" if candidates is None else "its call needs no further result"
+                notes.append(RepairNote(index, "dropped", f"result of call {result.tool_call_id!r}", why))
     return calls
 
 
 def made_id(original: str, attempt: int) -> str:
-    """Nine letters and digits, which is Mistral's demand and fits everyone else's too."""
+    """Nine letters and digits: Mistral requires this, and all other providers accept it."""
     return hashlib.sha256(f"{attempt} {original}".encode("utf-8", "surrogatepass")).hexdigest()[:9]
 
 
 def _sendable_id(call: ToolCall, rules: HistoryRules, sent_ids: set[str]) -> str:
-    # The id of a call that the provider executed is the provider's own and goes back to nobody else: any form is right.
+    # The id of a provider call is sent only to that provider, which accepts its own ids.
     original = call.tool_call_id
     if original not in sent_ids and (call.executed_by == "provider" or rules.accepts_id(original)):
         return original
@@ -182,9 +177,9 @@ def _with_sent_calls(index: int, message: Message, calls: list[_Call], notes: li
     for part in message.parts:
         if not isinstance(part, ToolCall):
             parts.append(part)
-        elif by_id[part.tool_call_id].unfinished:
-            why = "its arguments never arrived whole"
-            notes.append(RepairNote(index, "dropped", f"call {part.tool_call_id!r}, with its result if any", why))
+        elif by_id[part.tool_call_id].is_incomplete:
+            why = "its arguments are incomplete"
+            notes.append(RepairNote(index, "dropped", f"call {part.tool_call_id!r} and its result, if any", why))
         else:
             parts.append(by_id[part.tool_call_id].sent_part)
     if _same_parts(parts, message.parts):
@@ -195,22 +190,22 @@ def _with_sent_calls(index: int, message: Message, calls: list[_Call], notes: li
 def _with_sent_ids(meta: Meta | None, by_id: dict[str, _Call]) -> Meta | None:
     if meta is None:
         return None
-    sent = {key: call.sent_id for key, call in by_id.items() if not call.unfinished}
+    sent = {key: call.sent_id for key, call in by_id.items() if not call.is_incomplete}
     bad_args = {sent[key]: why for key, why in (meta.bad_args or {}).items() if key in sent}
     return replace(meta, open_calls=None, bad_args=bad_args or None)
 
 
 def _results(index: int, messages: Sequence[Message], calls: list[_Call], notes: list[RepairNote]) -> Iterator[_Turn]:
-    """The results of one message's calls: the messages that held them if these held just them, else one new message."""
+    """The results of one message's calls: their original messages if those have no other results, else a new message."""
     answered = [call for call in calls if call.result is not None]
     for call in calls:
         if call.result is None:
-            what = f"an error result for call {call.part.tool_call_id!r}"
+            what = f"error result for call {call.part.tool_call_id!r}"
             notes.append(RepairNote(index, "added", what, "it has no result"))
     _note_moves(index, messages, answered, notes)
     sources = list(dict.fromkeys(call.source for call in calls))
-    held = [part for source in sources if source >= 0 for part in messages[source].parts]
-    if calls and (-1 in sources or held != [call.result for call in calls]):
+    stored = [part for source in sources if source >= 0 for part in messages[source].parts]
+    if calls and (-1 in sources or stored != [call.result for call in calls]):
         yield index, Message("tool", tuple(call.sent_result for call in calls))
         return
     for source in sources:
@@ -220,39 +215,39 @@ def _results(index: int, messages: Sequence[Message], calls: list[_Call], notes:
 
 
 def _note_moves(index: int, messages: Sequence[Message], calls: list[_Call], notes: list[RepairNote]) -> None:
-    behind = set(takewhile(lambda place: messages[place].role == "tool", range(index + 1, len(messages))))
+    following = set(takewhile(lambda place: messages[place].role == "tool", range(index + 1, len(messages))))
     for call in calls:
-        if call.source not in behind:
-            what = f"the result of call {call.part.tool_call_id!r}"
-            notes.append(RepairNote(call.source, "moved", what, "results stand directly behind their calls"))
+        if call.source not in following:
+            what = f"result of call {call.part.tool_call_id!r}"
+            notes.append(RepairNote(call.source, "moved", what, "results must directly follow their calls"))
     places = [(call.source, messages[call.source].parts.index(call.result)) for call in calls if call.result]
     if places != sorted(places):
-        notes.append(RepairNote(index, "moved", "results", "they stand in the order of their calls"))
+        notes.append(RepairNote(index, "moved", "results", "they must be in the order of their calls"))
 
 
-# -- messages that say something
+# -- content
 
 
-def _saying_something(turns: list[_Turn], rules: HistoryRules, notes: list[RepairNote]) -> list[_Turn]:
-    """No blank text where that is refused, no reasoning that leads nowhere, no message with nothing to say."""
-    kept: list[_Turn] = []  # from the last message to the first: what reasoning leads to comes behind it
+def _with_content(turns: list[_Turn], rules: HistoryRules, notes: list[RepairNote]) -> list[_Turn]:
+    """The messages without blank text where that is refused, without trailing reasoning, and without empty messages."""
+    kept: list[_Turn] = []  # from last to first, because what follows reasoning decides about it
     for index, message in reversed(turns):
-        goes_on = rules.merge_same_role and bool(kept) and kept[-1][1].role == message.role == "assistant"
-        parts = _worth_sending(message, goes_on, rules)
-        if not any(_says_something(part, message.role, rules) or (goes_on and _is_reasoning(part)) for part in parts):
-            notes.append(RepairNote(index, "dropped", f"a message of role {message.role}", "it says nothing"))
+        is_continued = rules.merge_same_role and bool(kept) and kept[-1][1].role == message.role == "assistant"
+        parts = _sendable_parts(message, is_continued, rules)
+        if not any(_has_content(part, message.role, rules) or (is_continued and _is_reasoning(part)) for part in parts):
+            notes.append(RepairNote(index, "dropped", f"{message.role} message", "it has no content"))
         elif _same_parts(parts, message.parts):
             kept.append((index, message))
         else:
             kept.append((index, replace(message, parts=parts)))
-            notes.append(RepairNote(index, "dropped", "blank text, or reasoning that leads nowhere", "it is refused"))
+            notes.append(RepairNote(index, "dropped", "blank text or trailing reasoning", "it is not accepted"))
     kept.reverse()
     return kept
 
 
-def _worth_sending(message: Message, goes_on: bool, rules: HistoryRules) -> tuple[Part, ...]:
-    telling = [place for place, part in enumerate(message.parts) if _says_something(part, message.role, rules)]
-    last = len(message.parts) if goes_on or message.role != "assistant" else max(telling, default=-1)
+def _sendable_parts(message: Message, is_continued: bool, rules: HistoryRules) -> tuple[Part, ...]:
+    places = [place for place, part in enumerate(message.parts) if _has_content(part, message.role, rules)]
+    last = len(message.parts) if is_continued or message.role != "assistant" else max(places, default=-1)
     parts = [part for place, part in enumerate(message.parts) if place < last or not _is_reasoning(part)]
     if rules.allows_empty_text:
         return tuple(parts)
@@ -268,7 +263,7 @@ def _without_blanks(part: Part) -> Part:
     return part if len(content) == len(part.content) else replace(part, content=content)
 
 
-def _says_something(part: Part, role: Role, rules: HistoryRules) -> bool:
+def _has_content(part: Part, role: Role, rules: HistoryRules) -> bool:
     match part:
         case Text():
             return not part.ignored and (not _is_blank(part) or _is_signed(part, role, rules))
@@ -299,52 +294,54 @@ def _same_parts(new: Sequence[Part], old: Sequence[Part]) -> bool:
 # -- the order of roles
 
 
-def _joined(turns: list[_Turn], notes: list[RepairNote]) -> list[_Turn]:
-    joined: list[_Turn] = []
+def _merged(turns: list[_Turn], notes: list[RepairNote]) -> list[_Turn]:
+    merged: list[_Turn] = []
     for index, message in turns:
-        if joined and joined[-1][1].role == message.role != "system":
-            joined[-1] = (joined[-1][0], _join(joined[-1][1], message))
-            notes.append(RepairNote(index, "joined", f"a message of role {message.role}", "so is the one before it"))
+        if merged and merged[-1][1].role == message.role != "system":
+            merged[-1] = (merged[-1][0], _merge(merged[-1][1], message))
+            notes.append(RepairNote(index, "merged", f"{message.role} message", "it follows another of the same role"))
         else:
-            joined.append((index, message))
-    return joined
+            merged.append((index, message))
+    return merged
 
 
-def _join(first: Message, second: Message) -> Message:
+def _merge(first: Message, second: Message) -> Message:
     metas = [message.meta for message in (first, second) if message.meta is not None]
     if not metas:
         return replace(first, parts=first.parts + second.parts)
-    # How the turn ended is what its last message says. `open_calls` have been dropped, and an id they name may by now
-    # be another call's.
+    # The finish reason is that of the last message. `open_calls` have been dropped, and their ids may belong to other
+    # calls now.
     bad_args = {call_id: why for meta in metas for call_id, why in (meta.bad_args or {}).items()}
     meta = replace(metas[-1], bad_args=bad_args or None, open_calls=None)
     return replace(first, parts=first.parts + second.parts, meta=meta)
 
 
-def _framed(turns: list[_Turn], rules: HistoryRules, notes: list[RepairNote]) -> list[_Turn]:
-    """The turns that a provider misses, added. How a history starts and ends is judged without its system messages:
-    most formats have another place for them."""
-    framed: list[_Turn] = []
+def _with_missing_turns(turns: list[_Turn], rules: HistoryRules, notes: list[RepairNote]) -> list[_Turn]:
+    """The history with the turns added that a provider requires.
+
+    System messages do not count as the start or end of a history: most formats have another place for them.
+    """
+    complete: list[_Turn] = []
 
     def add(index: int, role: Role, text: str, why: str) -> None:
-        framed.append((index, Message(role, (Text(text, synthetic=True),))))
-        notes.append(RepairNote(index, "added", f"the {role} text {text!r}", why))
+        complete.append((index, Message(role, (Text(text, synthetic=True),))))
+        notes.append(RepairNote(index, "added", f"{role} text {text!r}", why))
 
     for index, message in turns:
-        is_first = message.role != "system" and all(earlier.role == "system" for _, earlier in framed)
+        is_first = message.role != "system" and all(earlier.role == "system" for _, earlier in complete)
         if is_first and message.role != "user" and rules.starts_with_user:
-            add(index, "user", OPENING, "a conversation starts with the user")
-        is_next = bool(framed) and framed[-1][1].role == "tool" and message.role in ("user", "system")
+            add(index, "user", START_PROMPT, "a conversation must start with the user")
+        is_next = bool(complete) and complete[-1][1].role == "tool" and message.role in ("user", "system")
         if is_next and not rules.allows_user_after_tool:
-            add(index, "assistant", BRIDGE, "the assistant speaks first after tool results")
-        framed.append((index, message))
-    spoken = [message for _, message in framed if message.role != "system"]
+            add(index, "assistant", RESULTS_RECEIVED, "the assistant must answer tool results first")
+        complete.append((index, message))
+    dialogue = [message for _, message in complete if message.role != "system"]
     end = turns[-1][0] if turns else 0
-    if not spoken and (rules.starts_with_user or not framed or not rules.allows_assistant_last):
-        add(end, "user", OPENING, "nobody has spoken")
-    elif spoken and spoken[-1].role == "assistant" and not _may_be_last(spoken[-1], rules):
-        add(end, "user", CLOSING, "a conversation does not end with the assistant")
-    return framed
+    if not dialogue and (rules.starts_with_user or not complete or not rules.allows_assistant_last):
+        add(end, "user", START_PROMPT, "the conversation has no messages")
+    elif dialogue and dialogue[-1].role == "assistant" and not _may_be_last(dialogue[-1], rules):
+        add(end, "user", CONTINUE_PROMPT, "a conversation must not end with the assistant")
+    return complete
 
 
 def _may_be_last(answer: Message, rules: HistoryRules) -> bool:

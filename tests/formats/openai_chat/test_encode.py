@@ -10,7 +10,7 @@ from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.capabilities import BY_PROVIDER, COMPATIBLE, capabilities_of
 from bartack.formats.openai_chat.encode import encode
 from bartack.formats.openai_chat.read import read_request
-from bartack.formats.repair import BRIDGE
+from bartack.formats.repair import RESULTS_RECEIVED
 from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
@@ -311,7 +311,7 @@ def test_images_in_results_follow_in_a_user_message() -> None:
         after,
     ]
     assert sent(results) == [*expected, {"role": "user", "content": pieces}]
-    bridge = {"role": "assistant", "content": BRIDGE}
+    bridge = {"role": "assistant", "content": RESULTS_RECEIVED}
     followed = sent(results, user("?"), provider="mistral")
     assert followed == [*expected, bridge, {"role": "user", "content": pieces}, {"role": "user", "content": "?"}]
 

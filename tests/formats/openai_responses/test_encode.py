@@ -8,7 +8,7 @@ import pytest
 from bartack.formats.losses import Losses
 from bartack.formats.openai_responses.encode import encode
 from bartack.formats.openai_responses.read import read_request
-from bartack.formats.repair import OPENING, made_id
+from bartack.formats.repair import START_PROMPT, made_id
 from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
@@ -826,7 +826,7 @@ def test_calls_of_other_providers_get_valid_ids_and_names() -> None:
 
 def test_a_request_is_never_empty() -> None:
     body, _ = body_of(Message("assistant", ()))
-    assert body["input"] == [{"role": "user", "content": OPENING}]
+    assert body["input"] == [{"role": "user", "content": START_PROMPT}]
 
 
 def test_an_empty_result_is_empty_text() -> None:

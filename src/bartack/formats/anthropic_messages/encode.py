@@ -19,7 +19,7 @@ from bartack.formats.anthropic_messages.blocks import THINKING_BLOCKS, BlockWrit
 from bartack.formats.anthropic_messages.capabilities import Claude, Turn, claude, sampling, sendable_thinking
 from bartack.formats.body_values import count_leading_system, own_fields, text_of, with_extra
 from bartack.formats.losses import Losses
-from bartack.formats.repair import CLOSING
+from bartack.formats.repair import CONTINUE_PROMPT
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
@@ -76,7 +76,7 @@ def _turns(
         else:
             turns.append({"role": role, "content": content})
     if turns and turns[-1]["role"] == "assistant" and _was_paused(messages[-1]) and not _can_continue(turns[-1]):
-        turns.append({"role": "user", "content": [{"type": "text", "text": CLOSING}]})
+        turns.append({"role": "user", "content": [{"type": "text", "text": CONTINUE_PROMPT}]})
     return turns
 
 

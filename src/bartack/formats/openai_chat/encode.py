@@ -12,7 +12,7 @@ from bartack.formats.openai_chat.capabilities import ChatCapabilities, capabilit
 from bartack.formats.openai_chat.content import encode_content, is_plain
 from bartack.formats.openai_chat.events import Keys
 from bartack.formats.openai_chat.settings import add_caching, add_settings, add_tools
-from bartack.formats.repair import BRIDGE
+from bartack.formats.repair import RESULTS_RECEIVED
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, Image, Text, Thinking, ToolCall, ToolResult
@@ -259,7 +259,7 @@ class _Messages:
         if not self._attached:
             return
         if not self._vendor.rules.allows_user_after_tool:
-            self._out.append({"role": "assistant", "content": BRIDGE})
+            self._out.append({"role": "assistant", "content": RESULTS_RECEIVED})
         self._append("user", self._attached, {})
         self._attached = []
 

@@ -23,7 +23,7 @@ from bartack.formats.history_rules import PLAIN_NAME, HistoryRules
 from bartack.formats.losses import Losses
 from bartack.formats.media import data_url, has_content, media_type, placeholder
 from bartack.formats.openai_responses.items import Item, Keys, kind_of, parsed_object
-from bartack.formats.repair import OPENING, made_id
+from bartack.formats.repair import START_PROMPT, made_id
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Text, Thinking, ToolCall, ToolContent, ToolResult
@@ -77,7 +77,7 @@ class InputItems:
                 continue
             has_successor = kind in ("thinking", "call", "opaque") or item.get("role") == "assistant"
             kept.append(item)
-        return _with_ids_once(kept[::-1]) or [{"role": "user", "content": OPENING}]
+        return _with_ids_once(kept[::-1]) or [{"role": "user", "content": START_PROMPT}]
 
     def add(self, message: Message, where: str) -> None:
         """Add the items of one message."""
