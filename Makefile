@@ -1,5 +1,5 @@
-# One command per task. Each sets up .venv by itself, from locked and hashed dependencies;
-# the only requirements are make and Python 3.11 or newer.
+# One command per task. Each sets up .venv first if needed, from locked and hashed dependencies.
+# The only requirements are make and Python 3.11 or newer.
 
 PYTHON ?= python3
 LOCK_FLAGS ?=

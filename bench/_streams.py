@@ -1,6 +1,6 @@
-"""Provider streams made for measuring: each format saying text, tool arguments or thinking in many small events.
+"""Synthetic provider streams for benchmarks: text, tool arguments or thinking in many small events, in three formats.
 
-The events have the fields that the real providers send, so that their size is right: about 250 bytes for chat, 120 for
+Events have the fields that the real providers send and therefore realistic sizes: about 250 bytes for chat, 120 for
 messages, 230 for responses.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 FORMATS = {"messages": "anthropic-messages", "chat": "openai-chat", "responses": "openai-responses"}
 CONTENTS = ("text", "arguments", "thinking")
 PIECE = "word "  # of text and of thinking
-ARGS = ('{"list": [', '"word", ', '"end"]}')  # how argument text begins, goes on and ends
+ARGS = ('{"list": [', '"word", ', '"end"]}')  # first, middle and last piece of the argument text
 
 
 def stream(name: str, content: str, events: int) -> bytes:

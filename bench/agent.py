@@ -1,4 +1,4 @@
-"""The cost of a turn in a long session: 1,000 turns with tools on a SQLite store, each a run of its own.
+"""The cost of a turn in a long session: 1,000 turns with tools on a SQLite store, each a separate run.
 
 The processor time of a turn must not grow with the session, so the medians of the first and last tenth are compared:
 once with a compacted context, and once with a context that only grows, where a turn also copies the list of messages.

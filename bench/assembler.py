@@ -15,9 +15,9 @@ from bartack.nouns.wire import encode
 from bartack.stream.contract import StreamLimits
 
 SIZES = (500, 2_000, 8_000, 32_000, 128_000)  # deltas
-ROUNDS = 3  # the best of them; processor time, so that the machine's other work counts little
+ROUNDS = 3  # the best counts; processor time, to reduce the influence of other load
 AIM = 3.0
-PIECE = "some"  # four characters: what a token is worth
+PIECE = "some"  # four characters: about one token
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LIMITS = StreamLimits(max_args_chars=len(PIECE) * max(SIZES))
 
@@ -31,7 +31,7 @@ def args_stream(size: int) -> list[MessageDelta]:
 
 
 def micros_per_item(work: Callable[[], float], size: int) -> float:
-    """The best of the rounds; `work` gives the seconds that it took."""
+    """The best of several rounds; `work` returns the seconds it took."""
     return min(work() for _ in range(ROUNDS)) / size * 1e6
 
 

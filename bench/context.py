@@ -24,7 +24,7 @@ OUTPUT = "a line of output of some tool\n" * 30
 
 
 class Session:
-    """A session in the making and its context."""
+    """A growing session and its context."""
 
     def __init__(self, config: ContextConfig) -> None:
         self.fold = ContextFold()
@@ -42,7 +42,7 @@ class Session:
         self.fold.push(Entry(id=f"e{self.size}", session_id="s", seq=self.size, timestamp=NOW, fact=fact))
 
     def ask(self) -> int:
-        """What the loop does before it asks a model; gives the number of messages."""
+        """Build the context as the loop does before a model call; returns the number of messages."""
         update = self.manager.compute_context_updates(self.input)
         if update.needs_compaction:
             self.compactions += 1

@@ -1,6 +1,6 @@
-"""What cutting a body into frames costs: per event, and per byte when a long frame comes byte by byte.
+"""The cost of splitting a body into frames: per event, and per byte when a long frame arrives byte by byte.
 
-The second part shows that the work is linear: eight times the bytes take eight times as long, not sixty-four.
+The second part shows that the cost is linear: eight times the bytes take eight times as long, not sixty-four.
 """
 
 import time

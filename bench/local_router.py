@@ -1,10 +1,10 @@
-"""How well does a local model use tools: choose the right one, write its arguments, and answer from the result?
+"""How well a local model uses tools: whether it picks the right one, fills in its arguments and uses the result.
 
 The requests are written as people type them into a chat in a project folder, each with what should happen. The prompts
 were chosen with the `tuning` requests. The `fresh` ones were written before that, but are not entirely unseen: their
 counts showed that an earlier handicap of plain talk was too strong, which more tuning requests then confirmed. Each
 answer has one seed; another wording of the same prompt changes "result used" by one or two. There are two sets of
-tools: `bartack.tools.file_tools()` and three others. No tool is run: a call gets the result that is listed with its request.
+tools: `bartack.tools.file_tools()` and three others. No tool is run: a call gets the result listed with its request.
 
     python -m bench.local_router [name of a local model] [--misses]
 """

@@ -13,11 +13,11 @@ from bartack.stream.partial_json import PartialJson
 SIZES = (500, 2_000, 8_000, 32_000, 128_000)  # pieces
 NAIVE_SIZES = SIZES[:2]  # quadratic: the larger ones would take minutes
 PIECE = 4
-ROUNDS = 3  # the best of them, as the others measure the machine's other work
+ROUNDS = 3  # the best counts; slower rounds were disturbed by other load
 
 
 def many_values(pieces: int) -> list[str]:
-    """An object with as many short fields and items as fill the pieces; cut short like a stream."""
+    """An object with enough short fields and items to fill the pieces, truncated like a stream."""
     row = ', {"id": 12345, "name": "abcdef", "ok": true, "at": 1.25}'
     return cut('{"rows": [0' + row * (pieces * PIECE // len(row) + 1), pieces)
 
@@ -45,7 +45,7 @@ def feed_and_look(pieces: list[str]) -> None:
 
 
 def parse_from_start(pieces: list[str]) -> None:
-    """What re-parsing on each piece costs at least: json's C parser over all the text so far, up to its first fault."""
+    """A lower bound for re-parsing on each piece: json's C parser over all the text so far, up to its first error."""
     text = ""
     for piece in pieces:
         text += piece

@@ -1,6 +1,6 @@
-"""How long `bartack --help` takes, next to `python -c "import rich"`: at most three times as long is the aim.
+"""The time of `bartack --help` compared with `python -c "import rich"`. The aim is at most three times as long.
 
-Each runs in a fresh interpreter; the medians of the processor time of the child are compared.
+Each runs in a fresh interpreter; the medians of the child's processor time are compared.
 """
 
 import os

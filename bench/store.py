@@ -44,7 +44,7 @@ def turn(number: int) -> list[Fact]:
 
 
 async def append_one_by_one(store: SqliteStore, name: str, each: int) -> float:
-    """Seconds per entry when 64 tasks append to sessions of their own, one entry at a time."""
+    """Seconds per entry when 64 tasks append one entry at a time, each to its own session."""
     prepared: list[tuple[Entry, ...]] = []
     for task in range(TASKS):
         header = await store.create_session(f"{name}-{task}")
@@ -61,7 +61,7 @@ async def append_one_by_one(store: SqliteStore, name: str, each: int) -> float:
 
 
 class OneByOne(SqliteStore):
-    """A store that commits each append by itself."""
+    """A store that commits each append separately."""
 
     group_limit = 1
 
@@ -92,14 +92,14 @@ async def fill(store: SqliteStore | JsonlStore, name: str, entries: int) -> None
 
 async def sizes(folder: Path, steps: list[int]) -> None:
     store = await SqliteStore.open(folder / "sizes.db")
-    held, first = 0, 0.0
+    size, first = 0, 0.0
     for step in steps:
-        for number in range(held // 1000, step // 1000):  # sessions of a thousand entries each
+        for number in range(size // 1000, step // 1000):  # sessions of a thousand entries each
             await fill(store, f"filler-{number}", 1000)
-        held = step
+        size = step
         cost = median([await append_one_by_one(store, f"at-{step}-{round}", 20) for round in range(3)])
         first = first or cost
-        print(f"(b) {step:9,} entries there    {cost * 1e6:8.0f} us per entry, ratio {cost / first:.2f} (target: flat)")
+        print(f"(b) {step:9,} entries stored   {cost * 1e6:8.0f} us per entry, ratio {cost / first:.2f} (target: flat)")
     await store.close()
 
 
@@ -112,7 +112,7 @@ def best(work: Callable[[], object], rounds: int = 5) -> float:
     return min(times)
 
 
-async def opening(kind: type[SqliteStore | JsonlStore], path: Path) -> None:
+async def open_long_session(kind: type[SqliteStore | JsonlStore], path: Path) -> None:
     """The CPU time of opening a long session in a new store, compared with decoding its bytes."""
     store = await kind.open(path)
     await fill(store, "long", LONG)
@@ -138,8 +138,8 @@ async def main() -> None:
         folder = Path(name)
         await group_commit(folder)
         await sizes(folder, steps)
-        await opening(SqliteStore, folder / "opening.db")
-        await opening(JsonlStore, folder / "opening")
+        await open_long_session(SqliteStore, folder / "long.db")
+        await open_long_session(JsonlStore, folder / "long")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What one event of a provider's stream costs, in CPU: the floor, our whole path from memory, and over loopback HTTP.
+"""The CPU cost of one event of a provider's stream: a lower bound, the whole path from memory, and over loopback HTTP.
 
-(a) floor: the body split into events and each decoded into a typed msgspec struct, nothing kept.
+(a) floor: the body is split into events, each is decoded into a typed msgspec struct, and nothing is kept.
 (b) Bartack from memory: decoder, guard, stamped deltas, assembler, final message. Target: at most 2.0 times (a).
 (c) Bartack over HTTP: the same through `bartack.connect(...)` from a server in another process on 127.0.0.1.
 
@@ -70,7 +70,7 @@ def bartack_from_memory(name: str, pieces: list[bytes]) -> Message:
 
 
 def serve(pipe: Connection) -> None:
-    """A server of these streams in a process of its own, so that its CPU is not counted."""
+    """Serve these streams; runs in a separate process so that its CPU is not counted."""
     from aiohttp import web  # noqa: PLC0415 - only the server needs it
 
     bodies: dict[str, list[bytes]] = {}

@@ -27,7 +27,7 @@ def add(a: float, b: float) -> float:
 
 
 async def main() -> None:
-    # One of the three calls has invalid arguments; its result tells the model what is wrong.
+    # One of the three calls has invalid arguments; its result describes the error to the model.
     model = ScriptedModel(
         [
             assistant(

@@ -3,10 +3,9 @@
 In: nothing. Out: one line per environment; status 1 if a check failed. Dependencies come from the package index, in the
 locked versions. For each environment:
 
-- `import bartack` and the whole pure half load. In the environment of the core alone, this proves that they need only
-  msgspec.
-- Every other module loads too, or fails for lack of a library that belongs to another extra.
-- The hints in HINTS name an extra that exists, and with that extra installed they are gone.
+- `import bartack` and the whole pure half load; without any extra, this proves that they need only msgspec.
+- Every other module loads too, or fails because of a missing library that belongs to another extra.
+- The hints in HINTS name an existing extra, and disappear once that extra is installed.
 - With `cli`, `bartack --version` prints the version; without it, `bartack` names the extra.
 """
 
@@ -70,7 +69,7 @@ def build(folder: Path) -> Path:
 
 
 def constraints(folder: Path) -> Path:
-    """The locked versions without their hashes, which pip would demand of the wheel too."""
+    """The locked versions without their hashes; with hashes, pip would require one for the wheel too."""
     lock = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8")
     file = folder / "constraints.txt"
     file.write_text("\n".join(re.findall(r"^[\w.-]+==[^\\\n]+", lock, re.MULTILINE)), encoding="utf-8")
@@ -127,7 +126,7 @@ def check_command(environment: Path, extra: str, cwd: Path) -> None:
 
 
 def check(python: Python, extra: str, wheel: Path, limits: Path) -> str | None:
-    """Why the wheel fails here, or None."""
+    """The reason why the wheel fails in this environment, or None."""
     with tempfile.TemporaryDirectory() as folder:
         environment, cwd = Path(folder, "environment"), Path(folder, "empty")
         cwd.mkdir()

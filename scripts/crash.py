@@ -2,7 +2,7 @@
 
     python scripts/crash.py --store sqlite --kills 200
 
-A child appends to eight sessions at once and records, in a file of its own, each append and each acknowledgement. After
+A child appends to eight sessions at once and records each append and each acknowledgement in a separate file. After
 a random time it is killed with SIGKILL. The store must then contain every acknowledged entry in its place, without gaps
 and without parts of an append; appends in progress are repeated and must be stored exactly once. With --lie, the
 negative control, the child records acknowledgements before it appends: the script must find a loss, and stops there.

@@ -1,7 +1,7 @@
 """Draw docs/pictures/benchmark.svg from bench/results/peers.json, which `make bench-peers` writes.
 
-    python scripts/draw_benchmark.py            # draws it
-    python scripts/draw_benchmark.py --check    # exit status 1 if the picture is not the one that would be drawn
+    python scripts/draw_benchmark.py            # write it
+    python scripts/draw_benchmark.py --check    # exit with status 1 if it is out of date
 
 One bar for each library: CPU microseconds per event of a stream of text over loopback HTTP. A library that can be used
 in several ways is drawn in its cheapest one.
@@ -34,7 +34,7 @@ def main(words: list[str]) -> int:
 
 
 def cheapest(streams: list[dict[str, Any]], format: str) -> dict[str, float]:
-    """The CPU microseconds per text event of each library that speaks the format, the fastest first."""
+    """The CPU microseconds per text event of each library that supports the format, fastest first."""
     found: dict[str, float] = {}
     for row in streams:
         if row["format"] == format and row["content"] == "text" and row.get("microseconds") is not None:

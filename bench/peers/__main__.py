@@ -1,9 +1,9 @@
-"""Bartack beside its peers, in one run on one machine: CPU per event of a stream, and a long conversation stored.
+"""Bartack compared with other libraries in one run on one machine: CPU per stream event, and storing a conversation.
 
-    make bench-peers                       # everything; the first time it also sets up the peers' environments
-    python -m bench.peers litellm strands  # only these, and nothing is written down
+    make bench-peers                       # everything; the first run also sets up the peers' environments
+    python -m bench.peers litellm strands  # only these peers; the result file is not written
 
-The result is printed and, when it is whole, written to `bench/results/peers.json`.
+The result is printed and, if it covers every peer, written to `bench/results/peers.json`.
 """
 
 import json
@@ -25,7 +25,7 @@ def main(chosen: set[str]) -> None:
     peers = (*streams.PEERS, *stores.PEERS)
     known = {peer.name for peer in peers}
     if unknown := chosen - known:
-        sys.exit(f"no such peer: {', '.join(sorted(unknown))} (there are: {', '.join(sorted(known))})")
+        sys.exit(f"unknown peer: {', '.join(sorted(unknown))} (known: {', '.join(sorted(known))})")
     names = chosen or known
     result: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
@@ -39,12 +39,14 @@ def main(chosen: set[str]) -> None:
     for peer in peers:
         if peer.name in names:
             result["versions"].setdefault(peer.name, {}).update(versions(peer.name, peer.packages))
-    print(f"CPU microseconds per event of a stream of {EVENTS:,} events over loopback HTTP (times Bartack's)")
-    print("- is a format that the peer does not speak\n")
+    print(f"CPU microseconds per event of a stream of {EVENTS:,} events over loopback HTTP (multiple of Bartack's)")
+    print("-: the peer does not support this format\n")
     result["streams"] = streams.measured(names)
     print(streams.table(result["streams"]), end="\n\n")
     print(*streams.verdicts(result["streams"]), sep="\n", end="\n\n")
-    print(f"A conversation of {stores.TURNS:,} turns, stored message by message, and read back (times Bartack's)\n")
+    print(
+        f"A conversation of {stores.TURNS:,} turns, stored message by message and read back (multiple of Bartack's)\n"
+    )
     result["stores"] = stores.measured(names)
     print(stores.table(result["stores"]))
     if names == known:

@@ -1,6 +1,6 @@
-"""A virtual environment for each peer, from its locked and hashed requirements, and how a runner is run in one.
+"""A virtual environment for each peer, built from locked and hashed requirements, in which its runners are started.
 
-Environments stand in `.venv-peers/<name>` and are made anew when `requirements/peers/<name>.txt` changes.
+Environments are in `.venv-peers/<name>` and are rebuilt when `requirements/peers/<name>.txt` changes.
 """
 
 import hashlib
@@ -16,15 +16,15 @@ HOME = ROOT / ".venv-peers"
 LOCKS = ROOT / "requirements" / "peers"
 BARTACK = "bartack"  # runs in the project's own environment, the one this program runs in
 
-# Peers get keys that open nothing, no telemetry, and a proxy that nobody listens at: only 127.0.0.1 can be reached.
+# Peers get dummy keys, no telemetry, and a proxy address where nothing listens: only 127.0.0.1 can be reached.
 SEALED = {
     "OPENAI_API_KEY": "none",
     "ANTHROPIC_API_KEY": "none",
     "HTTP_PROXY": "http://127.0.0.1:9",
     "HTTPS_PROXY": "http://127.0.0.1:9",
     "NO_PROXY": "127.0.0.1",
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # it would fetch a list of prices at import
-    "LITELLM_MODE": "PRODUCTION",  # it would read a .env file
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise it fetches a price list on import
+    "LITELLM_MODE": "PRODUCTION",  # otherwise it reads a .env file
     "LANGSMITH_TRACING": "false",
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
     "OTEL_SDK_DISABLED": "true",
@@ -38,7 +38,7 @@ class CannotRun(Exception):
 
 
 def set_up(name: str) -> None:
-    """Make the environment of this peer unless it stands already; raises `CannotRun`."""
+    """Build the environment of this peer unless it is up to date; raises `CannotRun`."""
     lock = (LOCKS / f"{name}.txt").read_bytes()
     ready = HOME / name / "ready"
     wanted = hashlib.sha256(lock).hexdigest()
@@ -56,7 +56,7 @@ def python(name: str) -> str:
 
 
 def run(name: str, runner: str, *arguments: object) -> list[str]:
-    """The lines that this runner prints in the peer's environment; raises `CannotRun`."""
+    """Run a runner in the peer's environment and return the lines of its output; raises `CannotRun`."""
     if name != BARTACK:
         set_up(name)
     module = f"bench.peers.runners.{runner}_{name.replace('-', '_')}"
@@ -66,7 +66,7 @@ def run(name: str, runner: str, *arguments: object) -> list[str]:
 
 
 def versions(name: str, packages: tuple[str, ...]) -> dict[str, str]:
-    """What the lock says of these packages."""
+    """The locked versions of these packages."""
     text = (LOCKS / f"{name}.txt").read_text()
     return {package: re.findall(rf"^{re.escape(package)}==(\S+)", text, re.MULTILINE)[0] for package in packages}
 
@@ -74,11 +74,11 @@ def versions(name: str, packages: tuple[str, ...]) -> dict[str, str]:
 def _run(command: list[str], environment: dict[str, str]) -> str:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise CannotRun(_without_paths(said[-1]) if said else f"ended with status {done.returncode}")
+        errors = [line for line in done.stderr.splitlines() if line.strip()]
+        raise CannotRun(_without_paths(errors[-1]) if errors else f"exited with status {done.returncode}")
     return _without_paths(done.stdout)
 
 
 def _without_paths(text: str) -> str:
-    """The result is published, and where this project stands on this machine is nobody's business."""
+    """Remove the path of the project: the result is published."""
     return text.replace(f"{ROOT}{os.sep}", "")

@@ -1,4 +1,4 @@
-"""One long conversation, kept by each peer's store: time, CPU and bytes on disk, and the table of it."""
+"""One long conversation stored by each peer: time, CPU and bytes on disk, and the table of the results."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from bench.peers.environments import BARTACK, HOME, CannotRun, run
 
 TURNS = 1000
-ROUNDS = 3  # of which the best counts: others may be using the disk
+ROUNDS = 3  # the best counts: other processes may be using the disk
 ENOUGH_SECONDS = 20.0  # a store this slow needs no further rounds
 
 
@@ -33,7 +33,7 @@ Result = dict[str, Any]
 
 
 def measured(names: set[str]) -> list[Result]:
-    """A result for Bartack and each of these peers that keeps conversations, or the fault that it ended in."""
+    """The result, or the error, of Bartack and of each of these peers that stores conversations."""
     results = [_result(name) for name in (BARTACK, *(peer.name for peer in PEERS if peer.name in names))]
     bartack = results[0]
     for result in results:
@@ -54,7 +54,7 @@ def _result(name: str) -> Result:
 
 
 def _round(name: str) -> Result:
-    # Beside the environments, not in the system's temporary folder, which may be memory and make fsync free.
+    # Next to the environments: the system's temporary folder may be in memory, where fsync costs nothing.
     folder = HOME / f"store-of-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""CPU per event of each peer, reading the same streams from the same server: what to run, and the table of it."""
+"""CPU per event of each peer reading the same streams from the same server, and the table of the results."""
 
 import json
 import multiprocessing
@@ -15,7 +15,7 @@ FORMATS = ("chat", "messages", "responses")
 CONTENTS = ("text", "arguments")
 CASES = [(name, content) for name in FORMATS for content in CONTENTS]
 
-SDK, FRAMEWORK = 5, 30  # how many times Bartack's CPU an SDK and a framework are to use, at least
+SDK, FRAMEWORK = 5, 30  # targets: Bartack uses this many times less CPU than an SDK, and than a framework
 
 
 class StreamPeer(NamedTuple):
@@ -37,10 +37,10 @@ Result = dict[str, Any]
 
 
 def measured(names: set[str]) -> list[Result]:
-    """A result for each case of Bartack and of these peers: microseconds and ratio, or the fault that it ended in.
+    """A result for each case of Bartack and of these peers: microseconds and ratio, or the error.
 
-    Other programs slow this machine down now more, now less. So Bartack is measured before and after each peer, and the
-    peer's ratio is to the mean of these two.
+    Other load on the machine varies over time. Bartack is therefore measured before and after each peer, and the peer's
+    ratio is relative to the mean of the two.
     """
     results: list[Result] = []
     with _server() as address:
@@ -79,7 +79,7 @@ def _results(name: str, address: str) -> list[Result]:
 
 
 def _checked(line: Result) -> Result:
-    """A runner's line with the best round; one that lost content is a fault, however fast it was."""
+    """A runner's line with the best round; lost content is an error, however fast the runner was."""
     characters, costs = line.pop("characters", None), line.pop("cpu_seconds", [])
     first, middle, last = (len(piece) for piece in ARGS)
     events = line["events"]
@@ -87,7 +87,7 @@ def _checked(line: Result) -> Result:
     if "fault" in line:
         return line
     if characters != whole:
-        return line | {"fault": f"brought {characters} of {whole} characters"}
+        return line | {"fault": f"received {characters} of {whole} characters"}
     rounds = [round(cost / events * 1e6, 2) for cost in costs]
     return line | {"microseconds": min(rounds), "rounds": rounds}
 
@@ -108,7 +108,7 @@ def _server() -> Iterator[str]:
 
 
 def table(results: list[Result]) -> str:
-    """One line for each peer's way: microseconds per event and, in brackets, how many times Bartack's."""
+    """One line for each API of each peer: microseconds per event and, in brackets, the multiple of Bartack's."""
     rows: dict[tuple[str, str], dict[tuple[str, str], str]] = {}
     for result in results:
         cells = rows.setdefault((result["peer"], result["way"]), {})
@@ -127,7 +127,7 @@ def _cell(result: Result) -> str:
 
 
 def verdicts(results: list[Result]) -> Iterator[str]:
-    """What was reached, then each case that was not and each that failed."""
+    """The number of cases that reached the target, then each case that missed it and each that failed."""
     judged = [result for result in results if "ratio" in result and result["peer"] != BARTACK]
     for target, kind in ((SDK, "SDK"), (FRAMEWORK, "framework")):
         cases = [result for result in judged if result["target"] == target]

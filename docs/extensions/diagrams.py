@@ -1,7 +1,7 @@
-"""The diagrams of a page, as tables: a hook of mkdocs.
+"""An mkdocs hook that replaces Mermaid diagrams with tables.
 
-The pages hold Mermaid text, which code hosts draw. A browser could draw it too, but only with a script from another
-host, and these pages load nothing from elsewhere. A table says the same, and can be searched.
+Code hosts render Mermaid, but a browser needs a script from another host for it, and the site loads nothing from other
+hosts. A table contains the same information and can be searched.
 """
 
 import re
@@ -17,12 +17,12 @@ FLOW_EDGE = re.compile(
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """The page's text with a table in the place of each diagram."""
+    """Replace each diagram of a page with a table."""
     return FENCE.sub(lambda fence: f"\n{table_of(fence[1])}\n", markdown)
 
 
 def table_of(diagram: str) -> str:
-    """A diagram as a Markdown table; `ValueError` for a line that it cannot read."""
+    """A diagram as a Markdown table; raises `ValueError` for a line it cannot parse."""
     first, *lines = diagram.splitlines()
     match first.split()[0]:
         case "stateDiagram-v2":
@@ -30,11 +30,11 @@ def table_of(diagram: str) -> str:
         case "flowchart":
             return _flow_table(lines)
         case kind:
-            raise ValueError(f"no table is known for a {kind}")
+            raise ValueError(f"unsupported type of diagram: {kind}")
 
 
 def _state_table(lines: list[str]) -> str:
-    """A row for each state, a column for each event: what the state becomes."""
+    """A row for each state and a column for each event; the cells contain the next state."""
     states: dict[str, dict[str, str]] = {}
     events: dict[str, None] = {}
     for line in lines:
@@ -46,10 +46,10 @@ def _state_table(lines: list[str]) -> str:
             if edge["target"] != "[*]":
                 row[event] = edge["target"]
                 events[event] = None
-    head = ("in the state", *(f"`{event}`" for event in events))
+    head = ("state", *(f"`{event}`" for event in events))
     rows = [(f"`{state}`", *(row.get(event, "") for event in events)) for state, row in states.items()]
     first = next(iter(states))
-    return f"{_table(head, rows)}\n\nThe first state is `{first}`. An empty place means that the event is refused."
+    return f"{_table(head, rows)}\n\nThe initial state is `{first}`. An empty cell means that the event is rejected."
 
 
 def _codes(label: str | None) -> str:
@@ -77,7 +77,7 @@ def _flow_table(lines: list[str]) -> str:
 def _read(pattern: re.Pattern[str], line: str) -> re.Match[str]:
     edge = pattern.match(line)
     if edge is None:
-        raise ValueError(f"not an edge of a diagram: {line.strip()}")
+        raise ValueError(f"not an edge: {line.strip()}")
     return edge
 
 

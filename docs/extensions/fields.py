@@ -1,7 +1,7 @@
-"""What the reference says about fields: an extension of griffe, which reads the sources for mkdocstrings.
+"""A griffe extension that documents fields in the reference; griffe reads the sources for mkdocstrings.
 
-Bartack's values are msgspec structs. Their fields are not written as an ``__init__``, and what a field means stands in a
-comment beside it. So the signature is taken from the class itself, and the comments become a list below its docstring.
+Bartack's values are msgspec structs. They have no ``__init__`` in the source, and a field is described by the comment
+next to it. The signature is therefore taken from the class, and the comments become a list below its docstring.
 """
 
 import dataclasses
@@ -17,31 +17,31 @@ from typing import Any
 import griffe
 import msgspec
 
-NOT_TOLD = {"bartack.app", "bartack.cli"}  # packages that the reference does not show; they are not imported
-RULE = re.compile(r"^\d{3} (§[\d.]+|BR-\d+)[:;] ")  # where a rule comes from is for those who read the source
+OMITTED = {"bartack.app", "bartack.cli"}  # packages that are not in the reference; they are not imported
+RULE = re.compile(r"^\d{3} (§[\d.]+|BR-\d+)[:;] ")  # rule ids are for readers of the source
 LIST_ITEM = re.compile(r" {0,3}(-|\d+\.) ")
-HIDDEN = {"extra"}  # every noun has it; the page of the nouns says so
-ANY_OF = "Any of these."  # what is said of a union that has a name and no comment
+HIDDEN = {"extra"}  # every noun has it; documented once, on the page of the nouns
+ANY_OF = "Any of these."  # the description of a named union without a comment
 NO_DEFAULT = inspect.Parameter.empty
 
 
 class Fields(griffe.Extension):
-    """Completes structs, enums and constants once the package is read."""
+    """Completes structs, enums and constants when the package has been loaded."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """Every module of the package."""
+        """Complete every module of the package."""
         for module in _modules(pkg):
             comments = _comments(module)
             _tidy(module)
-            for member in module.members.values():  # what is imported from elsewhere is an alias, and told there
+            for member in module.members.values():  # imported names are aliases, documented elsewhere
                 match member:
                     case griffe.Class():
                         _complete(member, comments)
                     case griffe.Attribute(docstring=None):
-                        said = comments.get(member.lineno or 0) or (ANY_OF if _is_union(member.value) else "")
-                        member.docstring = griffe.Docstring(_sentence(said), parent=member) if said else None
+                        text = comments.get(member.lineno or 0) or (ANY_OF if _is_union(member.value) else "")
+                        member.docstring = griffe.Docstring(_sentence(text), parent=member) if text else None
                     case griffe.Function(docstring=griffe.Docstring() as docstring) if "\nArgs:\n" in docstring.value:
-                        docstring.parser = griffe.Parser.google  # the ready tools say what arguments mean
+                        docstring.parser = griffe.Parser.google  # the built-in tools document their arguments
                     case _:
                         pass
 
@@ -56,7 +56,7 @@ def _sentence(comment: str) -> str:
 
 
 def _tidy(module: griffe.Module) -> None:
-    """Docstrings are written for people who read code; Markdown wants a blank line before a list."""
+    """Turn a docstring into Markdown, which needs a blank line before a list."""
     if module.docstring is not None:
         lines: list[str] = []
         in_list = False
@@ -71,14 +71,14 @@ def _tidy(module: griffe.Module) -> None:
 def _modules(module: griffe.Module) -> list[griffe.Module]:
     found = [module]
     for member in module.members.values():
-        if isinstance(member, griffe.Module) and member.path not in NOT_TOLD:
+        if isinstance(member, griffe.Module) and member.path not in OMITTED:
             found += _modules(member)
     return found
 
 
 def _comments(module: griffe.Module) -> dict[int, str]:
-    """The comment at the end of each line that has one beside its code."""
-    if isinstance(module.filepath, list):  # a folder without a file of its own
+    """The trailing comments of the code, by line number."""
+    if isinstance(module.filepath, list):  # a namespace package
         return {}
     source = module.filepath.read_text(encoding="utf-8")
     return {
@@ -95,9 +95,9 @@ def _complete(found: griffe.Class, comments: dict[int, str]) -> None:
     if issubclass(real, msgspec.Struct):
         if "__init__" not in found.members and not found.name.startswith("_"):
             found.set_member("__init__", _constructor(found, real))
-        _append(found, _told(found, inspect.signature(real).parameters, comments))
+        _append(found, _field_list(found, inspect.signature(real).parameters, comments))
     elif dataclasses.is_dataclass(real) and isinstance(real, type):
-        _append(found, _told(found, inspect.signature(real).parameters, comments))
+        _append(found, _field_list(found, inspect.signature(real).parameters, comments))
     elif issubclass(real, enum.Enum):
         lines = []
         for name, member in found.members.items():
@@ -130,7 +130,7 @@ def _default(field: griffe.Attribute | None, value: Any) -> Any:
 
 
 def _field(found: griffe.Class, name: str) -> griffe.Attribute | None:
-    """The field where it is declared: here, or in a class that this one is built on."""
+    """The declaration of a field, in this class or in one of its base classes."""
     for place in (found, *found.mro()):
         member = place.members.get(name)
         if isinstance(member, griffe.Attribute):
@@ -138,7 +138,7 @@ def _field(found: griffe.Class, name: str) -> griffe.Attribute | None:
     return None
 
 
-def _told(found: griffe.Class, names: Iterable[str], comments: dict[int, str]) -> list[str]:
+def _field_list(found: griffe.Class, names: Iterable[str], comments: dict[int, str]) -> list[str]:
     lines = []
     for name in names:
         field = None if name in HIDDEN else _field(found, name)

@@ -1,11 +1,11 @@
-"""The conversation that every store keeps, and what every runner of a store does with it.
+"""The conversation that every store has to keep, and the measurement shared by the store runners.
 
-It runs in the peer's own environment, so it uses the standard library alone. Called as
+Runners execute in the peer's environment, so this uses only the standard library. Called as
 
     python -m bench.peers.runners.store_<peer> FOLDER TURNS
 
-A turn is four messages: the user asks, the assistant calls a tool, the tool answers, the assistant answers. Each is
-given to the store by itself, as an agent does, that nothing be lost when it dies between two of them.
+A turn is four messages: a question, a tool call, its result and an answer. They are stored one at a time, as an agent
+stores them, so that a crash between two messages loses neither.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 BLOCK = 512  # bytes, the unit of st_blocks
 
 
-class Said(NamedTuple):
+class Record(NamedTuple):
     role: Literal["user", "call", "result", "assistant"]
     turn: int
     text: str  # of a call: the city it asks for
@@ -28,35 +28,37 @@ class Said(NamedTuple):
         return f"call_{self.turn:06}"
 
 
-def conversation(turns: int) -> Iterator[Said]:
+def conversation(turns: int) -> Iterator[Record]:
     for turn in range(turns):
         city = f"City {turn}"
-        yield Said("user", turn, f"What is the weather in {city}, and what should I wear for a walk this afternoon?")
-        yield Said("call", turn, city)
+        yield Record("user", turn, f"What is the weather in {city}, and what should I wear for a walk this afternoon?")
+        yield Record("call", turn, city)
         report = {"city": city, "sky": "cloudy", "celsius": turn % 30, "wind_kmh": turn % 50, "rain": [0.1] * 12}
-        yield Said("result", turn, json.dumps(report))
-        yield Said("assistant", turn, f"In {city} it is cloudy with {turn % 30} degrees. " + "Take a light coat. " * 10)
+        yield Record("result", turn, json.dumps(report))
+        yield Record(
+            "assistant", turn, f"In {city} it is cloudy with {turn % 30} degrees. " + "Take a light coat. " * 10
+        )
 
 
 def measure(
-    store: str, write: Callable[[Path, list[Said]], object], read: Callable[[Path], int], *, durable: bool
+    store: str, write: Callable[[Path, list[Record]], object], read: Callable[[Path], int], *, durable: bool
 ) -> None:
-    """Time `write` and then `read`, which tells how many messages it found, and print the result.
+    """Time `write` and then `read`, which returns the number of messages it found, and print the result.
 
-    `durable` says whether a message is synced to the disk when the call that stored it returns.
+    `durable`: a message is synced to disk by the time the call that stores it returns.
     """
     folder, turns = Path(sys.argv[1]), int(sys.argv[2])
-    said = list(conversation(turns))
+    records = list(conversation(turns))
     result: dict[str, Any] = {"store": store, "turns": turns, "durable": durable}
     start, cpu = time.perf_counter(), time.process_time()
-    write(folder, said)
+    write(folder, records)
     result |= _since(start, cpu, "write")
     result["megabytes"] = round(sum(path.stat().st_blocks for path in folder.rglob("*")) * BLOCK / 1e6, 3)
     start, cpu = time.perf_counter(), time.process_time()
     found = read(folder)
     result |= _since(start, cpu, "read")
-    if found != len(said):
-        raise AssertionError(f"{found} of {len(said)} messages came back")
+    if found != len(records):
+        raise AssertionError(f"read {found} of {len(records)} messages")
     print(json.dumps(result))
 
 

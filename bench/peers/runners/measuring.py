@@ -1,11 +1,11 @@
-"""What every runner of a stream does: time a few streams and print what they cost, one JSON line a case.
+"""The measurement shared by the stream runners: time a few streams and print their cost, one JSON line per case.
 
-It runs in the peer's own environment, so it uses the standard library alone. Called as
+Runners execute in the peer's environment, so this uses only the standard library. Called as
 
     python -m bench.peers.runners.stream_<peer> SERVER EVENTS ROUNDS
 
-The peer is imported and its client made before the clock starts, and each case streams a little first, so that what is
-measured is the cost of a stream in a process that has been running.
+The peer is imported and its client created before the clock starts, and each case starts with a short warm-up stream,
+so that the cost measured is that of a stream in a running process.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from collections.abc import Awaitable, Callable, Mapping
 
 CONTENTS = ("text", "arguments")
 WARM_UP = 200  # events
-ENOUGH_SECONDS = 2.5  # of CPU for one case: a slow peer needs no further rounds to be told from a fast one
+ENOUGH_SECONDS = 2.5  # of CPU for one case: a slow peer needs no further rounds
 PROMPT = "go"
 
 Stream = Callable[[], Awaitable[int]]
-Case = Callable[[str], Stream]  # the address of a server -> a stream that tells how many characters it brought
+Case = Callable[[str], Stream]  # the address of a server -> a stream that returns the number of characters received
 
 
 def measure(cases: Mapping[tuple[str, str], Case]) -> None:
-    """Run each case, named by its way and its format, and print its result."""
+    """Run each case, keyed by API and format, and print its result."""
     server, events, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     with contextlib.redirect_stdout(sys.stderr):  # a peer may print too
         asyncio.run(_measure(cases, server, events, rounds))
@@ -38,7 +38,7 @@ async def _measure(cases: Mapping[tuple[str, str], Case], server: str, events: i
             result: dict[str, object] = {"way": way, "format": name, "content": content, "events": events}
             try:
                 result |= await _timed(case, f"{server}/{name}/{content}", events, rounds)
-            except Exception as fault:  # noqa: BLE001 - a peer's fault is a line of the table, and the next case goes on
+            except Exception as fault:  # noqa: BLE001 - a failing peer is a row of the table and does not stop the rest
                 result["fault"] = f"{type(fault).__name__}: {fault}"
             print(json.dumps(result), file=sys.__stdout__, flush=True)
 

@@ -1,4 +1,4 @@
-"""Bartack: its `SqliteStore`, one durable append a message."""
+"""Bartack's `SqliteStore`, one durable append per message."""
 
 import asyncio
 from pathlib import Path
@@ -7,31 +7,31 @@ from bartack import Message, ToolCall, ToolResult, assistant, user
 from bartack.environment import Environment
 from bartack.nouns.messages import tool_message
 from bartack.store import Tail, next_entries, open_store
-from bench.peers.runners.conversation import Said, measure
+from bench.peers.runners.conversation import Record, measure
 
 SESSION = "conversation"
 
 
-def message(said: Said) -> Message:
-    match said.role:
+def message(record: Record) -> Message:
+    match record.role:
         case "user":
-            return user(said.text)
+            return user(record.text)
         case "call":
-            return assistant(ToolCall(said.call_id, "weather", {"city": said.text}))
+            return assistant(ToolCall(record.call_id, "weather", {"city": record.text}))
         case "result":
-            return tool_message(ToolResult(said.call_id, said.text))
+            return tool_message(ToolResult(record.call_id, record.text))
         case "assistant":
-            return assistant(said.text)
+            return assistant(record.text)
 
 
-def write(folder: Path, conversation: list[Said]) -> None:
+def write(folder: Path, conversation: list[Record]) -> None:
     async def append() -> None:
         environment = Environment()
         store = await open_store(folder / "sessions.db")
         header = await store.create_session(SESSION)
         tail = Tail(header.id, header.seq)
-        for said in conversation:
-            entries = next_entries(SESSION, tail, [message(said)], environment)
+        for record in conversation:
+            entries = next_entries(SESSION, tail, [message(record)], environment)
             tail = await store.append(SESSION, entries, tail.entry_id)
         await store.close()
 
@@ -41,7 +41,7 @@ def write(folder: Path, conversation: list[Said]) -> None:
 def read(folder: Path) -> int:
     async def load() -> int:
         store = await open_store(folder / "sessions.db")
-        facts = [entry.fact for entry in await store.load(SESSION)]  # entries are read when touched: touch them all
+        facts = [entry.fact for entry in await store.load(SESSION)]  # entries are decoded on access: access them all
         await store.close()
         return sum(isinstance(fact, Message) for fact in facts)
 

@@ -1,6 +1,6 @@
-"""langgraph: its `SqliteSaver`, one checkpoint a message, as a graph with such a checkpointer makes one a step.
+"""langgraph's `SqliteSaver`, one checkpoint per message, as a graph with this checkpointer writes one per step.
 
-Only the saver is measured. A graph would also read the last checkpoint at every call and store each step's writes.
+Only the saver is measured. A graph would also read the last checkpoint on every call and store each step's writes.
 """
 
 from pathlib import Path
@@ -10,32 +10,32 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage  # type
 from langgraph.checkpoint.base import create_checkpoint, empty_checkpoint  # type: ignore[import-not-found]
 from langgraph.checkpoint.sqlite import SqliteSaver  # type: ignore[import-not-found]
 
-from bench.peers.runners.conversation import Said, measure
+from bench.peers.runners.conversation import Record, measure
 
 THREAD = {"configurable": {"thread_id": "conversation", "checkpoint_ns": ""}}
 
 
-def message(said: Said, number: int) -> Any:
+def message(record: Record, number: int) -> Any:
     known = f"message_{number:06}"
-    match said.role:
+    match record.role:
         case "user":
-            return HumanMessage(said.text, id=known)
+            return HumanMessage(record.text, id=known)
         case "call":
-            call = {"name": "weather", "args": {"city": said.text}, "id": said.call_id}
+            call = {"name": "weather", "args": {"city": record.text}, "id": record.call_id}
             return AIMessage("", tool_calls=[call], id=known)
         case "result":
-            return ToolMessage(said.text, tool_call_id=said.call_id, id=known)
+            return ToolMessage(record.text, tool_call_id=record.call_id, id=known)
         case "assistant":
-            return AIMessage(said.text, id=known)
+            return AIMessage(record.text, id=known)
 
 
-def write(folder: Path, conversation: list[Said]) -> None:
+def write(folder: Path, conversation: list[Record]) -> None:
     with SqliteSaver.from_conn_string(str(folder / "checkpoints.sqlite")) as saver:
         config: Any = THREAD
         checkpoint = empty_checkpoint()
         messages: list[Any] = []
-        for step, said in enumerate(conversation):
-            messages.append(message(said, step))
+        for step, record in enumerate(conversation):
+            messages.append(message(record, step))
             checkpoint = create_checkpoint(checkpoint, None, step)
             checkpoint["channel_values"] = {"messages": messages}
             checkpoint["channel_versions"] = {"messages": str(step + 1)}

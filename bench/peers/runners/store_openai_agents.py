@@ -1,4 +1,4 @@
-"""openai-agents: its `SQLiteSession`, one `add_items` a message."""
+"""openai-agents' `SQLiteSession`, one `add_items` per message."""
 
 import asyncio
 import json
@@ -6,29 +6,29 @@ from pathlib import Path
 
 from agents import SQLiteSession  # type: ignore[import-not-found]
 
-from bench.peers.runners.conversation import Said, measure
+from bench.peers.runners.conversation import Record, measure
 
 
-def item(said: Said) -> dict[str, object]:
-    match said.role:
+def item(record: Record) -> dict[str, object]:
+    match record.role:
         case "user" | "assistant" as role:
-            return {"role": role, "content": said.text}
+            return {"role": role, "content": record.text}
         case "call":
-            arguments = json.dumps({"city": said.text})
-            return {"type": "function_call", "call_id": said.call_id, "name": "weather", "arguments": arguments}
+            arguments = json.dumps({"city": record.text})
+            return {"type": "function_call", "call_id": record.call_id, "name": "weather", "arguments": arguments}
         case "result":
-            return {"type": "function_call_output", "call_id": said.call_id, "output": said.text}
+            return {"type": "function_call_output", "call_id": record.call_id, "output": record.text}
 
 
 def session(folder: Path) -> SQLiteSession:
     return SQLiteSession("conversation", folder / "sessions.db")
 
 
-def write(folder: Path, conversation: list[Said]) -> None:
+def write(folder: Path, conversation: list[Record]) -> None:
     async def add() -> None:
         store = session(folder)
-        for said in conversation:
-            await store.add_items([item(said)])
+        for record in conversation:
+            await store.add_items([item(record)])
         store.close()
 
     asyncio.run(add())

@@ -1,6 +1,6 @@
-"""strands: its `FileSessionManager`, called as its hooks call it for each message that an agent gets.
+"""strands' `FileSessionManager`, called as its hooks call it for each message of an agent.
 
-It writes one file a message and does not fsync, so a message is not safe from a loss of power when the call returns.
+It writes one file per message without fsync, so a power loss can lose a message that was already reported as stored.
 """
 
 import json
@@ -11,18 +11,18 @@ from strands import Agent  # type: ignore[import-not-found]
 from strands.models.openai import OpenAIModel  # type: ignore[import-not-found]
 from strands.session.file_session_manager import FileSessionManager  # type: ignore[import-not-found]
 
-from bench.peers.runners.conversation import Said, measure
+from bench.peers.runners.conversation import Record, measure
 
 
-def message(said: Said) -> dict[str, object]:
-    match said.role:
+def message(record: Record) -> dict[str, object]:
+    match record.role:
         case "user" | "assistant" as role:
-            return {"role": role, "content": [{"text": said.text}]}
+            return {"role": role, "content": [{"text": record.text}]}
         case "call":
-            call = {"toolUseId": said.call_id, "name": "weather", "input": {"city": said.text}}
+            call = {"toolUseId": record.call_id, "name": "weather", "input": {"city": record.text}}
             return {"role": "assistant", "content": [{"toolUse": call}]}
         case "result":
-            result = {"toolUseId": said.call_id, "status": "success", "content": [{"json": json.loads(said.text)}]}
+            result = {"toolUseId": record.call_id, "status": "success", "content": [{"json": json.loads(record.text)}]}
             return {"role": "user", "content": [{"toolResult": result}]}
 
 
@@ -32,10 +32,10 @@ def agent(folder: Path) -> tuple[Any, Any]:
     return Agent(model, agent_id="agent", session_manager=manager, callback_handler=None), manager
 
 
-def write(folder: Path, conversation: list[Said]) -> None:
+def write(folder: Path, conversation: list[Record]) -> None:
     owner, manager = agent(folder)
-    for said in conversation:
-        owner.messages.append(message(said))
+    for record in conversation:
+        owner.messages.append(message(record))
         manager.append_message(owner.messages[-1], owner)
         manager.sync_agent(owner)
 

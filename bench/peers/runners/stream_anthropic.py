@@ -1,4 +1,4 @@
-"""The anthropic SDK: its raw stream of events, and its helper that accumulates them."""
+"""The anthropic SDK: its raw event stream, and its helper that accumulates the events."""
 
 import json
 

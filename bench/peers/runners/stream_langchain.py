@@ -1,4 +1,4 @@
-"""langchain: a chat model's `astream`, its chunks summed once at the end or, as its documentation shows, one by one."""
+"""langchain: a chat model's `astream`, its chunks added up at the end or, as in its documentation, one by one."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""litellm: `acompletion` for the chat and messages formats, and `aresponses`, each chunk looked at and none kept."""
+"""litellm: `acompletion` for the chat and messages formats, and `aresponses`; chunks are counted and discarded."""
 
 import sys
 
@@ -6,7 +6,7 @@ import litellm  # type: ignore[import-not-found]
 
 from bench.peers.runners.measuring import PROMPT, Case, Stream, measure
 
-# These streams say one word over and over, which litellm takes for a model gone wrong unless told otherwise.
+# These streams repeat one word. By default, litellm treats that as a malfunctioning model and raises.
 litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize
 
 MESSAGES = [{"role": "user", "content": PROMPT}]

@@ -1,4 +1,4 @@
-"""The openai SDK: its raw stream of events, and its helper that accumulates them."""
+"""The openai SDK: its raw event stream, and its helper that accumulates the events."""
 
 from openai import AsyncOpenAI  # type: ignore[import-not-found]
 

@@ -1,4 +1,4 @@
-"""pydantic-ai: a model's stream by its direct API, and the first model request of an agent, event by event."""
+"""pydantic-ai: a model's stream through the direct API, and the first model request of an agent, event by event."""
 
 from collections.abc import Callable
 from typing import Any
@@ -56,7 +56,7 @@ def agent_stream(name: str) -> Case:
                             async for _ in events:
                                 pass
                             return characters_of(events.response)
-            raise AssertionError("the agent asked no model")
+            raise AssertionError("the agent made no model request")
 
         return stream
 
