@@ -49,24 +49,15 @@ def event_json(event: events.Event) -> Json:
         case events.StatusChanged():
             return {"event": "status", "status": str(event.status), "previous": str(event.previous)}
         case events.Retrying():
-            return {
-                "event": "retry",
-                "error": _payload(event.error),
-                "modelCallIndex": event.model_call_index,
-                "attempt": event.attempt,
-                "delayMs": event.delay_ms,
-            }
+            counts = {"modelCallIndex": event.model_call_index, "attempt": event.attempt, "delayMs": event.delay_ms}
+            return {"event": "retry", "error": _payload(event.error), **counts}
         case events.ModelSwitched():
-            return {
-                "event": "model",
-                "model": dump(event.model),
-                "previous": None if event.previous is None else dump(event.previous),
-                "reason": event.reason,
-                "losses": [dump(loss) for loss in event.report.losses],
-            }
+            models = {"model": dump(event.model), "previous": event.previous and dump(event.previous)}
+            losses = list(map(dump, event.report.losses))
+            return {"event": "model", **models, "reason": event.reason, "losses": losses}
         case events.Compacted():
-            counts = {"tokensBefore": event.tokens_before, "tokensAfter": event.tokens_after}
-            return {"event": "compacted", "entry": dump(event.entry), **counts}
+            tokens = {"tokensBefore": event.tokens_before, "tokensAfter": event.tokens_after}
+            return {"event": "compacted", "entry": dump(event.entry), **tokens}
         case events.RunPaused():
             return {"event": "paused", "approvals": list(map(dump, event.approvals))}
         case events.RunFinished():

@@ -55,8 +55,7 @@ def run(
     session: Annotated[
         str | None,
         typer.Option(
-            "--session",
-            metavar="NAME",
+            metavar="SESSION",
             autocompletion=options.complete_sessions,
             help="Continue this session, creating it if needed.",
         ),
@@ -69,7 +68,7 @@ def run(
     tool: options.ToolOption = None,
     tools: Annotated[
         Literal["files"] | None,
-        typer.Option("--tools", help="Enable tools that read and write files and run commands in this directory."),
+        typer.Option("--tools", help="Enable tools for files and commands in this directory."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Approve every tool call that needs approval.")] = False,
     instructions: options.InstructionsOption = None,

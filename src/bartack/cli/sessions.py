@@ -40,14 +40,12 @@ _TEXT = 200  # characters of an entry on one line
 def session_rows(infos: Iterable[SessionInfo]) -> Iterator[Row]:
     """A row of SESSIONS for each session."""
     for info in infos:
-        yield (
-            safe_line(info.id),
-            safe_line(info.title or ""),
-            str(info.entries),
+        updated, tokens = (
             f"{info.updated.astimezone():%Y-%m-%d %H:%M}",
-            str(info.spend.input_tokens + info.spend.output_tokens),
-            format_cost(info.spend),
+            info.spend.input_tokens + info.spend.output_tokens,
         )
+        title, cost = safe_line(info.title or ""), format_cost(info.spend)
+        yield safe_line(info.id), title, str(info.entries), updated, str(tokens), cost
 
 
 def model_spend_rows(models: Iterable[ModelSpend]) -> Iterator[Row]:

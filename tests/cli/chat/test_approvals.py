@@ -112,12 +112,15 @@ def test_q_and_ctrl_c_stop_the_answer_and_all_its_calls(tmp_path: Path) -> None:
 def test_only_an_answer_to_the_question_counts(tmp_path: Path) -> None:
     """Not a word that only starts with the letter, nor anything typed before the question was visible."""
     gate = Event()
-    script = Gated([{"gate": gate}, writes("a.txt", "text")]), ["Not written."], ["You said yes."]
+    thinking = {"think": "".join(f"Thought {number}.\n" for number in range(1, 10))}
+    script = Gated([thinking, {"gate": gate}, writes("a.txt", "text")]), ["Not written."], ["You said yes."]
     with scene(tmp_path, *script) as here, here.chat() as chat:
         chat.wait_for_prompt()
         chat.bytes(b"write\ryes")  # in one piece
-        chat.wait_for("waiting for the model")
+        chat.wait_for("Thought 9.")
         chat.say(", yes")
+        chat.key("C-o")  # expands thinking, so the keys before it have arrived
+        chat.wait_for("Thought 1.")
         gate.set()
         chat.wait_for(is_asking)
         chat.say("abolish it")

@@ -48,6 +48,18 @@ def test_every_command_gives_an_answer(tmp_path: Path) -> None:
 
 
 @needs_tmux
+def test_tab_completes_a_command(tmp_path: Path) -> None:
+    with scene(tmp_path, ["Hello."]) as here, here.chat() as chat:
+        chat.wait_for_prompt()
+        chat.type("/se")
+        chat.wait_for("List sessions")
+        chat.key("Tab")
+        chat.wait_for("› /sessions")
+        chat.key("Enter")
+        chat.wait_for("No sessions yet.")
+
+
+@needs_tmux
 def test_model_switches_the_model(tmp_path: Path) -> None:
     with scene(tmp_path, ["Hello."]) as here, here.chat() as chat:
         chat.wait_for_prompt()

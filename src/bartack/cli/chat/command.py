@@ -47,11 +47,7 @@ def chat(
         typer.Option(metavar="SESSION", autocompletion=options.complete_sessions, help="Continue this session."),
     ] = None,
     tools: Annotated[
-        bool,
-        typer.Option(
-            "--tools/--no-tools",
-            help="Enable tools that read and write files and run commands in this directory.",
-        ),
+        bool, typer.Option("--tools/--no-tools", help="Enable tools for files and commands in this directory.")
     ] = True,
     tool: options.ToolOption = None,
     instructions: options.InstructionsOption = None,

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import create_app_session, run_in_terminal
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-from prompt_toolkit.document import Document
+from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.formatted_text import AnyFormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
@@ -57,7 +56,7 @@ class Keyboard:
         with create_app_session(output=PlainTextOutput(sys.stdout) if is_dumb_terminal() else None):
             self._session: PromptSession[str] = PromptSession(
                 history=_history(history),
-                completer=_SlashCompleter(commands),
+                completer=WordCompleter(list(commands), meta_dict=commands, sentence=True),
                 complete_while_typing=True,
                 key_bindings=_bindings(toggle_thinking),
                 multiline=True,
@@ -149,20 +148,6 @@ def _history(path: Path) -> History:
     except OSError:
         return InMemoryHistory()
     return _History(str(path))
-
-
-class _SlashCompleter(Completer):
-    """Completes commands, the first word of a line that starts with a slash."""
-
-    def __init__(self, commands: Mapping[str, str]) -> None:
-        self._commands = commands
-
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        text = document.text_before_cursor
-        if text.startswith("/") and " " not in text and "\n" not in text:
-            for name, summary in self._commands.items():
-                if name.startswith(text):
-                    yield Completion(name, start_position=-len(text), display_meta=summary)
 
 
 def _bindings(toggle_thinking: Callable[[], None] | None) -> KeyBindings:

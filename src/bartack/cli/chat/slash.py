@@ -95,12 +95,9 @@ async def _tools(chat: Conversation, argument: str) -> None:
     if not len(chat.agent.tools):
         chat.note("No tools.")
         return
+    needs = {True: "asks first", False: "not needed"}
     rows = (
-        (
-            tool.name,
-            "asks first" if chat.approvals.is_required(tool) else "not needed",
-            safe_line(next(iter(tool.description.splitlines()), "")),
-        )
+        (tool.name, needs[chat.approvals.is_required(tool)], safe_line("".join(tool.description.splitlines()[:1])))
         for tool in chat.agent.tools
     )
     print_table(columns("tool approval description"), rows)

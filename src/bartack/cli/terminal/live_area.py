@@ -14,9 +14,9 @@ from threading import Lock
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.control import Control
-from rich.segment import ControlType, Segment
+from rich.segment import ControlType, Segment, SegmentLines
 
-from bartack.cli.terminal.rendering import Line, Lines
+from bartack.cli.terminal.rendering import Line
 
 _TEXT = "text"  # the kind whose blocks are also separated from each other
 _OTHER = "other"  # anything the printer does not print itself
@@ -44,7 +44,7 @@ class Printer:
         if self._held is not None:
             self._held += lines
         else:
-            self.console.print(Lines(lines), crop=False)
+            self.console.print(SegmentLines(lines, new_lines=True), crop=False)
 
     def make_room(self) -> None:
         """Print a blank line before something that others print, unless that is the first thing."""
@@ -60,7 +60,7 @@ class Printer:
         """Print what was kept."""
         held, self._held = self._held, None
         if held:
-            self.console.print(Lines(held), crop=False)
+            self.console.print(SegmentLines(held, new_lines=True), crop=False)
 
 
 class LiveArea(RenderHook):

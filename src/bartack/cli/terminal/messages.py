@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.console import Console
-from rich.segment import Segment
+from rich.segment import Segment, SegmentLines
 from rich.syntax import Syntax
 from rich.text import Text as Styled
 
@@ -18,7 +18,7 @@ from bartack.app.notices import STOPPED
 from bartack.app.safe_text import safe_line, safe_text, visible_text
 from bartack.cli.terminal.live_area import Printer
 from bartack.cli.terminal.markdown_stream import MarkdownStream
-from bartack.cli.terminal.rendering import INDENT, Line, Lines, highlighted, indented, lines_of, plain, unwrapped
+from bartack.cli.terminal.rendering import INDENT, Line, highlighted, indented, lines_of, plain, unwrapped
 from bartack.cli.terminal.style import BAD, FAINT, FAINT_ITALIC, GOOD, NAME, NOTE, symbols_for
 from bartack.cli.terminal.thinking import word_count
 from bartack.cli.terminal.tool_calls import TrackedCall, call_line, output_lines
@@ -112,7 +112,7 @@ def show_request(console: Console, request: ApprovalRequired) -> None:
     if arguments:
         text = json.dumps(arguments, indent=2, ensure_ascii=False, default=str)
         body += _code(text, "json")
-    console.print(Lines([*lines_of(console, head), *_body(console, body)]), crop=False)
+    console.print(SegmentLines([*lines_of(console, head), *_body(console, body)], new_lines=True), crop=False)
 
 
 # Each presentation removes what it shows from the arguments. Values of an unexpected type stay, and are shown as JSON.

@@ -25,18 +25,6 @@ _CODE_THEME = "ansi_dark"  # the terminal's own colors
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable(["image", "autolink"])
 
 
-class Lines:
-    """Rendered lines, as something rich can print."""
-
-    def __init__(self, lines: Iterable[Line]) -> None:
-        self.lines = list(lines)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in self.lines:
-            yield from line
-            yield Segment.line()
-
-
 def lines_of(console: Console, renderable: RenderableType, *, width: int | None = None) -> list[Line]:
     """The renderable in this many columns, by default the width of the window."""
     options = console.options.update(width=max(width or console.width, 1), height=None, highlight=False)
