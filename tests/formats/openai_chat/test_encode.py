@@ -603,6 +603,23 @@ def test_documents_round_trip(provider: str) -> None:
     )
 
 
+def test_a_document_in_bare_base64_is_content_and_not_a_name() -> None:
+    """Perplexity takes base64 where others take a URL."""
+    pieces = [
+        {"type": "file_url", "file_url": {"url": DATA}},
+        {"type": "file_url", "file_url": {"url": DATA}, "file_name": "a.docx"},
+        {"type": "file_url", "file_url": {"url": "https://a"}, "file_name": "a.pdf"},
+        {"type": "file_url", "file_url": {"url": "no base64"}},
+    ]
+    (message,) = assert_round_trip({"role": "user", "content": pieces}, provider="perplexity")
+    assert message.parts[0] == FileRef("file", data=b"abc", mime_type="application/pdf")
+    word = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+    assert message.parts[1] == FileRef("a.docx", data=b"abc", mime_type=word)
+    assert message.parts[2] == FileRef("a.pdf", url="https://a", mime_type="application/pdf")
+    request = ModelRequest(messages=(message,), config=ModelConfig("m"), provider="cerebras")
+    assert DATA not in str(encode(request, Losses("cerebras")))
+
+
 def test_unknown_fields_of_messages_are_kept() -> None:
     messages = assert_round_trip(
         {"role": "developer", "content": "a"},

@@ -373,6 +373,24 @@ def test_a_refusal_is_sent_back_as_a_refusal() -> None:
     assert items_of(assistant(part))[0]["content"] == [{"type": "refusal", "refusal": "No."}]
 
 
+def test_items_that_share_an_id_stay_apart() -> None:
+    """xAI gives all reasoning of a response the same id."""
+    items: list[Json] = [
+        {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "one"},
+        {"type": "message", "id": "msg", "role": "assistant", "content": [{"type": "output_text", "text": "Hm"}]},
+        {
+            "type": "reasoning",
+            "id": "rs",
+            "summary": [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}],
+            "encrypted_content": "two",
+        },
+        {"type": "message", "id": "msg", "role": "assistant", "content": [{"type": "output_text", "text": "Hi"}]},
+        {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "three"},
+        {"type": "message", "id": "m2", "role": "assistant", "content": [{"type": "output_text", "text": "Ho"}]},
+    ]
+    assert again(*items) == items
+
+
 def test_opaque_items_are_sent_back_unchanged() -> None:
     item = {"type": "compaction", "id": "cmp", "encrypted_content": "x"}
     assert items_of(assistant(Text("", continuation=kept(item=item)))) == [item]

@@ -33,7 +33,13 @@ ThinkingStyle = Literal[
     "enable_thinking",  # a boolean, and a thinking_budget
     "none",
 ]
-FileStyle = Literal["file", "document_url", "file_url", "none"]
+FileStyle = Literal[
+    "file",
+    "document_url",
+    "file_url",
+    "file_url_or_base64",  # inline content is the bare base64, not a data URL
+    "none",
+]
 
 # Our efforts and the vendor's words for them. An effort that is missing cannot be requested.
 _OPENAI_EFFORTS = {
@@ -189,7 +195,7 @@ BY_PROVIDER: dict[str, ChatCapabilities] = {
         system_anywhere=False,
         stream_options=False,
         efforts={**_THREE_EFFORTS, "minimal": "minimal"},
-        files="file_url",
+        files="file_url_or_base64",  # docs.perplexity.ai/guides/file-attachments: "without the data: prefix"
         rules=replace(STRICTEST, call_id_pattern=OPENAI_RULES.call_id_pattern),
     ),
     "cerebras": ChatCapabilities(efforts=_FOUR_EFFORTS, takes_back=frozenset({"thinking"}), images=False),

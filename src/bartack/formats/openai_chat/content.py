@@ -24,6 +24,7 @@ _IMAGE_TYPES = frozenset(
 # OpenAI's two formats; other vendors name a format by the subtype of the media type.
 _AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/wave": "wav", "audio/x-wav": "wav"}
 _AUDIO_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav"}
+_UNNAMED = "file"  # the path of an inline file that came without a name
 _READABLE = ("text/", "application/json", "application/xml", "application/yaml")
 
 
@@ -100,6 +101,10 @@ def _document(part: FileRef, address: str, vendor: ChatCapabilities) -> Json | N
             return {"type": "document_url", "document_url": address, **name}
         case "file_url":
             return {"type": "file_url", "file_url": {"url": address}}
+        case "file_url_or_base64":
+            content = address if part.data is None else b64encode(part.data).decode()
+            name = {} if part.path in (part.url, _UNNAMED) else {"file_name": part.path}
+            return {"type": "file_url", "file_url": {"url": content}, **name}
         case "none":
             return None
         case _:
@@ -134,13 +139,13 @@ def decode_content(piece: Json, provider: str, model: str) -> ContentPart:
         part, kept = _read_file(payload)
     elif kind in ("video_url", "file_url", "document_url"):
         url, kept = _address_in(payload, kind)
-        name = piece.get("document_name")
+        name = piece.get("document_name") or piece.get("file_name")
         fallback = "video/mp4" if kind == "video_url" else "application/pdf"
         part = _read_address(url, name if isinstance(name, str) else url, fallback) if url and not kept else None
     if part is None:
         part, kept = Text(""), {Keys.CONTENT: piece}
     else:
-        used = ("type", kind, "document_name")
+        used = ("type", kind, "document_name", "file_name")
         others = {key: value for key, value in piece.items() if key not in used and value is not None}
         kept = {**kept, **({Keys.CHUNK: others} if others else {})}
     return replace(part, continuation=Continuation(provider, model, kept)) if kept else part
@@ -168,11 +173,16 @@ def _read_audio(sound: Json) -> FileRef | None:
     return None if inline is None else FileRef(f"audio.{form}", data=inline[1], mime_type=kind)
 
 
-def _read_address(url: str, name: str, fallback: str) -> FileRef:
+def _read_address(url: str, name: str, fallback: str) -> FileRef | None:
+    """A file by its URL or data URL, or (Perplexity) by its bare base64; None for what is none of these."""
+    title = name if name != url else _UNNAMED
     inline = exact_data(url)
     if inline is not None:
-        return FileRef(name if name != url else "file", data=inline[1], mime_type=inline[0])
-    return FileRef(name, url=url, mime_type=fallback)
+        return FileRef(title, data=inline[1], mime_type=inline[0])
+    if ":" in url:
+        return FileRef(name, url=url, mime_type=fallback)
+    bare = exact_data(data_url(fallback, b"") + url)
+    return None if bare is None else FileRef(title, data=bare[1], mime_type=media_type(FileRef(title)) or fallback)
 
 
 def _read_file(payload: Json) -> tuple[FileRef | None, Json]:

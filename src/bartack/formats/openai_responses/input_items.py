@@ -64,6 +64,7 @@ class InputItems:
         self._losses = losses
         self._stored = stored
         self._items: list[tuple[str, Item]] = []  # each with the path of its message
+        self._repeated: list[Item] = []  # items that came with the id of another one
         self._calls: dict[str, Item] = {}
 
     def items(self) -> list[Item]:
@@ -77,7 +78,7 @@ class InputItems:
                 continue
             has_successor = kind in ("thinking", "call", "opaque") or item.get("role") == "assistant"
             kept.append(item)
-        return _with_ids_once(kept[::-1]) or [{"role": "user", "content": START_PROMPT}]
+        return _with_ids_once(kept[::-1], self._repeated) or [{"role": "user", "content": START_PROMPT}]
 
     def add(self, message: Message, where: str) -> None:
         """Add the items of one message."""
@@ -154,6 +155,7 @@ class InputItems:
             else:
                 assert isinstance(part, Text | Thinking)  # ensured by Message
                 answer.add_text(part, here)
+        self._repeated += answer.repeated
         items = answer.items if self._stored else _without_empty_reasoning(answer.items, where, self._losses)
         for item in items:
             item_id = item.get("id")
@@ -215,7 +217,9 @@ class _Answer:
     def __init__(self, losses: Losses) -> None:
         self.items: list[Item] = []
         self._losses = losses
+        self.repeated: list[Item] = []  # items that came with the id of another one
         self._entries: dict[tuple[int, int], Item] = {}  # by position of the item and of the text in it
+        self._again: dict[int, object] = {}  # by position of the item: `Keys.AGAIN`
 
     def add_text(self, part: Text | Thinking, where: str) -> None:
         if part.ignored:
@@ -234,10 +238,14 @@ class _Answer:
         if kind not in ("message", "reasoning"):
             self.items.append(dict(fields))
             return
-        place = self._place_of(kind, fields.get("id"), bool(data.get(Keys.NTH)))
+        again = data.get(Keys.AGAIN)
+        place = self._place_of(kind, fields.get("id"), again, bool(data.get(Keys.NTH)))
         if place is None:
             place = len(self.items)
             self.items.append({"type": kind, **({"summary": []} if kind == "reasoning" else _empty_message())})
+            self._again[place] = again
+            if again:
+                self.repeated.append(self.items[place])
         item = self.items[place]
         item.update(fields)
         if Keys.FIELD in data:
@@ -253,10 +261,11 @@ class _Answer:
         name = "refusal" if entry.get("type") == "refusal" else "text"
         entry[name] = entry.get(name, "") + text
 
-    def _place_of(self, kind: str, item_id: object, continues: bool) -> int | None:
+    def _place_of(self, kind: str, item_id: object, again: object, continues: bool) -> int | None:
         """The position of the item that a part belongs to: the one with its id or, without ids, the last one."""
         for place, item in enumerate(self.items):
-            if item_id and item.get("id") == item_id and item.get("type") == kind:
+            is_named = item_id and item.get("id") == item_id and item.get("type") == kind
+            if is_named and self._again.get(place) == again:
                 return place
         last = len(self.items) - 1
         is_same = continues and not item_id and last >= 0 and self.items[last].get("type") == kind
@@ -299,11 +308,15 @@ def _without_empty_reasoning(items: list[Item], where: str, losses: Losses) -> l
     return kept
 
 
-def _with_ids_once(items: list[Item]) -> list[Item]:
-    """The items with repeated ids removed: "Duplicate item found with id" (not recorded)."""
+def _with_ids_once(items: list[Item], repeated: list[Item]) -> list[Item]:
+    """The items with repeated ids removed, if they were not repeated by the provider itself (xAI).
+
+    "Duplicate item found with id" (not recorded).
+    """
+    kept = set(map(id, repeated))
     seen: set[Any] = set()
     for item in items:
-        if item.get("id") in seen:
+        if item.get("id") in seen and id(item) not in kept:
             del item["id"]
         seen.update(item_id for item_id in [item.get("id")] if item_id)
     return items

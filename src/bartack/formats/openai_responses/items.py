@@ -42,6 +42,7 @@ class Keys:
     FIELD = "field"  # of a text: the list of the item that contains it, "content" or "summary"
     NTH = "nth"  # of a text: its position among the texts of the item
     PART = "part"  # of a text: its entry in that list, without the text
+    AGAIN = "again"  # how many items before it in the same message have its id (xAI), if any
     FINAL = "final"  # finished texts or arguments that do not continue what was streamed; never sent back
     INSTRUCTIONS = "instructions"  # true for a system message that came from `instructions`
 

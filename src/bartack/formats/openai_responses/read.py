@@ -7,6 +7,7 @@ As on the server, a body without `store` is read as ``store: true`` and a functi
 is not kept, since our requests always stream.
 """
 
+from collections import Counter
 from typing import Any
 
 from msgspec.structs import replace
@@ -179,6 +180,7 @@ class _History:
         self._model = model
         self._tools = tools
         self._answer: list[Text | Thinking | ToolCall] = []
+        self._item_ids: Counter[Any] = Counter()  # of the messages and reasoning in the answer
         self._bad_args: dict[str, str] = {}
         self._results: list[ToolResult] = []
 
@@ -216,7 +218,7 @@ class _History:
         if self._answer:
             meta = Meta(bad_args=self._bad_args) if self._bad_args else None
             self.messages.append(Message("assistant", tuple(self._answer), meta=meta))
-        self._answer, self._bad_args = [], {}
+        self._answer, self._item_ids, self._bad_args = [], Counter(), {}
 
     def _end_results(self) -> None:
         if self._results:
@@ -285,17 +287,26 @@ class _History:
         make = Thinking if kind_of(item) == "thinking" else Text
         content = item.get("content")
         fields = item_fields(item)
+        own = {Keys.ITEM: fields, **self._again(item.get("id"))}
         if isinstance(content, str):
             is_plain = fields.keys() <= {"role", "type"}
-            data = {Keys.ITEM: fields, Keys.FIELD: "content", Keys.NTH: 0, Keys.PART: {"type": "output_text"}}
+            data = {**own, Keys.FIELD: "content", Keys.NTH: 0, Keys.PART: {"type": "output_text"}}
             self._answer.append(make(content, continuation=None if is_plain else self.kept(data)))
             return
         texts = texts_of(item)
         for nth, (field, _, entry) in enumerate(texts):
-            data = {Keys.ITEM: fields, Keys.FIELD: field, Keys.NTH: nth, Keys.PART: part_fields(entry)}
+            data = {**own, Keys.FIELD: field, Keys.NTH: nth, Keys.PART: part_fields(entry)}
             self._answer.append(make(text_of(entry), continuation=self.kept(data)))
         if not texts:
-            self._answer.append(make("", continuation=self.kept({Keys.ITEM: fields})))
+            self._answer.append(make("", continuation=self.kept(own)))
+
+    def _again(self, item_id: object) -> dict[str, int]:
+        """The mark of an item whose id another one before it has: xAI names all reasoning of a response alike."""
+        if not isinstance(item_id, str):
+            return {}
+        earlier = self._item_ids[item_id]
+        self._item_ids[item_id] += 1
+        return {Keys.AGAIN: earlier} if earlier else {}
 
     def _call(self, item: Item, path: str) -> ToolCall:
         call_id = text_at(item.get("call_id") or item.get("id"), f"{path}.call_id")
