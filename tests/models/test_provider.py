@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -12,9 +13,12 @@ from bartack.models import HttpRequest, Model, ProviderModel, RequestMetadata, c
 from bartack.models.auth import HeaderKey
 from bartack.nouns.config import CacheConfig, ModelConfig, ToolSpec
 from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta, ToolCallStart, Usage
+from bartack.nouns.entries import StreamFailed
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
-from bartack.nouns.messages import assistant, tool_message, user
+from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import Text, ToolCall, ToolResult
+from bartack.store import MemoryStore
+from bartack.stream.assembler import MessageAssembler
 from bartack.testing import Outcome, Scenario, Stall, check_stream, fault_server
 from bartack.testing.event_writers import EVENT_WRITERS
 from tests.models.doubles import KEY, BytesClient, counting_environment, read
@@ -193,13 +197,51 @@ async def test_losses_can_be_inspected_before_a_call_is_sent() -> None:
 # -- responses
 
 
-async def test_deltas_are_stamped_with_run_seq_and_the_time_of_their_chunk() -> None:
+async def test_deltas_are_stamped_with_run_seq_and_the_time_of_the_request_or_their_chunk() -> None:
     client = BytesClient([SAY.start() + SAY.text("a"), SAY.text("b"), SAY.finish("stop")])
     metadata = RequestMetadata(run_id="run-1", model_call_index=3, attempt=2)
     deltas = await read(make(client, counting_environment()).stream([user("Hello")], request_metadata=metadata))
     assert [delta.seq for delta in deltas] == list(range(len(deltas)))
     assert {(d.run_id, d.model_call_index, d.attempt) for d in deltas} == {("run-1", 3, 2)}
-    assert len({delta.timestamp for delta in deltas}) == 3
+    assert len({delta.timestamp for delta in deltas}) == 4
+    assert deltas[0].timestamp < deltas[1].timestamp, "start has the time of the request"
+
+
+@pytest.mark.parametrize(
+    ("steps", "status", "end"),
+    [
+        (WHOLE, 200, Done),
+        ((SAY.start(), SAY.text("half")), 200, Failed),
+        ((b"{}",), 400, Failed),
+    ],
+    ids=["answer", "cut", "error-response"],
+)
+async def test_the_duration_counts_from_the_request_to_the_end(
+    steps: tuple[bytes, ...], status: int, end: type[Delta]
+) -> None:
+    stalled: tuple[bytes | Stall, ...] = (Stall(0.2), *steps[:1], Stall(0.1), *steps[1:])
+    scenario = Scenario(name="slow", format=SAY.format, steps=stalled, status=status, outcome=Outcome(end="error"))
+    async with fault_server(scenario) as server, connect("anthropic:m", api_key=KEY, base_url=server.base_url) as one:
+        stream = one.stream([user("Hello")])
+        await asyncio.sleep(0.2)  # not part of the duration: nothing is sent before the stream is read
+        began = time.monotonic()
+        assembler = MessageAssembler()
+        async for delta in stream:
+            assembler.consume(delta)
+        took_ms = (time.monotonic() - began) * 1000
+        store = MemoryStore()
+        await Agent(one, store=store, retry=RetryPolicy(max_retries=0)).run("Hello", session="s")
+    assert type(delta.delta) is end
+    meta = assembler.snapshot().meta
+    assert meta is not None
+    assert meta.duration_ms is not None
+    assert 295 <= meta.duration_ms <= took_ms + 5
+    facts = [entry.fact for entry in await store.load("s")]
+    stored = [fact.meta.duration_ms for fact in facts if isinstance(fact, Message) and fact.meta]
+    stored += [fact.duration_ms for fact in facts if isinstance(fact, StreamFailed)]
+    assert len(stored) == 1
+    assert stored[0] is not None
+    assert stored[0] >= 295
 
 
 async def test_without_metadata_each_call_gets_a_new_run_id() -> None:

@@ -33,3 +33,11 @@ def test_raw_data_is_attached_to_the_first_delta_only() -> None:
     stamped = DeltaStamper("r1").stamp(deltas, NOON, provider_raw={"type": "x"})
     assert [one.provider_raw for one in stamped] == [{"type": "x"}, None, None]
     assert [(one.seq, one.delta) for one in stamped] == list(enumerate(deltas))
+
+
+def test_start_has_the_time_of_the_request() -> None:
+    stamper = DeltaStamper("r1")
+    stamped = stamper.stamp([START, TEXT], LATER, requested_at=NOON, provider_raw="bytes")
+    assert [(one.timestamp, one.provider_raw) for one in stamped] == [(NOON, "bytes"), (LATER, None)]
+    assert stamper.stamp([DONE], LATER, requested_at=NOON) == [MessageDelta("r1", 2, DONE, LATER)]
+    assert stamper.stamp([], LATER, requested_at=NOON) == []

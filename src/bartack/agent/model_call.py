@@ -6,6 +6,7 @@ a value: `ModelCall.failure` is the fact that keeps what had arrived and what it
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from datetime import timedelta
 from typing import Any
 
 from msgspec.structs import replace
@@ -37,7 +38,6 @@ class ModelCall:
         self._publish = publish
         self._environment = context.settings.environment
         self._assembler = MessageAssembler(context.run_id, guarded=True)
-        self._began = self._environment.now()
 
     def snapshot(self) -> Message:
         """The answer so far."""
@@ -84,7 +84,8 @@ class ModelCall:
 
     def failure(self, failed: Failed) -> StreamFailed:
         """The failed call, with what had arrived and what it cost."""
-        meta = self._assembler.snapshot().meta
+        snapshot = self._assembler.snapshot()
+        meta = snapshot.meta
         known = None if meta is None or not meta.model or not meta.model.model else meta.model
         return StreamFailed(
             failed,
@@ -92,7 +93,7 @@ class ModelCall:
             usage=self._assembler.usage,
             model=known or self._context.state.model,
             response_id=None if meta is None else meta.response_id,
-            duration_ms=round((self._environment.now() - self._began).total_seconds() * 1000),
+            duration_ms=self._duration_ms(snapshot),
             model_call_index=self._request.metadata.model_call_index,
             attempt=self._request.metadata.attempt,
         )
@@ -110,7 +111,17 @@ class ModelCall:
         )
         if not parts:
             return [self.failure(Failed(ErrorCode.ABORTED, "Stopped before the model produced any output."))]
-        return [self._numbered(replace(snapshot, parts=parts, meta=replace(meta, aborted=True, open_calls=None)))]
+        duration_ms = self._duration_ms(snapshot)
+        meta = replace(meta, aborted=True, open_calls=None, duration_ms=duration_ms)
+        return [self._numbered(replace(snapshot, parts=parts, meta=meta))]
+
+    def _duration_ms(self, snapshot: Message) -> int | None:
+        """From the request to the end of the stream, or until now if it was stopped; None if nothing was sent."""
+        if snapshot.meta is None or snapshot.timestamp is None:
+            return None
+        if snapshot.meta.duration_ms is not None:
+            return snapshot.meta.duration_ms
+        return (self._environment.now() - snapshot.timestamp) // timedelta(milliseconds=1)
 
     def _numbered(self, message: Message) -> Message:
         """The message with the numbers of its call, and with tool call ids that are unique in the session."""

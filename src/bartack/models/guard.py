@@ -9,6 +9,7 @@ A `GuardedStream` is not guarded a second time.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import datetime
 from typing import Any, TypeVar
 
 from bartack.environment import Environment
@@ -53,7 +54,7 @@ def guarded(
     if isinstance(stream, GuardedStream) and stream.run_id == run_id:
         return stream
     metadata = RequestMetadata(run_id=run_id)
-    guard = _guard(stream, lambda delta: (delta,), run_id, metadata, environment or Environment(), limits=limits)
+    guard = _guard(stream, lambda delta, _: (delta,), run_id, metadata, environment or Environment(), limits=limits)
     return GuardedStream(guard, run_id)
 
 
@@ -64,19 +65,22 @@ def guarded_batches(
     *,
     take_raw: Callable[[], Any] = lambda: None,
 ) -> GuardedStream:
-    """The bare deltas of a model, stamped and held to the contract; `take_raw` returns the raw data of each batch."""
+    """The bare deltas of a model, stamped and held to the contract; `take_raw` returns the raw data of each batch.
+
+    The first batch is requested when the stream is first read; that is the time of the request, and of `start`.
+    """
     run_id = metadata.run_id or environment.new_id()
     stamp = DeltaStamper(run_id, metadata).stamp
 
-    def stamped(deltas: Iterable[Delta]) -> list[MessageDelta]:
-        return stamp(deltas, environment.now(), provider_raw=take_raw())
+    def stamped(deltas: Iterable[Delta], requested_at: datetime) -> list[MessageDelta]:
+        return stamp(deltas, environment.now(), requested_at=requested_at, provider_raw=take_raw())
 
     return GuardedStream(_guard(batches, stamped, run_id, metadata, environment), run_id)
 
 
 async def _guard(
     source: AsyncIterator[T],
-    stamped: Callable[[T], Iterable[MessageDelta]],
+    stamped: Callable[[T, datetime], Iterable[MessageDelta]],
     run_id: str,
     metadata: RequestMetadata,
     environment: Environment,
@@ -85,10 +89,11 @@ async def _guard(
 ) -> AsyncIterator[MessageDelta]:
     contract = Contract(run_id, limits)
     admit = contract.admit
+    requested_at = environment.now()
     try:
         try:
             async for item in source:
-                for delta in stamped(item):
+                for delta in stamped(item, requested_at):
                     admit(delta)
                     yield delta
                 if contract.ended:
@@ -103,7 +108,7 @@ async def _guard(
             failed = Failed(ErrorCode.PROVIDER_ERROR, mask_secrets(f"{type(error).__name__}: {error}"))
         starts = [] if contract.last_seq >= 0 else [Start("", environment.new_id())]
         stamper = DeltaStamper(run_id, metadata, first_seq=contract.last_seq + 1)
-        for delta in stamper.stamp([*starts, failed], environment.now()):
+        for delta in stamper.stamp([*starts, failed], environment.now(), requested_at=requested_at):
             admit(delta)
             yield delta
     finally:

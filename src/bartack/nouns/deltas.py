@@ -195,7 +195,7 @@ class _StampFields(Noun, frozen=True, kw_only=True):
 
 
 class MessageDelta(_StampFields, frozen=True, gc=False):
-    """A delta with its run, its number in the stream and the time it was received."""
+    """A delta with its run, its number in the stream and the time it was received; `start` has that of the request."""
 
     spliced: ClassVar = "delta"
     run_id: str

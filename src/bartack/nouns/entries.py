@@ -125,7 +125,7 @@ class _FailedFields(Noun, frozen=True, kw_only=True):
     usage: Usage | None = None  # billed before the error
     model: ModelRef | None = None
     response_id: str | None = None
-    duration_ms: int | None = None
+    duration_ms: int | None = None  # from the request to the error; None if nothing was sent
     model_call_index: int | None = None
     attempt: int | None = None
 

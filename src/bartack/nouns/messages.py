@@ -92,7 +92,7 @@ class Meta(Noun, frozen=True, kw_only=True):
     response_id: str | None = None  # 002: the provider's id, for correlating turns
     usage: Usage | None = None
     cost_usd: float | None = None  # None means unknown, not free
-    duration_ms: int | None = None
+    duration_ms: int | None = None  # from the request to the end of the answer, the wait for its first byte included
     completed_at: datetime | None = None  # 003 BR-14
     finish_reason: FinishReason | None = None
     raw_finish_reason: str | None = None

@@ -8,7 +8,9 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
-from bartack.nouns.deltas import Delta, MessageDelta
+from msgspec.structs import replace
+
+from bartack.nouns.deltas import Delta, MessageDelta, Start
 from bartack.nouns.requests import RequestMetadata
 
 __all__ = ["DeltaStamper"]
@@ -25,13 +27,25 @@ class DeltaStamper:
         numbers = {"model_call_index": metadata.model_call_index, "attempt": metadata.attempt}
         self._attempt: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
 
-    def stamp(self, deltas: Iterable[Delta], now: datetime, *, provider_raw: Any = None) -> list[MessageDelta]:
-        """The stamped deltas. `provider_raw`, for debugging, is attached to the first one."""
+    def stamp(
+        self,
+        deltas: Iterable[Delta],
+        now: datetime,
+        *,
+        requested_at: datetime | None = None,
+        provider_raw: Any = None,
+    ) -> list[MessageDelta]:
+        """The stamped deltas. `start` gets the time of the request, if known, and the others get `now`.
+
+        `provider_raw`, for debugging, is attached to the first one.
+        """
         run_id, seq, attempt = self._run_id, self._seq, self._attempt
-        if provider_raw is not None:
-            first, *rest = deltas
-            start = MessageDelta(run_id, next(seq), first, now, provider_raw=provider_raw, **attempt)
-            return [start, *self.stamp(rest, now)]
         if attempt:
-            return [MessageDelta(run_id, next(seq), delta, now, **attempt) for delta in deltas]
-        return [MessageDelta(run_id, next(seq), delta, now) for delta in deltas]
+            stamped = [MessageDelta(run_id, next(seq), delta, now, **attempt) for delta in deltas]
+        else:
+            stamped = [MessageDelta(run_id, next(seq), delta, now) for delta in deltas]
+        if requested_at is not None and stamped and type(stamped[0].delta) is Start:
+            stamped[0] = replace(stamped[0], timestamp=requested_at)
+        if provider_raw is not None:
+            stamped[0] = replace(stamped[0], provider_raw=provider_raw)
+        return stamped
