@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 # Texts that a model reads where a message or a result is missing.
-INTERRUPTED = "This tool call was interrupted. Its outcome is unknown."
+INTERRUPTED = "Interrupted: the outcome of this call is unknown."
 START_PROMPT = "Please begin."  # from the user, before a greeting of the assistant or after instructions alone
 CONTINUE_PROMPT = "Please continue."  # from the user, after an answer
 RESULTS_RECEIVED = "I have received the results."  # from the assistant, between tool results and a user message
