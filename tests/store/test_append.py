@@ -126,12 +126,10 @@ async def test_a_tool_call_gets_one_result_per_session(store: SessionStore) -> N
     (call, _) = await add(
         store, session_id, assistant(ToolCall("c", "clock", {})), tool_message(ToolResult("c", "noon"))
     )
-    place = await store.branch(session_id, call.id)
-    again = next_entries(
-        session_id, place.tail, [tool_message(ToolResult("c", "two"))], store.environment, parent_id=call.id
-    )
+    tail = await store.tail_of(session_id)
+    again = next_entries(session_id, tail, [tool_message(ToolResult("c", "two"))], store.environment, parent_id=call.id)
     with pytest.raises(Conflict):
-        await store.append(session_id, again, place.tail.entry_id)
+        await store.append(session_id, again, tail.entry_id)
     inner = assistant(ToolCall("c", "clock", {}, executed_by="provider", result=ToolResult("c", "three")))
     with pytest.raises(Conflict):
         await add(store, session_id, inner)
@@ -146,10 +144,10 @@ async def test_a_session_is_a_tree(store: SessionStore) -> None:
     header = await store.create_session()
     session_id = header.session_id
     one, two = await add(store, session_id, user("one"), user("two"))
-    place = await store.branch(session_id, one.id)
-    assert (place.parent_id, place.tail) == (one.id, Tail(two.id, 3))
+    tail = await store.tail_of(session_id)
+    assert tail == Tail(two.id, 3)
     facts: list[Fact] = [BranchSummary("Two was discussed.", two.id), user("three")]
-    second = next_entries(session_id, place.tail, facts, store.environment, parent_id=one.id)
+    second = next_entries(session_id, tail, facts, store.environment, parent_id=one.id)
     await store.append(session_id, second, two.id)
     third = next_entries(session_id, Tail(second[1].id, 5), [user("four")], store.environment, parent_id=two.id)
     await store.append(session_id, third, second[1].id)
@@ -177,8 +175,6 @@ async def test_missing_sessions_and_entries_raise_not_found(store: SessionStore)
         store.heads("no"),
         store.tail_of("no"),
         store.totals("no"),
-        store.branch("no", "e"),
-        store.branch("s", "no"),
         store.load("s", head="no"),
         store.acquire_lease("no", "me"),
         store.drop_session("no"),

@@ -51,9 +51,9 @@ async def test_dangling_calls_and_orphan_results_are_found_and_calls_closed(stor
 async def test_repairing_older_branches_keeps_the_newest_branch_newest(store: SessionStore) -> None:
     await store.create_session("s")
     one, _ = await add(store, "s", user("one"), assistant(ToolCall("c", "clock", {})))
-    place = await store.branch("s", one.id)
-    newest = next_entries("s", place.tail, [user("two")], store.environment, parent_id=one.id)
-    await store.append("s", newest, place.tail.entry_id)
+    tail = await store.tail_of("s")
+    newest = next_entries("s", tail, [user("two")], store.environment, parent_id=one.id)
+    await store.append("s", newest, tail.entry_id)
     assert await repair(store, "s") == []
     loaded = await store.load("s")
     assert [entry.id for entry in loaded[:3]] == [(await store.entries("s"))[0].id, one.id, newest[0].id]

@@ -151,9 +151,9 @@ async def test_a_refused_append_does_not_affect_its_group(store: PostgresStore, 
     await database.execute("INSERT INTO branches VALUES ('s4', 4, 1)")
 
     async def branch_off(number: int) -> Tail:
-        place = await store.branch(f"s{number}", ones[number].id)
-        (entry,) = next_entries(f"s{number}", place.tail, [user("b")], store.environment, parent_id=place.parent_id)
-        return await store.append(f"s{number}", [entry], place.tail.entry_id)
+        tail = await store.tail_of(f"s{number}")
+        (entry,) = next_entries(f"s{number}", tail, [user("b")], store.environment, parent_id=ones[number].id)
+        return await store.append(f"s{number}", [entry], tail.entry_id)
 
     outcomes = await asyncio.gather(*map(branch_off, range(10)), return_exceptions=True)
     assert [number for number, outcome in enumerate(outcomes) if not isinstance(outcome, Tail)] == [4]

@@ -58,9 +58,9 @@ async def test_redacted_content_is_never_returned(store: SessionStore) -> None:
     await store.create_session("s", SessionHeader(title="secret title"))
     secret, after = await add(store, "s", user("the secret word"), user("after"))
     await add(store, "s", Redaction(secret.id))
-    place = await store.branch("s", after.id)
-    other = next_entries("s", place.tail, [user("elsewhere")], store.environment, parent_id=after.id)
-    await store.append("s", other, place.tail.entry_id)
+    tail = await store.tail_of("s")
+    other = next_entries("s", tail, [user("elsewhere")], store.environment, parent_id=after.id)
+    await store.append("s", other, tail.entry_id)
     loaded = await store.load("s")
     assert [entry.fact.text for entry in loaded if isinstance(entry.fact, Message)] == [
         "[redacted]",

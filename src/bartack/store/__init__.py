@@ -19,7 +19,6 @@ from bartack.store.address import StoreAddress, default_path
 from bartack.store.entries import Entries
 from bartack.store.memory import MemoryStore
 from bartack.store.session_store import (
-    BranchPoint,
     Finding,
     Hit,
     Lease,
@@ -34,7 +33,6 @@ from bartack.store.session_store import (
 )
 
 __all__ = [
-    "BranchPoint",
     "Entries",
     "Finding",
     "Hit",

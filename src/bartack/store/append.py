@@ -6,9 +6,9 @@ An append is checked in two steps, because the store looks up what exists in bet
     existing = ...                                          # the store looks up batch.ids, .references and .calls
     rows = check_append(batch, existing, expected_tail, lease)    # the rows to insert; none if all are stored already
 
-`check_append` asks, in this order: are all entries stored already (then it is a success, whatever else is true); is the
-lease current; is the tail the expected one; is each id new; does each parent and each redacted entry exist; does each
-tool call get its first result.
+`check_append` checks, in this order: are all entries stored already (a success, whatever else is true); is the lease
+current; is the tail the expected one; is each id new; does each parent and each redacted entry exist; does each tool
+call get its first result.
 
 A lease makes it unlikely that two runs write to one session. Its epoch, the fence, makes it impossible: an append whose
 lease is not the current one is refused.

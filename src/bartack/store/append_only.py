@@ -27,7 +27,7 @@ from bartack.store.append import (
     take_lease,
 )
 from bartack.store.entries import Entries
-from bartack.store.session_store import EMPTY_HEADER, BranchPoint, Finding, Hit, Lease, Page, Tail, Totals, next_entries
+from bartack.store.session_store import EMPTY_HEADER, Finding, Hit, Lease, Page, Tail, Totals, next_entries
 
 __all__ = ["AppendOnlyStore", "ChangeLease", "L", "Readable", "TableStore", "Tables"]
 
@@ -45,7 +45,6 @@ class Readable(Protocol):
     def tail(self, session_id: str) -> Tail: ...
     def load(self, session_id: str, head: str | None) -> Entries: ...
     def entries(self, session_id: str, after_seq: int, limit: int | None, *, hide: bool = False) -> Entries: ...
-    def branch(self, session_id: str, entry_id: str) -> BranchPoint: ...
     def heads(self, session_id: str) -> tuple[str, ...]: ...
     def sessions(self, limit: int, cursor: str | None, query: str | None) -> Page: ...
     def search(self, text: str, limit: int) -> tuple[Hit, ...]: ...
@@ -102,9 +101,6 @@ class AppendOnlyStore(ABC):
 
     async def entries(self, session_id: str, after_seq: int = 0, limit: int | None = None) -> Entries:
         return await self._read(lambda tables: tables.entries(session_id, after_seq, limit))
-
-    async def branch(self, session_id: str, entry_id: str) -> BranchPoint:
-        return await self._read(lambda tables: tables.branch(session_id, entry_id))
 
     async def heads(self, session_id: str) -> tuple[str, ...]:
         return await self._read(lambda tables: tables.heads(session_id))

@@ -11,7 +11,7 @@ from bartack.store.errors import no_session
 from bartack.store.index import totals_of
 from bartack.store.search import page_of
 from bartack.store.session_log import SessionLog
-from bartack.store.session_store import BranchPoint, Finding, Hit, Lease, Page, Tail, Totals
+from bartack.store.session_store import Finding, Hit, Lease, Page, Tail, Totals
 
 __all__ = ["Logs", "MemoryStore"]
 
@@ -70,11 +70,6 @@ class Logs:
 
     def entries(self, session_id: str, after_seq: int, limit: int | None, *, hide: bool = False) -> Entries:
         return self._log(session_id).entries(after_seq, limit, hide=hide)
-
-    def branch(self, session_id: str, entry_id: str) -> BranchPoint:
-        log = self._log(session_id)
-        log.seq_of(entry_id)
-        return BranchPoint(entry_id, log.tail)
 
     def heads(self, session_id: str) -> tuple[str, ...]:
         return self._log(session_id).heads()

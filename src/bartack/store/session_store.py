@@ -28,7 +28,6 @@ from bartack.store.entries import Entries
 __all__ = [
     "EMPTY_HEADER",
     "NO_SPEND",
-    "BranchPoint",
     "Finding",
     "FindingKind",
     "Hit",
@@ -49,13 +48,6 @@ class Tail(Noun, frozen=True):
 
     entry_id: str
     seq: int
-
-
-class BranchPoint(Noun, frozen=True):
-    """Where a branch continues: the parent of its next entry, and the tail that the append must expect."""
-
-    parent_id: str
-    tail: Tail
 
 
 class Lease(Noun, frozen=True):
@@ -182,10 +174,6 @@ class SessionStore(Protocol):
 
     async def entries(self, session_id: str, after_seq: int = 0, limit: int | None = None) -> Entries:
         """Entries of all branches in order of `seq`, as stored. Redacted content is included: do not display it."""
-        ...
-
-    async def branch(self, session_id: str, entry_id: str) -> BranchPoint:
-        """Where to append in order to branch off at this entry."""
         ...
 
     async def heads(self, session_id: str) -> tuple[str, ...]:

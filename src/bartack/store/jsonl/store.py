@@ -1,7 +1,7 @@
 """`JsonlStore`: a folder with one file of JSON lines per session (bartack.store.jsonl.file).
 
 Blobs are in ``blobs/``, leases in files beside the sessions. One thread does all work in groups: pending lines are
-written, then each file is synced once. A lock on the folder keeps processes apart; readers take it too, so that nobody
+written, then each file is synced once. A lock on the folder keeps processes apart; readers take it too, so that none
 sees lines whose sync may still fail.
 
 Lists, search and totals read whole files: once per process, then only what was added.

@@ -1,11 +1,11 @@
 """Connections to a PostgreSQL server, and its errors as `StoreError`.
 
-A server that may lose acknowledged entries is refused, unless the weak setting is accepted by name in the URL
-(``?synchronous_commit=off``) or in `allow`.
+A server that may lose acknowledged entries is refused, unless the address names the weak setting
+(``?synchronous_commit=off``).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, TypeVar, cast
 
@@ -90,9 +90,8 @@ class _Reader(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
 class Database:
     """The connections of one store. An invalid URL is a `StoreError`, here or in `connect`."""
 
-    def __init__(self, url: str, allow: Collection[str] = ()) -> None:
-        self.url, self.schema, allowed = PostgresAddress.parse(url)
-        self._allow = {*allow, *allowed}
+    def __init__(self, url: str) -> None:
+        self.url, self.schema, self._allowed = PostgresAddress.parse(url)
         self._pool: Any = None
 
     async def connect(self) -> Connection:
@@ -131,7 +130,7 @@ class Database:
         settings = ", ".join(f"current_setting('{setting}') AS {setting}" for setting in WEAK_SETTINGS)
         (found,) = await connection.fetch(f"SELECT {settings}")
         for setting, weak in WEAK_SETTINGS.items():
-            if found[setting] == weak and f"{setting}={weak}" not in self._allow:
+            if found[setting] == weak and f"{setting}={weak}" not in self._allowed:
                 raise StoreError(
                     f"The PostgreSQL server has {setting}={weak} and may lose acknowledged entries. Change it, or add "
                     f"?{setting}={weak} to the address to accept that.",

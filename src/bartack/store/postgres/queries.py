@@ -14,7 +14,7 @@ from bartack.store.postgres.connection import Connection
 from bartack.store.postgres.rows import SPEND_TYPES, tail_of
 from bartack.store.postgres.schema import escape, key_of, tsquery_of, unescape
 from bartack.store.search import cut_page, phrases, read_cursor, snippet
-from bartack.store.session_store import BranchPoint, Finding, Hit, Page, SessionInfo, Spend, Tail, Totals
+from bartack.store.session_store import Finding, Hit, Page, SessionInfo, Spend, Tail, Totals
 
 __all__ = ["Queries"]
 
@@ -92,11 +92,6 @@ class Queries:
     async def _hidden(self, session_id: str) -> frozenset[str]:
         found = await self._all("SELECT redacted FROM redactions WHERE session_id = $1", escape(session_id))
         return frozenset(unescape(record["redacted"]) for record in found)
-
-    async def branch(self, session_id: str, entry_id: str) -> BranchPoint:
-        tail = await self.tail(session_id)
-        await self._seq_of(session_id, entry_id)
-        return BranchPoint(entry_id, tail)
 
     async def heads(self, session_id: str) -> tuple[str, ...]:
         tail = await self.tail(session_id)

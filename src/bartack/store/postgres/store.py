@@ -5,7 +5,7 @@ fail; the next call reconnects.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar, cast
 
 from bartack.environment import Environment
@@ -43,15 +43,13 @@ class PostgresStore(AppendOnlyStore):
         self._closed = False
 
     @classmethod
-    async def open(
-        cls, url: str, *, environment: Environment | None = None, allow: Collection[str] = ()
-    ) -> "PostgresStore":
+    async def open(cls, url: str, *, environment: Environment | None = None) -> "PostgresStore":
         """Open the store at this address, creating its tables if needed.
 
-        A server that may lose acknowledged entries is refused, unless `allow` names the setting, such as
-        ``synchronous_commit=off``.
+        A server that may lose acknowledged entries is refused, unless the address names the setting, as in
+        ``?synchronous_commit=off``.
         """
-        database = Database(url, allow)
+        database = Database(url)
         connection = await database.connect()
         try:
             await migrate(connection, database.schema)

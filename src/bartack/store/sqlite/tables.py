@@ -15,7 +15,7 @@ from bartack.store.entries import Entries, read_entry
 from bartack.store.errors import missing_blob, no_entry, no_session
 from bartack.store.index import SPEND_FIELDS, branch_heads, branch_ranges, model_key, seqs_after, text_of, totals_of
 from bartack.store.search import cut_page, phrases, read_cursor, snippet
-from bartack.store.session_store import BranchPoint, Finding, Hit, Lease, Page, SessionInfo, Spend, Tail, Totals
+from bartack.store.session_store import Finding, Hit, Lease, Page, SessionInfo, Spend, Tail, Totals
 
 __all__ = ["SqliteTables"]
 
@@ -33,7 +33,6 @@ class Session(NamedTuple):
     """The row of a session."""
 
     number: int
-    id: str
     tail: Tail
     lease: Lease | None
 
@@ -63,7 +62,7 @@ class SqliteTables:
             return None
         number, tail_id, tail_seq, epoch, owner, expires_at = row
         lease = None if epoch == 0 else Lease(session_id, owner, epoch, datetime.fromisoformat(expires_at))
-        return Session(number, session_id, Tail(tail_id, tail_seq), lease)
+        return Session(number, Tail(tail_id, tail_seq), lease)
 
     def _session(self, session_id: str) -> Session:
         session = self._find(session_id)
@@ -75,19 +74,13 @@ class SqliteTables:
         row = self._first("SELECT seq FROM entry WHERE session = ? AND id = ?", number, entry_id)
         return None if row is None else int(row[0])
 
-    def _seq_of(self, session: Session, entry_id: str) -> int:
-        seq = self._find_seq(session.number, entry_id)
-        if seq is None:
-            raise no_entry(session.id, entry_id)
-        return seq
-
     # -- in
 
     def existing(self, batch: Batch) -> Existing:
         session = self._find(batch.session_id)
         if session is None:
             return Existing(None)
-        number, _, tail, lease = session
+        number, tail, lease = session
         texts = {}
         for entry_id in batch.ids:
             row = self._first("SELECT CAST(text AS BLOB) FROM entry WHERE session = ? AND id = ?", number, entry_id)
@@ -192,18 +185,20 @@ class SqliteTables:
         return self._session(session_id).tail
 
     def load(self, session_id: str, head: str | None) -> Entries:
-        session = self._session(session_id)
-        last = session.tail.seq if head is None else self._seq_of(session, head)
-        ranges = branch_ranges(last, self._branch_starts(session.number))
-        texts = [text for seqs in ranges for text in self._texts(session.number, seqs)]
+        number, tail, _ = self._session(session_id)
+        last = tail.seq if head is None else self._find_seq(number, head)
+        if last is None:
+            raise no_entry(session_id, head or "")
+        ranges = branch_ranges(last, self._branch_starts(number))
+        texts = [text for seqs in ranges for text in self._texts(number, seqs)]
         seqs = ranges[0] if len(ranges) == 1 else [seq for seqs in ranges for seq in seqs]
-        return Entries(session_id, seqs, texts, self._hidden(session.number))
+        return Entries(session_id, seqs, texts, self._hidden(number))
 
     def entries(self, session_id: str, after_seq: int, limit: int | None, *, hide: bool = False) -> Entries:
-        session = self._session(session_id)
-        seqs = seqs_after(session.tail, after_seq, limit)
-        texts = self._texts(session.number, seqs) if seqs else []
-        return Entries(session_id, seqs[: len(texts)], texts, self._hidden(session.number) if hide else ())
+        number, tail, _ = self._session(session_id)
+        seqs = seqs_after(tail, after_seq, limit)
+        texts = self._texts(number, seqs) if seqs else []
+        return Entries(session_id, seqs[: len(texts)], texts, self._hidden(number) if hide else ())
 
     def _texts(self, number: int, seqs: range) -> list[bytes]:
         where = "session = ? AND seq BETWEEN ? AND ?"
@@ -227,13 +222,8 @@ class SqliteTables:
     def _hidden(self, number: int) -> Collection[str]:
         return frozenset(row[0] for row in self._all("SELECT entry_id FROM redaction WHERE session = ?", number))
 
-    def branch(self, session_id: str, entry_id: str) -> BranchPoint:
-        session = self._session(session_id)
-        self._seq_of(session, entry_id)
-        return BranchPoint(entry_id, session.tail)
-
     def heads(self, session_id: str) -> tuple[str, ...]:
-        number, _, tail, _ = self._session(session_id)
+        number, tail, _ = self._session(session_id)
         sql = "SELECT id FROM entry WHERE session = ? AND seq = ?"
         return tuple(self._first(sql, number, seq)[0] for seq in branch_heads(tail.seq, self._branch_starts(number)))
 
@@ -308,7 +298,7 @@ class SqliteTables:
             yield None, f"{table} row {row} has no {parent}"
 
     def _session_damage(self, session: Session) -> Iterator[tuple[int, str]]:
-        number, _, tail, _ = session
+        number, tail, _ = session
         last = self._first("SELECT id, seq FROM entry WHERE session = ? ORDER BY seq DESC LIMIT 1", number)
         if last != (tail.entry_id, tail.seq):
             yield tail.seq, f"the recorded tail is {tail.entry_id!r} (seq {tail.seq}), the last entry is {last}"
