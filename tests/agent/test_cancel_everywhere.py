@@ -1,7 +1,7 @@
 """Cancellation at every await of a run: nothing acknowledged is lost, nothing runs twice, the session stays usable.
 
-The run is cancelled at its n-th suspension and after n steps of the event loop, for every n there is. Store, model and
-tools give way to other tasks as often as they can, so that there are many.
+The run is cancelled at its n-th suspension and after n steps of the event loop, for every possible n. Store, model and
+tools yield to other tasks as often as they can, so that there are many suspensions.
 """
 
 import asyncio

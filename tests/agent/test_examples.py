@@ -1,4 +1,4 @@
-"""Every example runs without an API key and prints what it should."""
+"""Every example runs without an API key and prints the expected output."""
 
 import runpy
 import sys

@@ -19,7 +19,7 @@ async def look(place: int) -> str:
 
 
 class Looking(ScriptedModel):
-    """Looks, then answers; summarises when asked to."""
+    """Calls a tool, then answers; summarises on request."""
 
     def __init__(self) -> None:
         super().__init__([], chunk_chars=400)

@@ -35,15 +35,15 @@ def headings(tokens: list[Token]) -> list[str]:
     return [tokens[place + 1].content for place, token in enumerate(tokens) if token.type == "heading_open"]
 
 
-@given(said=texts, thought=texts, result=texts)
-@example(said="```python\nx = 1", thought="~~~", result="````\n```")
-@example(said="1. one\n   ```\n   code", thought="<!-- never closed", result="`")
-def test_no_text_swallows_what_follows(said: str, thought: str, result: str) -> None:
-    call = ToolCall("c", "look", {"text": said})
+@given(text=texts, thought=texts, result=texts)
+@example(text="```python\nx = 1", thought="~~~", result="````\n```")
+@example(text="1. one\n   ```\n   code", thought="<!-- never closed", result="`")
+def test_no_text_swallows_what_follows(text: str, thought: str, result: str) -> None:
+    call = ToolCall("c", "look", {"text": text})
     written = markdown_transcript(
         chain(
-            user(Text(said)),
-            assistant(Thinking(thought), Text(said), call),
+            user(Text(text)),
+            assistant(Thinking(thought), Text(text), call),
             tool_message(ToolResult("c", result)),
             user("LAST"),
         )

@@ -1,4 +1,4 @@
-"""`bartack run` in a process of its own, with a provider on the loopback address."""
+"""`bartack run` in a separate process, with a provider on the loopback address."""
 
 import asyncio
 import base64
@@ -214,8 +214,8 @@ def test_stdin_is_appended_to_the_prompt_or_replaces_it(shell: Shell) -> None:
     with provider([["Yes."]]) as server:
         assert shell.at(server).bartack("Is this code?", stdin="print('é')\n".encode()).status == 0
         assert shell.bartack(stdin=b"only this\n").status == 0
-    said = [request["messages"][-1]["content"] for request in server.requests]
-    assert said == ["Is this code?\n\nprint('é')", "only this"]
+    sent = [request["messages"][-1]["content"] for request in server.requests]
+    assert sent == ["Is this code?\n\nprint('é')", "only this"]
 
 
 def test_attachments_are_sent_with_the_prompt(shell: Shell) -> None:
@@ -326,8 +326,8 @@ def test_a_session_is_continued_by_name_or_as_the_latest_of_the_directory(shell:
         assert shell.bartack("elsewhere").status == 0
         shell.work = here
         assert shell.bartack("third", "-c").stdout == b"three\n"
-    said = [message["content"] for message in server.requests[-1]["messages"][1:]]
-    assert said == ["first", "one", "second", "two", "third"]
+    sent = [message["content"] for message in server.requests[-1]["messages"][1:]]
+    assert sent == ["first", "one", "second", "two", "third"]
     assert answers(shell.sessions()["trip"]) == ["one", "two", "three"]
     shell.work = shell.folder
     done = shell.bartack("fourth", "--continue")
@@ -496,8 +496,8 @@ def test_after_a_full_disk_the_session_can_be_continued(shell: Shell, small_disk
         filler.unlink()
         assert shell.bartack("third", *words).stdout == b"three\n"
     assert answers(shell.sessions(store)["s"]) == ["one", "three"]
-    said = [message["content"] for message in server.requests[-1]["messages"] if message["role"] == "user"]
-    assert said == ["first", "second", "third"]
+    sent = [message["content"] for message in server.requests[-1]["messages"] if message["role"] == "user"]
+    assert sent == ["first", "second", "third"]
 
 
 # -- signals
@@ -508,14 +508,14 @@ def test_a_signal_stops_the_run_and_keeps_the_partial_answer(shell: Shell, numbe
     with provider([["It will", {"pause": None}]]) as server:
         process = shell.at(server).start("hi")
         assert process.stdout is not None
-        said = process.stdout.read(7)
+        printed = process.stdout.read(7)
         (session,) = shell.sessions()
         second = shell.bartack("me too", "--session", session)
         assert second.status == 1
         assert "The session is in use by another process." in second.error()
         process.send_signal(number)
         rest, stderr = process.communicate(timeout=TIMEOUT)
-    assert (process.returncode, said + rest) == (status, b"It will\n")
+    assert (process.returncode, printed + rest) == (status, b"It will\n")
     lines = stderr.decode().splitlines()
     assert lines[-1] == "bartack: stopped; the partial answer is stored in the session"
     assert len(lines) == 2

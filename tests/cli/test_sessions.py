@@ -303,11 +303,11 @@ def test_fsck_sets_torn_bytes_aside(bartack: Bartack, tmp_path: Path) -> None:
 
 def test_purge_explains_itself_and_asks_for_confirmation(store: str) -> None:
     answers = [(b"n\n", 1, "nothing was removed"), (b"y\n", 0, "the new session is")]
-    for answer, code, said in answers:
+    for answer, code, printed in answers:
         done = on_terminal(["sessions", "purge", "t", "--store", store], answer)
         assert done[0] == code
         assert "under a new id without the redacted content" in " ".join(done[1].split())
-        assert said in done[1]
+        assert printed in done[1]
     listed = json.loads(bartack_process("sessions", "list", "--store", store, "--json").stdout)
     assert sorted(item["id"] for item in listed["items"])[-1] == "s"
     folder = Path(store.partition(":")[2])

@@ -51,7 +51,7 @@ def read(body: bytes, **options: Any) -> list[Delta]:
     return [*decoder.receive_data(body), *decoder.receive_eof()]
 
 
-def said(text: str) -> str:
+def text_event(text: str) -> str:
     return json.dumps({"say": text})
 
 
@@ -60,17 +60,17 @@ FINISH = '{"finish": true}'
 
 def test_a_stream_is_start_what_was_said_and_done() -> None:
     """D-3.11"""
-    assert read(sse(said("a"), FINISH)) == [Start("", "local", provider="words"), TextDelta("a"), Done("stop")]
+    assert read(sse(text_event("a"), FINISH)) == [Start("", "local", provider="words"), TextDelta("a"), Done("stop")]
 
 
 def test_what_the_edge_knows_stands_in_the_start() -> None:
-    deltas = read(sse(said("a")), provider="acme", model_id="m", local_id="r1")
+    deltas = read(sse(text_event("a")), provider="acme", model_id="m", local_id="r1")
     assert deltas[0] == Start("m", "r1", provider="acme")
 
 
 def test_without_the_terminal_signal_the_stream_is_truncated() -> None:
     """D-3.5"""
-    last = read(sse(said("a")))[-1]
+    last = read(sse(text_event("a")))[-1]
     assert last == Failed(ErrorCode.STREAM_TRUNCATED, "the stream ended before a finish", retryable=True)
 
 
@@ -83,7 +83,7 @@ def test_nothing_at_all_is_truncated_too() -> None:
 
 def test_a_payload_that_is_no_event_ends_the_stream_in_an_error() -> None:
     """D-3.11"""
-    last = read(sse(said("a"), '{"say": 5}', said("b")))[-1]
+    last = read(sse(text_event("a"), '{"say": 5}', text_event("b")))[-1]
     assert isinstance(last, Failed)
     assert last.error_code is ErrorCode.STREAM_MALFORMED
     assert "words" in last.message
@@ -97,20 +97,24 @@ def test_what_only_looks_like_half_a_character_is_an_error_all_the_same(payload:
 
 
 def test_a_format_may_know_words_that_are_no_events() -> None:
-    assert [type(delta) for delta in read(sse(said("a"), "HUM", "BYE", said("late")))] == [Start, TextDelta, Done]
+    assert [type(delta) for delta in read(sse(text_event("a"), "HUM", "BYE", text_event("late")))] == [
+        Start,
+        TextDelta,
+        Done,
+    ]
 
 
 def test_nothing_is_read_after_the_end() -> None:
     """D-3.1"""
     decoder = Words()
     assert isinstance(decoder.receive_data(sse("BYE"))[-1], Done)
-    assert decoder.receive_data(sse(said("late"))) == []
+    assert decoder.receive_data(sse(text_event("late"))) == []
     assert decoder.receive_eof() == []
 
 
 def test_a_last_event_cut_inside_is_truncation_not_malformation() -> None:
     """D-3.5"""
-    last = read(sse(said("a")) + b'data: {"sa')[-1]
+    last = read(sse(text_event("a")) + b'data: {"sa')[-1]
     assert isinstance(last, Failed)
     assert last.error_code is ErrorCode.STREAM_TRUNCATED
 
@@ -118,8 +122,8 @@ def test_a_last_event_cut_inside_is_truncation_not_malformation() -> None:
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        (aws_message({}, said("a").encode())[:-4] + b"\x00\x00\x00\x00", ErrorCode.STREAM_MALFORMED),
-        (aws_message({}, said("a").encode())[:-1], ErrorCode.STREAM_TRUNCATED),
+        (aws_message({}, text_event("a").encode())[:-4] + b"\x00\x00\x00\x00", ErrorCode.STREAM_MALFORMED),
+        (aws_message({}, text_event("a").encode())[:-1], ErrorCode.STREAM_TRUNCATED),
     ],
     ids=["checksum", "cut"],
 )
@@ -130,7 +134,7 @@ def test_a_fault_of_the_framing_ends_the_stream(body: bytes, code: ErrorCode) ->
 
 
 def test_a_fault_after_the_finish_takes_nothing_away() -> None:
-    whole = aws_message({}, said("a").encode()) + aws_message({}, FINISH.encode())
+    whole = aws_message({}, text_event("a").encode()) + aws_message({}, FINISH.encode())
     assert isinstance(read(whole + b"\x00" * 20, framing="aws")[-1], Done)
 
 
@@ -156,12 +160,12 @@ def test_reading_stops_at_the_event_that_ends_the_stream() -> None:
             super().read(event, frame)
             self.out.done()
 
-    deltas = Curt().receive_data(sse(said("a"), said("b")))
+    deltas = Curt().receive_data(sse(text_event("a"), text_event("b")))
     assert [type(delta) for delta in deltas] == [Start, TextDelta, Done]
 
 
 def test_another_decoder_may_hand_over_frames() -> None:
     outer = Words()
     inner = Words(out=outer.out)
-    inner.receive_frame(Frame(said("a").encode()))
+    inner.receive_frame(Frame(text_event("a").encode()))
     assert [type(delta) for delta in outer.out.take()] == [Start, TextDelta]

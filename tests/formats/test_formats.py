@@ -126,13 +126,13 @@ def test_a_caller_may_override_the_rules() -> None:
 
 
 def test_continuation_data_is_sent_to_the_named_provider_which_defaults_to_the_format() -> None:
-    def told(owner: str, provider: str) -> list[str]:
+    def losses_for(owner: str, provider: str) -> list[str]:
         call = ToolCall("a", "read", {}, continuation=Continuation(owner, "m", {}))
         return [loss.what for loss in chat(assistant(call), provider=provider).report.losses]
 
-    assert told("openai-chat", "") == []
-    assert told("groq", "groq") == []
-    assert told("groq", "") == ["continuation data"]
+    assert losses_for("openai-chat", "") == []
+    assert losses_for("groq", "groq") == []
+    assert losses_for("groq", "") == ["continuation data"]
 
 
 def test_a_request_that_was_read_belongs_to_the_named_provider_or_the_format() -> None:

@@ -93,8 +93,8 @@ async def test_deltas_are_stamped_with_run_and_attempt() -> None:
 
 
 async def test_a_prompt_that_is_too_long_is_reported_as_context_overflow() -> None:
-    said = {"code": 400, "message": "request (9 tokens) exceeds the available context size (4 tokens)", "type": "x"}
-    answer = await check_stream(local(ScriptedEngine({"error": said})), [user("Hi")])
+    error = {"code": 400, "message": "request (9 tokens) exceeds the available context size (4 tokens)", "type": "x"}
+    answer = await check_stream(local(ScriptedEngine({"error": error})), [user("Hi")])
     assert answer.error is not None
     assert answer.error.error_code is ErrorCode.CONTEXT_OVERFLOW
 
@@ -221,9 +221,9 @@ async def test_after_a_tool_result_the_model_answers() -> None:
     answer = await check_stream(local(engine), history, tool_specs=TOOLS)
     assert answer.message is not None
     assert answer.message.text == "It rains."
-    (told,) = engine.bodies[0]["messages"]
-    assert "How is Rome?" in told["content"]
-    assert "rain" in told["content"]
+    (sent,) = engine.bodies[0]["messages"]
+    assert "How is Rome?" in sent["content"]
+    assert "rain" in sent["content"]
 
 
 @pytest.mark.parametrize(("rounds", "is_shown"), [(1, False), (2, True)])
@@ -237,9 +237,9 @@ async def test_a_small_model_answers_from_the_result_alone(rounds: int, is_shown
         tool_message(ToolResult("c1", "rain")),
     ]
     await check_stream(local(engine, tool_rounds=rounds), history, tool_specs=TOOLS)
-    told = str(engine.bodies[-1]["messages"])
-    assert "How is Rome?" in told
-    assert ("My name is Ann." in told) == is_shown
+    sent = str(engine.bodies[-1]["messages"])
+    assert "How is Rome?" in sent
+    assert ("My name is Ann." in sent) == is_shown
 
 
 async def test_a_tool_result_is_limited_to_part_of_the_context() -> None:
@@ -250,8 +250,8 @@ async def test_a_tool_result_is_limited_to_part_of_the_context() -> None:
         tool_message(ToolResult("c1", "1" * 5000)),
     ]
     await check_stream(local(engine, context_window=2048), history, tool_specs=TOOLS)
-    (told,) = engine.bodies[0]["messages"]
-    assert "1" * 768 + " [cut here: 4232 characters more]" in told["content"]
+    (sent,) = engine.bodies[0]["messages"]
+    assert "1" * 768 + " [cut here: 4232 characters more]" in sent["content"]
 
 
 async def test_a_model_without_tool_support_answers_directly() -> None:

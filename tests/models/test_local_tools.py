@@ -176,8 +176,8 @@ def test_a_bounded_schema_limits_strings_and_arrays(schema: dict[str, Any], expe
 
 
 def texts(messages: list[Message], max_result_tokens: int = 4000) -> list[tuple[str, str]]:
-    told = plain_history(messages, max_result_tokens=max_result_tokens)
-    return [(message.role, "|".join(part.text for part in message.parts)) for message in told]  # type: ignore[union-attr]
+    plain = plain_history(messages, max_result_tokens=max_result_tokens)
+    return [(message.role, "|".join(part.text for part in message.parts)) for message in plain]  # type: ignore[union-attr]
 
 
 def test_calls_and_results_become_user_messages() -> None:
@@ -189,9 +189,9 @@ def test_calls_and_results_become_user_messages() -> None:
 
 
 def test_only_the_newest_results_request_an_answer() -> None:
-    told = texts([*ANSWERED, assistant("It rains."), user("Thanks")])
-    assert [role for role, _ in told] == ["user", "assistant", "user"]
-    assert "Tell me" not in told[0][1]
+    plain = texts([*ANSWERED, assistant("It rains."), user("Thanks")])
+    assert [role for role, _ in plain] == ["user", "assistant", "user"]
+    assert "Tell me" not in plain[0][1]
 
 
 def test_a_failed_call_is_described_as_failed() -> None:
@@ -217,9 +217,9 @@ def test_a_long_result_is_truncated_with_a_note(content: str, kept: int) -> None
 def test_older_results_are_truncated_more() -> None:
     long = [*ANSWERED[:2], tool_message(ToolResult("c1", "1" * 900)), assistant("Long.")]
     again = [user("And now?"), assistant(ToolCall("c2", "look", {})), tool_message(ToolResult("c2", "2" * 900))]
-    told = "".join(text for _, text in texts([*long, *again], max_result_tokens=400))
-    assert "1" * 25 + " [cut here: 875 " in told
-    assert "2" * 400 + " [cut here: 500 " in told
+    plain = "".join(text for _, text in texts([*long, *again], max_result_tokens=400))
+    assert "1" * 25 + " [cut here: 875 " in plain
+    assert "2" * 400 + " [cut here: 500 " in plain
     gone_on = [*long, user("Thanks")]
     assert "1" * 100 + " [cut here: 800 " in texts(gone_on, max_result_tokens=400)[0][1]
 
@@ -232,19 +232,19 @@ def test_latest_exchange_keeps_only_the_request_of_a_new_result() -> None:
 
 
 def test_system_messages_are_merged_at_the_front() -> None:
-    told = texts([system("Be kind."), user("Hi"), system("Be brief.")])
-    assert told == [("system", "Be kind.\n\nBe brief."), ("user", "Hi")]
+    plain = texts([system("Be kind."), user("Hi"), system("Be brief.")])
+    assert plain == [("system", "Be kind.\n\nBe brief."), ("user", "Hi")]
 
 
 def test_thinking_is_omitted_and_files_are_named() -> None:
     picture = Image("image/png", data=b"png")
     note = FileRef("note.txt", data=b"milk", mime_type="text/plain")
-    told = texts(
+    plain = texts(
         [
             user("See", picture, note, FileRef("a.pdf"), Text("not this", ignored=True)),
             assistant(Thinking("hm"), "Yes."),
             user("So?"),
         ]
     )
-    assert told[0] == ("user", "See|[a picture, which you cannot see]|note.txt:\nmilk|[the file a.pdf]")
-    assert told[1:] == [("assistant", "Yes."), ("user", "So?")]
+    assert plain[0] == ("user", "See|[a picture, which you cannot see]|note.txt:\nmilk|[the file a.pdf]")
+    assert plain[1:] == [("assistant", "Yes."), ("user", "So?")]

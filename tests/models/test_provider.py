@@ -277,10 +277,10 @@ async def test_provider_raw_is_off_by_default_and_contains_no_key() -> None:
     plain = await read(make(BytesClient(chunks)).stream([user("Hello")]))
     assert {delta.provider_raw for delta in plain} == {None}
     raw = await read(make(BytesClient(chunks), provider_raw=True).stream([user("Hello")]))
-    said = "".join(delta.provider_raw or "" for delta in raw)
-    assert "message_start" in said
-    assert "message_stop" in said
-    assert KEY not in said
+    received = "".join(delta.provider_raw or "" for delta in raw)
+    assert "message_start" in received
+    assert "message_stop" in received
+    assert KEY not in received
 
 
 async def test_the_cost_is_added_to_the_last_usage() -> None:

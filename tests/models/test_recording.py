@@ -19,7 +19,7 @@ SAY = EVENT_WRITERS["anthropic-messages"]
 WHOLE = (SAY.start(), SAY.text("Grüße"), SAY.finish("stop"))
 
 
-async def said(client: ProviderClient, words: str = "Hello") -> list[object]:
+async def deltas_of(client: ProviderClient, words: str = "Hello") -> list[object]:
     answer = await read(connect("anthropic:m", api_key=KEY, client=client).stream([user(words)]))
     return [delta.delta for delta in answer]
 
@@ -37,7 +37,7 @@ async def test_a_recording_replays_identically_without_a_network(tmp_path: Path)
         live = [delta.delta for delta in await read(one.stream([user("Hello")]))]
         await one.aclose()
     player = replay(path)
-    assert await said(player) == live
+    assert await deltas_of(player) == live
     await player.aclose()
     assert isinstance(live[-1], Done)
 
@@ -58,7 +58,9 @@ async def test_a_recording_contains_no_secrets(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     chunks = [SAY.start() + b": " + KEY.encode() + b"\n\n", SAY.finish("stop")]
     headers = {"set-cookie": "session=very-secret", "request-id": "req_1"}
-    await said(RecordingClient(BytesClient(chunks, headers=headers), path), f"my key is {KEY}, gsk_0123456789abcdef")
+    await deltas_of(
+        RecordingClient(BytesClient(chunks, headers=headers), path), f"my key is {KEY}, gsk_0123456789abcdef"
+    )
     text = path.read_text()
     for secret in (KEY, "gsk_0123456789abcdef", "very-secret"):
         assert secret not in text
@@ -81,14 +83,14 @@ async def test_secrets_are_masked_in_chunks_that_are_not_utf_8(tmp_path: Path) -
 async def test_failures_are_recorded_and_replayed(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     lost = ModelError(f"reset, {KEY}", code=ErrorCode.CONNECTION_FAILED)
-    live = await said(RecordingClient(BytesClient([WHOLE[0], lost]), path))
+    live = await deltas_of(RecordingClient(BytesClient([WHOLE[0], lost]), path))
     assert KEY not in path.read_text()
-    again = await said(replay(path))
+    again = await deltas_of(replay(path))
     assert isinstance(live[-1], Failed)
     assert again[-1] == live[-1]
     path = tmp_path / "early.jsonl"
-    await said(RecordingClient(BytesClient([lost]), path))
-    early = (await said(replay(path)))[-1]
+    await deltas_of(RecordingClient(BytesClient([lost]), path))
+    early = (await deltas_of(replay(path)))[-1]
     assert isinstance(early, Failed)
     assert early.error_code is ErrorCode.CONNECTION_FAILED
 
@@ -97,14 +99,14 @@ async def test_several_exchanges_share_a_file_and_are_replayed_in_order(tmp_path
     path = tmp_path / "tape.jsonl"
     client = BytesClient(WHOLE)
     recorder = RecordingClient(client, path)
-    first = await said(recorder, "one")
+    first = await deltas_of(recorder, "one")
     client.chunks, client.status = [b'{"error":{"type":"overloaded_error","message":"busy"}}'], 529
-    second = await said(recorder, "two")
+    second = await deltas_of(recorder, "two")
     player = replay(path)
-    assert await said(player) == first
-    assert (await said(player))[-1] == second[-1]
+    assert await deltas_of(player) == first
+    assert (await deltas_of(player))[-1] == second[-1]
     assert len(player.requests) == 2
-    (_, none_left) = await said(player)
+    (_, none_left) = await deltas_of(player)
     assert isinstance(none_left, Failed)
     assert "2 responses" in none_left.message
 
@@ -115,7 +117,7 @@ async def test_an_abandoned_response_is_recorded_as_far_as_it_was_read(tmp_path:
     await anext(stream)
     await stream.aclose()
     assert lines(path)[-1]["end"] == "abandoned"
-    last = (await said(replay(path)))[-1]
+    last = (await deltas_of(replay(path)))[-1]
     assert isinstance(last, Failed)
     assert last.error_code is ErrorCode.STREAM_TRUNCATED
 

@@ -15,7 +15,7 @@ from bartack.testing import check_stream
 from tests.models.doubles import read
 
 
-async def said(model: Model, *messages: Message) -> Message:
+async def answer_of(model: Model, *messages: Message) -> Message:
     answer = await check_stream(model, messages or (user("Hello"),))
     assert answer.message is not None
     return answer.message
@@ -38,7 +38,7 @@ async def test_a_message_survives_a_round_trip() -> None:
         ToolCall("c2", "see", {}, raw_args_text="{not json"),
         ToolCall("c3", "search", {}, executed_by="provider", result=ToolResult("c3", "found", is_error=True)),
     )
-    message = await said(ScriptedModel([Message("assistant", parts, meta=Meta(usage=Usage(3, 4)))]))
+    message = await answer_of(ScriptedModel([Message("assistant", parts, meta=Meta(usage=Usage(3, 4)))]))
     bare = [(type(part), getattr(part, "text", None) or getattr(part, "tool_name", None)) for part in message.parts]
     assert bare == [
         (Thinking, "hm"),
@@ -67,7 +67,7 @@ async def test_deltas_errors_and_functions_are_responses() -> None:
     )
     assert (await check_stream(model)).deltas[-1].delta == Done("length")
     assert (await check_stream(model)).error == Failed(ErrorCode.OVERLOADED, "busy", retryable=True)
-    assert (await said(model, user("hi"))).text == "you said hi"
+    assert (await answer_of(model, user("hi"))).text == "you said hi"
 
 
 async def test_an_exhausted_script_fails() -> None:

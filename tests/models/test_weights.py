@@ -202,9 +202,9 @@ PULLING = """
 import pathlib, sys
 import msgspec
 from bartack.models.weights import KnownModel, pull
-said = msgspec.json.decode(sys.stdin.buffer.read())
-model = msgspec.convert(said["model"], KnownModel)
-pull(model, download=said["download"], progress=lambda step: print(step.step, flush=True))
+arguments = msgspec.json.decode(sys.stdin.buffer.read())
+model = msgspec.convert(arguments["model"], KnownModel)
+pull(model, download=arguments["download"], progress=lambda step: print(step.step, flush=True))
 """
 SLOW_COPY = """
 import os, pathlib, shutil, sys, time
@@ -261,7 +261,7 @@ def test_a_killed_pull_blocks_no_other_and_its_files_are_removed(
 ) -> None:
     dead = Pulling(model, index, tmp_path / "never")
     dead.wait_for("fetching")
-    while not (tmp_path / "never.asked").exists():  # its download, which goes on as an orphan
+    while not (tmp_path / "never.asked").exists():  # its download, which continues as an orphan
         time.sleep(0.02)
     dead.kill()
     half = model.path.with_name("test.gguf.x1.new")

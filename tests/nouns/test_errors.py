@@ -114,7 +114,7 @@ CONSUMERS = ("app", "cli", "testing", "web")
 
 
 def produced_in(source: str) -> set[str]:
-    """The codes that a module uses otherwise than to compare with them."""
+    """The codes that a module uses other than in comparisons."""
     tree = ast.parse(source)
     codes = [
         node

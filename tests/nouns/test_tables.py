@@ -34,7 +34,7 @@ CASES = [
     for event in EVENTS
 ]
 
-# The lives of 001, 003 and 004, written out a second time, as pairs of state and event.
+# The life cycles of 001, 003 and 004, written out a second time, as pairs of state and event.
 ASSEMBLY_EDGES = {("idle", "start"): "started", ("started", "done"): "done", ("started", "error"): "error"} | {
     ("started", kind): "started"
     for kind in ("text", "thinking", "tool_call_start", "tool_call_args", "tool_call_end", "usage")

@@ -22,7 +22,7 @@ CALL = {"toolCallId": "c1", "toolName": "t", "arguments": {}}
 
 
 def nested(depth: int, leaf: Any = None) -> Any:
-    """An object of `depth` levels, itself counted."""
+    """An object of `depth` levels, including itself."""
     value = {} if leaf is None else {"a": leaf}
     for _ in range(depth - 1):
         value = {"a": value}
@@ -43,7 +43,7 @@ def message(*parts: Any, role: str = "user") -> dict[str, Any]:
     return {"role": role, "parts": list(parts)}
 
 
-# -- what it looks like
+# -- the form of the JSON
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_known_key_in_extra_never_replaces_the_real_one() -> None:
     assert dump(stamped)["kind"] == "text"
 
 
-# -- what is refused, and where
+# -- invalid JSON, and its path
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ def test_a_json_list_is_not_a_message() -> None:
         decode(Message, "[]")
 
 
-# -- what was built wrong in Python is refused when it is written
+# -- values that cannot be written
 
 
 @pytest.mark.parametrize(

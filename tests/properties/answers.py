@@ -1,7 +1,7 @@
-"""What each provider leaves in a history: parts with the continuation data that its decoder gives them.
+"""Parts of each provider in a history, with the continuation data that its decoder gives them.
 
-`LEFT` has one list of ways to make a part per format; a way takes the id that a call is to have. `TEXTS_KEPT` are the
-strings in that data which are for the provider's eyes only: signatures, ciphertext and ids of items.
+`LEFT` has a list of functions per format, each of which creates a part from a call id. `TEXTS_KEPT` are the strings in
+that data which are private to the provider: signatures, ciphertext and item ids.
 """
 
 import re
@@ -44,8 +44,8 @@ def _call(format: str, data: dict[str, Any]) -> Make:
 def _executed(format: str, name: str, data: dict[str, Any], result: Any = "found") -> Make:
     def make(call_id: str) -> Part:
         call_id = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:40]  # a provider's own ids are of a form that it takes
-        told = None if result is None else ToolResult(call_id, result)
-        return ToolCall(call_id, name, {"q": "x"}, executed_by="provider", result=told, continuation=_of(format, data))
+        found = None if result is None else ToolResult(call_id, result)
+        return ToolCall(call_id, name, {"q": "x"}, executed_by="provider", result=found, continuation=_of(format, data))
 
     return make
 
@@ -161,7 +161,7 @@ LEFT: dict[str, list[Make]] = {
         _executed("openai-responses", "image_output", _item("image_generation_call", id="ig_SECRET"), _PICTURE),
     ],
 }
-# Of other providers nobody knows the format; their data goes nowhere.
+# Providers of an unknown format, whose data is never sent.
 LEFT["elsewhere"] = [
     lambda call_id: Thinking("hm", continuation=Continuation("elsewhere", "m", {"signature": "sig-SECRET"})),
     lambda call_id: Text("said", continuation=Continuation("elsewhere", "m", {"id": "item-SECRET"})),

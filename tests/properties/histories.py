@@ -1,6 +1,6 @@
-"""Histories as they come out of crashes, imports and provider switches: every message is valid, the whole is not.
+"""Histories as left by crashes, imports and provider switches: every message is valid, the whole may not be.
 
-Parts come from small sets, so that ids meet, and each costs one draw, so that long histories are cheap.
+Parts come from small sets, so that ids collide, and each costs one draw, so that long histories are cheap.
 """
 
 from typing import Any, get_args
@@ -11,7 +11,7 @@ from bartack.nouns.messages import Message, Meta, Role
 from bartack.nouns.parts import Continuation, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from tests.properties.answers import LEFT
 
-# Allowed everywhere, refused here and there, and the first two ids that "a" is renamed to.
+# Accepted everywhere, refused by some, and the first two ids that "a" is renamed to.
 CALL_IDS = ["a", "b", "abcdefghi", "functions.read:0", "x" * 70, "é \n", "cf6d9263c", "2735d0823"]
 _few_ids = st.sampled_from(CALL_IDS[:3])
 call_ids = _few_ids | _few_ids | st.sampled_from(CALL_IDS)
@@ -67,7 +67,7 @@ _parts: dict[Role, st.SearchStrategy[Any]] = {
 
 
 def _once_each(parts: list[Part]) -> tuple[Part, ...]:
-    """Without a second call or result of one id, which no message may hold."""
+    """Without repeated calls or results of one id, which a message may not contain."""
     by_id = {part.tool_call_id: part for part in reversed(parts) if isinstance(part, ToolCall | ToolResult)}
     return tuple(
         part for part in parts if not isinstance(part, ToolCall | ToolResult) or by_id[part.tool_call_id] is part
@@ -83,7 +83,7 @@ def messages(draw: st.DrawFn) -> Message:
 
 @st.composite
 def exchanges(draw: st.DrawFn, number: int) -> list[Message]:
-    """A question, one to three calls, their results in one message or one each, an answer: as providers want it."""
+    """A question, one to three calls, their results in one message or one each, an answer: as providers require it."""
     ids = [f"call0{number}00{place}" for place in range(draw(st.integers(1, 3)))]
     answers = [ToolResult(call_id, f"result of {call_id}") for call_id in ids]
     together = draw(st.booleans())
@@ -97,7 +97,7 @@ def exchanges(draw: st.DrawFn, number: int) -> list[Message]:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> list[Message]:
-    """A tidy history with up to three messages lost, repeated, moved, turned round or strange."""
+    """A valid history with up to three messages lost, repeated, moved, reversed or replaced."""
     history = [message for number in range(draw(st.integers(1, 2))) for message in draw(exchanges(number))]
     history = history[: len(history) - draw(st.integers(0, 1))]
     for damage in draw(st.lists(st.sampled_from(["lose", "repeat", "move", "turn", "add"]), max_size=3)):
@@ -119,7 +119,7 @@ def damaged(draw: st.DrawFn) -> list[Message]:
 
 histories = damaged() | st.lists(messages(), max_size=8)
 
-# -- what encoders meet beyond what repair looks at: media of every kind, names of tools, answers of every provider
+# -- for encoders: media of every kind, names of tools, answers of every provider
 
 _odd_media = [
     *_media,

@@ -59,7 +59,7 @@ from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, 
 T = TypeVar("T")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
-# -- what everything is made of
+# -- basic values
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)  # Unicode that can be stored: no lone surrogates
 names = st.text("abcdefgh_", min_size=1, max_size=8)
@@ -140,7 +140,7 @@ _SCALARS: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def _with_content(part: Image | FileRef, data: bytes) -> Image | FileRef:
-    """With `data` instead of an address."""
+    """With `data` instead of a URL."""
     return replace(part, data=data, url=None)
 
 
@@ -170,7 +170,7 @@ def _call_id(part: Part) -> str | int:
 
 
 def messages(*roles: Role, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Message]:
-    """Messages of these roles, or of any; no message holds a call or a result twice."""
+    """Messages of these roles, or of any; no message contains a call or a result twice."""
 
     def of_role(role: Role) -> st.SearchStrategy[Message]:
         content = st.lists(st.one_of([of_type(cls) for cls in ROLE_PARTS[role]]), max_size=3, unique_by=_call_id)
@@ -225,7 +225,7 @@ def _piece(draw: st.DrawFn) -> Delta:
 
 
 def _interleaved(draw: st.DrawFn, lines: list[list[Delta]]) -> list[Delta]:
-    """One line of deltas in which each of the given lines keeps its own order."""
+    """The sequences interleaved into one; each keeps its own order."""
     out: list[Delta] = []
     while lines := [line for line in lines if line]:
         out.append(draw(st.sampled_from(lines)).pop(0))
@@ -246,13 +246,13 @@ def streams(draw: st.DrawFn, *, end: Literal["done", "error", "any"] = "any") ->
     return stamp_stream(draw, [draw(struct(Start)), *body, last])
 
 
-def stamp_stream(draw: st.DrawFn, said: list[Delta]) -> list[MessageDelta]:
-    """The deltas with a run, a `seq` that rises, sometimes with gaps, and a time that does not go back."""
+def stamp_stream(draw: st.DrawFn, deltas: list[Delta]) -> list[MessageDelta]:
+    """The deltas with a run, an increasing `seq`, sometimes with gaps, and a time that never decreases."""
     run_id, seq, now = draw(names), draw(st.integers(0, 5)), draw(times)
     place = draw(st.none() | st.tuples(st.integers(0, 9), st.integers(1, 3)))
     index, attempt = place or (None, None)
     out = []
-    for delta in said:
+    for delta in deltas:
         out.append(MessageDelta(run_id, seq, delta, now, model_call_index=index, attempt=attempt))
         seq += draw(st.sampled_from([1, 1, 1, 7]))
         now += timedelta(milliseconds=draw(st.integers(0, 2000)))
@@ -274,7 +274,7 @@ agent_states = struct(AgentState)
 
 
 class _Log:
-    """Entries in the making: each follows the one before it, ids and times count upwards."""
+    """A growing list of entries: each follows the previous one, and ids and times count upwards."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self.draw = draw
@@ -307,7 +307,7 @@ class _Log:
 
 @st.composite
 def sessions(draw: st.DrawFn) -> list[Entry]:
-    """A plausible session: one chain of entries (with now and then a branch), as a loop or a crash would leave it."""
+    """A plausible session: one chain of entries, occasionally with a branch, as a loop or a crash would leave it."""
     log = _Log(draw)
     log.add(SessionHeader(title=draw(st.none() | texts), metadata=draw(st.none() | json_objects)))
     for run in range(draw(st.integers(0, 2))):
@@ -337,7 +337,7 @@ def _model_call(log: _Log, index: int) -> None:
         log.add(StreamFailed(error, parts=arrived, usage=usage, model_call_index=index, attempt=1))
         return
     calls = log.new_calls(draw(st.integers(0, 2)))
-    said = draw(st.lists(struct(Text) | struct(Thinking), max_size=2))
+    prose = draw(st.lists(struct(Text) | struct(Thinking), max_size=2))
     meta = Meta(
         model=ModelRef("p", "m"),
         usage=draw(st.none() | struct(Usage)),
@@ -346,14 +346,14 @@ def _model_call(log: _Log, index: int) -> None:
         finish_reason="tool_calls" if calls else "stop",
         model_call_index=index,
     )
-    log.add(Message("assistant", (*said, *calls), meta=meta))
+    log.add(Message("assistant", (*prose, *calls), meta=meta))
     for call in calls:
         if call.executed_by == "client":
             _execution(log, call)
 
 
 def _execution(log: _Log, call: ToolCall) -> None:
-    """The life of a call as far as it came: it may have been denied, cut off, or never begun."""
+    """The facts about a call, up to any point: it may have been denied, interrupted, or never started."""
     draw, call_id = log.draw, call.tool_call_id
     if draw(st.integers(0, 3)) == 0:
         log.add(ApprovalRequired(call_id, call.tool_name, call.arguments))
@@ -375,7 +375,7 @@ def _execution(log: _Log, call: ToolCall) -> None:
 
 
 def _afterwards(log: _Log) -> None:
-    """What may happen between runs."""
+    """Facts that may occur between runs."""
     draw = log.draw
     seen = st.sampled_from([entry.id for entry in log.entries])
     for _ in range(draw(st.integers(0, 2))):

@@ -64,7 +64,7 @@ def sent(messages: tuple[Message, ...], format: str) -> dict[str, Any]:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Fact]:
-    """Turns of user, calls, results and answer, as a loop writes them; now and then with the provider's count."""
+    """Turns of user, calls, results and answer, as a loop writes them; some with the provider's count."""
     facts: list[Fact] = [RunStarted(model=ModelRef("p", "m"))]
     sizes = st.sampled_from([1, 40, 400, 3_000, 9_000])
     for turn in range(draw(st.integers(1, 8))):
@@ -80,7 +80,7 @@ def conversations(draw: st.DrawFn) -> list[Fact]:
 
 
 def is_asking(entries: list[Entry]) -> bool:
-    """Whether a model would be asked now."""
+    """Whether a model would be called now."""
     fact = entries[-1].fact
     return isinstance(fact, Message) and fact.role == "user"
 
@@ -99,7 +99,7 @@ def test_every_prefix_of_every_session_gives_a_context_that_providers_accept(
 
 @given(sessions(), configs)
 def test_d_6_1_the_same_entries_give_the_same_bytes(session: list[Entry], config: ContextConfig) -> None:
-    """Taken one by one with a context built after each, at once, and read from a store."""
+    """Entry by entry with a context built after each, all at once, and loaded from a store."""
     fold, manager = ContextFold(), ContextManager(config)
     context = manager.build_context(given_to(fold))
     for entry in session:
@@ -185,7 +185,7 @@ def test_a_request_has_the_one_before_it_as_a_prefix(format: str, facts: list[Fa
 
 @given(conversations(), configs)
 def test_the_turns_after_a_trim_keep_the_prefix(facts: list[Fact], config: ContextConfig) -> None:
-    """The prefix changes only when the budget was reached, and then as much is cut as can be, down to the low mark."""
+    """The prefix changes only when the budget is reached; then as much as possible is cut, down to the target."""
     fold, manager = ContextFold(), ContextManager(config)
     before = manager.build_context(given_to(fold))
     for entry in chain(*facts):
@@ -240,7 +240,7 @@ def grown(entries: list[Entry], fact: Fact) -> Entry:
 def test_compactions_shrink_the_context_or_fail_and_cover_everything(
     facts: list[Fact], max_tokens: int, summary: str
 ) -> None:
-    """As a loop does it: before each question, at most one compaction at a time, until none is needed."""
+    """As the loop does: before each prompt, one compaction at a time, until none is needed."""
     manager = ContextManager(ContextConfig(max_tokens=max_tokens, reserve_tokens=0))
     entries = chain(facts[0])
     fold = ContextFold.of(entries)

@@ -92,7 +92,7 @@ def test_an_unknown_key_survives_in_any_known_object(name: str, data: st.DataObj
     noun, values = NOUNS[name]
     written = dump(data.draw(values))
     places = [place for place in _objects(written, _MAPS) if "kind" not in place or "timestamp" in place]
-    if not places:  # a part or a delta: kind and payload, and nothing beside them
+    if not places:  # a part or a delta: only kind and payload
         return
     data.draw(st.sampled_from(places))["x-unknown"] = data.draw(some.json_values)
     assert dump(load(noun, written)) == written
@@ -130,7 +130,7 @@ def _loaded(noun: Any, data: Any) -> tuple[Any, PartValidationError | None]:
 
 
 def _broken(data: st.DataObject, written: Any) -> Any:
-    """The JSON with one value somewhere replaced or taken out."""
+    """The JSON with one value somewhere replaced or removed."""
     places = [(place, key) for place in _objects(written) for key in place]
     if not places:
         return data.draw(some.json_values)
@@ -222,16 +222,16 @@ def test_building_a_context_changes_nothing(stream: list[MessageDelta]) -> None:
 def test_the_text_is_the_joined_text_and_calls_keep_their_order_and_arguments(stream: list[MessageDelta]) -> None:
     """000-5.4, 000-5.5, D-3.2.2"""
     message = consumed(stream).build_final_message()
-    said = [stamped.delta for stamped in stream]
-    assert message.text == "".join(delta.text_delta for delta in said if isinstance(delta, TextDelta))
-    assert message.thinking == "".join(delta.text_delta for delta in said if isinstance(delta, ThinkingDelta))
-    opened = [delta.tool_call_id for delta in said if isinstance(delta, ToolCallStart)]
+    deltas = [stamped.delta for stamped in stream]
+    assert message.text == "".join(delta.text_delta for delta in deltas if isinstance(delta, TextDelta))
+    assert message.thinking == "".join(delta.text_delta for delta in deltas if isinstance(delta, ThinkingDelta))
+    opened = [delta.tool_call_id for delta in deltas if isinstance(delta, ToolCallStart)]
     assert [call.tool_call_id for call in message.tool_calls] == opened
     assert message.meta is not None
     for call in message.tool_calls:
         text = "".join(
             delta.args_text_delta
-            for delta in said
+            for delta in deltas
             if isinstance(delta, ToolCallArgs) and delta.tool_call_id == call.tool_call_id
         )
         if call.tool_call_id in (message.meta.bad_args or {}):
@@ -256,7 +256,7 @@ def _with_delta(stamped: MessageDelta, delta: Any) -> MessageDelta:
 
 
 def _ill_typed(draw: st.DataObject, delta: Delta) -> Delta:
-    """A copy whose first field, always a required one, holds something else: a number, bytes, half a character."""
+    """A copy with another value in its first field, which is always required: a number, bytes, half a character."""
     copy = replace(delta)
     name = delta.__struct_fields__[0]
     number = isinstance(getattr(delta, name), int)
@@ -266,7 +266,7 @@ def _ill_typed(draw: st.DataObject, delta: Delta) -> Delta:
 
 
 def illegal(data: st.DataObject, place: int, stream: list[MessageDelta]) -> Any:
-    """Something that may not come at this place of the stream, between its start and its end."""
+    """A delta that is not allowed at this point of the stream, between its start and its end."""
     here = stream[place]
     opened = [one.delta.tool_call_id for one in stream[:place] if isinstance(one.delta, ToolCallStart)]
     closed = [one.delta.tool_call_id for one in stream[:place] if isinstance(one.delta, ToolCallEnd)]
@@ -295,7 +295,7 @@ def illegal(data: st.DataObject, place: int, stream: list[MessageDelta]) -> Any:
 
 
 def refused(assembler: MessageAssembler, delta: Any) -> StreamError:
-    """The error; it is checked that the rule exists and that the assembler is as it was."""
+    """The error; also checks that the rule exists and that the assembler is unchanged."""
     before = (assembler.snapshot(), assembler.status, assembler.last_seq, assembler.usage, assembler.error)
     with pytest.raises(StreamError) as caught:
         assembler.consume(delta)
@@ -345,7 +345,7 @@ def test_any_delta_is_accepted_or_raises_stream_error(stream: list[MessageDelta]
 
 @given(st.lists(some.json_objects, min_size=1, max_size=3))
 def test_growing_arguments_are_read_a_bounded_number_of_times(rows: list[dict[str, Any]]) -> None:
-    """D-2.8: what is read again with each piece is the unfinished token, however long the text before it."""
+    """D-2.8: each piece re-reads only the unfinished token, however long the text before it."""
     text = json.dumps({"rows": rows * 20})
     parser, read = PartialJson(), 0
     for character in text:

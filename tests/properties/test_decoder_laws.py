@@ -1,7 +1,7 @@
 """Laws of every decoder: any bytes decode to a stream that keeps the contract, however they are cut (D-3.11).
 
-Whole streams of a format are damaged here: bytes are changed, left out, put in, and the rest is cut off. `SEEDS` holds
-a small stream of each format; a format without one is fed bytes that look like its framing.
+Streams are damaged in several ways: bytes are changed, omitted or inserted, and the rest is cut off. `SEEDS` has a
+small stream of each format; a format without one gets bytes that resemble its framing.
 """
 
 import json
@@ -83,7 +83,7 @@ def test_damaged_bytes_decode_to_a_stream_all_the_same(format: str, data: st.Dat
 @pytest.mark.parametrize("format", sorted(SEEDS))
 @given(data=st.data())
 def test_damaged_events_decode_to_a_stream_all_the_same(format: str, data: st.DataObject) -> None:
-    """The frames are good and the events in them are not: shuffled, repeated, left out."""
+    """The frames are valid, but the events in them are shuffled, repeated or omitted."""
     events = data.draw(st.lists(st.sampled_from(ANTHROPIC), max_size=30))
     renumbered = [{**event, "index": data.draw(st.integers(-1, 4))} if "index" in event else event for event in events]
     body = as_sse(renumbered) if format == "anthropic-messages" else as_chunks(renumbered)
@@ -91,7 +91,7 @@ def test_damaged_events_decode_to_a_stream_all_the_same(format: str, data: st.Da
 
 
 def assert_is_a_stream(deltas: list[Delta]) -> None:
-    """D-3.1: a start, then anything the contract allows, then one end."""
+    """D-3.1: a start, then anything the contract allows, then exactly one end."""
     assert isinstance(deltas[0], Start)
     assert isinstance(deltas[-1], Done | Failed)
     assert not any(isinstance(delta, Done | Failed) for delta in deltas[:-1])

@@ -1,7 +1,7 @@
 """The law of the encoders: any history becomes a request that the provider accepts.
 
-`tests.formats.validity.checks` checks the bodies independently of the encoders. A target is a format, with a model and a
-vendor where they make a difference.
+`tests.formats.validity.checks` checks the bodies independently of the encoders. A target is a format, with a model and
+a vendor where they make a difference.
 """
 
 import json
@@ -25,7 +25,7 @@ EFFORT = ThinkingConfig(effort="high")
 
 
 class Target(NamedTuple):
-    """Where a request goes."""
+    """The destination of a request."""
 
     format: str
     model: str
@@ -39,7 +39,8 @@ class Target(NamedTuple):
         return encode(self.format, request)
 
     def faults(self, body: dict[str, Any]) -> list[str]:
-        strict = faults(self.format, body, model=self.model)  # what OpenAI refuses, no vendor of its format is sent
+        # What OpenAI refuses is not sent to any vendor of its format.
+        strict = faults(self.format, body, model=self.model)
         return strict + faults(self.format, body, model=self.model, provider=self.provider)
 
 
@@ -115,7 +116,7 @@ def provider_of(target: Target) -> str:
 
 @pytest.mark.parametrize("target", TARGETS, ids=name_of)
 def test_what_a_provider_left_is_for_its_own_eyes(target: Target) -> None:
-    """D-3.9.3: nothing of other providers' data is in the body, and the report says of each part what was lost."""
+    """D-3.9.3: the body contains no data of other providers, and the report lists what each part lost."""
     for format, ways in LEFT.items():
         if format == provider_of(target):
             continue
@@ -153,9 +154,9 @@ UNSAYABLE = [
 def test_what_cannot_be_sent_is_named_in_a_text(target: Target, part: FileRef | Image) -> None:
     encoded = target.encoded([user(part)])
     name = part.path if isinstance(part, FileRef) else "image/bmp"
-    said = json.dumps(encoded.body)
+    body_text = json.dumps(encoded.body)
     if [loss for loss in encoded.report.losses if loss.where == "messages[0].parts[0]"]:
-        assert name in said
+        assert name in body_text
     else:
         assert part.data is not None  # this provider takes it
 

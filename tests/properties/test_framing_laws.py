@@ -1,4 +1,4 @@
-"""Laws of the framings: any bytes, any cuts; and each against something slow and plain that says the same."""
+"""Laws of the framings: any bytes in any cuts, compared with a slow and simple implementation of each."""
 
 import json
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from tests.formats.framing.framing_bytes import aws_message, cut, read
 
 NAMES: list[FramingName] = list(FRAMINGS)
 
-# Pieces that mean something to some framing, so that random bytes get beyond the first refusal.
+# Pieces that are significant to some framing, so that random bytes get past the first error.
 TOKENS = [
     *(
         b"\n",
@@ -64,7 +64,7 @@ def test_any_bytes_can_be_sniffed(body: bytes) -> None:
 
 
 class Plain(NamedTuple):
-    """The state of the plain reader: the three buffers of the standard's section on interpreting an event stream."""
+    """The state of the simple reader: the three buffers of the standard's section on interpreting an event stream."""
 
     events: list[tuple[str, str]]
     data: str = ""
@@ -88,7 +88,7 @@ def read_line(state: Plain, line: str) -> Plain:
 
 
 def plain_lines(text: str) -> list[str]:
-    """The lines that have ended."""
+    """The complete lines."""
     lines, line, at = [], "", 0
     while at < len(text):
         if text[at] in "\r\n":

@@ -120,7 +120,7 @@ def test_any_steps_decode_to_a_stream(drawn: tuple[bytes, int]) -> None:
 
 @given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=8))
 def test_a_decoded_answer_survives_encoding_and_a_round_trip(parts: list[Json]) -> None:
-    """D-3.9: every signature stays on the part it came with, also after reading the body and encoding it again."""
+    """D-3.9: every signature stays on its part, also after reading the body and encoding it again."""
     body = as_sse([*map(chunk, parts), ENDINGS[0]])
     message = assembler_of(decoded(GeminiGenerate(provider="google"), body)).build_final_message()
     config = ModelConfig("gemini-2.5-pro")

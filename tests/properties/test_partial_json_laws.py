@@ -30,7 +30,7 @@ def json_texts(draw: st.DrawFn) -> str:
 
 @st.composite
 def damaged_texts(draw: st.DrawFn) -> str:
-    """JSON with one stretch replaced, most often by something JSON is made of; it may still be JSON."""
+    """JSON with one span replaced, mostly by JSON tokens; it may still be JSON."""
     text = draw(json_texts())
     start = draw(st.integers(0, len(text)))
     end = draw(st.integers(start, min(len(text), start + 3)))
@@ -103,7 +103,7 @@ def closed(text: str) -> str:
 
 
 def best_value(text: str) -> Any:
-    """The definition of the value, by trial: drop the shortest end that leaves JSON once all is closed."""
+    """The value by its definition: drop the shortest end that leaves JSON once everything is closed."""
     for end in range(len(text), 0, -1):
         candidate = closed(text[:end])
         is_open = candidate.startswith('"', end) and candidate != text
@@ -114,7 +114,7 @@ def best_value(text: str) -> Any:
 
 
 def grows_into(earlier: Any, later: Any) -> bool:
-    """`later` is `earlier` with nothing but its end lengthened (numbers may take any new value: 1, 12, 12e3)."""
+    """`later` is `earlier`, extended only at its end (numbers may take any new value: 1, 12, 12e3)."""
     match earlier, later:
         case (list(), list()):
             before, after = list(enumerate(earlier)), list(enumerate(later))

@@ -68,7 +68,7 @@ def test_what_is_accepted_already_is_not_changed(history: Histories, rules: Hist
     assert (check_history(history, rules) == []) == (repair(history, rules).notes == ())
 
 
-def said(messages: tuple[Message, ...]) -> list[tuple[str, str]]:
+def texts_of(messages: tuple[Message, ...]) -> list[tuple[str, str]]:
     return [
         (message.role, part.text)
         for message in messages
@@ -81,11 +81,11 @@ def said(messages: tuple[Message, ...]) -> list[tuple[str, str]]:
 @thorough
 @given(histories, any_rules)
 def test_no_text_of_user_or_assistant_is_lost_or_moved(history: Histories, rules: HistoryRules) -> None:
-    assert said(repair(history, rules).messages) == said(tuple(history))
+    assert texts_of(repair(history, rules).messages) == texts_of(tuple(history))
 
 
 def client_calls(messages: tuple[Message, ...]) -> list[ToolCall]:
-    """The calls that want a result, in order."""
+    """The calls that need a result, in order."""
     return [
         call
         for message in messages
@@ -105,7 +105,7 @@ def test_every_complete_call_is_kept_as_it_was_but_for_its_id(history: Histories
 
 
 def numbered(history: Histories) -> Histories:
-    """The same history with results that can be told apart."""
+    """The same history with distinguishable results."""
     return [
         Message(
             "tool", tuple(ToolResult(one.tool_call_id, f"{place}.{at}") for at, one in enumerate(message.tool_results))
@@ -119,7 +119,7 @@ def numbered(history: Histories) -> Histories:
 @thorough
 @given(histories.map(numbered), any_rules)
 def test_no_first_result_of_a_call_is_lost(history: Histories, rules: HistoryRules) -> None:
-    """A call that is the only one of its id gets the first result that follows it, or the error if none does."""
+    """A call with a unique id gets the first result that follows it, or the error if there is none."""
     kept = client_calls(tuple(history))
     results = [result for message in repair(history, rules).messages for result in message.tool_results]
     assert len(results) == len(kept)

@@ -1,7 +1,7 @@
-"""Decoding a recorded body in any cut, and comparing what came out with what an oracle read.
+"""Decoding a recorded body in any cut, and comparing the result with the reading of an oracle.
 
-In: a decoder and bytes. Out: deltas, and the message an assembler makes of them; `assert_agrees` compares it with a
-`PlainReading`. `seeded_cuts` gives the places to cut: everywhere in a small body, in twenty places in a large one, in
+In: a decoder and bytes. Out: deltas, and the message that an assembler builds from them; `assert_agrees` compares it
+with a `PlainReading`. `seeded_cuts` gives the positions to cut at: all of them in a small body, twenty in a large one,
 four with the Hypothesis profile `quick`.
 """
 
@@ -27,7 +27,7 @@ FRAMINGS = {".sse": None, ".bin": None, ".jsonl": "lines", ".ndjson": "ndjson", 
 
 
 def decoded(decoder: Decoder, *pieces: bytes) -> list[Delta]:
-    """All deltas of a body that comes in these pieces."""
+    """All deltas of a body that arrives in these pieces."""
     deltas = [delta for piece in pieces for delta in decoder.receive_data(piece)]
     return deltas + decoder.receive_eof()
 
@@ -55,7 +55,7 @@ def assembler_of(deltas: list[Delta]) -> MessageAssembler:
 
 
 def assert_agrees(deltas: list[Delta], reading: PlainReading) -> None:
-    """The deltas say what the oracle read, and nothing else."""
+    """The deltas contain exactly what the oracle read."""
     start, end = deltas[0], deltas[-1]
     assert isinstance(start, Start)
     assert reading.model in (None, start.model_id)

@@ -109,8 +109,8 @@ def _add_server_call(name: str, arguments: Json, provider_id: str | None, readin
 class _StreamedArguments:
     """Assembles `functionCall` parts: usually one, several if Vertex AI streams the arguments.
 
-    A part with a name opens a call; a part without one goes on with it. `willContinue` on the part says that the call
-    goes on, on a partial argument that its string does.
+    A part with a name opens a call; a part without one continues it. `willContinue` on the part means that the call
+    continues, on a partial argument that its string does.
     """
 
     def __init__(self) -> None:

@@ -1,13 +1,13 @@
-"""An independent reading of recorded Chat Completions and Responses streams, of OpenAI and of those who speak like it.
+"""An independent reading of recorded Chat Completions and Responses streams, of OpenAI and compatible vendors.
 
 In: a case folder. Out: the `PlainReading` of plain.py. Whole bodies, the json module, no state machine and no Bartack:
-slow and obvious on purpose, because it judges the decoders.
+slow and obvious on purpose, because the decoders are checked against it.
 
 Chat: the answer is the sum of `choices[0].delta`. It ended if a finish_reason or `[DONE]` was sent. `[DONE]` alone
 is enough because Snowflake's complete answers carry no finish_reason at all; a finish_reason alone is enough because
 Cerebras, Perplexity and Writer send no `[DONE]`. The last finish_reason holds: gateways repeat and correct it.
 
-Responses: the answer is the list of items, each as `response.output_item.done` tells it. Items are told apart by
+Responses: the answer is the list of items, each from its `response.output_item.done`. Items are distinguished by
 output_index, since some servers change the item id on every event. `response.completed.output` is not used: some
 servers leave it empty, and its ciphertexts and ids differ from those of the items.
 """
@@ -54,7 +54,7 @@ def read_stream(api: str, case_dir: Path) -> PlainReading:
         return _read_chat(case)
     if api in RESPONSES_APIS:
         return _read_responses(case)
-    raise ValueError(f"{api} speaks neither chat nor responses")
+    raise ValueError(f"{api} uses neither chat nor responses")
 
 
 def oracle_error(body: bytes, meta: Json) -> tuple[int, str | None, str]:
@@ -70,7 +70,7 @@ def stream_error(case_dir: Path) -> tuple[str | None, str] | None:
     return None
 
 
-# -- what both formats share
+# -- shared by both formats
 
 
 def _payloads(case: Case) -> tuple[list[Json], bool]:
@@ -84,8 +84,8 @@ def _payloads(case: Case) -> tuple[list[Json], bool]:
 
 def _is_error(event: Json) -> bool:
     """Chat: an `error` in any payload (vLLM: `object: error`). Responses: `error` and `response.failed` events."""
-    told = event.get("object"), event.get("type")
-    return bool(event.get("error")) or "error" in told or "response.failed" in told
+    kinds = event.get("object"), event.get("type")
+    return bool(event.get("error")) or "error" in kinds or "response.failed" in kinds
 
 
 def _error_words(payload: Json) -> tuple[str | None, str]:
@@ -174,7 +174,7 @@ def _add_thinking(text: str, reading: PlainReading) -> None:
 
 
 def _read_content(content: str | list[Json] | None, reading: PlainReading) -> None:
-    """A string, or Mistral's list of chunks, of which `thinking` holds a list of text chunks of its own."""
+    """A string, or Mistral's list of chunks, of which `thinking` contains a nested list of text chunks."""
     if isinstance(content, str):
         _add_text(content, reading)
         return
@@ -186,7 +186,7 @@ def _read_content(content: str | list[Json] | None, reading: PlainReading) -> No
 
 
 def _read_thinking(delta: Json, reading: PlainReading) -> None:
-    """One of three fields; where a delta has several they say the same, so the first that is filled counts."""
+    """One of three fields; if a delta has several, they are equal, so the first non-empty one counts."""
     details = delta.get("reasoning_details") or []
     detailed = "".join(detail.get("text") or detail.get("summary") or "" for detail in details)
     _add_thinking(delta.get("reasoning_content") or delta.get("reasoning") or detailed, reading)
@@ -255,7 +255,7 @@ def _read_chat_usage(chunk: Json, reading: PlainReading) -> None:
     sent, made = usage["prompt_tokens"], usage["completion_tokens"]
     if sent == made == 0 and reading.usage is not None:
         return  # Cloudflare follows the real figures with a row of zeros
-    into = usage.get("prompt_tokens_details") or usage.get("prompt_token_details")  # Mistral knows both spellings
+    into = usage.get("prompt_tokens_details") or usage.get("prompt_token_details")  # Mistral uses both spellings
     out = usage.get("completion_tokens_details")
     reasoning = _count(out, "reasoning_tokens")
     if reasoning is None:
@@ -285,17 +285,17 @@ def _read_responses(case: Case) -> PlainReading:
     events, _ = _payloads(case)
     reading = PlainReading()
     items = _final_items(events)
-    told: list[int] = []
+    shown: list[int] = []
     for event in events:
         response = event.get("response") or {}
         reading.model = reading.model or response.get("model") or None
         reading.response_id = reading.response_id or response.get("id") or None
-        kind = _kind_of_content(event, told)
+        kind = _kind_of_content(event, shown)
         if kind is not None:
             reading.saw(kind)
-            if event["output_index"] not in told:
-                told.append(event["output_index"])
-    for index in told:
+            if event["output_index"] not in shown:
+                shown.append(event["output_index"])
+    for index in shown:
         _read_item(items[index], case.api, reading)
     for item in items.values():
         opaque = [item.get("encrypted_content"), item.get("fingerprint")]
@@ -307,7 +307,7 @@ def _read_responses(case: Case) -> PlainReading:
 
 
 def _final_items(events: list[Json]) -> dict[int, Json]:
-    """Each item by output_index as its `done` told it; as it was added if that never came (parallel mcp_list_tools)."""
+    """Each item by output_index, from its `done` event or, if that is missing, as added (parallel mcp_list_tools)."""
     items: dict[int, Json] = {}
     for event in events:
         if event["type"] in ("response.output_item.added", "response.output_item.done"):
@@ -315,7 +315,7 @@ def _final_items(events: list[Json]) -> dict[int, Json]:
     return items
 
 
-def _kind_of_content(event: Json, told: list[int]) -> str | None:
+def _kind_of_content(event: Json, shown: list[int]) -> str | None:
     """The kind of content that an event shows; a `done` item counts if nothing of it was shown before."""
     kind = event["type"]
     if kind in ("response.output_text.delta", "response.refusal.delta"):
@@ -324,7 +324,7 @@ def _kind_of_content(event: Json, told: list[int]) -> str | None:
         return "thinking" if event["delta"] else None
     if kind == "response.output_item.added":
         return None if event["item"]["type"] in _NO_CALL else "tool_call"
-    if kind == "response.output_item.done" and event["output_index"] not in told:
+    if kind == "response.output_item.done" and event["output_index"] not in shown:
         item = event["item"]
         if item["type"] == "message":
             return "text" if _text_of(item) else None

@@ -1,23 +1,23 @@
-"""What a recorded stream contains, in words that belong to no provider and to no decoder.
+"""The content of a recorded stream, independent of providers and decoders.
 
 In: a case folder of the recordings. Out: a `Case` (meta and body), and the `PlainReading` that an oracle makes of it.
-The oracles read a whole body at once with the json module and import nothing of Bartack, so that they can judge it.
+The oracles read a whole body at once with the json module and import nothing from Bartack, so that they can verify it.
 
-What every oracle agrees on:
+Conventions of all oracles:
 
 - `text` is all visible text joined, refusals included; `thinking` is all thinking and all reasoning summaries joined.
   Several blocks join with nothing between them. Tags such as `<think>` inside visible text stay visible text.
-- `calls` stand in order of first appearance. `raw` is the argument text exactly as sent, "" if the provider sent a JSON
-  value instead of text. Empty argument text means no arguments: `{}`. Text that is no JSON object gives None.
+- `calls` are in order of first appearance. `raw` is the argument text exactly as sent, "" if the provider sent a JSON
+  value instead of text. Empty argument text means no arguments: `{}`. Text that is not a JSON object gives None.
 - A tool that takes free text instead of JSON (`custom_tool_call`) has `arguments={"input": raw}`.
 - `server_side` calls are those the provider executes itself. They never turn a stop into `tool_calls`.
-  `provider_id` is the id an answer would name, else the id of the item, else None.
-- `finish` is "error" after an in-band error, "truncated" if the provider's own terminal signal is missing, else the
-  common word; `raw_finish` is the provider's word, None after an error. A plain stop with client calls is `tool_calls`.
+  `provider_id` is the id that a result would refer to, else the id of the item, else None.
+- `finish` is "error" after an in-band error, "truncated" if the provider's own terminal signal is missing, else our
+  finish reason; `raw_finish` is the provider's, None after an error. A plain stop with client calls is `tool_calls`.
 - `usage` is the last one reported. None in the breakdown means "not reported", which is not zero.
-- `order` lists kinds by their first content, adjacent repeats collapsed; an empty string is no content, nor is
-  reasoning that only its provider can read. A tool call counts where it begins.
-- `continuation` holds the strings that must survive byte for byte; as a set, their order says nothing.
+- `order` lists kinds by their first content, adjacent repeats collapsed; an empty string is not content, nor is
+  encrypted reasoning. A tool call counts where it begins.
+- `continuation` is the set of the strings that must survive byte for byte.
 - Of several alternative answers (n > 1) only the first is read.
 """
 
@@ -59,7 +59,7 @@ class PlainReading:
     continuation: list[str] = field(default_factory=list)
 
     def saw(self, kind: str) -> None:
-        """Note that content of this kind ("text", "thinking", "tool_call") came next."""
+        """Record that content of this kind ("text", "thinking", "tool_call") came next."""
         if not self.order or self.order[-1] != kind:
             self.order.append(kind)
 
@@ -124,7 +124,7 @@ def json_lines(body: bytes) -> list[str]:
 
 
 def parsed_arguments(raw: str) -> object | None:
-    """The JSON object that argument text holds: `{}` for none, None if it is no object."""
+    """The JSON object in an argument text: `{}` if it is empty, None if it is not an object."""
     if not raw.strip():
         return {}
     try:

@@ -1,7 +1,7 @@
 """Signatures, encrypted and redacted reasoning: from the stream through storage back into a request, byte for byte.
 
 The recorded answers of every provider are decoded, stored as canonical JSON, read back and encoded for the same
-provider; what the oracle lists as continuation must stand in the request as it came.
+provider; what the oracle lists as continuation must be in the request unchanged.
 """
 
 from collections.abc import Iterator

@@ -34,7 +34,7 @@ def decoder_for(case_dir: Path) -> OpenAIChat:
 
 
 def with_local_ids(reading: PlainReading) -> PlainReading:
-    """D-3.8.1: where the provider sent no id, the decoder makes one."""
+    """D-3.8.1: if the provider sent no id, the decoder creates one."""
     made = count(1)
     calls = [replace(call, provider_id=call.provider_id or f"local-{next(made)}") for call in reading.calls]
     return replace(reading, calls=calls)
@@ -84,7 +84,7 @@ def test_a_recorded_request_round_trips(case_dir: Path) -> None:
 
 
 def drop_made_ids(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """Ids that a body leaves out are made; a result that names no call gets the id of the one it answers."""
+    """Missing ids are generated; a result without a call id gets that of the call it answers."""
     for made, given in zip(ours["messages"], theirs["messages"], strict=True):
         if "tool_call_id" not in given:
             made.pop("tool_call_id", None)
@@ -94,11 +94,11 @@ def drop_made_ids(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
 
 
 def normal(body: dict[str, Any]) -> dict[str, Any]:
-    """One of the ways to say the same request.
+    """The request in a normal form, without differences that have no meaning.
 
-    A null is as good as nothing. `max_tokens` is the older name of `max_completion_tokens`, "any" is Mistral's word for
-    "required". A tool is a function unless it says otherwise; without tools nothing can be chosen. One stop sequence
-    is a list of one.
+    A null is the same as an absent key. `max_tokens` is the older name of `max_completion_tokens`, "any" is Mistral's
+    word for "required". A tool without a type is a function; a tool choice without tools has no effect. One stop
+    sequence is a list of one.
     """
     body = {key: value for key, value in body.items() if value is not None and key not in ("stream", "stream_options")}
     if "max_completion_tokens" in body:
@@ -118,10 +118,10 @@ def normal(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def normal_message(message: dict[str, Any]) -> dict[str, Any]:
-    """One of the ways to say the same message.
+    """The message in a normal form, without differences that have no meaning.
 
-    A text is a list of one text, and an answer in several texts is one answer; no content is no text, an empty text or
-    an empty list. Arguments are compared as the JSON they hold.
+    A text is a list of one text, and several texts are one answer; missing content, an empty text and an empty list are
+    the same. Arguments are compared as JSON.
     """
     message = {key: value for key, value in message.items() if value is not None}
     content = message.pop("content", None)

@@ -68,8 +68,8 @@ def finished_items(case_dir: Path) -> list[dict[str, Any]]:
         elif event["type"] == "response.output_item.done":
             items[event["output_index"]] = event["item"]
         elif event["type"] == "response.completed":
-            told = {item["id"]: item for item in event["response"]["output"]}
-            items = {index: told.get(item["id"], item) if is_hollow(item) else item for index, item in items.items()}
+            by_id = {item["id"]: item for item in event["response"]["output"]}
+            items = {index: by_id.get(item["id"], item) if is_hollow(item) else item for index, item in items.items()}
     return [items[index] for index in sorted(items)]
 
 
@@ -91,25 +91,25 @@ def test_an_answer_is_sent_back_as_the_items_it_was(case_dir: Path) -> None:
     expected = [normalised_item(item) for item in finished_items(case_dir)]
     while expected and expected[-1].get("type") == "reasoning":
         expected.pop()  # it led to nothing: the answer was cut off
-    if not expected:  # a request says something
+    if not expected:  # a request must have content
         expected = [normalised_item({"role": "user", "content": START_PROMPT})]
     assert [normalised_item(item) for item in body["input"]] == expected
 
 
 def normalised(body: dict[str, Any]) -> dict[str, Any]:
-    """A body in one of several spellings that mean the same to the server:
+    """The body in a normal form, without differences that have no meaning to the server:
 
-    null is absent, except inside of items, tools and schemas; `store` and `strict` are true where they are not said;
-    `stream` is transport; an empty list of tools is none; a user's text is a list of one `input_text`, an assistant's
+    null is absent, except inside items, tools and schemas; `store` and `strict` are true by default; `stream` is
+    transport; an empty list of tools is none; a user's text is a list of one `input_text`, an assistant's
     one of `output_text`; `type: message` may be left out, and so may `detail: auto`, a list of no probabilities and a
     reasoning item's empty list of texts.
     """
     body = {key: value for key, value in body.items() if value is not None and key != "stream"}
     body.setdefault("store", True)
-    said = body.get("input", [])
-    if isinstance(said, str):
-        said = [{"role": "user", "content": said}]
-    body["input"] = [normalised_item(item) for item in said]
+    input_items = body.get("input", [])
+    if isinstance(input_items, str):
+        input_items = [{"role": "user", "content": input_items}]
+    body["input"] = [normalised_item(item) for item in input_items]
     body["tools"] = [
         {"strict": True, **tool} if tool["type"] == "function" and "parameters" in tool else tool
         for tool in body.get("tools", [])

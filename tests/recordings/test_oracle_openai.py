@@ -1,4 +1,4 @@
-"""The oracle for chat and responses streams, checked against the bytes and against facts seen by eye."""
+"""The oracle for chat and responses streams, checked against the bytes and against facts verified by hand."""
 
 import json
 import re
@@ -25,7 +25,7 @@ def reading_of(path: Path) -> PlainReading:
 
 
 def the_case(api: str, start: str) -> Path:
-    """The one case of an api whose name begins so."""
+    """The one case of an api whose name begins like this."""
     (found,) = [path for path in case_dirs(api) if path.name.startswith(start)]
     return found
 
@@ -116,7 +116,7 @@ def test_perplexity_repeats_the_whole_answer_in_its_last_chunk() -> None:
     assert json.loads(last)[0]["message"]["content"] == reading_of(path).text
 
 
-# Facts seen in the recordings by eye: api, start of the case's name, and what must hold.
+# Facts read from the recordings by hand: api, start of the case's name, and what must hold.
 FACTS: list[tuple[str, str, Callable[[PlainReading], bool]]] = [
     ("openai-chat", "openai-python--inline", lambda r: r.finish == "refusal" and r.text.endswith("with that request.")),
     ("openai-chat", "openllmetry--test_functions-test_open_ai_function_calls_tools_streaming_parallel--", lambda r: (
@@ -238,9 +238,9 @@ def test_an_http_error_keeps_the_providers_own_words(
     api: str, start: str, status: int, word: str | None, message: str
 ) -> None:
     case = load_case(the_case(api, start))
-    told = oracle_error(case.body, case.meta)
-    assert told[:2] == (status, word)
-    assert told[2].startswith(message)
+    error = oracle_error(case.body, case.meta)
+    assert error[:2] == (status, word)
+    assert error[2].startswith(message)
 
 
 @every_stream

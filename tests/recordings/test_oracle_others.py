@@ -310,8 +310,8 @@ def test_http_errors_have_status_type_and_message(
     api: str, digest: str, status: int, code: str | None, beginning: str
 ) -> None:
     case = load_case(case_dir(api, digest))
-    *told, message = oracle_error(case.body, case.meta)
-    assert told == [status, code]
+    *identified, message = oracle_error(case.body, case.meta)
+    assert identified == [status, code]
     assert message.startswith(beginning)
 
 

@@ -1,4 +1,4 @@
-"""What a real server said in three formats, recorded by scripts/record_local.py and kept in this repository.
+"""Responses of a real server in three formats, recorded by scripts/record_local.py and kept in this repository.
 
 Each stream is read twice: by Bartack, cut at every byte, and here, from the JSON of its events.
 """
@@ -24,7 +24,7 @@ REFUSALS = sorted(OWN.glob("*/*.response.[45]*.json"))
 
 
 class Told(NamedTuple):
-    """What a stream says. Usage is input and output; a call is its id, its name and the text of its arguments."""
+    """The content of a stream. Usage is input and output; a call is its id, its name and its argument text."""
 
     text: str
     calls: list[tuple[str, str, str]]
@@ -57,7 +57,7 @@ def read_messages(events: list[dict[str, Any]]) -> Told:
     deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
     assert {delta["type"] for delta in deltas} == {"text_delta"}
     text = "".join(delta["text"] for delta in deltas)
-    # This format counts what was in the cache apart; the whole prompt is their sum.
+    # This format counts cached tokens separately; the whole prompt is the sum.
     return Told(
         text, [], finish, (begun["input_tokens"] + begun["cache_read_input_tokens"], ended["usage"]["output_tokens"])
     )
@@ -72,7 +72,7 @@ def read_responses(events: list[dict[str, Any]]) -> Told:
     return Told(
         "".join(part["text"] for part in parts),
         [(call["call_id"], call["name"], call["arguments"]) for call in calls],
-        "tool_calls" if calls else "stop",  # the server tells of no limit in this format
+        "tool_calls" if calls else "stop",  # the server does not report the limit in this format
         (response["usage"]["input_tokens"], response["usage"]["output_tokens"]),
     )
 

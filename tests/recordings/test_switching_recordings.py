@@ -1,8 +1,8 @@
 """A conversation moves from one provider to another, and back: recorded answers as the history of any format's request.
 
-D-3.9: what a provider said for its own eyes (signatures, ciphertext, ids of items, blocks of its own tools) goes back
-to it byte for byte, and to nobody else. Each answer is one that a recorded stream gave; of answers that are alike in
-what they carry, the first stands for all.
+D-3.9: continuation data (signatures, ciphertext, item ids, blocks of provider tools) is sent back byte for byte to the
+provider it came from, and to no other. The answers are those of recorded streams; of several with the same kinds of
+continuation data, only the first is used.
 """
 
 import json
@@ -30,7 +30,7 @@ APIS = {format: (format,) for format in MODELS} | {
     "openai-chat": CHAT_APIS,
     "openai-responses": ("openai-responses", "openai-compat-responses", "azure-openai-responses", "xai-responses"),
 }
-FEWEST = 8  # characters: shorter strings tell nothing and are found everywhere
+FEWEST = 8  # characters: shorter strings occur everywhere
 WORDS = frozenset(("type", "field", "arguments"))
 NOTES = frozenset(("container", "groundingMetadata", "urlContextMetadata", "citations", "search_results"))
 SEALED = frozenset(("signature", "thoughtSignature", "encrypted_content", "redactedContent", "data"))
@@ -69,11 +69,11 @@ def shape(message: Message) -> tuple[Any, ...]:
 
 
 def secrets(message: Message) -> set[str]:
-    """The strings that only continuation data holds."""
+    """The strings that occur only in continuation data."""
     visible = [replace(part, continuation=None) for part in message.parts]
-    said = json.dumps(dump(replace(message, parts=tuple(visible), meta=None)), ensure_ascii=False)
+    visible_json = json.dumps(dump(replace(message, parts=tuple(visible), meta=None)), ensure_ascii=False)
     kept = {text for part in message.parts if part.continuation for _, text in strings(part.continuation.data)}
-    return {text for text in kept if len(text) >= FEWEST and quoted(text) not in said}
+    return {text for text in kept if len(text) >= FEWEST and quoted(text) not in visible_json}
 
 
 def sealed(message: Message) -> set[str]:
@@ -83,7 +83,7 @@ def sealed(message: Message) -> set[str]:
 
 
 def strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every string with its key, but for words of the format and notes about an answer that no request repeats."""
+    """Every string with its key, except keywords of the format and data about an answer that no request repeats."""
     if isinstance(value, str) and key not in WORDS:
         yield key, value
     elif isinstance(value, dict):
@@ -101,8 +101,8 @@ def quoted(text: str) -> str:
 
 def sent(format: str, provider: str, model: str, answer: Message, *more: Message) -> Encoded:
     results = [ToolResult(call.tool_call_id, "42") for call in answer.tool_calls if call.executed_by == "client"]
-    told = [tool_message(*results)] if results else [user("Go on.")]
-    messages = (user("Hi"), answer, *told, *more)
+    following = [tool_message(*results)] if results else [user("Go on.")]
+    messages = (user("Hi"), answer, *following, *more)
     return encode(format, ModelRequest(messages, config=ModelConfig(model), provider=provider))
 
 
@@ -123,8 +123,8 @@ def test_an_answer_goes_to_another_provider_without_its_secrets(origin: str, tar
 
 @pytest.mark.parametrize("format", MODELS)
 def test_an_answer_goes_back_to_its_provider_with_its_secrets(format: str) -> None:
-    """D-3.9.2: signatures and ciphertext byte for byte, also after another provider has answered; what else cannot go
-    back is reported."""
+    """D-3.9.2: signatures and ciphertext byte for byte, also after another provider has answered; anything else that
+    cannot be sent back is reported."""
     between = Message("assistant", tuple(make("other0001") for make in LEFT["elsewhere"]))
     for provider, model, answer in answers(format):
         encoded = sent(format, provider, model, answer, between, user("And you?"))

@@ -61,7 +61,7 @@ STAMPS = {"runId": "run_1", "timestamp": "2026-01-01T12:00:00Z"}
 
 
 def unchanged(noun: Any, data: Any) -> Any:
-    """The value; it is checked that its JSON comes back as it was, as values and as text."""
+    """The value; also checks that its JSON loads and dumps unchanged, as values and as text."""
     value = load(noun, data)
     assert dump(value) == data
     assert parse(encode(decode(noun, encode(value)))) == data
@@ -84,7 +84,7 @@ def assembled(deltas: list[dict[str, Any]]) -> MessageAssembler:
 
 
 def refused(deltas: list[dict[str, Any]]) -> str | None:
-    """The rule that the last of these breaks; the ones before it are fine."""
+    """The rule that the last of these deltas breaks; the ones before it are valid."""
     assembler = assembled(deltas[:-1])
     with pytest.raises(StreamError) as caught:
         assembler.consume(load(MessageDelta, deltas[-1]))
@@ -202,7 +202,7 @@ def test_a_delta_loads_and_dumps_unchanged(kind: str) -> None:
     optional = {"cost", "message", "retryable"}
     for field in DELTAS[kind].keys() - optional:
         payload = {key: value for key, value in DELTAS[kind].items() if key not in (field, "totalTokens")}
-        if field == "totalTokens":  # it can be reckoned
+        if field == "totalTokens":  # it can be computed
             assert load(Delta, {"kind": kind, "payload": payload}).total_tokens == 17
             continue
         with pytest.raises(PartValidationError) as caught:

@@ -108,7 +108,7 @@ def test_a_model_is_made_from_client_config_cache_config_and_error_mapper_withou
 
     made = ProviderModel(client, config, cache, mapper, vendor=vendor_named("anthropic"))
     assert made.client is client
-    assert made.config == ModelConfig("claude", cache_config=cache)  # filled up
+    assert made.config == ModelConfig("claude", cache_config=cache)  # completed with defaults
     assert (made.cache_config, made.error_mapper) == (cache, mapper)
     assert client.requests == []
     required = [
@@ -160,7 +160,7 @@ def test_a_model_has_the_five_methods_and_stream_is_the_only_way_to_ask_anyones(
 
 
 async def test_a_model_does_nothing_but_ask() -> None:
-    """001-1.6, 001-4.1.10: what it is given it sends whole and in order, with the tools it was given and no others."""
+    """001-1.6, 001-4.1.10: it sends all messages, in order, and exactly the given tools."""
     client = BytesClient(WHOLE)
     history = [message for n in range(50) for message in (user(f"question {n}"), assistant(f"answer {n}"))]
     await read(make(client).stream([*history, user("last")]))

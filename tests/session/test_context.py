@@ -62,7 +62,7 @@ FIRST = ModelRef("p", "one")
 SECOND = ModelRef("p", "two")
 
 
-def said(*facts: Fact, **surroundings: Any) -> list[tuple[str, str]]:
+def texts_of(*facts: Fact, **surroundings: Any) -> list[tuple[str, str]]:
     """Role and text of the messages of the context."""
     return [(message.role, message.text) for message in build(*facts, **surroundings).messages]
 
@@ -87,19 +87,19 @@ def contents(context: ContextBuildResult) -> list[Any]:
     return [one.content for message in context.messages for one in message.tool_results]
 
 
-# -- putting together
+# -- assembling
 
 
 def test_004_context_manager_1_the_system_prompt_and_the_runtimes_hints_come_first() -> None:
     first, *_ = build(user("hi"), system_prompt="Be brief.", hints=("Root: /",)).messages
     assert first == Message("system", (Text("Be brief."), Text("Root: /")))
-    assert said(user("hi")) == [("user", "hi")]
+    assert texts_of(user("hi")) == [("user", "hi")]
 
 
 def test_an_override_replaces_the_system_prompt_until_it_is_removed() -> None:
     override = SystemPromptOverride("Be long.")
-    assert said(override, system_prompt="Be brief.") == [("system", "Be long.")]
-    assert said(override, SystemPromptOverride(None), system_prompt="Be brief.") == [("system", "Be brief.")]
+    assert texts_of(override, system_prompt="Be brief.") == [("system", "Be long.")]
+    assert texts_of(override, SystemPromptOverride(None), system_prompt="Be brief.") == [("system", "Be brief.")]
 
 
 def test_other_facts_are_not_sent() -> None:
@@ -148,7 +148,7 @@ def test_an_unchanged_message_is_the_stored_object() -> None:
 
 
 def test_error_messages_and_empty_messages_are_not_sent() -> None:
-    assert said(user("hi"), assistant("Overloaded", meta=Meta(is_api_error_message=True)), assistant()) == [
+    assert texts_of(user("hi"), assistant("Overloaded", meta=Meta(is_api_error_message=True)), assistant()) == [
         ("user", "hi")
     ]
 
@@ -206,14 +206,16 @@ def test_answers_without_a_run_are_not_duplicates() -> None:
 
 def test_a_redacted_message_is_not_sent_wherever_its_redaction_is() -> None:
     facts: list[Fact] = [user("secret"), assistant("yes"), Redaction("e0")]
-    assert said(*facts) == [("user", "[redacted]"), ("assistant", "yes")]
+    assert texts_of(*facts) == [("user", "[redacted]"), ("assistant", "yes")]
     early = chain(*facts)
     assert ContextFold.of([early[2], *early[:2]]).items[0].message.text == "[redacted]"
-    assert said(*facts[:2], Redaction("elsewhere")) == [("user", "secret"), ("assistant", "yes")]
+    assert texts_of(*facts[:2], Redaction("elsewhere")) == [("user", "secret"), ("assistant", "yes")]
 
 
 def test_a_redacted_system_prompt_no_longer_applies() -> None:
-    assert said(SystemPromptOverride("secret"), Redaction("e0"), system_prompt="Be brief.") == [("system", "Be brief.")]
+    assert texts_of(SystemPromptOverride("secret"), Redaction("e0"), system_prompt="Be brief.") == [
+        ("system", "Be brief.")
+    ]
 
 
 def test_a_redacted_summary_still_replaces_what_it_summarised() -> None:
@@ -252,11 +254,11 @@ def test_a_redaction_after_a_compaction_changes_only_its_entry() -> None:
     assert build(*facts, Redaction("e3")).messages == build(*facts).messages
 
 
-# -- compactions that were made
+# -- stored compactions
 
 
 def test_summarised_messages_are_not_sent() -> None:
-    assert said(user("a"), assistant("b"), user("c"), CompactionSummary("A and b.", "e2"), assistant("d")) == [
+    assert texts_of(user("a"), assistant("b"), user("c"), CompactionSummary("A and b.", "e2"), assistant("d")) == [
         ("user", summary_message("A and b.").text),
         ("user", "c"),
         ("assistant", "d"),
@@ -265,16 +267,16 @@ def test_summarised_messages_are_not_sent() -> None:
 
 def test_the_first_kept_entry_may_be_any_entry() -> None:
     facts: list[Fact] = [user("a"), RunStarted(), user("b"), CompactionSummary("A.", "e1")]
-    assert said(*facts)[1:] == [("user", "b")]
+    assert texts_of(*facts)[1:] == [("user", "b")]
 
 
 def test_an_unknown_first_kept_entry_keeps_no_earlier_entries() -> None:
-    assert said(user("a"), CompactionSummary("A.", "elsewhere"), user("b"))[1:] == [("user", "b")]
+    assert texts_of(user("a"), CompactionSummary("A.", "elsewhere"), user("b"))[1:] == [("user", "b")]
 
 
 def test_a_later_compaction_does_not_restore_what_an_earlier_one_removed() -> None:
     facts: list[Fact] = [user("a"), user("b"), CompactionSummary("A.", "e1"), user("c"), CompactionSummary("Z.", "e0")]
-    assert said(*facts) == [("user", summary_message("Z.").text), ("user", "b"), ("user", "c")]
+    assert texts_of(*facts) == [("user", summary_message("Z.").text), ("user", "b"), ("user", "c")]
 
 
 # -- counting
@@ -676,7 +678,7 @@ def test_a_transcript_has_messages_calls_and_results() -> None:
 
 
 def test_d_6_2_the_context_is_normalised_deduplicated_trimmed_compacted_and_assembled() -> None:
-    """D-6.2, 002-non-goals.2: each step works on what the one before it left, and none of it is the feed's business."""
+    """D-6.2, 002-non-goals.2: each step works on the result of the previous one, independently of the feed."""
     ignored = user(Text(LONG * 50, ignored=True), "the first intent")  # never counted: normalised before anything else
     facts = [ignored, *rounds(6)[1:]]
     entries = chain(*facts)

@@ -102,7 +102,7 @@ def test_a_redacted_message_keeps_its_calls_and_its_cost() -> None:
     assert redacted(user(SECRET)) == user("[redacted]")
     hidden = assistant(Thinking(SECRET, ignored=True), meta=Meta(is_api_error_message=True, system=SECRET))
     kept = assistant(Thinking("[redacted]", ignored=True), meta=Meta(is_api_error_message=True))
-    assert redacted(hidden) == kept  # what models must not see they do not see now either
+    assert redacted(hidden) == kept  # a redaction does not make hidden content visible to models
 
 
 def test_unknown_keys_of_a_redacted_entry_are_not_shown() -> None:

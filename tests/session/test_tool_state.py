@@ -264,7 +264,7 @@ def test_the_fold_follows_start_progress_and_result() -> None:
 
 
 def test_a_result_without_a_start_still_ends_its_call() -> None:
-    """Imported histories know no start: the result's own time counts, or else its entry's."""
+    """Imported histories have no start: the time of the result counts, or else that of its entry."""
     timed = ToolResult("c1", "rain", time=Span(start=T0))
     assert state_after(asked(CALL), answered(timed)) == Completed(
         input={"city": "Paris"}, output="rain", title="", metadata={}, time=ToolTime(start=T0, end=T1)

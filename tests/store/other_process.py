@@ -13,7 +13,7 @@ from bartack.store.sqlite import SqliteStore
 
 
 async def write(address: str, name: str, count: str) -> None:
-    """Append to a session of its own and to "shared", where others write too; prints the number of conflicts."""
+    """Append to a private session and to "shared", where others write too; prints the number of conflicts."""
     store = await open_store(address)
     header = await store.create_session(name)
     tail, conflicts = Tail(header.id, 1), 0

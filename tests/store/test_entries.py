@@ -1,4 +1,4 @@
-"""Entries that are decoded on access."""
+"""Entries are decoded on access."""
 
 import pytest
 

@@ -37,7 +37,7 @@ def second(number: int) -> datetime:
 
 
 def fed(*deltas: Delta, assembler: MessageAssembler | None = None) -> MessageAssembler:
-    """An assembler that has consumed these: one a second, numbered from 0."""
+    """An assembler that has consumed these deltas: one per second, numbered from 0."""
     assembler = assembler or MessageAssembler()
     for seq, delta in enumerate(deltas):
         assembler.consume(MessageDelta("r1", seq, delta, second(seq), model_call_index=4, attempt=2))

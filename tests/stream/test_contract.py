@@ -34,7 +34,7 @@ def at(seq: int, delta: Any, **stamps: Any) -> MessageDelta:
 
 
 def after(*deltas: Delta, run_id: str | None = None, limits: StreamLimits | None = None) -> Contract:
-    """A contract that has admitted these, numbered from 0."""
+    """A contract that has admitted these deltas, numbered from 0."""
     contract = Contract(run_id, limits)
     for seq, delta in enumerate(deltas):
         contract.admit(at(seq, delta))
@@ -42,13 +42,13 @@ def after(*deltas: Delta, run_id: str | None = None, limits: StreamLimits | None
 
 
 def books(contract: Contract) -> dict[str, Any]:
-    """Everything the contract remembers, but for which stamps it has looked at."""
+    """The state of the contract, except which stamps it checked last."""
     kept = {name: value for name, value in vars(contract).items() if not name.endswith("_seen")}
     return {name: value.copy() if hasattr(value, "copy") else value for name, value in kept.items()}
 
 
 def refusal(contract: Contract, stamped: Any) -> StreamError:
-    """Why the contract refuses this; it is checked that nothing changed."""
+    """The error for this delta; also checks that nothing changed."""
     before = books(contract)
     with pytest.raises(StreamError) as caught:
         contract.admit(stamped)

@@ -1,4 +1,4 @@
-"""`DeltaStamper`: run, rising number and time on every delta; the numbers of the attempt where there are any."""
+"""`DeltaStamper`: run, increasing number and time on every delta, and the numbers of the attempt if known."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""The typed API as a type checker sees it. Read by mypy, never run."""
+"""The typed API as a type checker sees it. Checked by mypy, never run."""
 
 from datetime import datetime
 from typing import Any, assert_never, assert_type

@@ -199,7 +199,7 @@ class Agent:
     ) -> RunResult:
         """Summarise older turns now, without waiting until the context is full.
 
-        This is a run of its own. It fails with the code ``compaction_failed``, and leaves the context as it was, if
+        This is a separate run. It fails with the code ``compaction_failed``, and leaves the context unchanged, if
         there is too little to summarise. Raises `NotFound` if there is no such session, otherwise as `run` does.
         """
         return await self.compact_stream(session, model=model, head=head, takeover=takeover).complete()
@@ -262,7 +262,7 @@ class Agent:
     # -- its parts
 
     def as_tool(self, name: str, description: str, *, timeout_ms: int | None = None) -> ToolDefinition:
-        """This agent as a tool of another, which runs it with a prompt in a session of its own."""
+        """This agent as a tool for another agent. Each call runs it with a prompt in its own session."""
         return agent_tool(self, name, description, timeout_ms=timeout_ms)
 
     @property

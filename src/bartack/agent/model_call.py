@@ -135,7 +135,7 @@ class ModelCall:
         return self._with_unique_ids(replace(message, meta=meta))
 
     def _with_unique_ids(self, message: Message) -> Message:
-        """Models reuse ids, even of turns they no longer see. A call has one result, so it gets an id of its own; the
+        """Models reuse ids, even of turns they no longer see. A call has one result, so it gets a unique id; the
         model's is kept in its metadata (D-3.8)."""
         taken = {call.tool_call_id for call in message.tool_calls} & self._context.state.call_ids
         if not taken:

@@ -41,7 +41,7 @@ class RunOptions:
 
     @property
     def is_new(self) -> bool:
-        """Whether this is a run of its own rather than the continuation of an earlier one."""
+        """Whether this starts a new run rather than continuing an earlier one."""
         return self.compact or self.prompt is not None
 
 

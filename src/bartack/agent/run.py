@@ -67,12 +67,12 @@ class Run:
     async def _opened(self) -> Loop | RunResult:
         """The started run. If cancelled, the start is completed all the same and the run then ended as aborted, so that
         no lease and no open run is left behind."""
-        opening = start(self._open(self._channel, self._inbox))
+        started = start(self._open(self._channel, self._inbox))
         try:
-            return await asyncio.shield(opening)
+            return await asyncio.shield(started)
         except asyncio.CancelledError:
             with suppress(BartackError):
-                loop = await complete(opening)
+                loop = await complete(started)
                 if isinstance(loop, Loop):
                     loop.stop(RunOutcome("abort", "cancelled"))
                     await loop.drive()
@@ -102,7 +102,7 @@ class Run:
             while not task.done():
                 try:
                     await asyncio.wait({task})
-                except asyncio.CancelledError as again:  # the run limits by itself how long its end takes
+                except asyncio.CancelledError as again:  # the run limits how long its end takes
                     error = again
         if isinstance(error, asyncio.CancelledError):
             raise error

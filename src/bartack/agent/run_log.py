@@ -100,7 +100,7 @@ class RunLog:
             return tuple(entries)
 
     async def close(self) -> None:
-        """Release the lease. If the store fails here, the lease expires by itself."""
+        """Release the lease. If the store fails here, the lease expires after its timeout."""
         if self._renewal is not None:
             self._renewal.cancel()
         async with self._lock:  # after an append that has begun

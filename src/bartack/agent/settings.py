@@ -59,7 +59,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     codes: frozenset[ErrorCode] | None = None  # which errors to retry; None: those marked as retryable
 
     def delay_ms(self, failed: Failed, attempt: int, chance: Callable[[], float]) -> int | None:
-        """The delay after failed attempt number `attempt` (from 1); None if there is to be no further one.
+        """The delay after failed attempt number `attempt` (from 1); None if the call is not retried again.
 
         `chance` returns random numbers from 0 to 1.
         """

@@ -1,6 +1,6 @@
 """An agent as a tool of another agent.
 
-It works in a session and a store of its own; the parent's session keeps its answer, and where to find that session. If
+It works in its own session and store; the parent's session keeps its answer and the id of that session. If
 the parent's run is stopped, the tool's task is cancelled and the inner run is aborted with it.
 """
 

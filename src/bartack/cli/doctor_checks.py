@@ -179,7 +179,7 @@ def default_model() -> Iterator[Check]:
     """The model of a command without --model."""
     try:
         name, reason, is_configured = _chosen_model()
-    except BartackError:  # a check of its own
+    except BartackError:  # reported by another check
         yield Check("default model", "note", "unknown, because the configuration file is invalid")
         return
     try:
@@ -245,7 +245,7 @@ def store(given: str | None) -> Iterator[Check]:
     """The store that --store, BARTACK_STORE or the configuration file names. It is not created."""
     try:
         text = setting("store", given)
-    except BartackError:  # a check of its own
+    except BartackError:  # reported by another check
         yield Check("store", "note", "not checked, because the configuration file is invalid")
         return
     address = StoreAddress.parse(text)

@@ -111,7 +111,7 @@ async def _ask(name: str) -> str:
 def _has_model_settings() -> bool:
     try:
         return bool(settings_file().settings.model_settings)
-    except BartackError:  # a check of its own
+    except BartackError:  # reported by another check
         return False
 
 

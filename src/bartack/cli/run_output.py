@@ -67,16 +67,16 @@ class TextOutput:
                     pass
         elif isinstance(event, ToolChanged):
             self._show_tool(event)
-        elif not isinstance(event, RunFinished) and (said := notice(event)) is not None:
-            self.note(f"[{said.text}]")
+        elif not isinstance(event, RunFinished) and (shown := notice(event)) is not None:
+            self.note(f"[{shown.text}]")
 
     def end(self, result: RunResult | None, error: Failed | None) -> None:
         """Finish the last line, and warn if the answer is incomplete."""
         if self._is_mid_line:
             self._write("\n")
-        said = None if result is None or error is not None else end_notice(result)
-        if said is not None and said.level == "warning":
-            self.note(f"warning: {said.text}")
+        shown = None if result is None or error is not None else end_notice(result)
+        if shown is not None and shown.level == "warning":
+            self.note(f"warning: {shown.text}")
 
     def note(self, text: str, *, is_dim: bool = False) -> None:
         """Print a line about the run to stderr."""

@@ -25,7 +25,7 @@ class Decompressor:
     def __init__(self, encoding: str, host: str) -> None:
         self._encoding = encoding
         self._host = host
-        self._zlib: zlib._Decompress | None = None  # created with the first byte, which tells the variants apart
+        self._zlib: zlib._Decompress | None = None  # created with the first byte, which distinguishes the variants
         self._consumed = 0
         self._produced = 0
 

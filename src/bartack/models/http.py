@@ -1,7 +1,7 @@
 """`HttpClient`: the `ProviderClient` that uses the network, built on aiohttp (extra ``http``).
 
 Connections are pooled. The client opens none before its first request, and can be used from several event loops: each
-gets a session of its own, which is closed by `aclose` or at the latest when its loop shuts down.
+gets its own session, which is closed by `aclose` or at the latest when its loop shuts down.
 
 Proxies come from the environment (``HTTPS_PROXY``, ``NO_PROXY`` and so on). Redirects are not followed, because
 requests carry keys. Responses are requested uncompressed, because compression delays streaming. A compressed one is

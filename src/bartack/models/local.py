@@ -42,7 +42,7 @@ from bartack.nouns.requests import ModelRequest
 __all__ = ["LocalModel"]
 
 _TOOL_FEATURES = frozenset({"tools", "tool_choice"})
-_MAX_TOKENS = 1024  # default for an answer: a small model may never stop by itself
+_MAX_TOKENS = 1024  # default for an answer: a small model may never stop
 _TEMPERATURE = 0.3  # default; small models lose the thread at the usual 0.8 (not measured)
 _NO_USAGE = Usage(0, 0, cost=0.0)
 

@@ -88,7 +88,7 @@ class LlamaEngine:
 
 
 class Worker:
-    """Runs an engine in a thread of its own."""
+    """Runs an engine in its own thread."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine: Engine | None = engine

@@ -1,4 +1,4 @@
-"""Tool use for small models: the model does not call tools by itself, but answers one short question at a time.
+"""Tool use for small models: the model does not write whole tool calls, but answers one short question at a time.
 
 Left to itself, a model with half a billion parameters calls tools that it should not, omits calls that it should make,
 and after a result keeps calling. What works is a separate generation for each step:
@@ -345,7 +345,7 @@ def _cut(text: str, tokens: int) -> str:
 
 
 def _weight(char: str) -> float:
-    """The fraction of a token that a character takes, rounded up: digits and signs are tokens of their own, letters
+    """The fraction of a token that a character takes, rounded up: digits and signs are one token each, letters
     share one."""
     if not char.isascii():
         return 1.5

@@ -10,7 +10,7 @@ to its edges, where an edge is an event name and the state it leads to.
 
 They run side by side and never share a state. While an agent is in ``model_running``, one ASSEMBLY consumes its stream,
 and inside it any number of CALLs open and close in any order. When the stream is done, each call that the client must
-execute starts a TOOL of its own, and several may run at once. Combining the four into one machine would multiply their
+execute starts its own TOOL, and several may run at once. Combining the four into one machine would multiply their
 states; keeping them apart leaves the few rules that connect them to the code that owns both sides.
 
 Rules of notation:

@@ -64,15 +64,15 @@ async def open_store(address: str | Path | None = None, *, environment: Environm
             case StoreAddress(kind="jsonl", path=Path() as folder):
                 from bartack.store.jsonl import JsonlStore  # noqa: PLC0415 - each store imports its own dependencies
 
-                opening: Awaitable[SessionStore] = JsonlStore.open(folder, environment=environment)
+                store: Awaitable[SessionStore] = JsonlStore.open(folder, environment=environment)
             case StoreAddress(kind="sqlite", path=Path() as file):
                 from bartack.store.sqlite import SqliteStore  # noqa: PLC0415 - apsw is an extra
 
-                opening = SqliteStore.open(file, environment=environment)
+                store = SqliteStore.open(file, environment=environment)
             case StoreAddress(kind="postgres"):
                 from bartack.store.postgres import PostgresStore  # noqa: PLC0415 - asyncpg is an extra
 
-                opening = PostgresStore.open(where.text, environment=environment)
+                store = PostgresStore.open(where.text, environment=environment)
             case _:
                 return MemoryStore(environment=environment)
     except ModuleNotFoundError as error:
@@ -81,4 +81,4 @@ async def open_store(address: str | Path | None = None, *, environment: Environm
             code=ErrorCode.MISSING_DEPENDENCY,
             cause=error,
         ) from error
-    return await opening
+    return await store

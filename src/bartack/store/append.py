@@ -1,14 +1,14 @@
-"""What an append must satisfy, and who holds the lease: decided here for every store, which only looks up and stores.
+"""The rules of appends and leases, applied here for every store; a store only looks up and inserts.
 
 An append is checked in two steps, because the store looks up what exists in between, inside its own transaction:
 
-    batch = prepare(session_id, entries)                    # the batch by itself: shape, JSON, blobs
+    batch = prepare(session_id, entries)                    # the batch alone: shape, JSON, blobs
     existing = ...                                          # the store looks up batch.ids, .references and .calls
     rows = check_append(batch, existing, expected_tail, lease)    # the rows to insert; none if all are stored already
 
-`check_append` checks, in this order: are all entries stored already (a success, whatever else is true); is the lease
-current; is the tail the expected one; is each id new; does each parent and each redacted entry exist; does each tool
-call get its first result.
+`check_append` checks, in this order: whether all entries are stored already (then the append succeeds regardless of the
+rest); that the lease is current; that the tail is the expected one; that each id is new; that each parent and each
+redacted entry exists; and that each tool call gets its first result.
 
 A lease makes it unlikely that two runs write to one session. Its epoch, the fence, makes it impossible: an append whose
 lease is not the current one is refused.
@@ -69,7 +69,7 @@ class Row(NamedTuple):
 
 
 class Batch(Struct, frozen=True):
-    """The entries of one append, valid by themselves, and what to look up before they can be stored."""
+    """The entries of one append, each of them valid, and what to look up before they can be stored."""
 
     session_id: str
     rows: tuple[Row, ...]
@@ -104,7 +104,7 @@ def prepare(session_id: str, entries: Sequence[Entry]) -> Batch:
     """The entries, ready to be stored.
 
     Raises:
-        StoreError: The batch is invalid by itself (code ``invalid_value``).
+        StoreError: The batch is invalid, whatever is stored (code ``invalid_value``).
     """
     if not entries:
         raise invalid("An append needs at least one entry.")

@@ -190,7 +190,7 @@ class Followers:
 
     @contextmanager
     def registered(self, session_id: str) -> Iterator[asyncio.Event]:
-        """An event that `wake` sets. It may be set too often, so a follower goes by seq alone."""
+        """An event that `wake` sets. It may be set without a new entry, so a follower relies on seq."""
         event = asyncio.Event()
         waiting = self._waiting.setdefault(session_id, {})
         waiting[event] = asyncio.get_running_loop()

@@ -104,7 +104,7 @@ def sync_folder(folder: Path) -> None:
 
 
 class WriteLock:
-    """An `flock` on a file of its own."""
+    """An `flock` on a lock file."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

@@ -1,6 +1,6 @@
 """Checking, repairing and purging sessions, in any store: `bartack sessions fsck` and `bartack sessions purge`.
 
-`check` reads everything and changes nothing. `repair` moves what a crash left half-written to a file of its own, and
+`check` reads everything and changes nothing. `repair` moves what a crash left half-written to a separate file, and
 appends a result for each tool call without one; stored entries are never rewritten. `purge` is the only way to really
 remove data.
 """

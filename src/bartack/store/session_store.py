@@ -215,7 +215,7 @@ class SessionStore(Protocol):
     async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
         """Problems in how a session, or the store as a whole, is stored; `bartack.store.maintenance` checks the rest.
 
-        With `repair`, bytes that a crash left half-written are moved to a file of their own.
+        With `repair`, bytes that a crash left half-written are moved to a separate file.
         """
         ...
 

@@ -17,7 +17,7 @@ __all__ = ["DeltaStamper"]
 
 
 class DeltaStamper:
-    """Stamps the deltas of one stream with their run, a rising number and the time."""
+    """Stamps the deltas of one stream with their run, an increasing number and the time."""
 
     def __init__(self, run_id: str, metadata: RequestMetadata | None = None, *, first_seq: int = 0) -> None:
         """`metadata` supplies the numbers of the model call and the attempt."""

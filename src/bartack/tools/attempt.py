@@ -1,4 +1,4 @@
-"""One attempt at running a tool: it ends by itself, at its time limit, or when the round is stopped.
+"""One attempt at running a tool: it ends when the tool returns, at its time limit, or when the round is stopped.
 
 An async tool is a task, which is cancelled. A regular function runs in a thread, which cannot be ended from outside; it
 can check ``ctx.cancelled``. Either gets a grace period and is then abandoned, so no tool can hold up a run. The thread
@@ -95,7 +95,7 @@ def _run_sync(definition: ToolDefinition, values: dict[str, Any], context: ToolC
 
 
 def _portable(raised: BaseException) -> BaseException:
-    """An exception that a future can carry: SystemExit and StopIteration would have effects of their own."""
+    """An exception that a future can carry: SystemExit and StopIteration would have side effects."""
     if isinstance(raised, Exception) and not isinstance(raised, StopIteration | StopAsyncIteration):
         return raised
     return ToolError(f"{type(raised).__name__}: {raised}", code=ErrorCode.TOOL_FAILED, cause=raised)

@@ -5,7 +5,7 @@
 Every fact is passed to `record` before anything relies on it: a tool runs after its start is stored, and a result is
 stored before it is used. If `record` fails, nothing more runs.
 
-The work happens in a task of its own. The caller of `run` may be cancelled at any moment; the work is then stopped, its
+The work happens in a separate task. The caller of `run` may be cancelled at any moment; the work is then stopped, its
 tools are ended, a result is recorded for each call that has none, and only then does the cancellation propagate.
 """
 
@@ -87,7 +87,7 @@ async def _guarded(round: ToolRound, step: Awaitable[None]) -> None:
 
 
 def _groups(runs: list[ToolRun]) -> list[list[ToolRun]]:
-    """Calls that may run at the same time, in order; a sequential tool is a group of its own."""
+    """Calls that may run at the same time, in order; a sequential tool is a separate group."""
     groups: list[list[ToolRun]] = []
     is_alone = True
     for run in runs:

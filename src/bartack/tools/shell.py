@@ -2,7 +2,7 @@
 
 The command leads its own session and process group. When it exits, times out or is stopped, the whole group is
 terminated: SIGTERM first, then SIGKILL. The leader is reaped only after that, so that the group id cannot have been
-reused by an unrelated process. A process that starts a session of its own leaves the group. Only approval protects
+reused by an unrelated process. A process that starts its own session leaves the group. Only approval protects
 against that, and against what a command does to files outside its directory.
 """
 

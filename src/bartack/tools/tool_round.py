@@ -18,7 +18,7 @@ __all__ = ["ToolRound", "ToolSettings", "WriteFailed", "retrieve_exception", "wa
 BeforeTool = Callable[[ToolCall], Coroutine[Any, Any, ToolCall | ToolResult | None]]
 AfterTool = Callable[[ToolCall, ToolResult], Coroutine[Any, Any, ToolResult | None]]
 
-TIMEOUT_MS = 60_000  # for a tool that declares no limit of its own
+TIMEOUT_MS = 60_000  # for a tool that declares no limit
 GRACE_MS = 2_000  # between cancelling a tool, a hook or an approver and abandoning it; not measured
 RETRY_DELAY_MS = 100  # before the first retry of a tool; doubles with each further one
 

@@ -1,7 +1,7 @@
 """The document view (003): messages with parts that have ids, and each tool call in its current state.
 
 One assistant message is one step: `StepStartPart`, its content, `StepFinishPart`. A tool result is part of its call's
-`ToolPart`, not a message of its own. Ids are UUIDs; other ids are mapped to stable UUIDs. What a document cannot
+`ToolPart`, not a separate message. Ids are UUIDs; other ids are mapped to stable UUIDs. What a document cannot
 represent (system messages, failed model calls, approvals, ...) is counted in ``omitted``.
 """
 
@@ -208,7 +208,7 @@ class _Identity:
         self.session_id, self.message_id, self.created = session_id, message_id, created
 
     def part(self, make: type[P], place: str | int, *, id: str | None = None, **fields: Any) -> P:
-        """Create a part of this message; without an id of its own, it gets one derived from its place."""
+        """Create a part of this message; without an id, it gets one derived from its place."""
         return make(
             id=id or derived_id(self.message_id, place),
             session_id=self.session_id,

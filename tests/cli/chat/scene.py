@@ -32,7 +32,7 @@ class Scene:
         sent: list[dict[str, Any]] = self.server.requests[request]["messages"]
         return [message for message in sent if message["role"] != "system"]
 
-    def said(self, request: int = -1) -> list[Any]:
+    def user_texts(self, request: int = -1) -> list[Any]:
         """The texts of the user messages of a request."""
         return [message["content"] for message in self.messages(request) if message["role"] == "user"]
 

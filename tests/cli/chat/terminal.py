@@ -108,7 +108,7 @@ class Terminal:
         self.key("Enter")
 
     def paste(self, text: str) -> None:
-        """Paste the text, with bracketed paste if the program asked for it."""
+        """Paste the text, with bracketed paste if the program enabled it."""
         self._tmux("set-buffer", "--", text)
         self._tmux("paste-buffer", "-p")
 

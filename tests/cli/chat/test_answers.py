@@ -47,7 +47,7 @@ def test_text_typed_during_an_answer_is_the_next_message(tmp_path: Path) -> None
         gate.set()
         chat.wait_for("Second answer.")
         assert "two, typed ahead" in chat.wait_for("› and three")
-        assert here.said() == ["one", "two, typed ahead"]
+        assert here.user_texts() == ["one", "two, typed ahead"]
 
 
 def test_ctrl_c_keeps_the_partial_answer_and_a_second_one_exits(tmp_path: Path) -> None:
@@ -124,13 +124,13 @@ def test_a_message_can_have_several_lines_and_up_brings_it_back(tmp_path: Path) 
         chat.key("Enter")
         chat.say("three")
         chat.wait_for("Yes.")
-        assert here.said() == ["one\ntwo\nthree"]
+        assert here.user_texts() == ["one\ntwo\nthree"]
         chat.wait_for_prompt()
         chat.key("Up")
         chat.wait_for(lambda seen: seen.count("three") == 2)
         chat.key("Enter")
         chat.wait_for(lambda seen: seen.count("Yes.") == 2)
-        assert here.said() == ["one\ntwo\nthree"] * 2
+        assert here.user_texts() == ["one\ntwo\nthree"] * 2
         chat.wait_for_prompt()
         chat.paste("four\nfive")
         chat.wait_for("five")
@@ -138,7 +138,7 @@ def test_a_message_can_have_several_lines_and_up_brings_it_back(tmp_path: Path) 
         chat.bytes(b"\xff\xfe")  # not UTF-8
         chat.key("Enter")
         chat.wait_for("45 tokens")
-        assert here.said()[-1] == "four\nfive\ufffd\ufffd"
+        assert here.user_texts()[-1] == "four\nfive\ufffd\ufffd"
 
 
 def test_every_line_of_a_long_answer_is_printed_once_even_if_the_window_is_resized(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_dumb_terminal_gets_no_control_sequences(tmp_path: Path) -> None:
         chat.wait_for("> hi")  # the restored prompt is visible
         chat.say(" again")
         chat.wait_for("30 tokens")
-        assert here.said() == ["hi again"]
+        assert here.user_texts() == ["hi again"]
         chat.key("C-d")
         chat.wait_for("[left with 0]")
         assert b"\x1b" not in raw.read_bytes()
@@ -236,7 +236,7 @@ def test_after_a_disk_error_the_chat_continues(tmp_path: Path) -> None:
         prlimit(chat.pid, RLIMIT_FSIZE, (RLIM_INFINITY, RLIM_INFINITY))
         chat.key("Enter")
         chat.wait_for("Again.")
-        assert here.said() == ["hi", "and now"]
+        assert here.user_texts() == ["hi", "and now"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -276,7 +276,7 @@ def test_after_a_suspension_ctrl_c_is_still_a_key(tmp_path: Path) -> None:
         chat.wait_for_prompt()
         chat.say("Is it?")
         chat.wait_for("Yes.")
-        assert here.said() == ["Is it?"]
+        assert here.user_texts() == ["Is it?"]
 
 
 TOOL = """

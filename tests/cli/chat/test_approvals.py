@@ -55,8 +55,8 @@ def test_a_file_is_written_after_yes_but_not_after_no(tmp_path: Path) -> None:
         answered(chat, "and a third", "n the name is bad", "As you wish.")
         assert "the name is bad" in results(here)[-1]
         assert [path.name for path in here.project.iterdir()] == ["yes.txt"]
-        said, _, _ = chat.scrollback().rpartition("›")
-        assert "\n\n\n" not in said  # even if an answer starts with a question
+        shown, _, _ = chat.scrollback().rpartition("›")
+        assert "\n\n\n" not in shown  # even if an answer starts with a question
 
 
 def test_arguments_can_be_edited(tmp_path: Path) -> None:
@@ -129,4 +129,4 @@ def test_only_an_answer_to_the_question_counts(tmp_path: Path) -> None:
         chat.say("n")
         chat.wait_for("You said yes.")
         assert list(here.project.iterdir()) == []
-        assert here.said() == ["write", "yes, yes"]
+        assert here.user_texts() == ["write", "yes, yes"]

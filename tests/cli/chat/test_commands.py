@@ -156,7 +156,7 @@ def test_older_turns_are_compacted(tmp_path: Path) -> None:
         chat.say("continue")
         chat.wait_for("Good.")
         assert "A short summary." in json.dumps(here.messages())
-        assert "turn 0" not in here.said()
+        assert "turn 0" not in here.user_texts()
 
 
 def test_chat_needs_a_terminal(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_session_is_continued_by_flag_by_id_and_from_the_list(tmp_path: Path) 
             assert "15 tokens" in seen
             chat.say("Who am I?")
             chat.wait_for("30 tokens")
-            assert here.said() == ["I am Ann", "Who am I?"]
+            assert here.user_texts() == ["I am Ann", "Who am I?"]
         session = here.bartack("sessions", "list").split()[0]
         with here.chat("--session", session) as chat:
             assert "Who am I?" in chat.wait_for_prompt()
@@ -48,7 +48,7 @@ def test_a_session_is_continued_by_flag_by_id_and_from_the_list(tmp_path: Path) 
             chat.wait_for("new session ·")
             chat.say("Who am I?")
             chat.wait_for("Who?")
-            assert here.said() == ["Who am I?"]
+            assert here.user_texts() == ["Who am I?"]
             chat.wait_for_prompt()
             chat.say("/sessions")
             seen = chat.wait_for("/sessions NUMBER")
@@ -59,7 +59,7 @@ def test_a_session_is_continued_by_flag_by_id_and_from_the_list(tmp_path: Path) 
             chat.wait_for("45 tokens")
             chat.say("And now?")
             chat.wait_for("Ann, as ever.")
-            assert here.said() == ["I am Ann", "Who am I?", "Sure?", "And now?"]
+            assert here.user_texts() == ["I am Ann", "Who am I?", "Sure?", "And now?"]
         with here.chat("--session", "nowhere") as chat:
             seen = chat.wait_for("[left with 1]")
             assert "nowhere" in seen
@@ -79,7 +79,7 @@ def test_undo_and_branches_keep_every_turn(tmp_path: Path) -> None:
         chat.wait_for("› second")  # back in the prompt
         chat.say(", but better")
         chat.wait_for("Other two.")
-        assert here.said() == ["first", "second, but better"]
+        assert here.user_texts() == ["first", "second, but better"]
         chat.wait_for_prompt()
         chat.say("/branch")
         seen = chat.wait_for("/branch NUMBER")
@@ -91,14 +91,14 @@ def test_undo_and_branches_keep_every_turn(tmp_path: Path) -> None:
         chat.wait_for_prompt()
         chat.say("third")
         chat.wait_for("Three.")
-        assert here.said() == ["first", "second", "third"]
+        assert here.user_texts() == ["first", "second", "third"]
         chat.wait_for_prompt()
         chat.say("/branch 1")
         chat.wait_for("Continuing after turn 1.")
         chat.wait_for_prompt()
         chat.say("elsewhere")
         chat.wait_for(lambda seen: seen.count("Three.") == 2)
-        assert here.said() == ["first", "elsewhere"]
+        assert here.user_texts() == ["first", "elsewhere"]
         chat.wait_for_prompt()
         chat.say("/branch")
         seen = chat.wait_for("b  ...")
@@ -130,7 +130,7 @@ def test_two_chats_on_one_session_take_turns(tmp_path: Path) -> None:
                 gate.set()
                 two.wait_for("For the second chat.")
                 one.wait_for_prompt()
-                assert here.said() == ["hi", "from one", "from two"]
+                assert here.user_texts() == ["hi", "from one", "from two"]
                 three.wait_for("From the first chat.")
                 three.wait_for_prompt()
                 assert len(here.server.requests) == 3
@@ -186,7 +186,7 @@ def test_the_work_of_a_killed_chat_is_resumed(tmp_path: Path) -> None:
             chat.wait_for("waiting (Ctrl-C")
         again[0].wait_for("A whole answer.")
         again[0].wait_for_prompt()
-        assert answer.said() == ["do it"]
+        assert answer.user_texts() == ["do it"]
         again[1].wait_for("It was cut.")
         assert "Interrupted" in tool.messages()[-1]["content"]
         again[2].wait_for("[q] stop:")

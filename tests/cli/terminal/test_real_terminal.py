@@ -89,8 +89,8 @@ def test_code_longer_than_the_window_is_printed_completely_and_once(terminal: Te
 
 def test_text_longer_than_the_window_is_printed_completely_and_once(terminal: Terminal) -> None:
     terminal.start("text", width=60)
-    said = [line for n in range(60) for line in (f"Paragraph {n:03} says something and ends.", "")]
-    assert lines(terminal.end()) == [*said[:-1], "END OF RUN"]
+    expected = [line for n in range(60) for line in (f"Paragraph {n:03} says something and ends.", "")]
+    assert lines(terminal.end()) == [*expected[:-1], "END OF RUN"]
 
 
 def test_only_the_results_of_tool_calls_remain(terminal: Terminal) -> None:

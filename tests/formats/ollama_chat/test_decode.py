@@ -96,13 +96,13 @@ def test_arguments_nested_too_deep_end_the_stream() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("done_reason", "finish_reason"),
     [("stop", "stop"), ("length", "length"), ("load", "other"), ("unload", "other"), (None, "stop")],
 )
-def test_done_reasons_map_to_finish_reasons(said: str | None, meant: str) -> None:
+def test_done_reasons_map_to_finish_reasons(done_reason: str | None, finish_reason: str) -> None:
     """A missing reason is a plain stop: older servers give none."""
-    end = read({"done": True, "done_reason": said})[-1]
-    assert end == Done(meant, raw_finish_reason=said)  # type: ignore[arg-type]
+    end = read({"done": True, "done_reason": done_reason})[-1]
+    assert end == Done(finish_reason, raw_finish_reason=done_reason)  # type: ignore[arg-type]
 
 
 def test_a_missing_count_is_zero_and_without_any_there_is_no_usage() -> None:

@@ -704,8 +704,8 @@ def test_groqs_own_error_is_reported() -> None:
 
 
 def test_groqs_own_usage_is_read() -> None:
-    told = chunk(finish="stop", x_groq={"usage": {"prompt_tokens": 3, "completion_tokens": 2}})
-    assert Usage(3, 2) in deltas_of(say("x"), told)
+    reported = chunk(finish="stop", x_groq={"usage": {"prompt_tokens": 3, "completion_tokens": 2}})
+    assert Usage(3, 2) in deltas_of(say("x"), reported)
 
 
 # -- odd values in every place

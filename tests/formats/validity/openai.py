@@ -56,8 +56,8 @@ def _chat_message(message: Json, at: str, provider: str) -> Iterator[str]:
 
 
 def _chat_answer(message: Json, at: str, provider: str) -> Iterator[str]:
-    said = ("tool_calls", "function_call", "audio", "refusal")
-    if not message.get("content") and not any(message.get(key) for key in said):
+    alternatives = ("tool_calls", "function_call", "audio", "refusal")
+    if not message.get("content") and not any(message.get(key) for key in alternatives):
         yield f"{at}: an assistant message must have either content or tool_calls"
     if message.get("tool_calls") == [] and provider not in LENIENT and provider != "mistral":
         yield f"{at}.tool_calls: empty array"
@@ -253,13 +253,13 @@ def _entry(entry: Json, role: str, at: str) -> Iterator[str]:
 def _answers(items: list[Json]) -> Iterator[str]:
     for call, answer in _ANSWERS.items():
         asked = [item.get("call_id") for item in items if _kind(item) == call]
-        told = [item.get("call_id") for item in items if _kind(item) == answer]
+        answered = [item.get("call_id") for item in items if _kind(item) == answer]
         yield from twice(asked, f"call_id of {call}")
-        yield from twice(told, f"call_id of {answer}")
-        if set(asked) - set(told):
-            yield f"No tool output found for {call} {sorted(map(str, set(asked) - set(told)))}"
-        if set(told) - set(asked):
-            yield f"No tool call found for {answer} with call_id {sorted(map(str, set(told) - set(asked)))}"
+        yield from twice(answered, f"call_id of {answer}")
+        if set(asked) - set(answered):
+            yield f"No tool output found for {call} {sorted(map(str, set(asked) - set(answered)))}"
+        if set(answered) - set(asked):
+            yield f"No tool call found for {answer} with call_id {sorted(map(str, set(answered) - set(asked)))}"
 
 
 def _after_reasoning(items: list[Json]) -> Iterator[str]:

@@ -79,7 +79,7 @@ class Screen(ABC):
 
     @abstractmethod
     def print(self, text: str) -> None:
-        """Print text that is in no event, such as the output of a tool, on lines of its own."""
+        """Print text that is in no event, such as the output of a tool, on separate lines."""
 
     def close(self) -> None:
         """End the screen, whether or not the run is complete. What was printed stays."""

@@ -4,8 +4,8 @@ A line is the canonical JSON of an entry. An append of several entries is severa
 in a space: JSON readers ignore it, and it marks that the append continues. So an append is complete when its last line
 is, and a crash in the middle of one leaves nothing half-written to be seen.
 
-Bytes after the last complete append are torn. They are not read, and the next append first moves them to a file of
-their own (``.torn-1``, ``.torn-2``, ...).
+Bytes after the last complete append are torn. They are not read, and the next append first moves them to a separate
+file (``.torn-1``, ``.torn-2``, ...).
 """
 
 import os
@@ -105,7 +105,7 @@ class SessionFile:
             raise
 
     def move_torn_bytes(self) -> None:
-        """Move what follows the last complete append to a file of its own."""
+        """Move what follows the last complete append to a separate file."""
         if self._is_suspect:
             self._truncate()
             self._is_suspect = False

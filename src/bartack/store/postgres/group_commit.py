@@ -4,7 +4,7 @@ While one group is being committed the next one gathers. Locks on the sessions a
 every store, and held until the commit: what was looked up still holds when it is written.
 
 A refused append (`Conflict`, ...) writes nothing and does not affect the others. The rest is inserted under one
-savepoint; if the database refuses that, each append of the group is repeated under a savepoint of its own. All outcomes
+savepoint; if the database refuses that, each append of the group is repeated under its own savepoint. All outcomes
 are reported after the commit, also conflicts: they may be with an append of the same group.
 """
 
@@ -162,7 +162,7 @@ async def _insert(connection: Connection, checked: list[Checked]) -> None:
 
 
 async def _write_alone(connection: Connection, pending: PendingAppend) -> list[Checked]:
-    """Write one append by itself, after the database refused its group."""
+    """Write one append separately, after the database refused its group."""
     checked = await _check(connection, [pending])
     try:
         await _insert(connection, checked)
