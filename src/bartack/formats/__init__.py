@@ -19,7 +19,9 @@ from bartack.formats.losses import Encoded, Loss, Losses, LossReport
 from bartack.formats.media import with_inline_data
 from bartack.formats.repair import repair
 from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.nouns.json_values import plain
 from bartack.nouns.requests import ModelRequest
+from bartack.nouns.wire import dump, load
 
 __all__ = [
     "FORMATS",
@@ -90,12 +92,15 @@ def encode(format: str, request: ModelRequest, *, rules: HistoryRules | None = N
 def read_request(format: str, body: dict[str, Any], *, provider: str | None = None, model_id: str = "") -> ModelRequest:
     """The request that a body of this format makes. `model_id` names the model where the body does not.
 
-    Raises `PartValidationError` for an unknown format, one whose requests cannot be read, and a body of another format.
+    Raises `PartValidationError` for an unknown format, one whose requests cannot be read, a body of another format, and
+    a body that is not JSON.
     """
     read = format_named(format).read_request
     if read is None:
         raise _invalid(f"reading {format} requests is not supported")
-    return read(body, provider=provider or format, model_id=model_id)
+    request = read(plain(body), provider=provider or format, model_id=model_id)
+    load(ModelRequest, dump(request))  # refuses a value that has not the type of its field
+    return request
 
 
 def guess_format(head: bytes, framing: FramingName | None = None) -> str | None:

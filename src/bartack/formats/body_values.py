@@ -1,6 +1,7 @@
 """Values that the bodies and events of several formats have in common, written, read and checked."""
 
 import hashlib
+import json
 import re
 from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import Any
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.errors import MissingRequiredField, PartValidationError
-from bartack.nouns.json_values import MAX_DEPTH, is_within, json_name, json_text
+from bartack.nouns.json_values import MAX_DEPTH, is_within, json_name, json_text, plain
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ToolCall
 
@@ -26,6 +27,7 @@ __all__ = [
     "object_at",
     "object_of",
     "own_fields",
+    "parsed_object",
     "schema_name",
     "shown",
     "text_at",
@@ -101,6 +103,15 @@ def object_of(value: Mapping[str, Any], key: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def parsed_object(text: str) -> dict[str, Any] | None:
+    """The JSON object in a text, such as the arguments of a call; None if it is not one, or could not be stored."""
+    try:
+        value = plain(json.loads(text))
+    except (ValueError, RecursionError, PartValidationError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def own_fields(spec: ToolSpec, format: str) -> dict[str, Any]:
     """The fields of a tool that only this format has."""
     return object_of(spec.extra or {}, format)
@@ -126,6 +137,10 @@ def schema_name(schema: Mapping[str, Any]) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", str(schema.get("title") or "output"))[:64]
 
 
+def _texts_in(value: Any) -> set[str]:
+    return {item for item in value if isinstance(item, str)} if isinstance(value, list) else set()
+
+
 def fits_strict_mode(schema: Any) -> bool:
     """Whether every object in a schema is closed and requires all its properties.
 
@@ -136,7 +151,9 @@ def fits_strict_mode(schema: Any) -> bool:
     properties = schema.get("properties")
     if schema.get("type") == "object" or isinstance(properties, dict):
         names = properties if isinstance(properties, dict) else {}
-        if schema.get("additionalProperties") is not False or set(schema.get("required") or ()) != set(names):
+        if schema.get("additionalProperties") is not False or sorted(_texts_in(schema.get("required"))) != sorted(
+            names
+        ):
             return False
     by_name = [schema.get(key) for key in ("properties", "$defs", "definitions")]
     listed = [schema.get(key) for key in ("anyOf", "oneOf", "allOf", "prefixItems")]

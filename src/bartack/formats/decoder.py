@@ -6,6 +6,7 @@ which framing they come in, how one event is read, and how the end of the bytes 
 """
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar
@@ -136,11 +137,19 @@ class Decoder(ABC):
         if rb"\ud" not in data and rb"\uD" not in data:
             return None
         try:
-            event = msgspec.convert(json.loads(data), self.events.type)
+            event = msgspec.convert(json.loads(data, parse_float=_finite, parse_constant=_finite), self.events.type)
         except (ValueError, RecursionError):
             return None
         self.out.join_surrogates()
         return event
+
+
+def _finite(text: str) -> float:
+    """A number as msgspec accepts it: no NaN or Infinity, and nothing beyond the range of a float."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a JSON number")
+    return number
 
 
 class _Typed(msgspec.Struct, gc=False):

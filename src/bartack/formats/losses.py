@@ -6,6 +6,8 @@ and media, and continuation data of other providers, which is sent back only to 
 
 from typing import Any
 
+from msgspec import convert
+
 from bartack.nouns.noun import Noun
 from bartack.nouns.parts import Continuation, Part, Thinking
 
@@ -39,6 +41,14 @@ class Losses:
     def __init__(self, provider: str) -> None:
         self.provider = provider
         self.found: list[Loss] = []
+        self._shape: Any = dict[str, Any]
+
+    def expect(self, shape: Any) -> None:
+        """Declare the continuation data that the encoder reads, as a `TypedDict` whose keys may all be missing.
+
+        What a provider sent is stored as it came, and may have any type. Values of another type are not sent back.
+        """
+        self._shape = shape
 
     def add(self, where: str, what: str, why: str) -> None:
         """Record that this was left out."""
@@ -47,7 +57,9 @@ class Losses:
     def own_data(self, part: Part) -> dict[str, Any]:
         """The part's continuation data if it belongs to this provider, else empty; no loss is recorded."""
         continuation = part.continuation
-        return {} if continuation is None or continuation.provider != self.provider else continuation.data
+        if continuation is None or continuation.provider != self.provider:
+            return {}
+        return self._fitting(continuation.data)
 
     def continuation(self, where: str, continuation: Continuation | None) -> dict[str, Any]:
         """The continuation data to send back; empty if it belongs to another provider, which is recorded as a loss."""
@@ -56,7 +68,7 @@ class Losses:
         if continuation.provider != self.provider:
             self.add(where, "continuation data", f"it belongs to {continuation.provider}")
             return {}
-        return continuation.data
+        return self._fitting(continuation.data, where)
 
     def thinking(self, where: str, part: Thinking) -> dict[str, Any] | None:
         """The continuation data of thinking to send back; None, recorded as a loss, if another provider made it.
@@ -69,4 +81,20 @@ class Losses:
         if part.continuation.provider != self.provider:
             self.add(where, "thinking", f"it belongs to {part.continuation.provider}")
             return None
-        return part.continuation.data
+        return self._fitting(part.continuation.data, where)
+
+    def _fitting(self, data: dict[str, Any], where: str | None = None) -> dict[str, Any]:
+        if self._fits(data):
+            return data
+        fitting = {key: value for key, value in data.items() if self._fits({key: value})}
+        if where is not None:
+            names = ", ".join(sorted(data.keys() - fitting))
+            self.add(where, "continuation data", f"its format is unknown: {names}")
+        return fitting
+
+    def _fits(self, data: dict[str, Any]) -> bool:
+        try:
+            convert(data, self._shape)
+        except ValueError:  # of another type, or half a surrogate pair
+            return False
+        return True

@@ -3,6 +3,7 @@
 These are plain values; `bartack.models` and `bartack.agent` act on them.
 """
 
+import math
 from typing import Any, ClassVar, Literal
 
 from bartack.nouns.deltas import Failed, Usage
@@ -72,9 +73,15 @@ class ModelConfig(_ModelSettings, frozen=True):
 
     def __post_init__(self) -> None:
         _require(bool(self.model_id), "modelId", "must not be empty")
+        for key, number in (("maxTokens", self.max_tokens), ("temperature", self.temperature), ("topP", self.top_p)):
+            _require(number is None or _is_finite(number), key, f"must be a finite number, got {number!r}")
         _require(self.max_tokens is None or self.max_tokens > 0, "maxTokens", "must be positive")
         _require(self.temperature is None or self.temperature >= 0, "temperature", "must not be negative")
         _require(self.top_p is None or 0 <= self.top_p <= 1, "topP", "must be between 0 and 1")
+
+
+def _is_finite(number: object) -> bool:
+    return type(number) is int or (type(number) is float and math.isfinite(number))
 
 
 def _require(condition: bool, key: str, claim: str) -> None:

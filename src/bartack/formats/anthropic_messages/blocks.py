@@ -96,7 +96,7 @@ class BlockWriter:
             return [dict(data[Keys.BLOCK])]
         if Keys.RESULT_OF in data:
             return [displaced[data[Keys.RESULT_OF]]] if data[Keys.RESULT_OF] in displaced else []
-        if data.get(Keys.TYPE) == "redacted_thinking":
+        if data.get(Keys.TYPE) == "redacted_thinking" and Keys.DATA in data:
             return [{"type": "redacted_thinking", "data": data[Keys.DATA]}]
         if Keys.SIGNATURE in data:
             return [{"type": "thinking", "thinking": part.text, "signature": data[Keys.SIGNATURE], **_fields(data)}]

@@ -17,6 +17,7 @@ from typing import Any
 
 from bartack.formats.anthropic_messages.blocks import THINKING_BLOCKS, BlockWriter
 from bartack.formats.anthropic_messages.capabilities import Claude, Turn, claude, sampling, sendable_thinking
+from bartack.formats.anthropic_messages.events import Kept
 from bartack.formats.body_values import count_leading_system, own_fields, text_of, with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.repair import CONTINUE_PROMPT
@@ -34,6 +35,7 @@ _UNCACHEABLE = THINKING_BLOCKS | {"fallback"}
 
 def encode(request: ModelRequest, losses: Losses) -> Json:
     """The request body, always streaming; what the model cannot receive is added to `losses`."""
+    losses.expect(Kept)
     config, model = request.config, claude(request.config.model_id)
     extra = config.extra or {}
     body: Json = {} if "anthropic_version" in extra else {"model": config.model_id}

@@ -3,7 +3,7 @@
 Every field may be missing or null: servers that imitate the format omit what they do not have.
 """
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import msgspec
 
@@ -12,7 +12,7 @@ from bartack.formats.emitter import token_count
 from bartack.nouns.deltas import Usage
 from bartack.nouns.parts import Text, ToolContent
 
-__all__ = ["BlockDelta", "Counts", "ErrorBody", "Event", "Keys", "MessageBody", "readable_result", "usage_of"]
+__all__ = ["BlockDelta", "Counts", "ErrorBody", "Event", "Kept", "Keys", "MessageBody", "readable_result", "usage_of"]
 
 
 class Keys:
@@ -30,6 +30,34 @@ class Keys:
     RESULT_OF = "resultOf"  # on a placeholder part: the id of the provider call whose result block was here
     SIGNATURE = "signature"
     TYPE = "type"  # the block's type, where the part alone does not imply it
+
+
+class _Block(TypedDict):
+    type: str
+    text: NotRequired[str]
+    tool_use_id: NotRequired[str]
+
+
+class _Caller(TypedDict, total=False):
+    tool_id: str
+
+
+class _Container(TypedDict, total=False):
+    id: str
+
+
+class Kept(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `Keys`."""
+
+    block: _Block
+    callId: str
+    caller: _Caller | str
+    container: _Container
+    data: str
+    result: _Block
+    resultOf: str
+    signature: str
+    type: str
 
 
 class ErrorBody(msgspec.Struct, gc=False):

@@ -314,7 +314,8 @@ def _thinking_config(thinking: Any, effort: Any) -> ThinkingConfig | None:
     known = effort if effort in ("low", "medium", "high", "max") else None
     match kind:
         case "enabled":
-            return ThinkingConfig(budget_tokens=thinking.get("budget_tokens"), effort=known)
+            budget = thinking.get("budget_tokens")
+            return ThinkingConfig(budget_tokens=budget, effort=known) if type(budget) in (int, type(None)) else None
         case "disabled":
             return ThinkingConfig(effort="none")
         case "adaptive":

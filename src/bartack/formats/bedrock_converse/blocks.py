@@ -86,7 +86,7 @@ class BlockWriter:
                 blocks = self._call(part, data, where)
             case ToolResult():
                 blocks = [self._result(part, data, where)]
-            case _ if Keys.BLOCK in data:
+            case _ if data.get(Keys.BLOCK):  # an empty block is refused
                 blocks = [data[Keys.BLOCK]]
             case Text():
                 blocks = _text(part.text, data)
@@ -135,7 +135,7 @@ class BlockWriter:
         # A provider call has to be sent back under the provider's own id.
         call_id = data.get(CALL_ID, part.tool_call_id) if is_provider_call else part.tool_call_id
         call = {"toolUseId": call_id, "name": part.tool_name, "input": part.arguments}
-        if Keys.BLOCK in data:
+        if "toolUse" in data.get(Keys.BLOCK, {}):
             call = {**data[Keys.BLOCK]["toolUse"], "toolUseId": call_id}
         elif is_provider_call:
             call["type"] = SERVER_TOOL
@@ -143,7 +143,7 @@ class BlockWriter:
         return [{"toolUse": call}, *result]
 
     def _result(self, part: ToolResult, data: Json, where: str) -> Json:
-        if Keys.BLOCK in data:
+        if "toolResult" in data.get(Keys.BLOCK, {}):
             return {"toolResult": {**data[Keys.BLOCK]["toolResult"], "toolUseId": part.tool_call_id}}
         result: Json = {"toolUseId": part.tool_call_id, "content": self._result_content(part, where)}
         if part.is_error:  # "success" is the default, and not all models accept the field

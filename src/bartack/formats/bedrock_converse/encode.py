@@ -18,7 +18,7 @@ from bartack.formats.anthropic_messages.capabilities import Turn, claude, sampli
 from bartack.formats.anthropic_messages.encode import system_text
 from bartack.formats.bedrock_converse.blocks import BlockWriter
 from bartack.formats.bedrock_converse.capabilities import add_cache_points, thinking_fields
-from bartack.formats.bedrock_converse.events import SERVER_TOOL, Keys
+from bartack.formats.bedrock_converse.events import SERVER_TOOL, Kept, Keys
 from bartack.formats.body_values import own_fields, with_extra
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
@@ -36,6 +36,7 @@ _DOCUMENT_ONLY = {"text": "(see the document)"}
 
 def encode(request: ModelRequest, losses: Losses) -> Json:
     """The request body; what the model cannot receive is added to `losses`."""
+    losses.expect(Kept)
     config = request.config
     system, messages = _conversation(request, losses)
     body: Json = {"messages": messages}

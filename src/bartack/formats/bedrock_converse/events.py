@@ -6,7 +6,7 @@ and Nova behind InvokeModel, write ``{"contentBlockDelta": {...}}`` instead, so 
 
 from base64 import b64decode, b64encode
 from itertools import groupby
-from typing import Any
+from typing import Any, TypedDict
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ __all__ = [
     "SERVER_TOOL",
     "BlockDelta",
     "Event",
+    "Kept",
     "Keys",
     "ToolUse",
     "Wrapped",
@@ -42,6 +43,28 @@ class Keys:
     RESULT = "toolResult"  # the raw result of a provider call
     ROLE = "role"  # "system": a system message between the others
     TYPE = "type"  # of a provider call
+
+
+class _KeptCall(TypedDict, total=False):
+    name: str
+
+
+class _KeptBlock(TypedDict, total=False):
+    text: str
+    toolUse: _KeptCall
+    toolResult: dict[str, Any]
+
+
+class Kept(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `Keys`."""
+
+    block: _KeptBlock
+    callId: str
+    reasoningText: dict[str, Any]
+    redactedContent: str
+    toolResult: dict[str, Any]
+    role: str
+    type: str
 
 
 class _Struct(Struct, rename="camel", gc=False):

@@ -10,7 +10,7 @@ its pieces or after them, so they are collected and attached to the part's last 
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypedDict
 
 import msgspec
 
@@ -19,7 +19,7 @@ from bartack.formats.emitter import token_count
 from bartack.formats.framing import Frame
 from bartack.nouns.deltas import FinishReason, Usage
 
-__all__ = ["CohereV2", "Keys"]
+__all__ = ["CohereV2", "Kept", "Keys"]
 
 _FINISH: dict[str, FinishReason] = {
     "COMPLETE": "stop",
@@ -37,6 +37,13 @@ class Keys:
     ORIGIN = "type"  # of thinking: the field it came from
     THINKING = "thinking"
     TOOL_PLAN = "tool_plan"
+
+
+class Kept(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `Keys`."""
+
+    citations: list[Any]
+    type: Literal["thinking", "tool_plan"]
 
 
 class _Content(msgspec.Struct, gc=False):

@@ -15,7 +15,7 @@ Cohere's own thinking is sent back in the field it came from: as content, or as 
 from typing import Any, assert_never
 
 from bartack.formats.body_values import NO_OUTPUT, function_tools, is_sendable_call, with_extra
-from bartack.formats.cohere_v2.decode import Keys
+from bartack.formats.cohere_v2.decode import Kept, Keys
 from bartack.formats.losses import Losses
 from bartack.formats.media import data_url, media_type, placeholder
 from bartack.nouns.config import SpecificTool, ThinkingConfig
@@ -41,6 +41,7 @@ Json = dict[str, Any]
 
 def encode(request: ModelRequest, losses: Losses) -> Json:
     """The request body; what Cohere cannot receive is added to `losses`."""
+    losses.expect(Kept)
     config = request.config
     messages: list[Json] = []
     for index, message in enumerate(request.messages):

@@ -4,7 +4,7 @@ Every field may be missing or null. Enums are words on the Gemini API and may be
 The arguments of a function call are kept as text; what is sent back to Gemini unchanged is kept as plain JSON.
 """
 
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -21,6 +21,7 @@ __all__ = [
     "Candidate",
     "Chunk",
     "Counts",
+    "Kept",
     "Keys",
     "Part",
     "is_failure",
@@ -64,6 +65,17 @@ class Keys:
     GEMINI_ID = "id"  # of a call that Gemini identifies by an id
     PART = "part"  # a call that Google executed, whole, or generated media without their data
     RESULT_PART = "resultPart"  # the result of such a call, whole
+
+
+class Kept(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `Keys` and Google's names."""
+
+    id: str
+    name: str
+    part: dict[str, Any]
+    resultPart: dict[str, Any]
+    inlineData: dict[str, Any]
+    fileData: dict[str, Any]
 
 
 class Call(msgspec.Struct, gc=False, rename="camel"):

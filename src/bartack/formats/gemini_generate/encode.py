@@ -17,7 +17,7 @@ from typing import Any, assert_never
 
 from bartack.formats.body_values import count_leading_system, with_extra
 from bartack.formats.gemini import gemini_generation, is_accepted
-from bartack.formats.gemini_generate.chunks import Keys
+from bartack.formats.gemini_generate.chunks import Kept, Keys
 from bartack.formats.gemini_generate.settings import function_calling, generation_config, tools
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder
@@ -39,6 +39,7 @@ _GOOGLE_FILES = ("gs://", "https://generativelanguage.googleapis.com/")
 
 def encode(request: ModelRequest, losses: Losses) -> Json:
     """The request body; what Gemini cannot receive is added to `losses`."""
+    losses.expect(Kept)
     config = request.config
     leading = count_leading_system(request.messages)
     system = [

@@ -16,7 +16,7 @@ that no part is split.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import msgspec
 
@@ -29,7 +29,7 @@ from bartack.nouns.errors import ErrorCode
 from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import FileRef, Image, Text, ToolContent
 
-__all__ = ["GeminiInteractions", "Keys"]
+__all__ = ["GeminiInteractions", "Kept", "Keys"]
 
 _FINISH: dict[str, FinishReason] = {"completed": "stop", "requires_action": "tool_calls", "incomplete": "length"}
 _MEDIA = frozenset(("image", "audio", "video", "document"))
@@ -42,6 +42,20 @@ class Keys:
     CONTENT = "content"  # a generated image or file, without its data
     STEP = "step"  # a call that Google executed, whole
     RESULT_STEP = "resultStep"  # its result, whole
+
+
+class _KeptStep(TypedDict):
+    type: str
+
+
+class Kept(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `Keys`."""
+
+    callId: str
+    content: dict[str, Any]
+    step: _KeptStep
+    resultStep: _KeptStep
+    type: str
 
 
 class Counts(msgspec.Struct, gc=False):

@@ -11,7 +11,7 @@ from typing import Any, assert_never
 from bartack.formats.body_values import count_leading_system, own_fields, with_extra
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.gemini import is_accepted, thinking_level
-from bartack.formats.gemini_interactions.decode import Keys
+from bartack.formats.gemini_interactions.decode import Kept, Keys
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
@@ -29,6 +29,7 @@ _CONTENT_FIELDS = ("annotations", "resolution", "channels", "sample_rate", "proc
 
 def encode(request: ModelRequest, losses: Losses) -> Json:
     """The request body; what Gemini cannot receive is added to `losses`."""
+    losses.expect(Kept)
     config = request.config
     leading = count_leading_system(request.messages)
     steps = _Steps(losses)

@@ -30,7 +30,7 @@ _READABLE = ("text/", "application/json", "application/xml", "application/yaml")
 
 def is_plain(piece: Json) -> bool:
     """Whether a piece is text without further fields."""
-    return piece.keys() == {"type", "text"} and piece["type"] == "text"
+    return piece.keys() == {"type", "text"} and piece["type"] == "text" and isinstance(piece["text"], str)
 
 
 # -- parts to pieces

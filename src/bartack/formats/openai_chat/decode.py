@@ -169,7 +169,7 @@ class OpenAIChat(Decoder):
         if chunk.object == "chat.completion" and not self._has_content:
             try:
                 self._read_delta(msgspec.convert(message, ChatDelta), frame)
-            except msgspec.ValidationError as error:
+            except ValueError as error:  # also for half a surrogate pair
                 self.out.fail(ErrorCode.STREAM_MALFORMED, f"a message is not {self.format}: {error}")
 
     @property

@@ -10,7 +10,7 @@ from bartack.formats.body_values import used_tools, with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.capabilities import ChatCapabilities, capabilities_of
 from bartack.formats.openai_chat.content import encode_content, is_plain
-from bartack.formats.openai_chat.events import Keys
+from bartack.formats.openai_chat.events import Kept, Keys
 from bartack.formats.openai_chat.settings import add_caching, add_settings, add_tools
 from bartack.formats.repair import RESULTS_RECEIVED
 from bartack.nouns.json_values import json_text
@@ -25,6 +25,7 @@ Json = dict[str, Any]
 
 def encode(request: ModelRequest, losses: Losses) -> Json:
     """The request body. What is left out of it is added to `losses`."""
+    losses.expect(Kept)
     vendor = capabilities_of(request.provider)
     body: Json = {"model": request.config.model_id, "messages": _Messages(losses, vendor).encode(request.messages)}
     add_tools(body, request, losses, vendor)
@@ -114,8 +115,7 @@ class _Messages:
         """Fields of the message on the wire that our message has no place for."""
         others: Json = {}
         for part in message.parts:
-            if part.continuation is not None and part.continuation.provider == self._losses.provider:
-                others.update(part.continuation.data.get(Keys.MESSAGE, {}))
+            others.update(self._losses.own_data(part).get(Keys.MESSAGE, {}))
         return others
 
     def _add_assistant(self, message: Message, where: str) -> None:
@@ -246,10 +246,10 @@ class _Messages:
                 pieces = [
                     piece for at, part in enumerate(parts) for piece in self._pieces(part, f"{where}.content[{at}]")
                 ]
-        attached = [piece for piece in pieces if piece["type"] != "text"]
+        attached = [piece for piece in pieces if piece.get("type") != "text"]
         if attached:
             self._attached += [{"type": "text", "text": f"Attached to the result of {result.tool_call_id}:"}, *attached]
-        texts = [piece for piece in pieces if piece["type"] == "text"]
+        texts = [piece for piece in pieces if piece.get("type") == "text"]
         if all(is_plain(piece) for piece in texts):
             text = "\n".join(piece["text"] for piece in texts)
             return _marked(text or ("See the next message." if attached else ""), result.is_error)

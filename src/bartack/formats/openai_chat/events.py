@@ -5,7 +5,7 @@ Any field may be missing or null; fields that are not read are not declared. Fie
 """
 
 import json
-from typing import Any
+from typing import Any, TypedDict
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ __all__ = [
     "ChatChoice",
     "ChatChunk",
     "ChatDelta",
+    "Kept",
     "Keys",
     "ReportedError",
     "error_in",
@@ -53,6 +54,22 @@ class Keys:
     CITATIONS = "citations"
     SEARCH_RESULTS = "search_results"
     EXECUTED_TOOL = "executed_tool"
+
+
+class Kept(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `Keys`."""
+
+    field: str
+    reasoning_details: list[Any]
+    annotations: list[Any]
+    audio: dict[str, Any]
+    type: str
+    message: dict[str, Any]
+    chunk: dict[str, Any]
+    call: dict[str, Any]
+    content: dict[str, Any]
+    image_url: dict[str, Any]
+    file: dict[str, Any]
 
 
 class FunctionPiece(Struct, gc=False):

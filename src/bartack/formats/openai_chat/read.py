@@ -5,13 +5,12 @@ continuation data of the part they belong to; tools that are not functions stay 
 one made from its position. Null is the same as a missing field.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from msgspec.structs import replace
 
-from bartack.formats.body_values import list_at, object_at, text_at
+from bartack.formats.body_values import list_at, object_at, parsed_object, text_at, text_of
 from bartack.formats.openai_chat.capabilities import capabilities_of
 from bartack.formats.openai_chat.content import decode_content
 from bartack.formats.openai_chat.events import Keys
@@ -188,11 +187,8 @@ def _arguments(raw: Any) -> tuple[Json, str | None]:
     if isinstance(raw, dict):
         return raw, None
     text = raw if isinstance(raw, str) else ""
-    try:
-        value = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return {}, text
-    return (value, None) if isinstance(value, dict) else ({}, text)
+    value = parsed_object(text or "{}")
+    return ({}, text) if value is None else (value, None)
 
 
 # -- tools and settings
@@ -273,9 +269,9 @@ def _take_thinking(body: Json, provider: str) -> ThinkingConfig | None:
     vendor = capabilities_of(provider)
     efforts: dict[Any, Any] = {word: word if word in vendor.efforts else ours for ours, word in vendor.efforts.items()}
     match vendor.thinking, body:
-        case "reasoning_effort", {"reasoning_effort": word} if word in efforts:
+        case "reasoning_effort", {"reasoning_effort": str(word)} if word in efforts:
             return ThinkingConfig(effort=efforts[body.pop("reasoning_effort")])
-        case "reasoning", {"reasoning": {"effort": word, **rest}} if word in efforts and not rest:
+        case "reasoning", {"reasoning": {"effort": str(word), **rest}} if word in efforts and not rest:
             return ThinkingConfig(effort=efforts[body.pop("reasoning")["effort"]])
         case "reasoning", {"reasoning": {"max_tokens": int(), **rest}} if not rest:
             return ThinkingConfig(budget_tokens=body.pop("reasoning")["max_tokens"])
@@ -284,7 +280,7 @@ def _take_thinking(body: Json, provider: str) -> ThinkingConfig | None:
             return ThinkingConfig(effort="none")
         case "thinking", {"thinking": {"type": "enabled", **rest}} if not rest:
             del body["thinking"]
-            word = body.get("reasoning_effort")
+            word = text_of(body, "reasoning_effort")
             return ThinkingConfig(effort=efforts[body.pop("reasoning_effort")] if word in efforts else None)
         case "enable_thinking", {"enable_thinking": bool(is_on)}:
             del body["enable_thinking"]

@@ -17,10 +17,18 @@ Decisions:
 import re
 from typing import Any
 
-from bartack.formats.body_values import cache_key, fits_strict_mode, own_fields, schema_name, with_extra
+from bartack.formats.body_values import (
+    cache_key,
+    fits_strict_mode,
+    object_of,
+    own_fields,
+    schema_name,
+    text_of,
+    with_extra,
+)
 from bartack.formats.losses import Losses
 from bartack.formats.openai_responses.input_items import InputItems
-from bartack.formats.openai_responses.items import NAME, Item
+from bartack.formats.openai_responses.items import NAME, Item, Kept
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.requests import ModelRequest
 
@@ -39,6 +47,7 @@ _SETTINGS = {
 
 def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
     """The request body. What is left out of it is added to `losses`."""
+    losses.expect(Kept)
     config = request.config
     extra = dict(config.extra or {})
     store = extra.pop("store", False)
@@ -60,8 +69,8 @@ def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
     include = extra.pop("include", None if store is not False else _include(config))
     for name, value in (
         ("include", include),
-        ("reasoning", _reasoning(config.thinking, extra.pop("reasoning", {}), losses)),
-        ("text", _text(config, extra.pop("text", {}))),
+        ("reasoning", _reasoning(config.thinking, _pop_object(extra, "reasoning"), losses)),
+        ("text", _text(config, _pop_object(extra, "text"))),
     ):
         if value:
             body[name] = value
@@ -82,6 +91,11 @@ def _add_losses(config: ModelConfig, losses: Losses) -> None:
         losses.add("config.stopSequences", "stop sequences", "not supported by the Responses API")
 
 
+def _pop_object(extra: dict[str, Any], key: str) -> dict[str, Any]:
+    """The object under this key of `extra`, removed from it; anything else stays and is sent as it is."""
+    return extra.pop(key) if isinstance(extra.get(key), dict) else {}
+
+
 def _reasoning(thinking: ThinkingConfig | None, own: dict[str, Any], losses: Losses) -> dict[str, Any]:
     reasoning: dict[str, Any] = {}
     if thinking is not None:
@@ -99,7 +113,7 @@ def _text(config: ModelConfig, own: dict[str, Any]) -> dict[str, Any]:
     if schema is None:
         return own
     shape = {"type": "json_schema", "name": schema_name(schema), "schema": schema, "strict": fits_strict_mode(schema)}
-    return {**own, "format": {**shape, **(own.get("format") or {})}}
+    return {**own, "format": {**shape, **object_of(own, "format")}}
 
 
 # -- tools
@@ -122,7 +136,7 @@ def _tool_choice(choice: ToolChoice, tools: tuple[ToolSpec, ...]) -> str | Item:
     if not isinstance(choice, SpecificTool):
         return choice
     native = next((spec.native.data for spec in tools if spec.name == choice.tool_name and spec.native), {})
-    kind = native.get("type", "function")
+    kind = text_of(native, "type") or "function"
     label = {"mcp": "server_label", "function": "name", "custom": "name"}.get(kind)
     return {"type": kind} if label is None else {"type": kind, label: native.get(label, choice.tool_name)}
 

@@ -19,10 +19,11 @@ from typing import Any, assert_never
 
 from msgspec.structs import replace
 
+from bartack.formats.body_values import parsed_object
 from bartack.formats.history_rules import PLAIN_NAME, HistoryRules
 from bartack.formats.losses import Losses
 from bartack.formats.media import data_url, has_content, media_type, placeholder
-from bartack.formats.openai_responses.items import Item, Keys, kind_of, parsed_object
+from bartack.formats.openai_responses.items import Item, Keys, kind_of
 from bartack.formats.repair import START_PROMPT, made_id
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
@@ -249,10 +250,10 @@ class _Answer:
         item = self.items[place]
         item.update(fields)
         if Keys.FIELD in data:
-            self._put(place, item.setdefault(str(data[Keys.FIELD]), []), data, part.text)
+            self._put(place, _list_in(item, data[Keys.FIELD]), data, part.text)
 
     def _put(self, place: int, entries: list[Item], data: dict[str, Any], text: str) -> None:
-        key = place, int(data.get(Keys.NTH) or 0)
+        key = place, data.get(Keys.NTH, 0)
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = {}
@@ -320,6 +321,14 @@ def _with_ids_once(items: list[Item], repeated: list[Item]) -> list[Item]:
             del item["id"]
         seen.update(item_id for item_id in [item.get("id")] if item_id)
     return items
+
+
+def _list_in(item: Item, field: str) -> list[Item]:
+    """The list of an item, which is put there if there is none."""
+    if not isinstance(item.get(field), list):
+        item[field] = []
+    entries: list[Item] = item[field]
+    return entries
 
 
 def _object(data: dict[str, Any], key: str) -> dict[str, Any]:

@@ -6,9 +6,9 @@ result of one, or something that only its provider understands. `Keys` has what 
 
 import base64
 import binascii
-import json
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
+from bartack.formats.body_values import parsed_object
 from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import Image, ToolContent
 
@@ -17,6 +17,7 @@ __all__ = [
     "NAME",
     "Item",
     "ItemKind",
+    "Kept",
     "Keys",
     "arguments_of",
     "executed_by",
@@ -25,7 +26,6 @@ __all__ = [
     "kind_of",
     "name_of",
     "outcome_of",
-    "parsed_object",
     "part_fields",
     "text_of",
     "texts_of",
@@ -45,6 +45,28 @@ class Keys:
     AGAIN = "again"  # how many items before it in the same message have its id (xAI), if any
     FINAL = "final"  # finished texts or arguments that do not continue what was streamed; never sent back
     INSTRUCTIONS = "instructions"  # true for a system message that came from `instructions`
+
+
+class _KeptItem(TypedDict, total=False):
+    id: str | None
+    type: str | None
+    call_id: str | None
+
+
+class _KeptEntry(TypedDict, total=False):
+    type: str | None
+    text: str
+    refusal: str
+
+
+class Kept(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `Keys`."""
+
+    item: _KeptItem
+    output: _KeptItem
+    field: Literal["content", "summary"]
+    nth: int
+    part: _KeptEntry
 
 
 Item = dict[str, Any]
@@ -82,7 +104,7 @@ def executed_by(item: Item, declared_tools: Any = None) -> Literal["client", "pr
 
     A free-text call of an undeclared tool is a step of xAI's X search (xai-responses/ai--xai-x-search-tool--0-85a5aa).
     """
-    kind = item.get("type")
+    kind = str(item.get("type"))
     if kind == "shell_call":
         environment = item.get("environment")
         where = environment.get("type") if isinstance(environment, dict) else None
@@ -209,15 +231,6 @@ def _image(item: Item) -> Image | None:
 
 
 # -- JSON text
-
-
-def parsed_object(text: str) -> dict[str, Any] | None:
-    """The JSON object in a text, or None."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _rewritten(text: Any) -> str | None:

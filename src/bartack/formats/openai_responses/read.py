@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bartack.formats.body_values import list_at, object_at, text_at
+from bartack.formats.body_values import list_at, object_at, parsed_object, text_at
 from bartack.formats.media import exact_data
 from bartack.formats.openai_responses.items import (
     NAME,
@@ -25,7 +25,6 @@ from bartack.formats.openai_responses.items import (
     kind_of,
     name_of,
     outcome_of,
-    parsed_object,
     part_fields,
     text_of,
     texts_of,
