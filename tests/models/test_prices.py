@@ -1,5 +1,6 @@
 """Prices: unknown is None, never 0."""
 
+import subprocess
 import sys
 
 import pytest
@@ -43,6 +44,40 @@ async def test_the_package_is_loaded_once_in_a_thread() -> None:
     _library.cache_clear()
     assert await cost_in_thread(Usage(1_000_000, 0), "gpt-4o", prices="openai") == pytest.approx(2.5)
     assert await cost_in_thread(Usage(1_000_000, 0), "gpt-4o", prices="openai") == pytest.approx(2.5)
+
+
+FIRST_CALL = """
+import asyncio, sys
+from contextlib import asynccontextmanager
+from bartack.models import connect
+from bartack.nouns.deltas import Done
+from bartack.nouns.messages import user
+from bartack.testing.event_writers import EVENT_WRITERS
+from tests.models.doubles import BytesClient
+
+say = EVENT_WRITERS["anthropic-messages"]
+
+class WaitingClient(BytesClient):
+    @asynccontextmanager
+    async def send(self, request):
+        async with asyncio.timeout(60), super().send(request) as response:
+            while "genai_prices.data" not in sys.modules:
+                await asyncio.sleep(0.01)
+            yield response
+
+async def main():
+    client = WaitingClient([say.start(), say.text("Hi"), say.finish("stop")])
+    assert "genai_prices" not in sys.modules
+    model = connect("anthropic:claude-sonnet-4-5", api_key="k", client=client)
+    assert isinstance([delta.delta async for delta in model.stream([user("Hello")])][-1], Done)
+
+asyncio.run(main())
+"""
+
+
+def test_prices_and_their_data_are_loaded_while_the_first_request_waits() -> None:
+    # The response does not arrive before both are loaded. In another process, because this one has loaded them.
+    subprocess.run([sys.executable, "-c", FIRST_CALL], check=True, timeout=120)
 
 
 def test_without_the_package_everything_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

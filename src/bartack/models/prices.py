@@ -1,16 +1,18 @@
 """Context windows and prices of models, from genai-prices (extra ``prices``). What is unknown is None, never 0.
 
-The package contains its data and is loaded on first use; the network is not used.
+The package contains its data; the network is not used. Loading both takes longer than a whole model call, so it happens
+in a thread, and a model starts it together with its first request (`start_loading`).
 """
 
 import asyncio
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from bartack.nouns.deltas import Usage
 from bartack.nouns.noun import Noun
 
-__all__ = ["ModelInfo", "Prices", "cost_in_thread", "cost_of", "model_info"]
+__all__ = ["ModelInfo", "Prices", "cost_in_thread", "cost_of", "model_info", "start_loading"]
 
 
 PRICED = {  # the counts of `Usage`, and their names in genai-prices
@@ -74,8 +76,14 @@ def cost_of(usage: Usage, model_id: str, *, prices: str | None) -> float | None:
     return None if found is None else float(found.total_price)
 
 
+def start_loading() -> None:
+    """Load the package in a thread, unless it is loaded, while the caller waits for something else."""
+    if not _library.cache_info().currsize:
+        asyncio.get_running_loop().run_in_executor(None, _library)
+
+
 async def cost_in_thread(usage: Usage, model_id: str, *, prices: str | None) -> float | None:
-    """`cost_of`, with the package loaded in a thread on first use, which takes about 300 ms."""
+    """`cost_of`, with the package loaded in a thread on first use, which takes 200 to 600 ms."""
     if not _library.cache_info().currsize:
         await asyncio.to_thread(_library)
     return cost_of(usage, model_id, prices=prices)
@@ -87,6 +95,9 @@ def _library() -> Any:
         import genai_prices  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
         return None
+    # The first lookup loads the data, which takes a third of the time.
+    with suppress(LookupError):
+        genai_prices.calc_price(genai_prices.Usage(), "-", provider_id="-")
     return genai_prices
 
 

@@ -25,7 +25,7 @@ from bartack.models.client import HttpRequest, HttpResponse, ProviderClient, mas
 from bartack.models.guard import GuardedStream, guarded_batches
 from bartack.models.http_errors import error_from_body, error_from_response, retry_delay_in, suggested_base_url
 from bartack.models.model import StreamingModel
-from bartack.models.prices import ModelInfo, cost_in_thread, model_info
+from bartack.models.prices import ModelInfo, cost_in_thread, model_info, start_loading
 from bartack.models.vendors import Vendor
 from bartack.nouns.config import CacheConfig, ModelConfig, ToolSpec
 from bartack.nouns.deltas import Delta, Failed, Start, Usage
@@ -191,6 +191,8 @@ class _Exchange:
         try:
             request = await self._model._credentials.sign(self._call.http_request)
             self._secrets = request.secrets
+            if self._model.vendor.prices is not None:
+                start_loading()  # while the request is on its way
             async with self._model.client.send(request) as response:
                 if not 200 <= response.status < 300:
                     failed = await _http_error(response, self._model._environment.now())
