@@ -11,8 +11,8 @@ BENCHES := $(filter-out bench/_%,$(wildcard bench/*.py))  # a leading underscore
 
 # The unit tests of the pure half must cover it completely; coverage doubles their time, so nothing else is measured.
 # Together with the laws and the recordings they also run under every other Python.
-UNIT := $(wildcard $(addprefix tests/,nouns stream formats decode encode session views seeds))
-PURE := $(UNIT) $(wildcard tests/properties tests/recordings)
+UNIT := $(addprefix tests/,nouns stream formats session views seeds test_exports.py)
+PURE := $(UNIT) tests/properties tests/recordings
 CORES := $(shell getconf _NPROCESSORS_ONLN || echo 2)
 COVER := $(BIN)/python -m pytest -n $(CORES) $(UNIT) --cov
 

@@ -100,6 +100,7 @@ def test_the_version_of_the_ledger_is_always_written() -> None:
 
 
 def test_a_session_is_the_sum_of_its_entries() -> None:
+    """004-session.1, 004-session.2"""
     message = stamped(user("hi"), id="m1", timestamp=NOON)
     running = [
         entry("1", fact=SessionHeader(metadata={"a": 1})),

@@ -79,7 +79,7 @@ async def database(url: str) -> AsyncIterator[Any]:
     ],
 )
 async def test_the_database_refuses_changes_by_other_programs(statement: str, refusal: str) -> None:
-    """D-5.3, D-5.4."""
+    """D-5.3, D-5.4, 004-invariants.3"""
     url = address("refusals")  # shared: refused statements change nothing
     store = await PostgresStore.open(url)
     database = await asyncpg.connect(SERVER, server_settings={"search_path": schema_of(url)})

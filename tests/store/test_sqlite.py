@@ -54,7 +54,7 @@ async def filled(path: Path) -> None:
     ],
 )
 async def test_the_database_refuses_changes_by_other_programs(tmp_path: Path, sql: str) -> None:
-    """D-5.3, D-5.4."""
+    """D-5.3, D-5.4, 004-invariants.3"""
     await filled(tmp_path / "a.db")
     connection = apsw.Connection(str(tmp_path / "a.db"))
     connection.execute("INSERT INTO branch VALUES (1, 5, 1); INSERT INTO redaction VALUES (1, 'e1')")
