@@ -38,7 +38,9 @@ from bartack.nouns.errors import ErrorCode
         (None, None, "", "provider_error"),
     ],
 )
-def test_what_a_refusal_means(status: int | None, word: str | None, message: str, code: str) -> None:
+def test_errors_are_classified_by_word_message_and_status(
+    status: int | None, word: str | None, message: str, code: str
+) -> None:
     assert classify(status, word, message) == ErrorCode(code)
 
 
@@ -52,5 +54,5 @@ def test_what_a_refusal_means(status: int | None, word: str | None, message: str
         (("insufficient_quota", "requests"), "insufficient_quota"),
     ],
 )
-def test_of_several_words_the_one_that_says_most_is_taken(words: tuple[str, ...], word: str | None) -> None:
+def test_of_several_error_words_the_most_specific_is_used(words: tuple[str, ...], word: str | None) -> None:
     assert most_specific(words) == word

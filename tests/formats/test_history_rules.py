@@ -25,7 +25,7 @@ OTHER, OTHER_RESULT = ToolCall("abcdefghj", "read", {}), ToolResult("abcdefghj",
 SEARCH = ToolCall("abcdefghk", "search", {}, executed_by="provider")
 
 
-def test_a_history_that_all_providers_take_has_no_fault() -> None:
+def test_a_history_that_every_provider_accepts_has_no_fault() -> None:
     history = [
         system("be brief"),
         user("read", Text("", ignored=True)),
@@ -56,7 +56,7 @@ def test_a_history_that_all_providers_take_has_no_fault() -> None:
         ([assistant("a", Thinking("hm"))], "messages[0]: ends with reasoning"),
     ],
 )
-def test_what_every_provider_refuses_is_named(history: list[Message], fault: str) -> None:
+def test_faults_for_every_provider_are_described(history: list[Message], fault: str) -> None:
     assert check_history(history, LENIENT) == [fault]
 
 
@@ -91,17 +91,17 @@ def test_results_out_of_order_are_refused() -> None:
         ),
     ],
 )
-def test_what_the_strictest_provider_refuses_is_named(history: list[Message], fault: str) -> None:
+def test_faults_for_the_strictest_provider_are_described(history: list[Message], fault: str) -> None:
     assert check_history(history, STRICTEST) == [fault]
     assert check_history(history, LENIENT) == []
 
 
 @pytest.mark.parametrize("rules", [LENIENT, STRICTEST])
-def test_a_request_that_says_nothing_is_refused_by_all(rules: HistoryRules) -> None:
+def test_a_request_without_content_is_refused_by_every_provider(rules: HistoryRules) -> None:
     assert len(check_history([], rules)) == 1
 
 
-def test_system_messages_alone_are_enough_only_where_the_assistant_may_have_the_last_word() -> None:
+def test_system_messages_alone_suffice_only_if_the_assistant_may_be_last() -> None:
     assert check_history([system("a")], RULES["openai-chat"]) == []
     assert check_history([system("a")], RULES["mistral"]) == ["the history has no user or assistant message"]
 
@@ -118,13 +118,13 @@ def test_the_name_of_a_tool_fits(name: str, fitting: str) -> None:
     assert check_history(history, LENIENT) == []
 
 
-def test_rules_that_refuse_the_names_that_repair_makes_do_not_exist() -> None:
+def test_every_rule_accepts_the_names_that_repair_generates() -> None:
     with pytest.raises(PartValidationError, match="tool_name_pattern") as caught:
         HistoryRules(tool_name_pattern="[a-z]+")
     assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
-def test_an_answer_with_paused_tools_of_the_provider_may_be_last_where_it_goes_on_with_it() -> None:
+def test_an_answer_with_paused_provider_tools_may_be_last_if_the_provider_continues_it() -> None:
     paused = [user("a"), assistant(SEARCH, meta=Meta(finish_reason="pause"))]
     assert check_history(paused, RULES["anthropic-messages"]) == []
     assert check_history(paused) == ["the history ends with the assistant"]
@@ -132,7 +132,7 @@ def test_an_answer_with_paused_tools_of_the_provider_may_be_last_where_it_goes_o
         assert check_history([user("a"), other], RULES["anthropic-messages"]) == ["the history ends with the assistant"]
 
 
-def test_empty_text_with_a_signature_says_something() -> None:
+def test_empty_text_with_a_signature_counts_as_content() -> None:
     signed = Text("", continuation=Continuation("gemini-generate", "m", {"thoughtSignature": "c2ln"}))
     assert check_history([user("a"), assistant(signed), user("b")], RULES["gemini-generate"]) == []
     assert check_history([user(signed)], RULES["gemini-generate"]) == [
@@ -141,7 +141,7 @@ def test_empty_text_with_a_signature_says_something() -> None:
     ]
 
 
-def test_rules_that_refuse_the_ids_which_repair_makes_do_not_exist() -> None:
+def test_every_rule_accepts_the_ids_that_repair_generates() -> None:
     with pytest.raises(PartValidationError) as caught:
         HistoryRules(call_id_pattern="call_.+")
     assert caught.value.code is ErrorCode.INVALID_CONFIG

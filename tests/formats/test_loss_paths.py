@@ -85,7 +85,7 @@ def test_losses_name_places_in_the_canonical_json(format: str) -> None:
     holds()
 
 
-def test_a_path_in_another_spelling_leads_nowhere() -> None:
+def test_a_path_in_another_spelling_is_not_found() -> None:
     request = ModelRequest((), config=ModelConfig("m", parallel_tool_calls=True), tools=TOOLS)
     assert value_at(request, "config.parallelToolCalls") is True
     assert value_at(request, "tools[0].strict") is True

@@ -68,7 +68,7 @@ def test_the_fields_that_identify_a_responses_item_may_have_any_type(key: str, o
         assert isinstance(stream_of("openai-responses", sse(*events))[-1], Done)
 
 
-def test_a_call_that_changes_its_type_is_executed_by_whom_it_was_when_it_began() -> None:
+def test_a_call_that_changes_its_type_keeps_its_executor() -> None:
     searched = {**CALL, "type": "web_search_call", "results": "found"}
     done = {"type": ITEM_DONE, "item": searched}
     stream_of("openai-responses", sse({"type": ITEM_ADDED, "item": CALL}, done, {"type": "response.completed"}))

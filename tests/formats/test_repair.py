@@ -54,7 +54,7 @@ def only_note(repaired: Repaired) -> RepairNote:
 # -- good histories
 
 
-def test_a_good_history_comes_back_as_the_same_objects() -> None:
+def test_a_valid_history_is_returned_as_the_same_objects() -> None:
     history = [
         system("be brief"),
         user("read both"),
@@ -88,7 +88,7 @@ def test_a_dangling_call_is_closed_with_an_error_directly_behind_its_message() -
     assert only_note(repaired) == RepairNote(0, "added", "error result for call 'a'", "it has no result")
 
 
-def test_only_the_calls_without_a_result_are_closed_and_the_order_is_that_of_the_calls() -> None:
+def test_only_calls_without_a_result_are_closed_and_results_follow_call_order() -> None:
     history = [assistant(call("a"), call("b"), call("c")), tool_message(result("a"), result("c"))]
     assert repair(history, LENIENT).messages[1] == tool_message(result("a"), lost("b"), result("c"))
 
@@ -116,7 +116,7 @@ def test_interleaved_results_of_two_messages_become_one_message() -> None:
     assert repair(history, LENIENT).messages[1:] == (tool_message(result("a"), result("b"), result("c")),)
 
 
-def test_results_of_two_messages_calls_in_one_message_are_parted() -> None:
+def test_results_for_calls_of_two_messages_are_split() -> None:
     history = [assistant(call("a")), assistant(call("b")), tool_message(result("a"), result("b"))]
     repaired = repair(history, LENIENT)
     assert repaired.messages == (
@@ -142,7 +142,7 @@ def test_results_of_two_messages_calls_in_one_message_are_parted() -> None:
         ),
     ],
 )
-def test_a_result_that_nobody_waits_for_is_dropped(history: list[Message], why: str) -> None:
+def test_a_result_without_a_waiting_call_is_dropped(history: list[Message], why: str) -> None:
     repaired = repair(history, LENIENT)
     (place,) = (place for place, message in enumerate(history) if message not in repaired.messages)
     assert only_note(repaired) == RepairNote(place, "dropped", "result of call 'a'", why)
@@ -172,12 +172,12 @@ def test_a_call_whose_arguments_never_completed_is_dropped_and_the_text_is_kept(
     assert only_note(repaired).what == "call 'b' and its result, if any"
 
 
-def test_a_message_of_nothing_but_an_unfinished_call_is_dropped_with_it() -> None:
+def test_a_message_with_only_an_unfinished_call_is_dropped() -> None:
     partial = assistant(Thinking("hm"), call("a"), meta=Meta(open_calls=("a",)))
     assert repair([user("go"), partial], LENIENT).messages == (user("go"),)
 
 
-def test_what_the_meta_says_of_a_dropped_call_goes_with_it() -> None:
+def test_meta_about_a_dropped_call_is_dropped_too() -> None:
     meta = Meta(open_calls=("b",), bad_args={"a": "cut", "b": "cut", "z": "cut"})
     repaired = repair([assistant(call("a"), call("b"), meta=meta)], LENIENT)
     assert repaired.messages[0].meta == Meta(bad_args={"a": "cut"})
@@ -225,7 +225,7 @@ def test_an_id_that_a_provider_refuses_is_renamed_the_same_way_each_time() -> No
     assert repair(history, ANTHROPIC).messages == repaired.messages
 
 
-def test_an_id_is_made_that_no_other_call_has() -> None:
+def test_a_generated_id_is_unique_among_all_calls() -> None:
     made = repair([assistant(call("a"))], MISTRAL).messages[0].tool_calls[0].tool_call_id
     history = [assistant(call(made)), tool_message(result(made)), assistant(call("a")), tool_message(result("a"))]
     ids = [one.tool_call_id for message in repair(history, MISTRAL).messages for one in message.tool_calls]
@@ -278,7 +278,7 @@ def test_the_id_of_a_call_of_the_provider_may_have_any_form() -> None:
         Message("system", (Thinking("hm"),)),
     ],
 )
-def test_a_message_that_says_nothing_is_dropped(empty: Message) -> None:
+def test_a_message_without_content_is_dropped(empty: Message) -> None:
     repaired = repair([user("one"), assistant("two"), empty, user("three")], ANTHROPIC)
     assert repaired.messages == (user("one"), assistant("two"), user("three"))
     assert only_note(repaired) == RepairNote(2, "dropped", f"{empty.role} message", "it has no content")
@@ -312,7 +312,7 @@ def test_empty_text_of_the_assistant_is_kept_where_it_may_carry_a_signature() ->
     assert repair([user("one"), assistant("two", Text("")), user("three")], GEMINI).messages[1] == assistant("two")
 
 
-def test_reasoning_that_leads_nowhere_is_dropped() -> None:
+def test_trailing_reasoning_is_dropped() -> None:
     repaired = repair([assistant(Thinking("hm"), "text", Thinking("and"), Text("aside", ignored=True))], LENIENT)
     assert repaired.messages == (assistant(Thinking("hm"), "text", Text("aside", ignored=True)),)
     assert only_note(repaired).action == "dropped"
@@ -326,7 +326,7 @@ def test_reasoning_that_leads_into_the_next_message_is_joined_to_it() -> None:
 # -- roles
 
 
-def test_neighbours_of_one_role_are_joined_where_they_are_refused() -> None:
+def test_consecutive_messages_of_one_role_are_joined_where_they_are_refused() -> None:
     history = [user("a"), user("b"), assistant("c"), assistant("", meta=Meta(agent="x")), assistant("d"), user("e")]
     repaired = repair(history, ANTHROPIC)
     assert repaired.messages == (user("a", "b"), assistant("c", "d"), user("e"))
@@ -334,7 +334,7 @@ def test_neighbours_of_one_role_are_joined_where_they_are_refused() -> None:
     assert len(repair(history, LENIENT).messages) == 5
 
 
-def test_users_meet_and_are_joined_when_the_message_between_them_is_dropped() -> None:
+def test_user_messages_are_joined_when_the_message_between_them_is_dropped() -> None:
     assert repair([user("a"), assistant(""), user("b")], ANTHROPIC).messages == (user("a", "b"),)
 
 
@@ -389,7 +389,7 @@ def test_a_history_that_ends_with_the_assistant_is_continued_where_that_is_refus
     assert repair(history, RULES["openai-chat"]) == Repaired(history)
 
 
-def test_a_paused_answer_stays_last_where_the_provider_goes_on_with_it() -> None:
+def test_a_paused_answer_stays_last_if_the_provider_continues_it() -> None:
     searching = ToolCall("a", "search", {}, executed_by="provider")
     history = (user("find"), assistant(searching, meta=Meta(finish_reason="pause")))
     assert repair(history, ANTHROPIC) == Repaired(history)
@@ -399,7 +399,7 @@ def test_a_paused_answer_stays_last_where_the_provider_goes_on_with_it() -> None
 
 
 @pytest.mark.parametrize("speaker", [user("stop"), system("stop")])
-def test_the_assistant_speaks_between_results_and_others_where_that_is_demanded(speaker: Message) -> None:
+def test_an_assistant_message_is_inserted_after_results_if_required(speaker: Message) -> None:
     ended = (assistant(call("abcdefghi")), tool_message(result("abcdefghi")))
     repaired = repair([user("x"), *ended, speaker, user("y")], MISTRAL)
     bridge = Message("assistant", (Text(RESULTS_RECEIVED, synthetic=True),))

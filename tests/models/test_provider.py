@@ -370,7 +370,7 @@ async def test_an_endless_error_response_is_not_read_to_its_end() -> None:
         ("text/plain", b"x" * 300, f"text * {'x' * 200}..."),
     ],
 )
-async def test_a_body_that_is_not_a_stream_is_reported_as_what_it_is_and_not_retried(
+async def test_a_body_that_is_not_a_stream_is_described_and_not_retried(
     vendor: str, content_type: str, body: bytes, reported: str
 ) -> None:
     pieces = [body[:1], body[1:5], body[5:]]

@@ -7,7 +7,7 @@ import pytest
 from bartack.nouns.json_values import json_text
 
 
-def test_the_text_is_compact_and_keeps_the_order_and_the_letters() -> None:
+def test_the_text_is_compact_and_keeps_key_order_and_unicode() -> None:
     assert json_text({"b": [1, 2.5, None, True], "a": "ü\u2028"}) == '{"b":[1,2.5,null,true],"a":"ü\u2028"}'
 
 

@@ -115,7 +115,7 @@ def provider_of(target: Target) -> str:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=name_of)
-def test_what_a_provider_left_is_for_its_own_eyes(target: Target) -> None:
+def test_continuation_data_is_sent_only_to_its_provider(target: Target) -> None:
     """D-3.9.3: the body contains no data of other providers, and the report lists what each part lost."""
     for format, ways in LEFT.items():
         if format == provider_of(target):
@@ -151,7 +151,7 @@ UNSAYABLE = [
 
 @pytest.mark.parametrize("target", TARGETS, ids=name_of)
 @pytest.mark.parametrize("part", UNSAYABLE, ids=lambda part: part.kind)
-def test_what_cannot_be_sent_is_named_in_a_text(target: Target, part: FileRef | Image) -> None:
+def test_unsupported_content_is_named_in_a_text(target: Target, part: FileRef | Image) -> None:
     encoded = target.encoded([user(part)])
     name = part.path if isinstance(part, FileRef) else "image/bmp"
     body_text = json.dumps(encoded.body)
@@ -162,7 +162,7 @@ def test_what_cannot_be_sent_is_named_in_a_text(target: Target, part: FileRef | 
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=name_of)
-def test_what_a_tool_gave_and_cannot_be_sent_is_named_too(target: Target) -> None:
+def test_unsupported_tool_output_is_named_too(target: Target) -> None:
     call, result = ToolCall("call00001", "read", {}), ToolResult("call00001", (FileRef("notes/a.txt"),))
     encoded = target.encoded([user("hi"), assistant(call), tool_message(result)])
     assert "notes/a.txt" in json.dumps(encoded.body) or "titan" in target.model

@@ -48,7 +48,7 @@ limits = st.sampled_from([3, 8, 20, 1000])
 
 @pytest.mark.parametrize("name", NAMES)
 @given(body=bodies, places=places, limit=limits)
-def test_any_cut_of_any_bytes_gives_the_same_and_a_fault_is_last(
+def test_any_cut_of_any_bytes_gives_the_same_frames_and_a_fault_is_last(
     name: FramingName, body: bytes, places: list[int], limit: int
 ) -> None:
     whole = read(FRAMINGS[name](limit), body)
@@ -118,7 +118,9 @@ texts = st.lists(st.tuples(lines, st.sampled_from(["\n", "\r\n", "\r"])), max_si
 
 
 @given(text=texts, has_mark=st.booleans(), places=places)
-def test_events_are_those_of_a_plain_reading_of_the_standard(text: str, has_mark: bool, places: list[int]) -> None:
+def test_events_agree_with_a_simple_implementation_of_the_standard(
+    text: str, has_mark: bool, places: list[int]
+) -> None:
     # The last event always ends: one cut short is discarded by the standard, not by us. (Of the three LF, the first may
     # be half of a CRLF and the second end a line.)
     body = b"\xef\xbb\xbf" * has_mark + text.encode() + b"\n\n\n"

@@ -31,7 +31,7 @@ thorough = settings(max_examples=4 * settings().max_examples)  # fewer miss the 
 
 @thorough
 @given(histories, any_rules)
-def test_what_is_repaired_is_accepted(history: Histories, rules: HistoryRules) -> None:
+def test_a_repaired_history_is_accepted(history: Histories, rules: HistoryRules) -> None:
     assert check_history(repair(history, rules).messages, rules) == []
 
 
@@ -64,7 +64,7 @@ def test_every_change_is_noted_and_nothing_else(history: Histories, rules: Histo
 
 @thorough
 @given(histories, any_rules)
-def test_what_is_accepted_already_is_not_changed(history: Histories, rules: HistoryRules) -> None:
+def test_an_acceptable_history_is_not_changed(history: Histories, rules: HistoryRules) -> None:
     assert (check_history(history, rules) == []) == (repair(history, rules).notes == ())
 
 
@@ -96,7 +96,7 @@ def client_calls(messages: tuple[Message, ...]) -> list[ToolCall]:
 
 @thorough
 @given(histories, any_rules)
-def test_every_complete_call_is_kept_as_it_was_but_for_its_id(history: Histories, rules: HistoryRules) -> None:
+def test_every_complete_call_is_unchanged_except_for_its_id(history: Histories, rules: HistoryRules) -> None:
     before = client_calls(tuple(history))
     after = client_calls(repair(history, rules).messages)
     assert [(call.arguments, call.raw_args_text) for call in before] == [
@@ -134,7 +134,7 @@ def test_no_first_result_of_a_call_is_lost(history: Histories, rules: HistoryRul
 
 @thorough
 @given(histories, histories, any_rules)
-def test_what_follows_changes_no_id_before_it(history: Histories, more: Histories, rules: HistoryRules) -> None:
+def test_later_messages_do_not_change_earlier_ids(history: Histories, more: Histories, rules: HistoryRules) -> None:
     shorter = [call.tool_call_id for call in client_calls(repair(history, rules).messages)]
     longer = [call.tool_call_id for call in client_calls(repair(history + more, rules).messages)]
     assert longer[: len(shorter)] == shorter
@@ -143,7 +143,7 @@ def test_what_follows_changes_no_id_before_it(history: Histories, more: Historie
 @thorough
 @given(histories)
 @example([user("x"), assistant(ToolCall("b", "t", {}), ToolCall("a", "t", {})), tool_message(ToolResult("a", "1"))])
-def test_call_and_result_have_one_id_after_all(history: Histories) -> None:
+def test_call_and_result_end_up_with_the_same_id(history: Histories) -> None:
     messages = repair(history).messages
     answered = [result.tool_call_id for message in messages for result in message.tool_results]
     assert answered == [call.tool_call_id for call in client_calls(messages)]

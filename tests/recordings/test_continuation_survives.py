@@ -61,7 +61,7 @@ def texts_in(value: object) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("api", FORMATS)
-def test_what_a_provider_wants_back_comes_back_byte_for_byte(api: str, recordings: Path) -> None:
+def test_continuation_data_is_returned_byte_for_byte(api: str, recordings: Path) -> None:
     """D-3.9, D-3.9.1, D-3.9.2"""
     format, provider, seen = FORMATS[api], PROVIDERS.get(api, FORMATS[api]), 0
     for case_dir in case_dirs(api):

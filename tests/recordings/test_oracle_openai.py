@@ -43,7 +43,7 @@ def test_all_fifteen_folders_have_cases() -> None:
 
 
 @every_case
-def test_a_case_says_something_or_says_why_not(path: Path) -> None:
+def test_a_case_has_content_or_a_reason_for_having_none(path: Path) -> None:
     reading = reading_of(path)
     assert reading.text or reading.thinking or reading.calls or reading.finish in ("error", "length")
     assert (path / "response.json").exists() <= (reading.finish == "error")
@@ -81,7 +81,7 @@ def test_input_and_output_make_the_total_that_the_provider_reports(path: Path) -
 
 
 @every_stream
-def test_ids_and_continuation_stand_in_the_bytes_as_they_are(path: Path) -> None:
+def test_ids_and_continuation_data_appear_in_the_bytes_unchanged(path: Path) -> None:
     reading, body = reading_of(path), load_case(path).body.decode("utf-8")
     call_ids = [call.provider_id for call in reading.calls]
     for verbatim in [reading.response_id, reading.model, *call_ids, *reading.continuation]:
@@ -218,7 +218,9 @@ FACTS: list[tuple[str, str, Callable[[PlainReading], bool]]] = [
 
 
 @pytest.mark.parametrize(("api", "start", "holds"), FACTS, ids=[f"{api}/{start}" for api, start, _ in FACTS])
-def test_a_recording_holds_what_was_seen_in_it(api: str, start: str, holds: Callable[[PlainReading], bool]) -> None:
+def test_a_recording_contains_the_facts_verified_by_hand(
+    api: str, start: str, holds: Callable[[PlainReading], bool]
+) -> None:
     reading = reading_of(the_case(api, start))
     assert holds(reading), reading
 

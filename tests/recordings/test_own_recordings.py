@@ -109,7 +109,7 @@ def told_by_bartack(deltas: list[Delta]) -> Told:
 
 
 @pytest.mark.parametrize("path", STREAMS, ids=name_of)
-def test_a_stream_is_read_as_its_json_says_wherever_it_is_cut(path: Path) -> None:
+def test_a_stream_decodes_to_its_json_wherever_it_is_cut(path: Path) -> None:
     kind, body = path.parent.name, path.read_bytes()
     events = [json.loads(data) for _, data in sse_events(body) if data != "[DONE]"]
     whole = decoded(decoder(kind), body)

@@ -149,7 +149,7 @@ def test_the_config_is_read_and_written() -> None:
     assert made.get_config() is config
 
 
-def test_a_model_has_the_five_methods_and_stream_is_the_only_way_to_ask_anyones() -> None:
+def test_a_model_has_five_methods_and_stream_is_the_only_way_to_call_it() -> None:
     """001-4.1.4, 001-7.1, 004-model.1"""
     made: Model = make(BytesClient(WHOLE))
     methods = {name for name, value in vars(Model).items() if inspect.isfunction(value) and not name.startswith("_")}
@@ -159,7 +159,7 @@ def test_a_model_has_the_five_methods_and_stream_is_the_only_way_to_ask_anyones(
     assert not made.supports("time travel")
 
 
-async def test_a_model_does_nothing_but_ask() -> None:
+async def test_a_model_only_sends_requests() -> None:
     """001-1.6, 001-4.1.10: it sends all messages, in order, and exactly the given tools."""
     client = BytesClient(WHOLE)
     history = [message for n in range(50) for message in (user(f"question {n}"), assistant(f"answer {n}"))]
@@ -170,7 +170,7 @@ async def test_a_model_does_nothing_but_ask() -> None:
     assert len(client.requests) == 1
 
 
-async def test_a_model_may_be_asked_many_things_at_once_and_keeps_nothing() -> None:
+async def test_a_model_handles_concurrent_requests_and_keeps_no_state() -> None:
     """001-5.1.1, 001-5.1.2"""
     made = make(BytesClient(WHOLE))
     before = made.get_config()

@@ -193,7 +193,7 @@ def test_d_7_10_an_answer_to_the_same_attempt_is_a_duplicate(second: Meta | None
     assert len(build(assistant("yes", meta=first), assistant("yes", meta=second)).messages) == count
 
 
-def test_answers_without_a_run_are_not_duplicates() -> None:
+def test_answers_without_a_run_are_never_duplicates() -> None:
     answer = assistant("yes", meta=Meta(model_call_index=0))
     entries = [replace(entry, run_id=None) for entry in chain(answer, answer)]
     assert len(ContextFold.of(entries).items) == 2

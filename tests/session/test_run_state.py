@@ -132,7 +132,7 @@ def test_failed_attempts_are_counted_until_there_is_an_answer() -> None:
     assert folded(RunStarted(), failed, assistant("Hello")).failed_attempts == 0
 
 
-def test_the_last_model_and_runtime_hold() -> None:
+def test_the_last_model_and_runtime_apply() -> None:
     small, large = ModelRef("a", "small"), ModelRef("a", "large")
     assert folded(RunStarted(model=small), RunStarted()).model == small
     assert folded(RunStarted(model=small), ModelChange(large, small)).model == large
@@ -207,7 +207,7 @@ def test_rounds_with_the_same_calls_and_results_are_counted() -> None:
     assert folded(*round_of(1), *round_of(2), *round_of(3, **{REPEATED: True}), NEXT).repeats == 3
 
 
-def test_another_result_another_call_another_prompt_or_an_answer_end_the_count() -> None:
+def test_another_result_call_prompt_or_answer_resets_the_count() -> None:
     assert folded(*round_of(1), *round_of(2, "sun"), NEXT).repeats == 1
     assert folded(*round_of(1), assistant(ToolCall("next", "weather", {"city": "Rome"}))).repeats == 0
     assert folded(*round_of(1), user("Again"), NEXT).repeats == 0

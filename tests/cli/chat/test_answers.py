@@ -70,7 +70,7 @@ def test_ctrl_c_keeps_the_partial_answer_and_a_second_one_exits(tmp_path: Path) 
         assert session in chat.wait_for("[left with 0]")
 
 
-def test_ctrl_c_throws_a_line_away_first_and_ctrl_d_leaves(tmp_path: Path) -> None:
+def test_ctrl_c_discards_the_line_first_and_ctrl_d_exits(tmp_path: Path) -> None:
     with scene(tmp_path, ["One two", {"pause": None}]) as here:
         with here.chat() as chat:
             chat.wait_for_prompt()

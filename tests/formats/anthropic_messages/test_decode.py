@@ -168,7 +168,7 @@ def test_events_without_content_are_ignored() -> None:
 # -- usage
 
 
-def test_the_last_value_of_each_count_holds() -> None:
+def test_the_last_value_of_each_count_applies() -> None:
     """D-3.4, D-3.4.2: cache reads and writes are input, and null does not reset a count."""
     start = {
         **OPENING,

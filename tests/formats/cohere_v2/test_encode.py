@@ -136,7 +136,7 @@ def test_unsupported_content_and_settings_are_reported() -> None:
     assert lost_by(tools=tools, output_schema={}) == ["provider tool", "output schema"]
 
 
-def test_one_strict_tool_turns_on_strict_tools() -> None:
+def test_one_strict_tool_enables_strict_tools() -> None:
     body = body_of(tools=(ToolSpec("add", {"type": "object"}, description="Adds.", strict=True), ToolSpec("now", {})))
     assert body["tools"] == [
         {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}},

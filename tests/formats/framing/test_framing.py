@@ -30,12 +30,12 @@ from tests.formats.framing.framing_bytes import aws_message, read
         (aws_message({}, b"")[:12], "aws"),
     ],
 )
-def test_a_framing_is_known_by_its_first_bytes(head: bytes, name: FramingName) -> None:
+def test_a_framing_is_recognised_by_its_first_bytes(head: bytes, name: FramingName) -> None:
     assert sniff(head) == name
 
 
 @pytest.mark.parametrize("head", [b"", b"dat", b"{", b'{"a": ', b"[", b"[DONE]", b"<html>", b"1\n2\n", bytes(16)])
-def test_first_bytes_that_leave_it_open_have_no_name(head: bytes) -> None:
+def test_ambiguous_first_bytes_give_no_framing(head: bytes) -> None:
     assert sniff(head) is None
 
 

@@ -34,7 +34,7 @@ def test_every_frame_of_every_recorded_body_is_json(recordings: Path, file_name:
 
 
 @pytest.mark.parametrize("file_name", FRAMING_OF)
-def test_every_recorded_body_is_known_by_its_bytes(recordings: Path, file_name: str) -> None:
+def test_every_recorded_body_is_recognised_by_its_bytes(recordings: Path, file_name: str) -> None:
     for path in bodies(recordings, file_name):
         body = path.read_bytes()
         name = sniff(body)

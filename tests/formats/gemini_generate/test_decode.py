@@ -192,7 +192,7 @@ def test_usage_includes_cached_and_tool_tokens_in_the_input_and_thoughts_in_the_
     assert usage in deltas_of({**STOP, "usageMetadata": counts})
 
 
-def test_the_last_counts_hold_as_a_whole() -> None:
+def test_the_last_counts_replace_all_earlier_ones() -> None:
     first = {"usageMetadata": {"promptTokenCount": 5, "thoughtsTokenCount": 9}}
     last = {**STOP, "usageMetadata": {"promptTokenCount": 40, "candidatesTokenCount": 3}}
     assert [delta for delta in deltas_of(first, last) if isinstance(delta, Usage)][-1] == Usage(40, 3)

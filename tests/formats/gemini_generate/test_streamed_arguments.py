@@ -22,7 +22,7 @@ def at(path: str, **value: Any) -> Json:
     return {"jsonPath": path, **value}
 
 
-def test_values_of_all_kinds_become_json() -> None:
+def test_values_of_every_type_become_json() -> None:
     assert written(
         at("$.s", stringValue='a"\n'),
         at("$.n", numberValue=0.5),

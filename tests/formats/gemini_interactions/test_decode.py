@@ -244,7 +244,7 @@ def test_held_back_data_is_limited() -> None:
     assert end.error_code is ErrorCode.STREAM_TOO_LARGE
 
 
-def test_waiting_events_are_dropped_after_an_error() -> None:
+def test_pending_events_are_dropped_after_an_error() -> None:
     bad = piece(1, "image", data="no base64!", mime_type="image/png")
     waiting = [started(1, "model_output"), bad, piece(1, "text", text="not deltas")]
     deltas = deltas_of(CREATED, started(0, "model_output"), *waiting, completed())

@@ -105,7 +105,7 @@ def test_only_the_first_choice_is_read() -> None:
     assert message.meta.finish_reason == "stop"
 
 
-def test_a_choice_may_come_without_index_or_delta() -> None:
+def test_a_choice_may_lack_index_or_delta() -> None:
     assert message_of({"choices": [{"delta": {"content": "x"}}, {"delta": None}]}, STOP).text == "x"
 
 

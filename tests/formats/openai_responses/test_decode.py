@@ -640,7 +640,7 @@ def test_a_failed_search_is_an_error() -> None:
         ({"type": "brand_new_call"}, "brand_new", "provider"),
     ],
 )
-def test_who_executes_a_call(item: Json, name: str, who: str) -> None:
+def test_calls_are_executed_by_the_client_or_the_provider(item: Json, name: str, who: str) -> None:
     item = {**item, "id": "item", "call_id": "call"}
     call = only_call(answer(added(item), done(item)))
     assert (call.tool_call_id, call.tool_name, call.executed_by) == ("call", name, who)
@@ -877,7 +877,7 @@ def test_a_finished_text_that_does_not_continue_the_streamed_one_is_recorded_bes
     assert data(part)["final"] == [final]
 
 
-def test_a_finished_text_that_says_less_than_was_streamed_is_no_contradiction() -> None:
+def test_a_finished_text_shorter_than_the_streamed_one_is_not_a_contradiction() -> None:
     (part,) = answer(added(message()), text("Hello"), done(message("Hel"))).parts
     assert isinstance(part, Text)
     assert part.text == "Hello"

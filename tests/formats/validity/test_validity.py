@@ -56,7 +56,7 @@ def test_a_request_that_was_accepted_has_no_faults(api: str) -> None:
 # -- the judge has teeth: a small body that is accepted, and what each change to it is told
 
 
-def test_what_is_no_json_is_refused() -> None:
+def test_text_that_is_not_json_is_refused() -> None:
     assert faults("openai-chat", {"model": "m", "messages": [{"role": "user", "content": "\ud800"}]})
     assert faults("openai-chat", {"model": "m", "messages": [{"role": "user", "content": b"x"}]})
 
