@@ -4,7 +4,9 @@
 (b) Bartack from memory: decoder, guard, stamped deltas, assembler, final message. Target: at most 2.0 times (a).
 (c) Bartack over HTTP: the same through `bartack.connect(...)` from a server in another process on 127.0.0.1.
 
-Then (b) for 500 to 32,000 events, which must stay flat, and 200 streams at once in one process.
+Then (b) for 500 to 32,000 events, which must stay flat, and 200 streams at once in one process. At last the shape of a live
+stream: one event per read, one read per millisecond, where waking up the event loop costs most. It is compared with a
+protocol on a bare socket that discards what it receives. Target: at most 1.4 times the bare socket.
 Run it with `make bench` or `python -m bench.stream`. All numbers are microseconds of this process's CPU per event.
 """
 
@@ -29,6 +31,8 @@ from bench._streams import CONTENTS, FORMATS, stream
 EVENTS = 8000
 CHUNK = 16 * 1024
 ROUNDS = 7
+LIVE_EVENTS = 1000
+LIVE_ROUNDS = 5
 
 
 def chunks(body: bytes) -> list[bytes]:
@@ -87,8 +91,21 @@ def serve(pipe: Connection) -> None:
         await response.write_eof()
         return response
 
+    async def answer_live(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        for event in stream(request.match_info["name"], "text", LIVE_EVENTS).split(b"\n\n")[:-1]:
+            await response.write(event + b"\n\n")
+            due += 0.001
+            await asyncio.sleep(max(0, due - loop.time()))
+        await response.write_eof()
+        return response
+
     async def main() -> None:
         app = web.Application()
+        app.router.add_post("/live/{name}/{rest:.*}", answer_live)
         app.router.add_post("/{name}/{content}/{events}/{rest:.*}", answer)
         runner = web.AppRunner(app)
         await runner.setup()
@@ -101,6 +118,56 @@ def serve(pipe: Connection) -> None:
 
 
 VENDORS = {"messages": "anthropic", "chat": "openai-chat", "responses": "openai"}
+
+
+class Discard(asyncio.Protocol):
+    """Sends one request and counts the reads of its response."""
+
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self.reads = 0
+        self.ended = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self.reads += 1
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.ended.set_result(None)
+
+
+async def bare_socket(port: int, name: str) -> int:
+    """The number of reads of one live stream, received and discarded."""
+    request = f"POST /live/{name}/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    loop = asyncio.get_running_loop()
+    _, protocol = await loop.create_connection(lambda: Discard(request.encode()), "127.0.0.1", port)
+    await protocol.ended
+    return protocol.reads
+
+
+async def live(port: int, name: str) -> tuple[float, float, int]:
+    """Microseconds of CPU per event on a bare socket and through Bartack, and the reads of the bare socket."""
+    import bartack.models  # noqa: PLC0415 - needs the extra http
+
+    costs: list[tuple[float, float]] = []
+    reads = 0
+    base = f"http://127.0.0.1:{port}/live/{name}"
+    async with bartack.models.connect(f"{VENDORS[name]}:m", base_url=base, api_key="none") as model:
+        for _ in range(LIVE_ROUNDS + 1):
+            start = time.process_time()
+            reads = await bare_socket(port, name)
+            between = time.process_time()
+            assembler = MessageAssembler("run", guarded=True)
+            async for delta in model.stream([user("go")]):
+                assembler.consume(delta)
+            assembler.build_final_message()
+            costs.append((between - start, time.process_time() - between))
+    # The first round loads what is loaded once.
+    bare, bartack_cost = (min(column) / LIVE_EVENTS * 1e6 for column in zip(*costs[1:], strict=True))
+    return bare, bartack_cost, reads
 
 
 def over_http(port: int, name: str, content: str, events: int, at_once: int = 1) -> Callable[[], object]:
@@ -146,6 +213,12 @@ def main() -> None:
         cost = cpu_per_event(over_http(port, "chat", "text", 2000, at_once=200), 200 * 2000, rounds=1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"{cost:.2f} microseconds per event; this process has used at most {peak:.0f} MB")
+        print(
+            f"\n{'live':10} {'bare socket':>12} {'bartack':>8} {'ratio':>6}   {LIVE_EVENTS} events, one per millisecond"
+        )
+        for name in FORMATS:
+            bare, cost, reads = asyncio.run(live(port, name))
+            print(f"{name:10} {bare:12.2f} {cost:8.2f} {cost / bare:6.2f}   {reads} reads")
     finally:
         server.terminate()
         server.join()
