@@ -57,7 +57,7 @@ async def database(url: str) -> AsyncIterator[Any]:
 @pytest.mark.parametrize(
     ("statement", "refusal"),
     [
-        ("UPDATE entries SET kind = 'x' WHERE seq = 1", "is append-only"),
+        ("UPDATE entries SET text = 'x' WHERE seq = 1", "is append-only"),
         ("DELETE FROM entries WHERE seq = 13", "is append-only"),
         ("TRUNCATE entries", "is append-only"),
         ("UPDATE results SET seq = 1", "is append-only"),
@@ -68,13 +68,13 @@ async def database(url: str) -> AsyncIterator[Any]:
         ("TRUNCATE redactions", "is append-only"),
         ("TRUNCATE branches", "is append-only"),
         ("SELECT set_config('bartack.purge', 'other', false); DELETE FROM entries", "is append-only"),
-        ("INSERT INTO entries VALUES ('s', 15, 'x', 'e12', NULL, 'custom', '', '{}', false)", "seq 14 is missing"),
-        ("INSERT INTO entries VALUES ('s', 13, 'x', 'e12', NULL, 'custom', '', '{}', false)", "entries_pkey"),
+        ("INSERT INTO entries VALUES ('s', 15, 'x', '{}', false)", "seq 14 is missing"),
+        ("INSERT INTO entries VALUES ('s', 13, 'x', '{}', false)", "entries_pkey"),
         (
-            "INSERT INTO entries VALUES ('s', 14, 'e3', 'e12', NULL, 'custom', '', '{}', false)",
+            "INSERT INTO entries VALUES ('s', 14, 'e3', '{}', false)",
             "entries_session_id_id_key",
         ),
-        ("INSERT INTO entries VALUES ('s', 0, 'x', NULL, NULL, 'custom', '', '{}', false)", "seq_check"),
+        ("INSERT INTO entries VALUES ('s', 0, 'x', '{}', false)", "seq_check"),
         ("INSERT INTO results VALUES ('s', 'c1', 14)", "results_pkey"),
     ],
 )

@@ -31,8 +31,9 @@ def test_killing_writer_and_server_loses_nothing(cluster: Cluster) -> None:
 
 def test_without_synchronous_commit_killing_the_server_loses_entries(cluster: Cluster) -> None:
     """The negative control: the test above can fail."""
-    report = crash(cluster, kills=1, seed=8, query="?schema=weak&synchronous_commit=off", first=1)
-    assert report.lost > 0
+    query = "?schema=weak&synchronous_commit=off"
+    # The server may have written its log just before it is killed; then nothing is lost, and the kill is repeated.
+    assert any(crash(cluster, kills=1, seed=seed, query=query, first=1).lost for seed in range(20))
 
 
 async def test_appends_fail_only_while_the_server_is_down(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

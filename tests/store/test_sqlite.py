@@ -45,11 +45,11 @@ async def filled(path: Path) -> None:
         "UPDATE blob SET data = x'00'",
         "DELETE FROM blob",
         "DELETE FROM blob_use",
-        "REPLACE INTO entry SELECT number, session, seq, id, NULL, NULL, 'x', 'x', '{}', 0 FROM entry WHERE seq = 2",
-        "INSERT INTO entry VALUES (NULL, 1, 99, 'gap', NULL, NULL, 'x', 'x', '{}', 0)",
-        "INSERT INTO entry VALUES (NULL, 1, 3, 'again', NULL, NULL, 'x', 'x', '{}', 0)",
-        "INSERT INTO entry VALUES (NULL, 1, 15, 'e1', NULL, NULL, 'x', 'x', '{}', 0)",
-        "INSERT INTO entry VALUES (NULL, 1, 0, 'zero', NULL, NULL, 'x', 'x', '{}', 0)",
+        "REPLACE INTO entry SELECT number, session, seq, id, '{}', 0 FROM entry WHERE seq = 2",
+        "INSERT INTO entry VALUES (NULL, 1, 99, 'gap', '{}', 0)",
+        "INSERT INTO entry VALUES (NULL, 1, 3, 'again', '{}', 0)",
+        "INSERT INTO entry VALUES (NULL, 1, 15, 'e1', '{}', 0)",
+        "INSERT INTO entry VALUES (NULL, 1, 0, 'zero', '{}', 0)",
         "INSERT INTO result VALUES (1, 'c1', 99)",
     ],
 )
@@ -72,8 +72,8 @@ async def test_an_append_refused_by_the_database_does_not_affect_its_group(tmp_p
     before = await store.tail_of("b")
     connection = apsw.Connection(str(tmp_path / "a.db"))  # another program, which does not update the session's tail
     connection.execute(
-        "INSERT INTO entry (session, seq, id, kind, timestamp, text, needs_restore) "
-        "SELECT number, 2, 'foreign', 'x', 'x', '{}', 0 FROM session WHERE id = 'b'"
+        "INSERT INTO entry (session, seq, id, text, needs_restore) "
+        "SELECT number, 2, 'foreign', '{}', 0 FROM session WHERE id = 'b'"
     )
     connection.close()
     outcomes = await asyncio.gather(

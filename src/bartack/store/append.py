@@ -27,7 +27,6 @@ from msgspec.structs import replace
 from bartack.nouns import wire
 from bartack.nouns.entries import Entry, Redaction, SessionHeader
 from bartack.nouns.errors import Conflict, PartValidationError
-from bartack.nouns.json_values import write_time_text
 from bartack.store.blobs import extract
 from bartack.store.errors import invalid, no_entry, no_session
 from bartack.store.index import results_of, spend_of, text_of
@@ -56,9 +55,6 @@ class Row(NamedTuple):
     seq: int
     id: str
     parent_id: str | None
-    run_id: str | None
-    kind: str
-    timestamp: str
     text: bytes  # canonical JSON after `extract`
     needs_restore: bool
     results: tuple[str, ...]  # the tool calls that get their result
@@ -161,9 +157,6 @@ def _row(entry: Entry, blobs: dict[str, bytes]) -> Row:
         seq=entry.seq,
         id=entry.id,
         parent_id=entry.parent_id,
-        run_id=entry.run_id,
-        kind=fact.kind,
-        timestamp=str(write_time_text(entry.timestamp)),
         text=text,
         needs_restore=text is not whole and text != whole,
         results=results_of(fact),

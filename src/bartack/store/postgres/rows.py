@@ -80,9 +80,8 @@ async def existing(connection: Connection, batches: Sequence[Batch]) -> list[Exi
 
 
 _INSERT_ENTRIES = """
-INSERT INTO entries (session_id, seq, id, parent_id, run_id, kind, timestamp, needs_restore, text)
-SELECT s, q, i, p, r, k, t, c, convert_from(x, 'UTF8') FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[],
-    $5::text[], $6::text[], $7::text[], $8::boolean[], $9::bytea[]) AS a (s, q, i, p, r, k, t, c, x)
+INSERT INTO entries (session_id, seq, id, needs_restore, text) SELECT s, q, i, n, convert_from(x, 'UTF8')
+FROM unnest($1::text[], $2::bigint[], $3::text[], $4::boolean[], $5::bytea[]) AS a (s, q, i, n, x)
 """
 _INSERT_SESSIONS = """
 INSERT INTO sessions (session_id, title, created, updated, tail_id, tail_seq)
@@ -130,7 +129,7 @@ async def insert(connection: Connection, appends: Sequence[Checked]) -> None:
     statements: list[tuple[str, Iterable[tuple[Any, ...]]]] = [
         (_INSERT_BLOBS, sorted(blobs.items())),  # in the same order everywhere, which avoids deadlocks
         (_INSERT_USES, sorted(uses)),
-        (_INSERT_ENTRIES, [_entry(name, row) for name, row in rows]),
+        (_INSERT_ENTRIES, [(name, row.seq, key_of(row.id), row.needs_restore, row.text) for name, row in rows]),
         (_INSERT_SESSIONS, _sessions(appends)),
         (_INSERT_WORDS, [(name, row.seq, row.words, _lexemes(row)) for name, row in rows if row.words]),
         (_INSERT_RESULTS, [(name, key_of(call), row.seq) for name, row in rows for call in row.results]),
@@ -144,12 +143,6 @@ async def insert(connection: Connection, appends: Sequence[Checked]) -> None:
         columns = list(zip(*lines, strict=True))
         if columns:
             await connection.execute(statement, *columns)
-
-
-def _entry(name: str, row: Row) -> tuple[Any, ...]:
-    parent = None if row.parent_id is None else escape(row.parent_id)
-    run = None if row.run_id is None else escape(row.run_id)
-    return name, row.seq, key_of(row.id), parent, run, row.kind, row.timestamp, row.needs_restore, row.text
 
 
 def _sessions(appends: Iterable[Checked]) -> list[tuple[Any, ...]]:

@@ -35,7 +35,6 @@ CREATE INDEX IF NOT EXISTS sessions_newest ON sessions (updated DESC, session_id
 
 CREATE TABLE IF NOT EXISTS entries (
     session_id text COLLATE "C" NOT NULL, seq bigint NOT NULL CHECK (seq >= 1), id text COLLATE "C" NOT NULL,
-    parent_id text, run_id text, kind text NOT NULL, timestamp text NOT NULL,
     text text NOT NULL,  -- not jsonb, which refuses NUL and reorders keys
     needs_restore boolean NOT NULL,
     PRIMARY KEY (session_id, seq), UNIQUE (session_id, id)

@@ -25,8 +25,7 @@ CREATE INDEX session_by_time ON session (updated, id);
 
 CREATE TABLE entry (
     number INTEGER PRIMARY KEY, session INTEGER NOT NULL REFERENCES session (number),
-    seq INTEGER NOT NULL CHECK (seq >= 1), id TEXT NOT NULL, parent_id TEXT, run_id TEXT, kind TEXT NOT NULL,
-    timestamp TEXT NOT NULL, text TEXT NOT NULL, needs_restore INTEGER NOT NULL,
+    seq INTEGER NOT NULL CHECK (seq >= 1), id TEXT NOT NULL, text TEXT NOT NULL, needs_restore INTEGER NOT NULL,
     UNIQUE (session, seq), UNIQUE (session, id)
 ) STRICT;
 

@@ -122,12 +122,8 @@ class SqliteTables:
         return existing.number
 
     def _insert_row(self, number: int, row: Row) -> None:
-        values = (number, row.seq, row.id, row.parent_id, row.run_id, row.kind, row.timestamp)
-        self.connection.execute(
-            "INSERT INTO entry (session, seq, id, parent_id, run_id, kind, timestamp, text, needs_restore) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*values, row.text.decode(), row.needs_restore),
-        )
+        sql = "INSERT INTO entry (session, seq, id, text, needs_restore) VALUES (?, ?, ?, ?, ?)"
+        self._run(sql, number, row.seq, row.id, row.text.decode(), row.needs_restore)
         if row.words:
             self._search_changes.append((self.connection.last_insert_rowid(), row.words))
         for call in row.results:
