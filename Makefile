@@ -87,6 +87,12 @@ crash: .venv/ready
 	$(BIN)/python scripts/crash_postgres.py --kills 50
 	$(BIN)/python scripts/crash_agent.py
 
+#: make fuzz         fuzz the decoders, request readers and encoders (SECONDS=600 for ten minutes)
+SECONDS ?= 60
+.PHONY: fuzz
+fuzz: .venv/ready
+	$(BIN)/python -m scripts.fuzz $(SECONDS) --save fuzz
+
 #: make docs         regenerate the parts of the docs that come from the code, and build the site in site/
 docs: .venv/ready
 	$(BIN)/python scripts/draw_tables.py
@@ -116,7 +122,7 @@ lock:
 
 #: make clean        remove .venv and all generated files
 clean:
-	rm -rf .venv .venv-peers .venv-py .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist site
+	rm -rf .venv .venv-peers .venv-py .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist site fuzz
 	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
 # Rebuilt when the lock changes, so that nothing unlocked stays behind.
