@@ -491,7 +491,7 @@ def test_invalid_stores_are_errors_and_left_alone(doctor: Doctor, tmp_path: Path
 
 
 @pytest.fixture
-def server_place() -> Iterator[tuple[str, Callable[[], bool]]]:
+def server_store() -> Iterator[tuple[str, Callable[[], bool]]]:
     """The address of a store on the PostgreSQL server of the tests, and whether its schema exists."""
     asyncpg = pytest.importorskip("asyncpg", reason="asyncpg is not installed (bartack[postgres])")
     from tests.store.postgres_server import SERVER, address, schema_of
@@ -511,9 +511,9 @@ def server_place() -> Iterator[tuple[str, Callable[[], bool]]]:
 
 
 def test_a_database_is_checked_without_creating_tables(
-    doctor: Doctor, server_place: tuple[str, Callable[[], bool]]
+    doctor: Doctor, server_store: tuple[str, Callable[[], bool]]
 ) -> None:
-    place, is_made = server_place
+    place, is_made = server_store
     code, checks = doctor("--store", place)
     assert (code, checks["sessions"]["text"]) == (0, "none yet; the first session creates the store")
     assert not is_made()

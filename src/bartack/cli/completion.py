@@ -87,16 +87,16 @@ def candidates(before: Sequence[str], word: str) -> Candidates:
     """What may replace `word`, after the words before it."""
     _, args = take_debug(before)
     context = _resolve_context(_Bartack(name="bartack"), {}, "bartack", args)
-    place, value = _resolve_incomplete(context, args, word)
-    items = [item for item in place.shell_complete(context, value) if item.type == "plain"]
+    parameter, value = _resolve_incomplete(context, args, word)
+    items = [item for item in parameter.shell_complete(context, value) if item.type == "plain"]
     words = [(str(item.value), (item.help or "").partition(". ")[0]) for item in items]
-    return Candidates(words, files=not words and isinstance(place, Parameter) and _names_file(place))
+    return Candidates(words, files=not words and isinstance(parameter, Parameter) and _names_file(parameter))
 
 
-def _names_file(place: Parameter) -> bool:
+def _names_file(parameter: Parameter) -> bool:
     """Whether the parameter takes a path, judging by its type or its metavar."""
-    kind = getattr(place, "type_descriptor", None)
-    named = any(name in (place.metavar or "") for name in ("FILE", "FOLDER", "DIR", "PATH", "URL"))
+    kind = getattr(parameter, "type_descriptor", None)
+    named = any(name in (parameter.metavar or "") for name in ("FILE", "FOLDER", "DIR", "PATH", "URL"))
     return named or (kind is not None and bool(kind.is_file or kind.is_path))
 
 

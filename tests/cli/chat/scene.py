@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.cli.chat.terminal import Terminal, bartack, place
+from tests.cli.chat.terminal import Terminal, bartack, chat_environment
 from tests.cli.provider_server import ProviderServer, Step, provider
 
 __all__ = ["Scene", "scene", "writes"]
@@ -16,7 +16,7 @@ class Scene:
 
     def __init__(self, server: ProviderServer, folder: Path) -> None:
         self.server = server
-        self.env = place(folder, server.base_url)
+        self.env = chat_environment(folder, server.base_url)
         self.project = folder / "project"
 
     def chat(self, *words: str, columns: int = 100, rows: int = 40, **env: str) -> Terminal:

@@ -18,7 +18,7 @@ from typing import Self
 
 import pytest
 
-__all__ = ["Terminal", "bartack", "needs_tmux", "place"]
+__all__ = ["Terminal", "bartack", "chat_environment", "needs_tmux"]
 
 LIMIT = 300.0  # seconds; only a hang takes this long
 POLL = 0.03
@@ -26,7 +26,7 @@ POLL = 0.03
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
 
-def place(folder: Path, base_url: str, **more: str) -> dict[str, str]:
+def chat_environment(folder: Path, base_url: str, **more: str) -> dict[str, str]:
     """The environment of the commands: every folder is below `folder`, the provider is at `base_url`."""
     project = folder / "project"
     project.mkdir(exist_ok=True)

@@ -11,7 +11,7 @@ import pytest
 from bartack.models.weights import known_models
 from bartack.store import open_store
 from tests.cli.chat.scene import scene
-from tests.cli.chat.terminal import needs_tmux, place
+from tests.cli.chat.terminal import chat_environment, needs_tmux
 
 
 @needs_tmux
@@ -162,7 +162,7 @@ def test_older_turns_are_compacted(tmp_path: Path) -> None:
 def test_chat_needs_a_terminal(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bartack.cli", "chat"],
-        env=place(tmp_path, "http://127.0.0.1:9/v1"),
+        env=chat_environment(tmp_path, "http://127.0.0.1:9/v1"),
         cwd=tmp_path,
         input="hi\n",
         capture_output=True,
