@@ -38,7 +38,7 @@ class Python:
 
 
 class Unusable(Exception):
-    """This Python cannot run the tests; the message has the reason."""
+    """This Python cannot run the tests, for the reason in the message."""
 
 
 def candidates() -> Iterator[Path]:

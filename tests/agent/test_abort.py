@@ -24,7 +24,7 @@ from tests.agent.kit import (
 )
 
 
-async def goes_on(store: SessionStore) -> None:
+async def check_next_turn(store: SessionStore) -> None:
     """Check that the next turn works."""
     await check_session(store)
     agent, _, _ = make(["Fine."], store=store)
@@ -45,7 +45,7 @@ async def test_an_abort_in_a_stream_keeps_the_partial_answer() -> None:
     assert partial.meta is not None
     assert partial.meta.aborted
     assert (await ended(store)).status == "aborted"
-    await goes_on(store)
+    await check_next_turn(store)
 
 
 async def test_an_abort_inside_a_call_drops_it_and_answers_the_complete_ones() -> None:
@@ -58,7 +58,7 @@ async def test_an_abort_inside_a_call_drops_it_and_answers_the_complete_ones() -
     assert [one.tool_call_id for one in partial.tool_calls] == ["c1"]
     assert (await results(store))["c1"].error_code is ErrorCode.TOOL_ABORTED
     assert "tool_started" not in await kinds(store)
-    await goes_on(store)
+    await check_next_turn(store)
 
 
 async def test_an_abort_before_any_text_records_the_failed_call() -> None:
@@ -69,7 +69,7 @@ async def test_an_abort_before_any_text_records_the_failed_call() -> None:
         run.abort()
     failed = next(fact for fact in await facts(store) if isinstance(fact, StreamFailed))
     assert failed.error.error_code is ErrorCode.ABORTED
-    await goes_on(store)
+    await check_next_turn(store)
 
 
 async def test_an_abort_ends_a_running_tool() -> None:
@@ -82,7 +82,7 @@ async def test_an_abort_ends_a_running_tool() -> None:
     assert (result.status, result.reason) == (AgentStatus.ABORTED, "enough")
     assert waiting.was_cancelled
     assert {one.error_code for one in (await results(store)).values()} == {ErrorCode.TOOL_ABORTED}
-    await goes_on(store)
+    await check_next_turn(store)
 
 
 async def test_an_abort_while_waiting_for_approval() -> None:
@@ -94,7 +94,7 @@ async def test_an_abort_while_waiting_for_approval() -> None:
                 run.abort()
     assert run.result.status is AgentStatus.ABORTED
     assert (await results(store))["c1"].error_code is ErrorCode.TOOL_ABORTED
-    await goes_on(store)
+    await check_next_turn(store)
 
 
 async def test_an_abort_during_a_retry_delay() -> None:
@@ -108,7 +108,7 @@ async def test_an_abort_during_a_retry_delay() -> None:
             if isinstance(event, Retrying):
                 run.abort()
     assert run.result.status is AgentStatus.ABORTED
-    await goes_on(store)
+    await check_next_turn(store)
 
 
 async def test_an_abort_before_the_run_does_anything() -> None:
@@ -117,7 +117,7 @@ async def test_an_abort_before_the_run_does_anything() -> None:
         run.abort()
     assert run.result.status is AgentStatus.ABORTED
     assert model.calls == []
-    await goes_on(store)
+    await check_next_turn(store)
 
 
 async def test_an_abort_after_the_end_changes_nothing() -> None:
@@ -126,7 +126,7 @@ async def test_an_abort_after_the_end_changes_nothing() -> None:
         result = await run.wait()
         run.abort()
     assert result.output == "Done."
-    await goes_on(store)
+    await check_next_turn(store)
 
 
 @pytest.mark.parametrize("in_own_task", [True, False])
@@ -147,7 +147,7 @@ async def test_cancelling_the_task_aborts_the_run_and_is_not_swallowed(in_own_ta
     assert task.cancelled()
     assert waiting.was_cancelled
     assert (await ended(store)).status == "aborted"
-    await goes_on(store)
+    await check_next_turn(store)
 
 
 async def test_a_timeout_of_the_caller_aborts_the_run() -> None:
@@ -156,7 +156,7 @@ async def test_a_timeout_of_the_caller_aborts_the_run() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await agent.run("Go", session=SESSION)
-    await goes_on(store)
+    await check_next_turn(store)
 
 
 async def test_leaving_a_stream_early_aborts_the_run() -> None:
@@ -167,7 +167,7 @@ async def test_leaving_a_stream_early_aborts_the_run() -> None:
             if isinstance(event, DeltaReceived):
                 break
     assert (run.result.status, run.result.reason) == (AgentStatus.ABORTED, "left")
-    await goes_on(store)
+    await check_next_turn(store)
 
 
 async def test_an_exception_in_the_reader_aborts_the_run_and_propagates() -> None:
@@ -184,7 +184,7 @@ async def test_an_exception_in_the_reader_aborts_the_run_and_propagates() -> Non
     with pytest.raises(ZeroDivisionError):
         await read()
     assert run.result.status is AgentStatus.ABORTED
-    await goes_on(store)
+    await check_next_turn(store)
 
 
 async def test_a_slow_reader_slows_the_model_and_can_still_abort() -> None:
@@ -194,7 +194,7 @@ async def test_a_slow_reader_slows_the_model_and_can_still_abort() -> None:
         assert run.status is AgentStatus.MODEL_RUNNING
         run.abort()
     assert run.result.status is AgentStatus.ABORTED
-    await goes_on(store)
+    await check_next_turn(store)
 
 
 async def test_finished_tools_keep_their_results_after_an_abort() -> None:
@@ -209,4 +209,4 @@ async def test_finished_tools_keep_their_results_after_an_abort() -> None:
     found = await results(store)
     assert (found["c1"].content, found["c2"].error_code) == ("rain in Paris", ErrorCode.TOOL_ABORTED)
     assert not [fact for fact in await facts(store) if isinstance(fact, ApprovalRequired)]
-    await goes_on(store)
+    await check_next_turn(store)

@@ -48,7 +48,7 @@ async def test_a_trace_survives_every_store_and_can_be_continued(name: str, kind
         await store.close()
 
 
-def spoken(entries: list[Entry]) -> list[tuple[object, ...]]:
+def conversation_of(entries: list[Entry]) -> list[tuple[object, ...]]:
     messages = [entry.fact for entry in entries if isinstance(entry.fact, Message)]
     return [
         (
@@ -69,4 +69,4 @@ async def test_a_stored_session_can_be_replayed(name: str) -> None:
     for entry in entries:
         if isinstance(entry.fact, Message) and entry.fact.role == "user":
             await agent.run(entry.fact.text, session=SESSION)
-    assert spoken(list(await store.load(SESSION))) == spoken(entries)
+    assert conversation_of(list(await store.load(SESSION))) == conversation_of(entries)

@@ -1,4 +1,4 @@
-"""`classify`: what a refusal means, by its words, its message and its status."""
+"""`classify`: the error code for a provider's error word, message and status."""
 
 import pytest
 
@@ -13,11 +13,11 @@ from bartack.nouns.errors import ErrorCode
         (400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum", "context_overflow"),
         (500, None, "This model's maximum context length is 8192 tokens", "context_overflow"),
         (429, "rate_limit_error", "over the maximum context tokens per minute", "rate_limited"),
-        # a telling word wins over the status
+        # a specific word wins over the status
         (400, "overloaded_error", "busy", "overloaded"),
         (200, "ThrottlingException", "slow down", "rate_limited"),
         (None, "throttlingException:", "slow down", "rate_limited"),
-        # a vague word leaves it to the message, then to the status
+        # after a vague word, the message decides, then the status
         (400, "invalid_request_error", "Your credit balance is too low", "quota_exceeded"),
         (400, "ValidationException", "The provided model identifier is invalid.", "model_not_found"),
         (400, "invalid_request_error", "Incorrect API key provided", "authentication"),
@@ -28,7 +28,7 @@ from bartack.nouns.errors import ErrorCode
         (500, "invalid_request_error", "odd", "invalid_request"),
         (500, None, "the model was not found", "server_error"),
         (None, "invalid_request_error", "odd", "invalid_request"),
-        # a number for a word is a status
+        # a number instead of a word is a status
         (None, "429", "later", "rate_limited"),
         (None, "1302", "later", "provider_error"),
         # the status alone

@@ -1,4 +1,4 @@
-"""Each demand of `check_history`, refused once; and the rows of rules."""
+"""Each rule of `check_history`, violated once; and the rules of each format."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What repair does to each kind of damage, one at a time."""
+"""How `repair` handles each kind of damage, one at a time."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from bartack.nouns.messages import Message, Meta, assistant, system, tool_messag
 from bartack.nouns.parts import Continuation, Image, Part, Text, Thinking, ToolCall, ToolResult
 from tests.formats.every_rule import RULES
 
-# Nothing but the demands that all providers share.
+# Only the rules that all providers share.
 LENIENT = HistoryRules(
     merge_same_role=False,
     starts_with_user=False,
@@ -51,7 +51,7 @@ def only_note(repaired: Repaired) -> RepairNote:
     return note
 
 
-# -- good histories
+# -- valid histories
 
 
 def test_a_valid_history_is_returned_as_the_same_objects() -> None:
@@ -159,7 +159,7 @@ def test_a_call_that_the_provider_executed_needs_no_result_message() -> None:
     assert repair(history, LENIENT) == Repaired(history)
 
 
-# -- calls that never arrived whole
+# -- incomplete calls
 
 
 def test_a_call_whose_arguments_never_completed_is_dropped_and_the_text_is_kept() -> None:
@@ -260,7 +260,7 @@ def test_the_id_of_a_call_of_the_provider_may_have_any_form() -> None:
     assert repair(history, MISTRAL) == Repaired(history)
 
 
-# -- messages that say nothing
+# -- messages without content
 
 
 @pytest.mark.parametrize(

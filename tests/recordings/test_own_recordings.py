@@ -23,7 +23,7 @@ STREAMS = sorted(OWN.glob("*/*.response.sse"))
 REFUSALS = sorted(OWN.glob("*/*.response.[45]*.json"))
 
 
-class Told(NamedTuple):
+class Content(NamedTuple):
     """The content of a stream. Usage is input and output; a call is its id, its name and its argument text."""
 
     text: str
@@ -35,14 +35,14 @@ class Told(NamedTuple):
 # -- reading, from the JSON alone
 
 
-def read_chat(events: list[dict[str, Any]]) -> Told:
+def read_chat(events: list[dict[str, Any]]) -> Content:
     choices = [event["choices"][0] for event in events if event["choices"]]
     calls: dict[int, list[str]] = {}
     for piece in (piece for choice in choices for piece in choice["delta"].get("tool_calls", [])):
         call = calls.setdefault(piece["index"], [piece.get("id", ""), piece["function"].get("name", ""), ""])
         call[2] += piece["function"]["arguments"]
     usage = next((event["usage"] for event in events if "usage" in event), None)
-    return Told(
+    return Content(
         "".join(choice["delta"].get("content") or "" for choice in choices),
         [(call_id, name, text) for call_id, name, text in calls.values()],
         choices[-1]["finish_reason"],
@@ -50,7 +50,7 @@ def read_chat(events: list[dict[str, Any]]) -> Told:
     )
 
 
-def read_messages(events: list[dict[str, Any]]) -> Told:
+def read_messages(events: list[dict[str, Any]]) -> Content:
     begun = events[0]["message"]["usage"]
     ended = next(event for event in events if event["type"] == "message_delta")
     finish = {"end_turn": "stop", "max_tokens": "length", "tool_use": "tool_calls"}[ended["delta"]["stop_reason"]]
@@ -58,18 +58,18 @@ def read_messages(events: list[dict[str, Any]]) -> Told:
     assert {delta["type"] for delta in deltas} == {"text_delta"}
     text = "".join(delta["text"] for delta in deltas)
     # This format counts cached tokens separately; the whole prompt is the sum.
-    return Told(
+    return Content(
         text, [], finish, (begun["input_tokens"] + begun["cache_read_input_tokens"], ended["usage"]["output_tokens"])
     )
 
 
-def read_responses(events: list[dict[str, Any]]) -> Told:
+def read_responses(events: list[dict[str, Any]]) -> Content:
     response = events[-1]["response"]
     assert (events[-1]["type"], response["status"]) == ("response.completed", "completed")
     items = response["output"]
     calls = [item for item in items if item["type"] == "function_call"]
     parts = [part for item in items if item["type"] == "message" for part in item["content"]]
-    return Told(
+    return Content(
         "".join(part["text"] for part in parts),
         [(call["call_id"], call["name"], call["arguments"]) for call in calls],
         "tool_calls" if calls else "stop",  # the server does not report the limit in this format
@@ -77,7 +77,7 @@ def read_responses(events: list[dict[str, Any]]) -> Told:
     )
 
 
-READERS: dict[str, Callable[[list[dict[str, Any]]], Told]] = {
+READERS: dict[str, Callable[[list[dict[str, Any]]], Content]] = {
     "openai-chat": read_chat,
     "anthropic-messages": read_messages,
     "openai-responses": read_responses,
@@ -88,13 +88,13 @@ def name_of(path: Path) -> str:
     return f"{path.parent.name}/{path.name.partition('.')[0]}"
 
 
-def told_by_bartack(deltas: list[Delta]) -> Told:
+def content_of(deltas: list[Delta]) -> Content:
     assert isinstance(deltas[0], Start)
     done = deltas[-1]
     assert isinstance(done, Done)
     message = assembler_of(deltas).build_final_message()
     usage = next((delta for delta in reversed(deltas) if isinstance(delta, Usage)), None)
-    return Told(
+    return Content(
         message.text,
         [
             (call.tool_call_id, call.tool_name, call.raw_args_text or json.dumps(call.arguments))
@@ -113,7 +113,7 @@ def test_a_stream_decodes_to_its_json_wherever_it_is_cut(path: Path) -> None:
     kind, body = path.parent.name, path.read_bytes()
     events = [json.loads(data) for _, data in sse_events(body) if data != "[DONE]"]
     whole = decoded(decoder(kind), body)
-    assert told_by_bartack(whole) == READERS[kind](events)
+    assert content_of(whole) == READERS[kind](events)
     for cut in range(len(body) + 1):
         assert decoded(decoder(kind), body[:cut], body[cut:]) == whole, f"cut at {cut}"
 

@@ -417,7 +417,7 @@ def test_outputs_of_every_type_are_truncated() -> None:
     assert signed.data["block"] not in repr(build(*facts, config=trimmed(4_000)).messages[3])
 
 
-def talk(count: int) -> list[Fact]:
+def turns(count: int) -> list[Fact]:
     facts: list[Fact] = [system("Be kind."), user("the first intent")]
     for number in range(count):
         facts += [assistant(f"answer {number} " + "y" * 400), user(f"question {number}")]
@@ -425,7 +425,7 @@ def talk(count: int) -> list[Fact]:
 
 
 def test_whole_exchanges_are_dropped_if_truncating_outputs_is_not_enough() -> None:
-    context = build(*talk(20), config=trimmed(1_000))
+    context = build(*turns(20), config=trimmed(1_000))
     texts = [message.text for message in context.messages]
     assert texts[:2] == ["Be kind.", "the first intent"]
     assert texts[2] == "[23 earlier messages of this conversation were omitted to save space.]"
@@ -437,7 +437,7 @@ def test_whole_exchanges_are_dropped_if_truncating_outputs_is_not_enough() -> No
 
 
 def test_the_last_request_is_kept_while_its_exchanges_are_dropped() -> None:
-    facts: list[Fact] = [*talk(3), user("the request"), *rounds(9, "z" * 1_000)[1:]]
+    facts: list[Fact] = [*turns(3), user("the request"), *rounds(9, "z" * 1_000)[1:]]
     texts = [message.text for message in build(*facts, config=trimmed(1_000)).messages]
     assert texts[:2] == ["Be kind.", "the first intent"]
     assert "the request" in texts
@@ -456,7 +456,7 @@ def test_d_6_3_calls_and_results_are_dropped_or_kept_together() -> None:
 
 
 def test_a_call_waiting_for_its_result_is_not_dropped() -> None:
-    facts: list[Fact] = [*talk(5), calls("c", "d"), result("c"), user("w" * 4_000)]
+    facts: list[Fact] = [*turns(5), calls("c", "d"), result("c"), user("w" * 4_000)]
     messages = build(*facts, config=trimmed(300)).messages
     assert [message.role for message in messages] == ["system", "user", "user", "assistant", "tool", "user"]
     assert build(*facts, config=trimmed(300)).over_budget
@@ -533,7 +533,7 @@ def test_d_6_5_an_overflow_requests_a_compaction_whatever_the_count() -> None:
 
 
 def test_system_messages_are_not_summarised() -> None:
-    found = update(*talk(3), overflow=True)
+    found = update(*turns(3), overflow=True)
     assert "system" not in {message.role for message in found.to_summarise}
 
 
@@ -553,7 +553,7 @@ def test_a_compaction_that_saves_too_little_is_not_requested() -> None:
 
 
 def test_the_messages_to_summarise_fit_the_budget() -> None:
-    facts = talk(400)
+    facts = turns(400)
     found = update(*facts, config=COMPACT)
     assert found.needs_compaction
     assert sum(map(message_tokens, found.to_summarise)) <= 10_000
@@ -561,7 +561,7 @@ def test_the_messages_to_summarise_fit_the_budget() -> None:
 
 
 def test_a_long_message_is_truncated_before_it_is_summarised() -> None:
-    found = update(user("log " * 3_000), *talk(400)[2:], config=COMPACT)
+    found = update(user("log " * 3_000), *turns(400)[2:], config=COMPACT)
     assert found.needs_compaction
     assert "characters omitted" in found.to_summarise[0].text
     assert sum(map(message_tokens, found.to_summarise)) <= 10_000
@@ -614,15 +614,15 @@ def test_a_second_compaction_summarises_the_first_summary_and_everything_since()
 
 
 def test_a_long_first_request_is_truncated_but_kept() -> None:
-    context = build(user("log " * 1_000), *talk(20)[2:], config=trimmed(1_000))
+    context = build(user("log " * 1_000), *turns(20)[2:], config=trimmed(1_000))
     assert "[... 3,000 of 4,000 characters omitted to save space ...]" in context.messages[0].text
     assert not context.over_budget
     assert ("e0", "shortened") in [(note.entry_id, note.action) for note in context.notes]
 
 
 def test_the_first_request_may_be_dropped_if_the_summary_covers_it() -> None:
-    facts: list[Fact] = [user("old"), *talk(20), CompactionSummary("s", "e1")]
-    context = build(*facts, *talk(20), config=trimmed(1_000))
+    facts: list[Fact] = [user("old"), *turns(20), CompactionSummary("s", "e1")]
+    context = build(*facts, *turns(20), config=trimmed(1_000))
     assert [message.text for message in context.messages[:2]] == [summary_message("s").text, "Be kind."]
     assert "the first intent" not in [message.text for message in context.messages]
 
@@ -635,7 +635,7 @@ def test_d_6_6_a_compaction_that_does_not_shrink_the_context_fails(summary: str)
 
 
 def test_after_an_overflow_the_rejected_context_must_become_smaller() -> None:
-    entries = chain(*talk(40))  # trimmed to 750 tokens
+    entries = chain(*turns(40))  # trimmed to 750 tokens
     config = trimmed(1_000, compaction=True)
     assert len(compacted(entries, config, "s" * 400, overflow=True)) == len(entries) + 1
     assert len(compacted(entries, config, "s" * 4_000)) == len(entries) + 1

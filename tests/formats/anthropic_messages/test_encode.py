@@ -725,7 +725,7 @@ def test_an_invalid_body_raises_with_the_path(body: Any, path: str) -> None:
     assert caught.value.path == path
 
 
-# -- what keeps a request from being refused
+# -- avoiding refused requests
 
 
 def test_trailing_thinking_is_omitted() -> None:

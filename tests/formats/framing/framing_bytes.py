@@ -1,4 +1,4 @@
-"""Bytes for the tests of framings: cutting them, feeding them, and an encoder of Amazon's event stream."""
+"""Bytes for the tests of framings: splitting and feeding them, and an encoder for Amazon's event stream."""
 
 import zlib
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ _WIDTHS = {2: 1, 3: 2, 4: 4, 5: 8, 8: 8}
 
 
 def read(framing: Framing, *pieces: bytes) -> Framed:
-    """All that a framing hands out for a body that comes in these pieces."""
+    """Everything a framing returns for a body that arrives in these pieces."""
     framed: Framed = []
     for piece in pieces:
         framed += framing.feed(piece)
@@ -21,7 +21,7 @@ def read(framing: Framing, *pieces: bytes) -> Framed:
 
 
 def cut(body: bytes, places: Iterable[int]) -> list[bytes]:
-    """The body in pieces, cut at these places."""
+    """The body in pieces, cut at these positions."""
     edges = [0, *sorted(place for place in places if place <= len(body)), len(body)]
     return [body[start:stop] for start, stop in pairwise(edges)]
 
@@ -31,7 +31,7 @@ def aws_message(headers: Mapping[str, HeaderIn], payload: bytes) -> bytes:
 
 
 def aws_message_of(headers: bytes, payload: bytes) -> bytes:
-    """A message whose headers are already bytes, good or bad; its checksums hold."""
+    """A message whose headers are already bytes, valid or not; its checksums are correct."""
     lengths = (16 + len(headers) + len(payload)).to_bytes(4) + len(headers).to_bytes(4)
     body = lengths + zlib.crc32(lengths).to_bytes(4) + headers + payload
     return body + zlib.crc32(body).to_bytes(4)

@@ -1,4 +1,4 @@
-"""The table of framings, and telling them apart."""
+"""The table of framings, and how a framing is recognised."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every recorded body through its framing: payloads that parse, and the same ones for the cuts of the real network."""
+"""Every recorded body through its framing: payloads parse, and are the same for the cuts of the real network."""
 
 import json
 from itertools import accumulate

@@ -43,7 +43,7 @@ def own(**data: Any) -> Continuation:
 FOREIGN = Continuation("anthropic", "claude", {"signature": "x"})
 
 
-# -- who speaks
+# -- roles
 
 
 def test_roles_are_user_and_model_and_system_is_separate() -> None:
@@ -195,7 +195,7 @@ def test_a_missing_generated_image_leaves_its_part() -> None:
     assert [contents(user("hi"), assistant(call))[1]["parts"] for call in calls] == [[part], [part]]
 
 
-# -- what tools answered
+# -- tool results
 
 CALLS = assistant(ToolCall("a", "f", {}), ToolCall("b", "g", {}))
 

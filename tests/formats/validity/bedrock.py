@@ -176,19 +176,19 @@ def _tool_config(body: Json, messages: list[Json]) -> Iterator[str]:
 
 
 def _thinking(body: Json, messages: list[Json]) -> Iterator[str]:
-    """What Claude requires of an unfinished turn; see `claude.turn_opening`."""
+    """What Claude requires of an unfinished turn; see `claude.first_block_of_turn`."""
     if (body.get("additionalModelRequestFields", {}).get("thinking") or {}).get("type") != "enabled":
         return
-    opening: Json | None = None
+    first: Json | None = None
     for message in reversed(messages):
         kinds = {next(iter(block)) for block in message["content"]}
         if message["role"] == "assistant":
-            opening = message["content"][0]
+            first = message["content"][0]
         elif "toolResult" not in kinds:
             break
     is_open = "toolResult" in {next(iter(block)) for block in messages[-1]["content"]}
-    if is_open and opening is not None and "reasoningContent" not in opening:
-        yield f"Expected thinking or redacted_thinking, but found {list(opening)}"
+    if is_open and first is not None and "reasoningContent" not in first:
+        yield f"Expected thinking or redacted_thinking, but found {list(first)}"
 
 
 def _document_names(value: Any) -> list[Any]:

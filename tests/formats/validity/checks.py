@@ -1,11 +1,11 @@
-"""What a provider would refuse of a request body: an independent judge of the encoders.
+"""Why a provider would refuse a request body: an independent check of the encoders.
 
-In: a format and a body as it is sent. Out: `faults`, each with its place; empty for a body that is accepted. The rules
-are the providers' references and the refusals they are known to send; every recorded request that was accepted has no
-faults, so a rule that is too strict shows itself. Nothing of Bartack is imported: the encoders cannot judge themselves.
+In: a format and a body as it is sent. Out: `faults`, each with its path; empty for a body that is accepted. The rules
+come from the providers' references and from known error messages. Every recorded request that was accepted has no
+faults, which reveals rules that are too strict. Nothing from Bartack is imported, so the check is independent of it.
 
-`model` is the model where the body does not name it, `provider` the vendor where several speak the format. Vendors of
-Chat Completions that take more than OpenAI does are in `LENIENT`; without a provider OpenAI's own demands hold.
+`model` is the model if the body does not name it, `provider` the vendor if several use the format. Vendors of Chat
+Completions that accept more than OpenAI are in `LENIENT`; without a provider, OpenAI's own rules apply.
 """
 
 import json
@@ -34,5 +34,5 @@ def faults(format: str, body: Json, *, model: str = "", provider: str = "") -> l
     try:
         json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except (TypeError, ValueError) as error:  # lone surrogates are a ValueError
-        return [f"the body is no JSON: {error}"]
+        return [f"the body is not JSON: {error}"]
     return list(_CHECKS[format](body, model or str(body.get("model", "")), provider))

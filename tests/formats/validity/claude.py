@@ -218,29 +218,29 @@ def _thinking(body: Json, messages: list[Json]) -> Iterator[str]:
             yield "$.thinking.budget_tokens must be between 1024 and max_tokens"
         if body.get("tool_choice", {}).get("type") in ("any", "tool"):
             yield "Thinking may not be enabled when tool_choice forces tool use"
-        opening = turn_opening(messages)
-        if opening is not None and opening.get("type") not in _THINKING:
-            yield f"Expected thinking or redacted_thinking, but found {opening.get('type')}"
+        first = first_block_of_turn(messages)
+        if first is not None and first.get("type") not in _THINKING:
+            yield f"Expected thinking or redacted_thinking, but found {first.get('type')}"
     last = _blocks(messages[-1]) if messages and messages[-1].get("role") == "assistant" else []
     if thinking.get("type") == "disabled" and any(block.get("type") in _THINKING for block in last):
         yield "When thinking is disabled, an assistant message in the final position cannot contain thinking"
 
 
-def turn_opening(messages: list[Json]) -> Json | None:
+def first_block_of_turn(messages: list[Json]) -> Json | None:
     """The first block of the answer to which trailing tool results belong; None if there are none.
 
     "When thinking is enabled, a final assistant message must start with a thinking block (preceding the lastmost set
     of tool_use and tool_result blocks)." Without interleaved thinking only the first of several calls has one.
     """
-    opening: Json | None = None
+    first: Json | None = None
     for place in range(len(messages) - 1, -1, -1):
         message = messages[place]
         kinds = {block.get("type") for block in _blocks(message)}
         if message.get("role") == "assistant" and place + 1 < len(messages):
-            opening = _blocks(message)[0]
+            first = _blocks(message)[0]
         elif message.get("role") != "user" or "tool_result" not in kinds:
-            return opening
-    return opening
+            return first
+    return first
 
 
 def _breakpoints(value: Any) -> int:

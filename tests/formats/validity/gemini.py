@@ -115,7 +115,7 @@ def _turns(contents: list[Json]) -> Iterator[str]:
         if _named(content, "functionResponse") != asked:
             yield f"$.contents[{place}]: function responses {_named(content, 'functionResponse')} to calls {asked}"
         if asked and any("functionResponse" not in part for part in content.get("parts") or []):
-            yield f"$.contents[{place}]: function responses must be in a content of their own"
+            yield f"$.contents[{place}]: function responses must be in a separate content"
     if _named(contents[-1], "functionCall"):
         yield "the last function calls have no responses"
 

@@ -1,7 +1,7 @@
 """What Chat Completions and the Responses API refuse, for `tests.formats.validity.checks`.
 
-Sources: OpenAI's and the vendors' API references, and their own words where they are quoted. OpenAI takes empty text
-from a user; others do not ("must not be empty", Moonshot), and nobody misses it, so it is a fault here.
+Sources: OpenAI's and the vendors' API references, and their error messages where they are quoted. OpenAI accepts empty
+text from a user; others do not ("must not be empty", Moonshot), so it is a fault here.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.formats.validity.rules import NAME, Json, is_blank, missing, not_an_address, not_base64, not_matching, twice
 
-# Recordings show that these take results without calls and calls without results or names.
+# According to recordings, these accept results without calls, and calls without results or names.
 LENIENT = frozenset(("cerebras", "groq", "openai-compat", "openrouter", "xai", "zai"))
 _SPEAKERS = ("system", "developer", "user", "assistant", "tool", "function")
 _TEXT_ONLY = frozenset(("deepseek", "cerebras"))
@@ -77,15 +77,15 @@ def _chat_call(call: Json, at: str, provider: str) -> Iterator[str]:
     yield from missing(function, ("name", "input" if kind == "custom" else "arguments"), f"{at}.{kind}")
     yield from not_matching(NAME, (function or {}).get("name"), f"{at}.{kind}.name")
     if kind == "function" and provider not in ("", "openai", "openai-chat", "azure"):
-        yield from _no_object((function or {}).get("arguments"), f"{at}.function.arguments")
+        yield from _not_an_object((function or {}).get("arguments"), f"{at}.function.arguments")
 
 
-def _no_object(text: Any, at: str) -> Iterator[str]:
+def _not_an_object(text: Any, at: str) -> Iterator[str]:
     try:
         if not isinstance(json.loads(text), dict):
-            yield f"{at} is no JSON object"
+            yield f"{at} is not a JSON object"
     except (TypeError, ValueError):
-        yield f"{at} is no JSON"
+        yield f"{at} is not JSON"
 
 
 def _piece(piece: Json, role: Any, at: str, provider: str) -> Iterator[str]:
@@ -94,10 +94,10 @@ def _piece(piece: Json, role: Any, at: str, provider: str) -> Iterator[str]:
         if not isinstance(piece.get("text"), str):
             yield f"{at}.text is missing"
     elif role not in ("user", "assistant") or (role == "assistant" and kind not in ("refusal", "thinking")):
-        yield f"{at}: {kind!r} may not stand in a message of role {role}"
+        yield f"{at}: {kind!r} is not allowed in a message of role {role}"
     elif kind == "image_url":
         if provider in _TEXT_ONLY:
-            yield f"{at}: the provider takes no images"
+            yield f"{at}: the provider does not accept images"
         picture = piece.get("image_url")
         yield from not_an_address(picture.get("url") if isinstance(picture, dict) else picture, at)
     elif kind == "input_audio":
@@ -145,9 +145,9 @@ def _strict_order(roles: list[Any], last: list[Json]) -> Iterator[str]:
 
 
 def _alternation(roles: list[Any]) -> Iterator[str]:
-    spoken = [role for role in roles if role != "system"]
-    sides = [(before == "assistant", after == "assistant") for before, after in pairwise(spoken) if after != "tool"]
-    if any(before == after for before, after in sides) or spoken[:1] != ["user"]:
+    turns = [role for role in roles if role != "system"]
+    sides = [(before == "assistant", after == "assistant") for before, after in pairwise(turns) if after != "tool"]
+    if any(before == after for before, after in sides) or turns[:1] != ["user"]:
         yield f"user or tool message(s) should alternate with assistant message(s): {roles}"
 
 

@@ -1,4 +1,4 @@
-"""Rules that several formats share, for `tests.formats.validity.checks`."""
+"""Rules shared by several formats, for `tests.formats.validity.checks`."""
 
 import binascii
 import re
@@ -13,14 +13,14 @@ PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 
 
 def is_blank(text: Any) -> bool:
-    """Whether this is no text, or text without a visible character."""
+    """Whether this is not text, or text without a visible character."""
     return not isinstance(text, str) or not text.strip()
 
 
 def missing(value: Any, keys: Sequence[str], at: str) -> Iterator[str]:
-    """The required keys that an object lacks, or that it is no object."""
+    """The missing required keys of an object; a fault if it is not an object."""
     if not isinstance(value, dict):
-        yield f"{at} is no object"
+        yield f"{at} is not an object"
         return
     for key in keys:
         if value.get(key) is None:
@@ -28,41 +28,41 @@ def missing(value: Any, keys: Sequence[str], at: str) -> Iterator[str]:
 
 
 def not_matching(pattern: str, text: Any, at: str) -> Iterator[str]:
-    """A fault unless the text matches from end to end."""
+    """A fault unless the whole text matches."""
     if not isinstance(text, str) or re.fullmatch(pattern, text) is None:
         yield f"{at}: {text!r} does not match {pattern}"
 
 
 def not_base64(text: Any, at: str) -> Iterator[str]:
-    """A fault unless this is base64 of at least one byte. Recordings write long data shorter, with dots."""
+    """A fault unless this is base64 of at least one byte. Recordings abbreviate long data with dots."""
     if not isinstance(text, str) or not text:
-        yield f"{at} is no base64 text"
+        yield f"{at} is not base64"
         return
     try:
         b64decode(text, altchars="-_" if "-" in text or "_" in text else None, validate=True)
     except binascii.Error:
-        yield f"{at} is no base64 text"
+        yield f"{at} is not base64"
 
 
 def not_fetchable(url: Any, at: str, schemes: tuple[str, ...] = ("https://", "http://")) -> Iterator[str]:
-    """A fault unless the address has one of these schemes."""
+    """A fault unless the URL has one of these schemes."""
     if not isinstance(url, str) or not url.startswith(schemes):
-        yield f"{at}: {url!r} is no address that the provider can fetch"
+        yield f"{at}: {url!r} is not a URL that the provider can fetch"
 
 
 def not_an_address(url: Any, at: str, inline: frozenset[str] = PICTURES) -> Iterator[str]:
-    """A fault unless this is a data address of one of these types, or an address on the web."""
+    """A fault unless this is a data URL of one of these types, or a web URL."""
     if isinstance(url, str) and url.startswith("data:"):
         head, _, data = url.partition(",")
         mime_type = head.removeprefix("data:").removesuffix(";base64")
         if mime_type not in inline:
-            yield f"{at}: {mime_type!r} is not taken inline"
+            yield f"{at}: {mime_type!r} is not accepted inline"
         yield from not_base64(data, at)
     else:
         yield from not_fetchable(url, at)
 
 
 def twice(ids: Sequence[Any], at: str) -> Iterator[str]:
-    """Ids that stand there more than once."""
+    """Ids that occur more than once."""
     for one in sorted({str(one) for one in ids if ids.count(one) > 1}):
         yield f"{at}: {one!r} twice"

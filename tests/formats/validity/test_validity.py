@@ -1,4 +1,4 @@
-"""The judge of request bodies judges what is known: every recorded request was accepted, so it has no faults."""
+"""The check of request bodies: recorded requests that were accepted have no faults, and known faults are found."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_a_request_that_was_accepted_has_no_faults(api: str) -> None:
             assert found == [], case
 
 
-# -- the judge has teeth: a small body that is accepted, and what each change to it is told
+# -- negative controls: a small body that is accepted, and the fault that each change to it causes
 
 
 def test_text_that_is_not_json_is_refused() -> None:
@@ -106,22 +106,22 @@ def check_one(format: str, body: dict[str, Any], fault: str | None, **whose: str
 
 CALL = {"id": "abcdefghi", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 ASKED = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
-TOLD = {"role": "tool", "tool_call_id": "abcdefghi", "content": "x"}
+ANSWER = {"role": "tool", "tool_call_id": "abcdefghi", "content": "x"}
 
 
 @pytest.mark.parametrize(
     ("messages", "provider", "fault"),
     [
-        ([*ASKED, TOLD], "", None),
-        ([*ASKED, TOLD], "mistral", None),
+        ([*ASKED, ANSWER], "", None),
+        ([*ASKED, ANSWER], "mistral", None),
         ([], "", "empty array"),
         ([{"role": "user", "content": ""}], "", "must not be empty"),
         ([{"role": "assistant", "content": None}], "", "either content or tool_calls"),
         (ASKED, "", "did not have response"),
-        ([TOLD], "", "respond to a preceding"),
-        ([*ASKED, TOLD, {"role": "user", "content": "Ho"}], "mistral", "Unexpected role"),
-        ([*ASKED, TOLD, {"role": "assistant", "content": "Ho"}], "mistral", "Expected last role"),
-        ([*ASKED, TOLD], "deepseek", "must be passed back"),
+        ([ANSWER], "", "respond to a preceding"),
+        ([*ASKED, ANSWER, {"role": "user", "content": "Ho"}], "mistral", "Unexpected role"),
+        ([*ASKED, ANSWER, {"role": "assistant", "content": "Ho"}], "mistral", "Expected last role"),
+        ([*ASKED, ANSWER], "deepseek", "must be passed back"),
         ([ASKED[0], ASKED[0]], "perplexity", "alternate"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "", "can fetch"),
     ],
@@ -171,7 +171,7 @@ GIVEN = {"functionResponse": {"name": "f", "response": {}}}
         (gemini_body([{"text": ""}]), "text is empty"),
         (gemini_body([HI], [CALLED], [HI]), "function responses []"),
         (gemini_body([HI], [CALLED], [GIVEN, GIVEN]), "to calls"),
-        (gemini_body([HI], [CALLED], [GIVEN, HI]), "content of their own"),
+        (gemini_body([HI], [CALLED], [GIVEN, HI]), "in a separate content"),
         (gemini_body([HI], [HI]), "ending with a model turn"),
         (gemini_body([HI], [{"functionCall": {"name": "f"}}], [GIVEN]), "thought_signature"),
         (gemini_body([{"inlineData": {"mimeType": "image/gif", "data": "eA=="}}]), "Unsupported MIME type"),
@@ -236,9 +236,12 @@ def test_faults_in_converse_are_found(body: dict[str, Any], fault: str | None) -
 @pytest.mark.parametrize(
     ("messages", "fault"),
     [
-        ([*ASKED, TOLD], None),
+        ([*ASKED, ANSWER], None),
         ([], "at least 1 token"),
-        ([ASKED[0], {"role": "assistant", "content": "x", "tool_calls": [CALL]}, TOLD], "text content is not allowed"),
+        (
+            [ASKED[0], {"role": "assistant", "content": "x", "tool_calls": [CALL]}, ANSWER],
+            "text content is not allowed",
+        ),
         ([ASKED[0], {"role": "system", "content": "x"}, ASKED[0]], "must be the first"),
         ([*ASKED, ASKED[0]], "did not have response"),
         ([{"role": "user", "content": "Hi", "mood": 1}], "unknown key"),
@@ -255,8 +258,8 @@ def test_faults_in_coheres_format_are_found(messages: list[Any], fault: str | No
         ([], "is empty"),
         ([{"role": "assistant", "content": ""}], "is empty"),
         (ASKED, "object of arguments"),
-        ([TOLD], "without a call"),
-        ([{"role": "user", "content": "x", "images": ["?"]}], "no base64"),
+        ([ANSWER], "without a call"),
+        ([{"role": "user", "content": "x", "images": ["?"]}], "not base64"),
     ],
 )
 def test_faults_in_ollamas_format_are_found(messages: list[Any], fault: str | None) -> None:
