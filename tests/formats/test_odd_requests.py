@@ -44,6 +44,7 @@ def answer_to(format: str, *events: Json) -> Message:
 
 
 def test_a_caller_of_another_type_is_not_sent_back() -> None:
+    """D-3.9.4"""
     block = {"type": "tool_use", "id": "t", "name": "f", "input": {}, "caller": {"tool_id": [1]}}
     message = answer_to(
         "anthropic-messages",
@@ -90,6 +91,7 @@ KEYS = [
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("key", KEYS)
 def test_continuation_data_of_any_type_can_be_encoded(format: str, key: str) -> None:
+    """D-3.9.4, D-3.11.3"""
     for value in ODD:
         for more in ({}, {"type": "server_tool_use"}, {"item": {"type": "message"}}, {"field": "content"}):
             kept = Continuation(format, "m", {**more, key: value})
@@ -167,6 +169,7 @@ def test_a_budget_of_another_type_is_kept_as_it_came() -> None:
     ],
 )
 def test_values_of_any_type_are_read_or_refused(format: str, body: Json, value: Any) -> None:
+    """D-3.11.3"""
     given = json.loads(json.dumps({**BODIES[format], **body}).replace('"?"', json.dumps(value)))
     try:
         request = read_request(format, given, model_id="m")
