@@ -213,3 +213,12 @@ def test_a_schema_whose_required_names_are_not_text_does_not_fit_strict_mode() -
     schema: Json = {"type": "object", "additionalProperties": False, "properties": {"a": {}}, "required": [{"a": 1}]}
     assert not fits_strict_mode(schema)
     assert fits_strict_mode({**schema, "required": ["a"]})
+
+
+def test_numbers_are_read_beside_half_a_surrogate_pair() -> None:
+    event = r'{"event_type": "step.start", "step": {"type": "x_call", "id": "c", "a": "\udc00", "b": 1.5}}'
+    completed = '{"event_type": "interaction.completed", "interaction": {"status": "completed"}}'
+    body = f"data: {event}\n\ndata: {completed}\n\n".encode()
+    [call] = assembler_of(decoded(decoder("gemini-interactions"), body)).build_final_message().tool_calls
+    assert call.continuation is not None
+    assert call.continuation.data["step"]["b"] == 1.5
