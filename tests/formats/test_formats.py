@@ -99,10 +99,22 @@ def chat(*messages: Message, provider: str = "", **rules: bool) -> Encoded:
     return encode("openai-chat", ModelRequest(messages, config=CONFIG, provider=provider), rules=own_rules)
 
 
-def test_the_history_is_repaired_and_dropped_parts_are_losses() -> None:
+def test_the_history_is_repaired_and_every_change_of_content_is_reported() -> None:
     encoded = chat(user("hi"), tool_message(ToolResult("a", "lost")), assistant(ToolCall("b", "read", {})))
     assert [message["role"] for message in encoded.body["messages"]] == ["user", "assistant", "tool"]
-    assert encoded.report.losses == (Loss("history[1]", "result of call 'a'", "no earlier call has this id"),)
+    assert encoded.report.losses == (
+        Loss("history[1]", "result of call 'a'", "no earlier call has this id"),
+        Loss("history[2]", "error result for call 'b'", "it has no result", action="added"),
+    )
+
+
+def test_text_that_the_user_or_the_assistant_never_wrote_is_reported() -> None:
+    history = [user("hi"), assistant(ToolCall("call_1", "read", {})), user("and?")]
+    history += [tool_message(ToolResult("call_1", "x")), assistant("done")]
+    report = chat(*history, provider="mistral").report
+    found = [(loss.action, loss.where) for loss in report.losses]
+    assert found == [("added", "history[2]"), ("moved", "history[3]"), ("added", "history[4]")]
+    assert CONTINUE_PROMPT in report.losses[2].what
 
 
 def test_a_provider_may_be_stricter_than_its_format() -> None:
@@ -128,7 +140,8 @@ def test_a_caller_may_override_the_rules() -> None:
 def test_continuation_data_is_sent_to_the_named_provider_which_defaults_to_the_format() -> None:
     def losses_for(owner: str, provider: str) -> list[str]:
         call = ToolCall("a", "read", {}, continuation=Continuation(owner, "m", {}))
-        return [loss.what for loss in chat(assistant(call), provider=provider).report.losses]
+        losses = chat(assistant(call), provider=provider).report.losses
+        return [loss.what for loss in losses if loss.action == "dropped"]
 
     assert losses_for("openai-chat", "") == []
     assert losses_for("groq", "groq") == []

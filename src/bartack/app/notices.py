@@ -72,10 +72,16 @@ def _failure(failed: Failed) -> str:
     return f"{failed.error_code}: {message}" if message and message != failed.error_code else str(failed.error_code)
 
 
+_ACTIONS = {"dropped": "Not sent", "added": "Added", "moved": "Moved"}
+
+
 def losses_text(losses: Iterable[Loss]) -> str:
-    """What a request leaves out because the model's provider does not accept it."""
-    counts = Counter(safe_line(f"{loss.what} ({loss.why})") for loss in losses)
-    return f"Not sent: {'; '.join(text + (f', {count} times' if count > 1 else '') for text, count in counts.items())}."
+    """What a request leaves out, adds or moves because the model's provider requires it."""
+    counts = Counter((loss.action, safe_line(f"{loss.what} ({loss.why})")) for loss in losses)
+    groups: dict[str, list[str]] = {action: [] for action in _ACTIONS}
+    for (action, text), count in counts.items():
+        groups[action].append(text + (f", {count} times" if count > 1 else ""))
+    return " ".join(f"{_ACTIONS[action]}: {'; '.join(texts)}." for action, texts in groups.items() if texts)
 
 
 def arguments_text(arguments: Mapping[str, Any], ellipsis: str = "...") -> str:

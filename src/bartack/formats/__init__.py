@@ -82,8 +82,8 @@ def encode(format: str, request: ModelRequest, *, rules: HistoryRules | None = N
     repaired = repair(request.messages, rules or row.history_rules(provider, request.config.model_id))
     losses = Losses(provider)
     for note in repaired.notes:
-        if note.action == "dropped":
-            losses.add(f"history[{note.index}]", note.what, note.why)
+        if note.action in ("dropped", "added", "moved"):
+            losses.add(f"history[{note.index}]", note.what, note.why, action=note.action)
     messages = tuple(with_inline_data(message) for message in repaired.messages)
     body = row.encode(replace(request, messages=messages, provider=provider), losses)
     return Encoded(body, LossReport(tuple(losses.found)))

@@ -1,10 +1,11 @@
-"""What a request body leaves out, and why.
+"""How a request body differs from the request, and why.
 
 An encoder writes the provider's body and adds to `Losses` whatever the provider cannot receive: unsupported settings
-and media, and continuation data of other providers, which is sent back only to the provider it came from.
+and media, and continuation data of other providers, which is sent back only to the provider it came from. Text that was
+added, and content that was moved to another message, is recorded as well.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import convert
 
@@ -14,8 +15,12 @@ from bartack.nouns.parts import Continuation, Part, Thinking
 __all__ = ["Encoded", "Loss", "LossReport", "Losses"]
 
 
-class Loss(Noun, frozen=True):
-    """One thing that was not sent to the provider."""
+class _LossFields(Noun, frozen=True, kw_only=True):
+    action: Literal["dropped", "added", "moved"] = "dropped"
+
+
+class Loss(_LossFields, frozen=True):
+    """One thing that was not sent to the provider, that was added for it, or that was moved to another message."""
 
     where: str  # for example messages[3].parts[0]
     what: str
@@ -23,7 +28,7 @@ class Loss(Noun, frozen=True):
 
 
 class LossReport(Noun, frozen=True):
-    """Everything left out of one request."""
+    """Everything left out of one request, added to it, or moved in it."""
 
     losses: tuple[Loss, ...] = ()
 
@@ -50,9 +55,14 @@ class Losses:
         """
         self._shape = shape
 
-    def add(self, where: str, what: str, why: str) -> None:
-        """Record that this was left out."""
-        self.found.append(Loss(where, what, why))
+    def add(self, where: str, what: str, why: str, *, action: Literal["dropped", "added", "moved"] = "dropped") -> None:
+        """Record that this was left out, added or moved."""
+        self.found.append(Loss(where, what, why, action=action))
+
+    def moved_media(self, where: str) -> None:
+        """Record that the media of a tool result follow in the user's turn."""
+        why = "not accepted in a tool result; sent as content of the user after it"
+        self.add(where, "media of a tool result", why, action="moved")
 
     def own_data(self, part: Part) -> dict[str, Any]:
         """The part's continuation data if it belongs to this provider, else empty; no loss is recorded."""

@@ -339,6 +339,15 @@ def test_an_output_is_cut_to_the_window() -> None:
             "Switched to openai:gpt-5 because the previous model failed. Not sent: thinking (w), 2 times.",
         ),
         (
+            ModelSwitched(
+                model=ModelRef("openai", "gpt-5"),
+                previous=None,
+                report=LossReport((Loss("m", "text", "w", action="added"), Loss("n", "thinking", "v"))),
+                reason="chosen",
+            ),
+            "Switched to openai:gpt-5. Not sent: thinking (v). Added: text (w).",
+        ),
+        (
             Compacted(entry(CompactionSummary("s", "e")), 120_000, 8_000),
             "Compacted 120,000 to 8,000 tokens: older turns are now sent as a summary.",
         ),

@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from bartack import formats
 from bartack.formats.anthropic_messages.capabilities import claude
 from bartack.formats.anthropic_messages.encode import encode
 from bartack.formats.anthropic_messages.read import read_request
 from bartack.formats.losses import Losses
+from bartack.formats.repair import CONTINUE_PROMPT
 from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Meta, assistant, system, tool_message, user
@@ -798,3 +800,45 @@ def test_a_system_turn_before_an_omitted_answer_becomes_user_text() -> None:
 def test_a_file_with_an_empty_name_has_no_title() -> None:
     [turn] = turns_of(user(FileRef(" ", mime_type="text/plain", data=b"x")))
     assert "title" not in turn["content"][0]
+
+
+# -- an answer at the end
+
+
+def last_turn(model_id: str, text: str = "Once upon", **settings: Any) -> tuple[Json, list[tuple[str, str]]]:
+    config = ModelConfig(model_id, **settings)
+    request = ModelRequest((user("Tell"), assistant(text)), config=config, provider="anthropic")
+    found = formats.encode("anthropic-messages", request)
+    last: Json = found.body["messages"][-1]
+    return last, [(loss.action, loss.what) for loss in found.report.losses]
+
+
+ADDED = [("added", f"the user text {CONTINUE_PROMPT!r}")]
+
+
+@pytest.mark.parametrize("model_id", ["claude-3-5-haiku-20241022", "claude-sonnet-4-5", "claude-opus-4-1-20250805"])
+def test_a_model_that_continues_answers_gets_the_answer_last(model_id: str) -> None:
+    assert last_turn(model_id) == ({"role": "assistant", "content": [{"type": "text", "text": "Once upon"}]}, [])
+
+
+@pytest.mark.parametrize("model_id", ["claude-opus-4-6", "claude-fable-5", "claude-sonnet-latest", "other"])
+def test_a_model_that_does_not_continue_answers_gets_a_prompt_which_is_reported(model_id: str) -> None:
+    last, reported = last_turn(model_id)
+    assert last == {"role": "user", "content": [{"type": "text", "text": CONTINUE_PROMPT}]}
+    assert [action for action, _ in reported] == ["added"]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"thinking": ThinkingConfig(effort="low")}, {"output_schema": {"type": "object", "properties": {}}}]
+)
+def test_an_answer_is_not_continued_with_settings_that_exclude_it(settings: Json) -> None:
+    last, reported = last_turn("claude-sonnet-4-5", **settings)
+    assert last["role"] == "user"
+    assert reported == ADDED
+    assert last_turn("claude-sonnet-4-5", thinking=ThinkingConfig(effort="none"))[0]["role"] == "assistant"
+
+
+def test_whitespace_at_the_end_of_a_continued_answer_is_left_out() -> None:
+    last, reported = last_turn("claude-sonnet-4-5", "Once \n")
+    assert last["content"] == [{"type": "text", "text": "Once"}]
+    assert reported == [("dropped", "trailing whitespace")]

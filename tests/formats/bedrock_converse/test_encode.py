@@ -182,7 +182,9 @@ def test_results_may_hold_text_objects_and_media(content: Any, sent: list[Any]) 
 
 def test_a_failed_result_has_a_status_and_other_media_follow_it() -> None:
     song = FileRef("song.mp3", mime_type="audio/mpeg", data=b"\0\0\0")
-    assert content_of(tool_message(ToolResult("c1", (Text("here"), song)), ToolResult("c2", "no", is_error=True))) == [
+    results = tool_message(ToolResult("c1", (Text("here"), song)), ToolResult("c2", "no", is_error=True))
+    assert lost_by(results) == ["media of a tool result"]
+    assert content_of(results) == [
         {"toolResult": {"toolUseId": "c1", "content": [{"text": "here"}]}},
         {"toolResult": {"toolUseId": "c2", "content": [{"text": "no"}], "status": "error"}},
         {"audio": {"format": "mp3", "source": {"bytes": "AAAA"}}},

@@ -102,10 +102,14 @@ def test_titan_gets_no_thinking() -> None:
 @pytest.mark.parametrize(
     ("model_id", "rules"),
     [
-        ("anthropic.claude-sonnet-4-5-20250929-v1:0", "bedrock-invoke"),
+        ("anthropic.claude-opus-4-6-v1:0", "bedrock-invoke"),
         ("us.amazon.nova-pro-v1:0", "bedrock-converse"),
         ("openai.gpt-oss-120b-1:0", "openai-chat"),
     ],
 )
 def test_the_model_family_decides_the_history_rules(model_id: str, rules: str) -> None:
     assert rules_for("bedrock", model_id) is RULES[rules]
+
+
+def test_an_older_claude_may_continue_an_answer() -> None:
+    assert rules_for("bedrock", "anthropic.claude-sonnet-4-5-20250929-v1:0").allows_assistant_last

@@ -121,6 +121,7 @@ def test_images_in_results_follow_in_a_user_message() -> None:
         {"role": "tool", "tool_call_id": "c3", "content": "(no output)"},
         {"role": "user", "content": [IMAGE]},
     ]
+    assert lost_by(results) == ["media of a tool result"]
 
 
 def test_unsupported_content_and_settings_are_reported() -> None:

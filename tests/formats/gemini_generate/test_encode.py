@@ -230,7 +230,7 @@ IMAGES = (
 
 
 def test_images_are_part_of_a_response_from_gemini_3_on() -> None:
-    first, moved = responses(ToolResult("a", IMAGES), model=NEW, lost=1)
+    first, moved = responses(ToolResult("a", IMAGES), model=NEW, lost=2)
     [part] = first["parts"]
     assert part["functionResponse"] == {
         "name": "f",
@@ -245,7 +245,7 @@ def test_images_are_part_of_a_response_from_gemini_3_on() -> None:
 
 def test_images_follow_the_responses_for_older_models() -> None:
     first, moved, last = contents(
-        user("hi"), CALLS, tool_message(ToolResult("a", IMAGES[:3]), ToolResult("b", "x")), user("so?")
+        user("hi"), CALLS, tool_message(ToolResult("a", IMAGES[:3]), ToolResult("b", "x")), user("so?"), lost=1
     )[2:]
     assert [part["functionResponse"]["name"] for part in first["parts"]] == ["f", "g"]
     assert moved["parts"][1] == {"inlineData": {"mimeType": "image/png", "data": PNG}}

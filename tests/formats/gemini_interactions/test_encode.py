@@ -129,7 +129,9 @@ def test_results_hold_text_and_images_and_other_media_follow() -> None:
         FileRef("d", mime_type="application/pdf", data=b"picture"),
     )
     call = assistant(ToolCall("a", "f", {}), ToolCall("b", "g", {}))
-    found = steps(user("hi"), call, tool_message(ToolResult("a", content), ToolResult("b", "x")), user("so?"))[3:]
+    found = steps(user("hi"), call, tool_message(ToolResult("a", content), ToolResult("b", "x")), user("so?"), lost=1)[
+        3:
+    ]
     assert [step["type"] for step in found] == ["function_result", "function_result", "user_input", "user_input"]
     assert found[0]["result"] == [text("look"), {"type": "image", "mime_type": "image/png", "data": PNG}]
     assert found[2]["content"][1] == {"type": "document", "mime_type": "application/pdf", "data": PNG}

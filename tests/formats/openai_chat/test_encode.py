@@ -310,10 +310,16 @@ def test_images_in_results_follow_in_a_user_message() -> None:
         {"type": "text", "text": "Attached to the result of b:"},
         after,
     ]
-    assert sent(results) == [*expected, {"role": "user", "content": pieces}]
+    moved = [f"messages[0].parts[{place}]: media of a tool result" for place in (0, 1)]
+    body, losses = encoded(results)
+    assert body["messages"] == [*expected, {"role": "user", "content": pieces}]
+    assert losses == moved
     bridge = {"role": "assistant", "content": RESULTS_RECEIVED}
-    followed = sent(results, user("?"), provider="mistral")
-    assert followed == [*expected, bridge, {"role": "user", "content": pieces}, {"role": "user", "content": "?"}]
+    body, losses = encoded(results, user("?"), provider="mistral")
+    followed = [*expected, bridge, {"role": "user", "content": pieces}, {"role": "user", "content": "?"}]
+    assert body["messages"] == followed
+    added = f"messages[0].parts[0]: the assistant text {RESULTS_RECEIVED!r}"
+    assert losses == [moved[0], added, moved[1]]
 
 
 def test_provider_calls_are_a_loss_except_images_that_are_accepted_back() -> None:

@@ -782,11 +782,18 @@ def test_known_settings_are_read_and_the_rest_is_kept() -> None:
 
 
 def test_missing_settings_have_the_defaults_of_the_server() -> None:
-    request = reading(tools=[{"type": "function", "name": "f", "parameters": {}}], store=None)
-    assert request.tools[0].strict is True
-    assert encode(request, Losses("openai"))["store"] is True
+    assert encode(reading(store=None), Losses("openai"))["store"] is True
     assert "include" not in encode(reading(store=False), Losses("openai"))
     assert encode(reading(text={"format": {"type": "text"}}), Losses("openai"))["text"] == {"format": {"type": "text"}}
+
+
+@pytest.mark.parametrize(("own", "strict"), [({}, None), ({"strict": True}, True), ({"strict": False}, False)])
+def test_a_function_is_not_made_strict_by_reading_it(own: Json, strict: bool | None) -> None:
+    """Elsewhere the default is not strict, and a schema that does not qualify is refused."""
+    function = {"type": "function", "name": "f", "parameters": {"type": "object"}, **own}
+    request = reading(tools=[function])
+    assert request.tools[0].strict is strict
+    assert encode(request, Losses("openai"))["tools"] == [function]
 
 
 def test_a_body_that_continues_a_stored_response_may_have_no_input() -> None:

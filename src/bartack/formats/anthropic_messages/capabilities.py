@@ -43,6 +43,7 @@ class Claude(NamedTuple):
     takes_both_samplings: bool = True
     takes_schema: bool = True
     takes_system_turns: bool = False  # system messages between the others
+    takes_prefill: bool = False  # an answer that the model continues, which is refused since 4.6
     default_max_tokens: int = 8192
 
 
@@ -68,6 +69,7 @@ def claude(model_id: str) -> Claude:
         takes_both_samplings=version < (4, 1),
         takes_schema=version >= (4, 5) or (family == "opus" and version == (4, 1)),
         takes_system_turns=is_new_family or version >= (5, 5) or (family == "opus" and version >= (4, 8)),
+        takes_prefill=not is_new_family and (0, 0) < version < (4, 6),
         default_max_tokens=_default_max_tokens(version),
     )
 

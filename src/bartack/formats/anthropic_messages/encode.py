@@ -46,6 +46,7 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     if system:
         body["system"] = system
     body["messages"] = _turns(request.messages, leading, writer, model, losses)
+    _end_turns(body["messages"], request, model, losses)
     _add_tools(body, request, model, losses)
     _add_settings(body, config, model, losses)
     if writer.container is not None and any(spec.native is not None for spec in request.tools):
@@ -77,9 +78,40 @@ def _turns(
             turns[-1]["content"] += content
         else:
             turns.append({"role": role, "content": content})
-    if turns and turns[-1]["role"] == "assistant" and _was_paused(messages[-1]) and not _can_continue(turns[-1]):
-        turns.append({"role": "user", "content": [{"type": "text", "text": CONTINUE_PROMPT}]})
     return turns
+
+
+def _end_turns(turns: list[Json], request: ModelRequest, model: Claude, losses: Losses) -> None:
+    """Prepare an answer at the end to be continued, or add a prompt if it cannot be."""
+    if not turns or turns[-1]["role"] != "assistant":
+        return
+    last, where = turns[-1]["content"][-1], f"messages[{len(request.messages) - 1}]"
+    why = ""
+    if _was_paused(request.messages[-1]):
+        if not _can_continue(turns[-1]):
+            why = "the paused answer no longer ends with the provider's tools"
+    elif last["type"] == "text":
+        why = _excludes_prefill(request.config, model)
+    if why:
+        losses.add(where, f"the user text {CONTINUE_PROMPT!r}", why, action="added")
+        turns.append({"role": "user", "content": [{"type": "text", "text": CONTINUE_PROMPT}]})
+    elif last["type"] == "text" and last["text"] != last["text"].rstrip():
+        # "final assistant content cannot end with trailing whitespace"
+        losses.add(where, "trailing whitespace", "not accepted at the end of the last answer")
+        turns[-1]["content"][-1] = {**last, "text": last["text"].rstrip()}
+
+
+def _excludes_prefill(config: ModelConfig, model: Claude) -> str:
+    """Why an answer cannot be continued with these settings, or nothing.
+
+    docs.claude.com: "You cannot pre-fill responses when thinking is enabled", and JSON outputs are incompatible with it.
+    """
+    thinking = config.thinking
+    if thinking is not None and thinking.effort != "none" and model.takes_thinking:
+        return "an answer cannot be continued with thinking"
+    if config.output_schema is not None and model.takes_schema:
+        return "an answer cannot be continued with an output schema"
+    return ""
 
 
 def system_text(texts: list[str]) -> str:

@@ -161,7 +161,10 @@ class BlockWriter:
                 pieces = enumerate(part.content)
                 every = [block for index, piece in pieces for block in self.blocks(piece, f"{where}.content[{index}]")]
                 blocks = [block for block in every if next(iter(block)) in _RESULT_BLOCKS]
-                self._after_results += [block for block in every if next(iter(block)) not in _RESULT_BLOCKS]
+                others = [block for block in every if next(iter(block)) not in _RESULT_BLOCKS]
+                if any(Keys.CACHE_POINT not in block for block in others):
+                    self._losses.moved_media(where)
+                self._after_results += others
             case _:
                 assert_never(part.content)
         return blocks or [{"text": NO_OUTPUT}]

@@ -69,7 +69,7 @@ def rules_for(provider: str, model_id: str) -> HistoryRules:
     """The history rules of the model's own format."""
     if family_of(model_id) in _CHAT_FAMILIES:
         return CHAT.rules
-    return CONVERSE.rules if "nova" in model_id else MESSAGES.rules
+    return CONVERSE.rules if "nova" in model_id else MESSAGES.history_rules(provider, model_id)
 
 
 def _with_default(request: ModelRequest, key: str, value: str) -> ModelRequest:

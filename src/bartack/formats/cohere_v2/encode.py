@@ -212,7 +212,10 @@ def _results(message: Message, where: str, losses: Losses) -> list[Json]:
                 content = json_text(result.content)
             case tuple():
                 blocks = _blocks(result.content, f"{path}.content", losses)
-                images += [block for block in blocks if block["type"] == "image_url"]
+                moved = [block for block in blocks if block["type"] == "image_url"]
+                if moved:
+                    losses.moved_media(path)
+                images += moved
                 content = _content([block for block in blocks if block["type"] != "image_url"])
             case _:
                 assert_never(result.content)

@@ -169,6 +169,7 @@ class _History:
             moved = self._sort_content(where, result.content, texts, inside)
             output: str | Json = "\n".join(texts)
             if moved:
+                self._losses.moved_media(where)
                 self._moved += [{"text": f"From the result of {name}:"}, *moved]
         else:
             output = result.content

@@ -170,6 +170,7 @@ class _Steps:
             step["result"] = [item for item in items if item["type"] in ("text", "image")] or ""
             moved = [item for item in items if item["type"] not in ("text", "image")]
             if moved:
+                self._losses.moved_media(where)
                 self._moved += [{"type": "text", "text": f"From the result of {name or call_id}:"}, *moved]
         else:
             step["result"] = result.content

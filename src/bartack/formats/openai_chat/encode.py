@@ -248,6 +248,10 @@ class _Messages:
                 ]
         attached = [piece for piece in pieces if piece.get("type") != "text"]
         if attached:
+            self._losses.moved_media(where)
+            if not self._vendor.rules.allows_user_after_tool and not self._attached:
+                why = "the assistant comes between tool results and their media"
+                self._losses.add(where, f"the assistant text {RESULTS_RECEIVED!r}", why, action="added")
             self._attached += [{"type": "text", "text": f"Attached to the result of {result.tool_call_id}:"}, *attached]
         texts = [piece for piece in pieces if piece.get("type") == "text"]
         if all(is_plain(piece) for piece in texts):

@@ -6,7 +6,8 @@ Decisions:
   time. `config.extra` may override this (`{"store": true, "previous_response_id": ...}`, `background`, `conversation`).
 - Without `store`, reasoning can be sent back only as its ciphertext, so `reasoning.encrypted_content` is requested,
   except from models that do not reason and refuse it (below). `config.extra["include"]` overrides this.
-- `strict` is always set: OpenAI takes a function without it as strict, and refuses schemas that do not qualify.
+- `strict` is always set, because OpenAI takes a function without it as strict. Only a function that was read from a
+  request without it stays without.
 - System messages stay items in their position: xAI refuses `instructions` together with `previous_response_id`
   (github.com/10-X-eng/vibecad/issues/4), and instructions do not carry over to later responses. A system message that
   was read from `instructions` is sent there.
@@ -128,8 +129,10 @@ def _tool(spec: ToolSpec, where: str, losses: Losses) -> Item | None:
     tool: Item = {"type": "function", "name": spec.name}
     if spec.description is not None:
         tool["description"] = spec.description
-    own = own_fields(spec, NAME)
-    return {**tool, "parameters": spec.parameter_schema, "strict": bool(spec.strict), **own}
+    tool |= {"parameters": spec.parameter_schema, "strict": bool(spec.strict), **own_fields(spec, NAME)}
+    if tool["strict"] is None:  # read from a request that leaves it to the server
+        del tool["strict"]
+    return tool
 
 
 def _tool_choice(choice: ToolChoice, tools: tuple[ToolSpec, ...]) -> str | Item:

@@ -3,8 +3,9 @@
 Consecutive items of the model become one assistant message, consecutive results one tool message. What a part has no
 place for is kept in its continuation data, as the decoder keeps it, so that encoding gives the same items.
 
-As on the server, a body without `store` is read as ``store: true`` and a function without `strict` as strict. `stream`
-is not kept, since our requests always stream.
+As on the server, a body without `store` is read as ``store: true``. `strict` stays unset if a function has none: OpenAI
+takes it as strict where its schema allows that, and other formats do not. `stream` is not kept, since our requests
+always stream.
 """
 
 from collections import Counter
@@ -154,11 +155,14 @@ def _tool(tool: Item, reader: "_History", path: str) -> ToolSpec:
         own = {key: value for key, value in tool.items() if key not in ("type", "name", "parameters", "strict")}
         if description is not None:
             own.pop("description")
+        strict = tool.get("strict")
+        if strict is None:  # kept as unset: another format has another default
+            own["strict"] = None
         return ToolSpec(
             text_at(tool.get("name"), f"{path}.name"),
             tool["parameters"],
             description=description,
-            strict=bool(tool.get("strict", True)),
+            strict=None if strict is None else bool(strict),
             extra={NAME: own} if own else None,
         )
     kind = text_at(tool.get("type"), f"{path}.type")
