@@ -104,7 +104,7 @@ def _end_turns(turns: list[Json], request: ModelRequest, model: Claude, losses: 
 def _excludes_prefill(config: ModelConfig, model: Claude) -> str:
     """Why an answer cannot be continued with these settings, or nothing.
 
-    docs.claude.com: "You cannot pre-fill responses when thinking is enabled", and JSON outputs are incompatible with it.
+    Neither thinking nor an output schema can be combined with it (docs.claude.com; not recorded).
     """
     thinking = config.thinking
     if thinking is not None and thinking.effort != "none" and model.takes_thinking:

@@ -195,7 +195,7 @@ BY_PROVIDER: dict[str, ChatCapabilities] = {
         system_anywhere=False,
         stream_options=False,
         efforts={**_THREE_EFFORTS, "minimal": "minimal"},
-        files="file_url_or_base64",  # docs.perplexity.ai/guides/file-attachments: "without the data: prefix"
+        files="file_url_or_base64",  # prismphp.com/providers/perplexity; the bare form is not verified
         rules=replace(STRICTEST, call_id_pattern=OPENAI_RULES.call_id_pattern),
     ),
     "cerebras": ChatCapabilities(efforts=_FOUR_EFFORTS, takes_back=frozenset({"thinking"}), images=False),
