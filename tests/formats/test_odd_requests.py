@@ -222,3 +222,18 @@ def test_numbers_are_read_beside_half_a_surrogate_pair() -> None:
     [call] = assembler_of(decoded(decoder("gemini-interactions"), body)).build_final_message().tool_calls
     assert call.continuation is not None
     assert call.continuation.data["step"]["b"] == 1.5
+
+
+def test_an_unknown_kind_may_be_nested_without_limit() -> None:
+    with pytest.raises(PartValidationError, match="unknown kind a list"):
+        wire.load(Message, {"role": "user", "parts": [{"kind": nested(990), "payload": {}}]})
+
+
+@pytest.mark.parametrize("value", ODD, ids=str)
+def test_reasoning_of_any_type_is_read_or_refused(value: Any) -> None:
+    content = [{"reasoningContent": {"reasoningText": value}}, {"reasoningContent": {"redactedContent": value}}]
+    for block in content:
+        try:
+            read_request("bedrock-converse", {"messages": [{"role": "assistant", "content": [block]}]}, model_id="m")
+        except PartValidationError:
+            continue

@@ -174,8 +174,9 @@ def tagged_reader(tag: str, readers: Mapping[str, Convert]) -> Convert:
 
 
 def _unknown(tag: str, value: Any, readers: Mapping[str, Convert]) -> PartValidationError:
+    found = json_name(value) if isinstance(value, dict | list) else repr(value)  # it may be nested without limit
     return PartValidationError(
-        f"unknown {tag} {value!r} (known: {', '.join(readers)})", path=f"$.{tag}", code=ErrorCode.UNKNOWN_KIND
+        f"unknown {tag} {found} (known: {', '.join(readers)})", path=f"$.{tag}", code=ErrorCode.UNKNOWN_KIND
     )
 
 

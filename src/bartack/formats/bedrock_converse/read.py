@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from bartack.formats.bedrock_converse.blocks import BlockWriter, read_media
 from bartack.formats.bedrock_converse.capabilities import read_thinking
-from bartack.formats.bedrock_converse.events import SERVER_TOOL, Keys
+from bartack.formats.bedrock_converse.events import SERVER_TOOL, Kept, Keys
 from bartack.formats.body_values import list_at, number_at, object_at, text_at, texts_at
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolChoice, ToolSpec
@@ -136,7 +136,9 @@ class _Reader:
 
     def _exact(self, part: Any, block: Json) -> Any:
         """The part, and the block beside it unless the encoder would write the part as that block."""
-        written = BlockWriter(self._model, Losses(self._provider)).blocks(part, "")
+        losses = Losses(self._provider)
+        losses.expect(Kept)
+        written = BlockWriter(self._model, losses).blocks(part, "")
         wanted = block
         if "toolResult" in block and block["toolResult"].get("status") == "success":  # the default
             wanted = {"toolResult": {key: value for key, value in block["toolResult"].items() if key != "status"}}
