@@ -1,4 +1,4 @@
-"""What all decoders share, seen through a format of three words."""
+"""What all decoders share, tested with a minimal format."""
 
 import json
 from typing import Any, ClassVar
@@ -58,7 +58,7 @@ def text_event(text: str) -> str:
 FINISH = '{"finish": true}'
 
 
-def test_a_stream_is_start_what_was_said_and_done() -> None:
+def test_a_stream_is_start_then_content_then_done() -> None:
     """D-3.11"""
     assert read(sse(text_event("a"), FINISH)) == [Start("", "local", provider="words"), TextDelta("a"), Done("stop")]
 
@@ -74,14 +74,14 @@ def test_without_the_terminal_signal_the_stream_is_truncated() -> None:
     assert last == Failed(ErrorCode.STREAM_TRUNCATED, "the stream ended before a finish", retryable=True)
 
 
-def test_nothing_at_all_is_truncated_too() -> None:
+def test_an_empty_stream_is_truncated() -> None:
     """D-3.7, D-3.11"""
     start, last = read(b"")
     assert isinstance(start, Start)
     assert isinstance(last, Failed)
 
 
-def test_a_payload_that_is_no_event_ends_the_stream_in_an_error() -> None:
+def test_a_payload_that_is_not_an_event_is_an_error() -> None:
     """D-3.11"""
     last = read(sse(text_event("a"), '{"say": 5}', text_event("b")))[-1]
     assert isinstance(last, Failed)
@@ -90,7 +90,7 @@ def test_a_payload_that_is_no_event_ends_the_stream_in_an_error() -> None:
 
 
 @pytest.mark.parametrize("payload", ['{"say": "\\udx"}', '{"say": 5, "x": "\\ud83d"}', '"\\ud83d' + "[" * 5000])
-def test_what_only_looks_like_half_a_character_is_an_error_all_the_same(payload: str) -> None:
+def test_what_only_resembles_half_a_surrogate_pair_is_an_error(payload: str) -> None:
     last = read(sse(payload))[-1]
     assert isinstance(last, Failed)
     assert last.error_code is ErrorCode.STREAM_MALFORMED
@@ -112,7 +112,7 @@ def test_nothing_is_read_after_the_end() -> None:
     assert decoder.receive_eof() == []
 
 
-def test_a_last_event_cut_inside_is_truncation_not_malformation() -> None:
+def test_an_incomplete_last_event_is_truncated_not_malformed() -> None:
     """D-3.5"""
     last = read(sse(text_event("a")) + b'data: {"sa')[-1]
     assert isinstance(last, Failed)
@@ -127,7 +127,7 @@ def test_a_last_event_cut_inside_is_truncation_not_malformation() -> None:
     ],
     ids=["checksum", "cut"],
 )
-def test_a_fault_of_the_framing_ends_the_stream(body: bytes, code: ErrorCode) -> None:
+def test_a_framing_fault_ends_the_stream(body: bytes, code: ErrorCode) -> None:
     last = read(body, framing="aws")[-1]
     assert isinstance(last, Failed)
     assert last.error_code is code
@@ -138,13 +138,13 @@ def test_a_fault_after_the_finish_takes_nothing_away() -> None:
     assert isinstance(read(whole + b"\x00" * 20, framing="aws")[-1], Done)
 
 
-def test_a_character_escaped_in_two_halves_and_cut_between_them_is_whole_again() -> None:
+def test_an_escaped_surrogate_pair_that_is_cut_in_two_is_joined() -> None:
     body = sse('{"say": "a\\ud83d"}', '{"say": "\\ude00b"}', FINISH)
     text = "".join(delta.text_delta for delta in read(body) if isinstance(delta, TextDelta))
     assert text == "a😀b"
 
 
-def test_a_format_without_such_words_knows_none() -> None:
+def test_a_format_without_such_payloads_refuses_them() -> None:
     class Plain(Words):
         read_unparsed = Decoder.read_unparsed
 
@@ -164,7 +164,7 @@ def test_reading_stops_at_the_event_that_ends_the_stream() -> None:
     assert [type(delta) for delta in deltas] == [Start, TextDelta, Done]
 
 
-def test_another_decoder_may_hand_over_frames() -> None:
+def test_another_decoder_may_pass_on_frames() -> None:
     outer = Words()
     inner = Words(out=outer.out)
     inner.receive_frame(Frame(text_event("a").encode()))

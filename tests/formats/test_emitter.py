@@ -1,9 +1,10 @@
-"""The emitter: whatever a format says in whatever order, what comes out keeps the contract."""
+"""The emitter keeps the streaming contract whatever a decoder reports, in whatever order."""
 
 import pytest
 
 from bartack import Text
-from bartack.formats.emitter import Emitter, amount, token_count
+from bartack.formats.emitter import Emitter
+from bartack.formats.usage import amount, token_count
 from bartack.nouns.deltas import (
     Delta,
     Done,
@@ -29,7 +30,7 @@ def after_start(emitter: Emitter) -> list[Delta]:
     return rest
 
 
-def test_start_is_said_once_with_what_the_provider_calls_itself() -> None:
+def test_start_is_emitted_once_with_the_ids_of_the_provider() -> None:
     """000-5.1"""
     emitter = new()
     emitter.start("model", "req_1")
@@ -37,7 +38,7 @@ def test_start_is_said_once_with_what_the_provider_calls_itself() -> None:
     assert emitter.take() == [Start("model", "req_1", provider="p")]
 
 
-def test_without_a_provider_id_the_local_one_and_the_model_asked_for_stand_in() -> None:
+def test_start_falls_back_to_the_local_id_and_the_requested_model() -> None:
     """D-3.7"""
     emitter = new()
     emitter.start()
@@ -45,7 +46,7 @@ def test_without_a_provider_id_the_local_one_and_the_model_asked_for_stand_in() 
 
 
 @pytest.mark.parametrize("say", ["text", "thinking", "usage", "open_call", "done", "fail"])
-def test_whatever_comes_first_start_comes_before_it(say: str) -> None:
+def test_start_comes_first_whatever_is_reported_first(say: str) -> None:
     """000-5.1"""
     emitter = new()
     match say:
@@ -62,7 +63,7 @@ def test_whatever_comes_first_start_comes_before_it(say: str) -> None:
     assert isinstance(emitter.take()[0], Start)
 
 
-def test_text_and_thinking_pass_through_with_their_marks() -> None:
+def test_text_and_thinking_keep_new_part_and_continuation_data() -> None:
     emitter = new()
     emitter.text("a")
     emitter.text("b")
@@ -80,7 +81,7 @@ def test_text_and_thinking_pass_through_with_their_marks() -> None:
     ]
 
 
-def test_nothing_said_is_no_delta() -> None:
+def test_empty_pieces_give_no_deltas() -> None:
     emitter = new()
     emitter.text("")
     emitter.thinking("")
@@ -88,7 +89,7 @@ def test_nothing_said_is_no_delta() -> None:
     assert not emitter.started
 
 
-def test_a_call_is_known_outside_by_its_id_alone() -> None:
+def test_only_the_id_of_a_call_is_visible_outside() -> None:
     emitter = new()
     emitter.open_call(7, "f", provider_id="call_1", continuation={"item": "i"})
     assert emitter.is_open(7)
@@ -105,7 +106,7 @@ def test_a_call_is_known_outside_by_its_id_alone() -> None:
     ]
 
 
-def test_a_repeated_or_missing_id_is_replaced_and_the_providers_own_is_kept() -> None:
+def test_a_repeated_or_missing_id_is_replaced_and_the_original_is_kept() -> None:
     """D-3.8.1"""
     emitter = Emitter(provider="p", model_id="m", local_id="local", used_call_ids=["call_0", "local-1"])
     emitter.open_call(0, "f", provider_id="call_0")
@@ -121,14 +122,14 @@ def test_a_repeated_or_missing_id_is_replaced_and_the_providers_own_is_kept() ->
     ]
 
 
-def test_a_call_opened_under_a_key_in_use_closes_the_one_before() -> None:
+def test_opening_a_call_under_a_used_key_closes_the_previous_one() -> None:
     emitter = new()
     emitter.open_call(0, "f", provider_id="a")
     emitter.open_call(0, "g", provider_id="b")
     assert after_start(emitter) == [ToolCallStart("a", "f"), ToolCallEnd("a"), ToolCallStart("b", "g")]
 
 
-def test_the_providers_own_call_closes_with_its_result() -> None:
+def test_a_provider_call_closes_with_its_result() -> None:
     """D-3.10"""
     emitter = new()
     emitter.open_call(0, "search", provider_id="s", executed_by="provider")
@@ -154,7 +155,7 @@ def test_done_closes_open_calls_and_a_plain_stop_with_client_calls_is_tool_calls
     ]
 
 
-def test_any_other_reason_stays_what_it_is() -> None:
+def test_other_finish_reasons_do_not_change() -> None:
     emitter = new()
     emitter.open_call(0, "f")
     emitter.finish("length", "max_tokens")
@@ -162,7 +163,7 @@ def test_any_other_reason_stays_what_it_is() -> None:
     assert emitter.take()[-1] == Done("length", raw_finish_reason="max_tokens")
 
 
-def test_usage_is_told_when_it_changes() -> None:
+def test_usage_is_emitted_when_it_changes() -> None:
     """D-3.4"""
     emitter = new()
     for usage in (Usage(1, 1), Usage(1, 1), Usage(1, 2)):
@@ -185,19 +186,19 @@ def test_nothing_follows_the_end() -> None:
     ]
 
 
-def test_a_failure_may_say_itself_whether_to_try_again() -> None:
+def test_a_failure_may_override_whether_it_is_retryable() -> None:
     emitter = new()
     emitter.fail(ErrorCode.OVERLOADED, "gone for good", retryable=False)
     assert emitter.take()[-1] == Failed(ErrorCode.OVERLOADED, "gone for good", retryable=False)
 
 
-def test_a_refusal_in_the_providers_words_gets_our_code() -> None:
+def test_an_error_of_the_provider_gets_our_code() -> None:
     emitter = new()
     emitter.refused("try later", raw_code="overloaded_error")
     assert emitter.take()[-1] == Failed(ErrorCode.OVERLOADED, "try later", retryable=True, raw_code="overloaded_error")
 
 
-def test_the_halves_of_a_character_cut_in_two_are_joined() -> None:
+def test_halves_of_a_surrogate_pair_are_joined() -> None:
     emitter = new()
     emitter.start()
     emitter.join_surrogates()
@@ -219,7 +220,7 @@ def test_the_halves_of_a_character_cut_in_two_are_joined() -> None:
     ]
 
 
-def test_half_a_character_anywhere_else_is_replaced() -> None:
+def test_lone_surrogates_elsewhere_are_replaced() -> None:
     emitter = new()
     emitter.join_surrogates()
     emitter.start("m\ud83d", "r")
@@ -236,7 +237,7 @@ def test_half_a_character_anywhere_else_is_replaced() -> None:
     ]
 
 
-def test_more_of_what_has_begun_is_said_shortly_and_joined_too() -> None:
+def test_more_text_and_thinking_join_surrogates_too() -> None:
     emitter = new()
     emitter.start()
     call_id = emitter.open_call(0, "f", provider_id="c")
@@ -256,7 +257,7 @@ def test_more_of_what_has_begun_is_said_shortly_and_joined_too() -> None:
 
 @pytest.mark.parametrize("end", ["done", "fail"])
 def test_what_a_decoder_adds_after_the_end_is_dropped(end: str) -> None:
-    """D-3.1: a decoder that finds a fault in the middle of an event may read on."""
+    """D-3.1: a decoder may continue with an event after it has failed inside it."""
     emitter = new()
     emitter.text("a")
     emitter.done() if end == "done" else emitter.fail(ErrorCode.STREAM_TOO_LARGE, "too much")
@@ -281,7 +282,7 @@ def test_no_number_of_tokens_is_negative_or_beyond_exact_arithmetic(value: objec
     assert amount(value) is None
 
 
-def test_the_first_plausible_count_is_the_one() -> None:
+def test_the_first_plausible_count_is_used() -> None:
     assert token_count(None, -3, 7, 9) == 7
     assert token_count() is None
 

@@ -60,7 +60,7 @@ def test_faults_for_every_provider_are_described(history: list[Message], fault: 
     assert check_history(history, LENIENT) == [fault]
 
 
-def test_results_out_of_order_are_refused() -> None:
+def test_results_out_of_order_are_reported() -> None:
     faults = check_history([assistant(CALL, OTHER), tool_message(OTHER_RESULT, RESULT)], LENIENT)
     assert faults[0] == "messages[1]: misplaced result of 'abcdefghj'"
 
@@ -110,7 +110,7 @@ def test_system_messages_alone_suffice_only_if_the_assistant_may_be_last() -> No
     ("name", "fitting"),
     [("read", "read"), ("mcp.read", "mcp_read"), ("1st", "_1st"), ("", "unnamed"), ("n" * 99, "n" * 60)],
 )
-def test_the_name_of_a_tool_fits(name: str, fitting: str) -> None:
+def test_fitting_name(name: str, fitting: str) -> None:
     history = [user("a"), assistant(ToolCall("abcdefghi", name, {})), tool_message(RESULT)]
     assert (check_history(history) == []) == (name == fitting)
     assert STRICTEST.fitting_name(name) == fitting

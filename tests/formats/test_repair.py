@@ -68,7 +68,7 @@ def test_a_valid_history_is_returned_as_the_same_objects() -> None:
     assert repaired.notes == ()
 
 
-def test_results_in_one_message_each_are_left_so_where_that_is_allowed() -> None:
+def test_results_in_separate_messages_stay_separate_where_that_is_accepted() -> None:
     history = (assistant(call("a"), call("b")), tool_message(result("a")), tool_message(result("b")), assistant("ok"))
     assert repair(history, LENIENT) == Repaired(history)
 
@@ -82,7 +82,7 @@ def test_a_call_with_bad_arguments_is_an_ordinary_call() -> None:
 # -- calls and results
 
 
-def test_a_dangling_call_is_closed_with_an_error_directly_behind_its_message() -> None:
+def test_a_call_without_a_result_gets_an_error_result() -> None:
     repaired = repair([assistant("I read", call("a")), user("stop")], LENIENT)
     assert repaired.messages == (assistant("I read", call("a")), tool_message(lost("a")), user("stop"))
     assert only_note(repaired) == RepairNote(0, "added", "error result for call 'a'", "it has no result")
@@ -93,7 +93,7 @@ def test_only_calls_without_a_result_are_closed_and_results_follow_call_order() 
     assert repair(history, LENIENT).messages[1] == tool_message(result("a"), lost("b"), result("c"))
 
 
-def test_a_result_behind_other_messages_is_moved_to_its_call_and_they_stay_behind_it() -> None:
+def test_a_result_after_other_messages_is_moved_to_its_call() -> None:
     late = tool_message(result("a"))
     repaired = repair([assistant(call("a")), user("wait"), system("hurry"), late], LENIENT)
     assert repaired.messages == (assistant(call("a")), late, user("wait"), system("hurry"))
@@ -101,7 +101,7 @@ def test_a_result_behind_other_messages_is_moved_to_its_call_and_they_stay_behin
     assert (only_note(repaired).index, only_note(repaired).action) == (3, "moved")
 
 
-def test_results_are_put_into_the_order_of_their_calls() -> None:
+def test_results_are_sorted_in_call_order() -> None:
     repaired = repair([assistant(call("a"), call("b")), tool_message(result("b"), result("a"))], LENIENT)
     assert repaired.messages[1] == tool_message(result("a"), result("b"))
     assert only_note(repaired) == RepairNote(0, "moved", "results", "they must be in the order of their calls")
@@ -162,7 +162,7 @@ def test_a_call_that_the_provider_executed_needs_no_result_message() -> None:
 # -- incomplete calls
 
 
-def test_a_call_whose_arguments_never_completed_is_dropped_and_the_text_is_kept() -> None:
+def test_an_incomplete_call_is_dropped_and_the_text_is_kept() -> None:
     partial = assistant("I will read", call("a"), call("b"), meta=Meta(aborted=True, open_calls=("b",)))
     repaired = repair([partial, tool_message(result("a"), result("b", "not run"))], LENIENT)
     assert repaired.messages == (
@@ -186,7 +186,7 @@ def test_meta_about_a_dropped_call_is_dropped_too() -> None:
 # -- ids
 
 
-def test_an_id_that_occurs_again_is_renamed_together_with_its_result() -> None:
+def test_a_repeated_id_is_renamed_together_with_its_result() -> None:
     history = [
         assistant(call("a")),
         tool_message(result("a", "1")),
@@ -200,7 +200,7 @@ def test_an_id_that_occurs_again_is_renamed_together_with_its_result() -> None:
     assert only_note(repaired) == RepairNote(2, "renamed", f"call 'a' to {made!r}", "an earlier call has this id")
 
 
-def test_a_result_belongs_to_the_nearest_call_before_it_that_has_none() -> None:
+def test_a_result_belongs_to_the_last_call_before_it_without_a_result() -> None:
     history = [
         assistant(call("a", at="1")),
         assistant(call("a", at="2")),
@@ -213,7 +213,7 @@ def test_a_result_belongs_to_the_nearest_call_before_it_that_has_none() -> None:
     assert (second.tool_calls[0].arguments["at"], second_result.tool_results[0].content) == ("2", "done")
 
 
-def test_an_id_that_a_provider_refuses_is_renamed_the_same_way_each_time() -> None:
+def test_an_id_that_is_not_accepted_is_always_renamed_the_same_way() -> None:
     history = [user("x"), assistant(call("functions.read:0")), tool_message(result("functions.read:0"))]
     repaired = repair(history, MISTRAL)
     (made,) = (one.tool_call_id for one in repaired.messages[1].tool_calls)
@@ -233,14 +233,14 @@ def test_a_generated_id_is_unique_among_all_calls() -> None:
     assert len(set(ids)) == 2
 
 
-def test_bad_arguments_are_noted_under_the_new_id() -> None:
+def test_bad_args_are_listed_under_the_new_id() -> None:
     history = [assistant(call("a"), meta=Meta(bad_args={"a": "cut off"}))]
     message = repair(history, MISTRAL).messages[0]
     assert message.tool_calls[0].tool_call_id != "a"
     assert message.meta == Meta(bad_args={message.tool_calls[0].tool_call_id: "cut off"})
 
 
-def test_a_renamed_call_of_the_provider_takes_the_result_inside_it_along() -> None:
+def test_a_renamed_provider_call_has_its_result_renamed() -> None:
     searched = ToolCall("a", "search", {}, executed_by="provider", result=result("a"))
     repaired = repair([assistant(searched), user("again"), assistant(searched)], LENIENT)
     (renamed,) = repaired.messages[2].tool_calls
@@ -248,14 +248,14 @@ def test_a_renamed_call_of_the_provider_takes_the_result_inside_it_along() -> No
     assert renamed.result == result(renamed.tool_call_id)
 
 
-def test_a_renamed_call_of_the_provider_may_have_no_result() -> None:
+def test_a_renamed_provider_call_may_have_no_result() -> None:
     searched = ToolCall("a", "search", {}, executed_by="provider")
     (renamed,) = repair([assistant(searched), user("again"), assistant(searched)], LENIENT).messages[2].tool_calls
     assert renamed.tool_call_id != "a"
     assert renamed.result is None
 
 
-def test_the_id_of_a_call_of_the_provider_may_have_any_form() -> None:
+def test_the_id_of_a_provider_call_may_have_any_form() -> None:
     history = (user("x"), assistant(ToolCall("srvtoolu:1", "search", {}, executed_by="provider"), "found"), user("y"))
     assert repair(history, MISTRAL) == Repaired(history)
 
@@ -304,7 +304,7 @@ def test_blank_text_in_a_result_is_dropped_where_it_is_refused() -> None:
     assert repair(history, RULES["openai-chat"]).messages[2] == tool_message(blank, whole)
 
 
-def test_empty_text_of_the_assistant_is_kept_where_it_may_carry_a_signature() -> None:
+def test_empty_assistant_text_with_a_signature_is_kept_where_that_is_accepted() -> None:
     signed = Text("", continuation=Continuation("gemini-generate", "m", {"thoughtSignature": "c2ln"}))
     history = (user("one"), assistant(signed), user("two"), assistant("three", signed), user("four"))
     assert repair(history, GEMINI) == Repaired(history)
@@ -318,7 +318,7 @@ def test_trailing_reasoning_is_dropped() -> None:
     assert only_note(repaired).action == "dropped"
 
 
-def test_reasoning_that_leads_into_the_next_message_is_joined_to_it() -> None:
+def test_reasoning_before_another_assistant_message_is_merged_into_it() -> None:
     repaired = repair([user("x"), assistant(Thinking("hm")), assistant("so"), user("y")], ANTHROPIC)
     assert repaired.messages == (user("x"), assistant(Thinking("hm"), "so"), user("y"))
 
@@ -338,12 +338,12 @@ def test_user_messages_are_joined_when_the_message_between_them_is_dropped() -> 
     assert repair([user("a"), assistant(""), user("b")], ANTHROPIC).messages == (user("a", "b"),)
 
 
-def test_results_in_one_message_each_are_joined_where_neighbours_are_refused() -> None:
+def test_results_in_separate_messages_are_merged_where_that_is_required() -> None:
     history = [user("x"), assistant(call("a"), call("b")), tool_message(result("a")), tool_message(result("b"))]
     assert repair(history, ANTHROPIC).messages[2:] == (tool_message(result("a"), result("b")),)
 
 
-def test_a_joined_message_ended_as_its_last_part_did() -> None:
+def test_a_merged_message_has_the_finish_reason_of_its_last_part() -> None:
     first = assistant("a", call("x"), meta=Meta(bad_args={"x": "cut"}, finish_reason="stop"))
     searching = ToolCall("y", "search", {}, executed_by="provider")
     history = [
@@ -356,7 +356,7 @@ def test_a_joined_message_ended_as_its_last_part_did() -> None:
     assert repair([user("go"), first], ANTHROPIC).messages[1] is first
 
 
-def test_system_messages_stay_where_they_are() -> None:
+def test_system_messages_keep_their_position() -> None:
     history = (system("a"), system("b"), user("c"), system("d"), user("e"), assistant("f"), system("g"), user("h"))
     assert repair(history, ANTHROPIC) == Repaired(history)
 
@@ -408,7 +408,7 @@ def test_an_assistant_message_is_inserted_after_results_if_required(speaker: Mes
     assert repair([user("x"), *ended], MISTRAL).notes == ()
 
 
-def test_a_tool_whose_name_is_refused_is_renamed_and_its_result_stays_with_it() -> None:
+def test_a_tool_name_that_is_not_accepted_is_renamed() -> None:
     odd, result = ToolCall("abcdefghi", "mcp.read file", {"a": 1}), ToolResult("abcdefghi", "x")
     own = ToolCall("srv", "web.search", {}, executed_by="provider")
     history = (user("a"), assistant(odd, own), tool_message(result))

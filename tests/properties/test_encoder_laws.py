@@ -92,7 +92,7 @@ def name_of(target: Target) -> str:
 @example([assistant("Hello!")])
 @example([user(FileRef("a.txt"))])
 @example([user(""), assistant(ToolCall("a", "", {}))])
-def test_any_history_gives_a_request_that_its_provider_accepts(history: list[Message]) -> None:
+def test_any_history_becomes_a_request_that_the_provider_accepts(history: list[Message]) -> None:
     for target in TARGETS:
         assert target.faults(target.encoded(history).body) == [], name_of(target)
 
@@ -104,7 +104,7 @@ def test_the_same_history_gives_the_same_bytes(history: list[Message]) -> None:
 
 
 @given(encodable_histories, st.sampled_from(TARGETS))
-def test_encoding_changes_nothing_in_the_history(history: list[Message], target: Target) -> None:
+def test_encoding_does_not_change_the_history(history: list[Message], target: Target) -> None:
     before = repr(history)
     target.encoded(history)
     assert repr(history) == before

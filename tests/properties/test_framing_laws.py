@@ -140,7 +140,7 @@ layouts = st.sampled_from([None, 0, 2])
 
 
 @given(values=st.lists(json_values, max_size=6), indent=layouts, places=places)
-def test_the_elements_of_an_array_are_those_that_json_loads(
+def test_the_elements_of_an_array_agree_with_json_loads(
     values: list[object], indent: int | None, places: list[int]
 ) -> None:
     body = json.dumps(values, indent=indent, ensure_ascii=False).encode()
@@ -159,9 +159,7 @@ def test_a_json_body_instead_of_a_stream_is_one_frame(value: object, indent: int
 
 
 @given(values=st.lists(json_values, max_size=6), line_end=st.sampled_from([b"\n", b"\r\n", b"\n\n"]), places=places)
-def test_the_lines_of_ndjson_are_those_that_json_loads(
-    values: list[object], line_end: bytes, places: list[int]
-) -> None:
+def test_the_lines_of_ndjson_agree_with_json_loads(values: list[object], line_end: bytes, places: list[int]) -> None:
     body = line_end.join(json.dumps(value).encode() for value in values)
     framed = read(Lines(), *cut(body, places))
     assert [json.loads(item.data) for item in framed if isinstance(item, Frame)] == values
@@ -174,7 +172,7 @@ messages = st.tuples(st.dictionaries(st.text(max_size=9), header_values, max_siz
 
 
 @given(sent=st.lists(messages, max_size=4), places=places)
-def test_messages_of_another_encoder_are_read_back(
+def test_messages_of_an_independent_encoder_are_read(
     sent: list[tuple[dict[str, bool | int | str | bytes], bytes]], places: list[int]
 ) -> None:
     body = b"".join(aws_message(headers, payload) for headers, payload in sent)

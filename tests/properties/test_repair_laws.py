@@ -1,4 +1,4 @@
-"""The laws of repair: what holds for every history under every format's rules."""
+"""Laws of `repair` for every history and every format's rules."""
 
 from collections import Counter
 
@@ -37,7 +37,7 @@ def test_a_repaired_history_is_accepted(history: Histories, rules: HistoryRules)
 
 @thorough
 @given(histories)
-def test_the_strictest_rules_are_enough_for_every_format(history: Histories) -> None:
+def test_the_strictest_rules_satisfy_every_format(history: Histories) -> None:
     strictest = repair(history).messages
     for name, rules in RULES.items():
         assert check_history(strictest, rules) == [], name
@@ -45,7 +45,7 @@ def test_the_strictest_rules_are_enough_for_every_format(history: Histories) -> 
 
 @thorough
 @given(histories, any_rules)
-def test_a_second_repair_finds_nothing_to_do(history: Histories, rules: HistoryRules) -> None:
+def test_a_second_repair_changes_nothing(history: Histories, rules: HistoryRules) -> None:
     once = repair(history, rules)
     twice = repair(once.messages, rules)
     assert twice.messages == once.messages
@@ -55,7 +55,7 @@ def test_a_second_repair_finds_nothing_to_do(history: Histories, rules: HistoryR
 
 @thorough
 @given(histories, any_rules)
-def test_every_change_is_noted_and_nothing_else(history: Histories, rules: HistoryRules) -> None:
+def test_every_change_has_a_note_and_every_note_a_change(history: Histories, rules: HistoryRules) -> None:
     repaired = repair(history, rules)
     assert (repaired.messages == tuple(history)) == (repaired.notes == ())
     assert all(0 <= note.index < max(len(history), 1) for note in repaired.notes)

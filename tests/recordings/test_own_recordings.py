@@ -119,7 +119,7 @@ def test_a_stream_decodes_to_its_json_wherever_it_is_cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", REFUSALS, ids=name_of)
-def test_a_refusal_has_its_code_and_the_words_of_the_server(path: Path) -> None:
+def test_an_error_has_its_code_and_the_message_of_the_server(path: Path) -> None:
     body = path.read_bytes()
     status = int(path.name.split(".")[-2])
     failed = error_from_response(status, {}, body, now=datetime(2026, 1, 1, tzinfo=UTC))
@@ -127,7 +127,7 @@ def test_a_refusal_has_its_code_and_the_words_of_the_server(path: Path) -> None:
     assert json.loads(body)["error"]["message"] in failed.message
 
 
-def test_a_call_that_was_cut_is_marked() -> None:
+def test_a_call_that_was_cut_off_is_marked() -> None:
     body = (OWN / "openai-chat" / "cut_call.response.sse").read_bytes()
     message = assembler_of(decoded(decoder("openai-chat"), body)).build_final_message()
     (call,) = message.tool_calls
@@ -135,7 +135,7 @@ def test_a_call_that_was_cut_is_marked() -> None:
     assert call.tool_call_id in (message.meta.bad_args or {})
 
 
-def test_every_format_has_its_cases_and_every_answer_its_request() -> None:
+def test_every_format_has_cases_and_every_answer_its_request() -> None:
     names = {name_of(path) for path in (*STREAMS, *REFUSALS)}
     assert {f"{kind}/{case}" for kind in READERS for case in ("text", "length", "refused")} <= names
     assert {f"openai-{kind}/tool_call" for kind in ("chat", "responses")} <= names

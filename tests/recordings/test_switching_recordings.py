@@ -108,7 +108,7 @@ def sent(format: str, provider: str, model: str, answer: Message, *more: Message
 
 @pytest.mark.parametrize("origin", MODELS)
 @pytest.mark.parametrize("target", MODELS)
-def test_an_answer_goes_to_another_provider_without_its_secrets(origin: str, target: str) -> None:
+def test_an_answer_is_sent_to_another_provider_without_its_continuation_data(origin: str, target: str) -> None:
     """D-3.9.3: there are no faults, no secrets, and a loss for every part that carried one."""
     for provider, _, answer in answers(origin):
         encoded = sent(target, f"{target} elsewhere" if origin == target else target, MODELS[target], answer)

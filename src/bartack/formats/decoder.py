@@ -1,8 +1,8 @@
-"""`Decoder`: bytes in, deltas out, no I/O. Each format is a subclass that reads one kind of event.
+"""`Decoder`: bytes to deltas, without I/O. Each format is a subclass that reads its events.
 
-``receive_data`` and ``receive_eof`` never raise on bytes, and cutting the bytes differently changes nothing: any
-byte string decodes to ``Start ... (Done | Failed)`` (D-3.11). A format gives four things: how its events are typed,
-which framing they come in, how one event is read, and how the end of the bytes is judged.
+``receive_data`` and ``receive_eof`` never raise, whatever the bytes, and the deltas do not depend on how the bytes are
+cut: any byte string decodes to ``Start ... (Done | Failed)`` (D-3.11). A format defines the type of its events, their
+framing, how to read one event, and what the end of the bytes means.
 """
 
 import json
@@ -36,7 +36,7 @@ class Decoder(ABC):
     """One response of one provider, from its first byte to its end."""
 
     format: ClassVar[str]
-    framing: ClassVar[FramingName] = "sse"  # what the provider sends unless told otherwise
+    framing: ClassVar[FramingName] = "sse"  # unless the constructor is given another
     events: ClassVar[msgspec.json.Decoder[Any]]
 
     def __init__(
@@ -49,9 +49,9 @@ class Decoder(ABC):
         used_call_ids: Collection[str] = (),
         out: Emitter | None = None,
     ) -> None:
-        """`provider` names whom continuation data belongs to (default: the format). `local_id` is the request's id
-        where the provider gives none, and the stem of local call ids; `used_call_ids` are those the run has seen.
-        `out` is that of the decoder which hands over frames with `receive_frame`."""
+        """`provider` is the owner of continuation data (default: the format's name). `local_id` is the request id if the
+        provider sends none, and the prefix of local call ids; `used_call_ids` are the ids the run already has. `out` is
+        the emitter of another decoder, which passes frames on with `receive_frame`."""
         self.out = out or Emitter(
             provider=provider or self.format, model_id=model_id, local_id=local_id, used_call_ids=used_call_ids
         )
@@ -61,15 +61,15 @@ class Decoder(ABC):
 
     @abstractmethod
     def read(self, event: Any, frame: Frame) -> None:
-        """Tell `self.out` what one event says."""
+        """Emit the content of one event through `self.out`."""
 
     def read_unparsed(self, frame: Frame) -> bool:
-        """A payload that is not an event of the format: True if it means something all the same (``[DONE]``)."""
+        """Read a payload that is not an event of the format, such as ``[DONE]``; False if it is unknown."""
         return False
 
     @abstractmethod
     def read_end(self) -> None:
-        """The bytes have ended: tell `self.out` whether the provider's terminal signal had come."""
+        """End the stream at the end of the bytes: complete if the provider's terminal signal has arrived."""
 
     def receive_data(self, data: bytes) -> list[Delta]:
         """The deltas that these bytes complete."""
@@ -78,21 +78,21 @@ class Decoder(ABC):
         return self.out.take()
 
     def receive_eof(self) -> list[Delta]:
-        """The deltas that the end of the bytes completes; the last of them is `Done` or `Failed`."""
+        """The deltas at the end of the bytes; the last one is `Done` or `Failed`."""
         if not self.out.ended:
-            # What the end of the bytes cut short of its line end may be cut inside, too.
+            # A last line without its line ending may be incomplete itself.
             self._read_all(self._framing.end(), ErrorCode.STREAM_TRUNCATED)
         if not self.out.ended:
             self.read_end()
         return self.out.take()
 
     def receive_frame(self, frame: Frame) -> None:
-        """Read a frame that another decoder unwrapped; what it says goes to `out`, which the two share."""
+        """Read a frame that another decoder unwrapped, into the emitter that both share."""
         self._read_all([frame], ErrorCode.STREAM_MALFORMED)
 
     def truncated(self, what: str) -> None:
-        """The stream ended without its provider's terminal signal (D-3.5)."""
-        self.out.fail(ErrorCode.STREAM_TRUNCATED, f"the stream ended before {what}")
+        """Fail because the stream ended without its provider's terminal signal (D-3.5)."""
+        self.out.fail(ErrorCode.STREAM_TRUNCATED, f"The stream ended before {what}.")
 
     def _read_all(self, frames: Sequence[Any], unparsed: ErrorCode) -> None:
         out, parse, read = self.out, self._parse, self.read
@@ -109,30 +109,30 @@ class Decoder(ABC):
                     continue
                 event = self._read_surrogates(frame.data)
                 if event is None:
-                    self._refuse_event(unparsed, error)
+                    self._fail_at_event(unparsed, error)
                     return
             read(event, frame)
             if out.ended:
                 return
 
-    def _refuse_event(self, code: ErrorCode, error: Exception) -> None:
+    def _fail_at_event(self, code: ErrorCode, error: Exception) -> None:
         if code is ErrorCode.STREAM_TRUNCATED:
-            self.out.fail(code, "the stream ended inside an event")
+            self.out.fail(code, "The stream ended inside an event.")
         else:
-            self.out.fail(code, f"an event is not {self.format}: {error}")
+            self.out.fail(code, f"Invalid {self.format} event: {error}")
 
     def _read_fault(self, fault: FramingFault) -> None:
-        # A fault after the provider said that it finished takes nothing away from the answer.
+        # A fault after the provider's finish reason does not invalidate the answer.
         if self.out.finish_reason is not None:
             self.read_end()
         else:
             self.out.fail(_FAULT_CODES[fault.reason], fault.detail)
 
     def _read_surrogates(self, data: bytes) -> Any:
-        """The event of a payload with half a surrogate pair in it, which msgspec refuses; None if that was not it.
+        """The event of a payload with half a surrogate pair, which msgspec refuses; None if it is invalid otherwise.
 
-        Servers that escape by UTF-16 unit and cut by length send one half at the end of a piece and the other at
-        the start of the next. The halves travel on as they are; the emitter joins them.
+        Servers that escape UTF-16 units and cut text by length send one half at the end of a piece and the other at the
+        start of the next. The emitter joins the halves.
         """
         if rb"\ud" not in data and rb"\uD" not in data:
             return None

@@ -1,8 +1,8 @@
-"""What a provider's refusal means: its status, its own word and its message -> our `ErrorCode`.
+"""A provider's error, by status, code and message, to our `ErrorCode`.
 
-Providers agree on little here, so the table is by words, most telling first: a message that says the prompt is too
-long is a `context_overflow` whatever the status; then the provider's own code; then the HTTP status. Words that only
-say "your fault" or "our fault" (`invalid_request_error`, `api_error`) leave the rest to the message and the status.
+Providers have little in common here, so the most specific information counts first: a message about a prompt that is too
+long is a `context_overflow` whatever the status; then the provider's own code; then the HTTP status. For codes that only
+distinguish client from server errors (`invalid_request_error`, `api_error`), message and status decide.
 """
 
 import re
@@ -21,7 +21,7 @@ _OVERFLOW = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
-# Refusals that some providers file under "invalid request", told apart by what they say.
+# Errors that some providers report as an invalid request, recognised by their messages.
 _BY_MESSAGE = (
     (re.compile(r"(incorrect|invalid) api key|api key (not valid|is invalid|expired)", re.I), ErrorCode.AUTHENTICATION),
     (re.compile(r"credit balance is too low|insufficient (balance|credits?|funds)", re.I), ErrorCode.QUOTA_EXCEEDED),
@@ -31,9 +31,9 @@ _BY_MESSAGE = (
     ),
 )
 
-_BY_WORD: dict[str, ErrorCode] = {
-    word: code
-    for code, words in {
+_BY_CODE: dict[str, ErrorCode] = {
+    raw: code
+    for code, raw_codes in {
         ErrorCode.CONTEXT_OVERFLOW: "context_length_exceeded context_window_exceeded string_above_max_length",
         ErrorCode.AUTHENTICATION: (
             "authentication_error invalid_api_key unauthorized unauthenticated invalid_authentication"
@@ -72,7 +72,7 @@ _BY_WORD: dict[str, ErrorCode] = {
             " badrequesterror invalid_request_message_order"
         ),
     }.items()
-    for word in words.split()
+    for raw in raw_codes.split()
 }
 
 _BY_STATUS: dict[int, ErrorCode] = {
@@ -93,37 +93,35 @@ _BY_STATUS: dict[int, ErrorCode] = {
 }
 
 
-# Words that say whose fault it is and no more.
+# Codes that only distinguish client from server errors.
 _VAGUE = (None, ErrorCode.INVALID_REQUEST, ErrorCode.SERVER_ERROR)
 
 
 def classify(status: int | None, raw_code: str | None, message: str) -> ErrorCode:
-    """The code of a provider's refusal, by everything it said."""
-    word = (raw_code or "").lower().removesuffix(":")
-    if status is None and re.fullmatch(r"[45]\d\d", word):  # OpenRouter and others name an HTTP status in the stream
-        status = int(word)
-    by_word = _BY_WORD.get(word)
-    if by_word in (None, ErrorCode.INVALID_REQUEST, ErrorCode.REQUEST_TOO_LARGE) and _OVERFLOW.search(message):
+    """The code of a provider's error."""
+    raw = (raw_code or "").lower().removesuffix(":")
+    if status is None and re.fullmatch(r"[45]\d\d", raw):  # OpenRouter sends the HTTP status as the code
+        status = int(raw)
+    by_code = _BY_CODE.get(raw)
+    if by_code in (None, ErrorCode.INVALID_REQUEST, ErrorCode.REQUEST_TOO_LARGE) and _OVERFLOW.search(message):
         return ErrorCode.CONTEXT_OVERFLOW
-    if by_word is not None and by_word not in _VAGUE:
-        return by_word
+    if by_code is not None and by_code not in _VAGUE:
+        return by_code
     by_message = next((code for pattern, code in _BY_MESSAGE if pattern.search(message)), None)
     if by_message is not None and (status is None or status < 500):
         return by_message
-    if status in _BY_STATUS and (by_word is None or status not in (400, 422)):
+    if status in _BY_STATUS and (by_code is None or status not in (400, 422)):
         return _BY_STATUS[status]
-    if by_word is not None:
-        return by_word
+    if by_code is not None:
+        return by_code
     if status is None:
         return ErrorCode.PROVIDER_ERROR
     return ErrorCode.SERVER_ERROR if status >= 500 else ErrorCode.PROVIDER_ERROR
 
 
-def most_specific(words: Iterable[str]) -> str | None:
-    """Of the words a provider used for one refusal, the one that says most; the first where none is known."""
-    known = list(words)
-    ranked = sorted(known, key=lambda word: _rank(_BY_WORD.get(word.lower())))
-    return ranked[0] if ranked else None
+def most_specific(raw_codes: Iterable[str]) -> str | None:
+    """The most specific of the codes that a provider gave for one error; the first if none is known."""
+    return min(raw_codes, key=lambda raw: _rank(_BY_CODE.get(raw.lower())), default=None)
 
 
 def _rank(code: ErrorCode | None) -> int:

@@ -5,9 +5,10 @@ from base64 import b64decode
 from typing import Any
 
 from bartack.formats.body_values import shown, text_of
-from bartack.formats.emitter import Emitter, token_count
+from bartack.formats.emitter import Emitter
 from bartack.formats.error_codes import classify
 from bartack.formats.media import media_type
+from bartack.formats.usage import token_count
 from bartack.nouns.config import ThinkingConfig
 from bartack.nouns.deltas import Usage
 from bartack.nouns.parts import FileRef, Image

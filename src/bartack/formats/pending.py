@@ -23,13 +23,13 @@ class PendingData:
         """Count this many more bytes as held back."""
         self._size += size
         if self._size > LIMIT:
-            self._out.fail(ErrorCode.STREAM_TOO_LARGE, f"more than {LIMIT} bytes of one answer had to be held back")
+            self._out.fail(ErrorCode.STREAM_TOO_LARGE, f"More than {LIMIT} bytes of one answer had to be held back.")
 
     def can_keep(self, value: Any) -> bool:
         """Whether free-form JSON is shallow enough to be stored. If it is not, the stream has ended with an error."""
         if is_within(value, _MAX_DEPTH):
             return True
-        self._out.fail(ErrorCode.STREAM_TOO_LARGE, f"the provider's data is nested deeper than {_MAX_DEPTH} levels")
+        self._out.fail(ErrorCode.STREAM_TOO_LARGE, f"The provider's data is nested deeper than {_MAX_DEPTH} levels.")
         return False
 
     def text_of_json(self, value: Any) -> str:

@@ -127,7 +127,7 @@ def test_an_error_event_ends_the_stream() -> None:
         ({"error": {"type": "api_error"}}, "api_error"),
         ({"error": "no luck"}, "no luck"),
         ({"message": "Internal server error"}, "Internal server error"),
-        ({"type": "error"}, "the provider gave no reason"),
+        ({"type": "error"}, "The provider gave no reason."),
     ],
 )
 def test_error_shapes_of_gateways_are_recognised(event: Json, message: str) -> None:

@@ -191,7 +191,7 @@ def test_an_exception_ends_the_stream(name: str, code: ErrorCode) -> None:
 def test_an_exception_after_the_stop_is_still_an_error() -> None:
     """A stop reason does not hide it."""
     assert failure(body(START, STOP) + frame("internalServerException", {}, "exception")).message == (
-        "the stream ended with internalServerException"
+        "The stream ended with internalServerException."
     )
 
 

@@ -88,7 +88,7 @@ def test_an_exception_frame_ends_the_stream() -> None:
     [
         (b'{"originalMessage": "bad gateway", "originalStatusCode": 502}', "bad gateway"),
         (b'{"Message": "no"}', "no"),
-        (b"", "the stream ended with modelStreamErrorException"),
+        (b"", "The stream ended with modelStreamErrorException."),
     ],
 )
 def test_an_exception_has_the_best_message_available(payload: bytes, message: str) -> None:

@@ -163,7 +163,7 @@ def test_a_failure_at_the_end_is_an_error() -> None:
     assert (end.message, end.raw_code) == ("it broke", "ERROR")
     end = read(START, {"type": "message-end", "delta": {"finish_reason": "TIMEOUT"}})[-1]
     assert isinstance(end, Failed)
-    assert (end.error_code, end.message) == (ErrorCode.TIMEOUT, "the model stopped with TIMEOUT")
+    assert (end.error_code, end.message) == (ErrorCode.TIMEOUT, "The model stopped with TIMEOUT.")
 
 
 def test_an_error_body_is_an_error() -> None:

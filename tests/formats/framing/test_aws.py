@@ -1,4 +1,4 @@
-"""Amazon's event stream, written by an encoder of the test's own."""
+"""Amazon's event stream, written by the tests' own encoder."""
 
 from uuid import UUID
 from zlib import crc32
@@ -21,7 +21,7 @@ def test_a_message_is_a_frame_with_its_headers_wherever_it_is_cut() -> None:
 
 
 @pytest.mark.parametrize("name", [":event-type", ":exception-type", ":error-code"])
-def test_the_name_of_an_event_an_exception_and_an_error_is_the_frame_s_event(name: str) -> None:
+def test_the_name_of_an_event_exception_or_error_is_the_event_of_the_frame(name: str) -> None:
     (frame,) = read(AwsEventStream(), aws_message({":message-type": "any", name: "throttled"}, b"{}"))
     assert frame == Frame(b"{}", "throttled", {":message-type": "any", name: "throttled"})
 
@@ -60,48 +60,48 @@ def test_every_type_of_header_value_is_read(sent: HeaderIn, got: HeaderValue) ->
         b"\x01a\x09\x00",
     ],
 )
-def test_headers_that_can_not_be_read_are_a_fault(headers: bytes) -> None:
+def test_invalid_headers_are_a_fault(headers: bytes) -> None:
     good = aws_message(EVENT, b"1")
     assert read(AwsEventStream(), good + aws_message_of(headers, b"{}") + good) == [
         Frame(b"1", "contentBlockDelta", EVENT),
-        FramingFault("malformed", "a message's headers can not be read"),
+        FramingFault("malformed", "Invalid headers of a message."),
     ]
 
 
-def test_a_wrong_checksum_is_a_fault_and_the_last_thing() -> None:
+def test_nothing_follows_an_invalid_checksum() -> None:
     good = aws_message(EVENT, b"1")
     framing = AwsEventStream()
     assert framing.feed(good + good[:-1] + b"?" + good) == [
         Frame(b"1", "contentBlockDelta", EVENT),
-        FramingFault("checksum", f"the checksum of a message of {len(good)} bytes does not hold"),
+        FramingFault("checksum", f"Invalid checksum of a message of {len(good)} bytes."),
     ]
     assert read(framing, good) == []
 
 
-def test_what_is_no_event_stream_is_a_fault_after_twelve_bytes() -> None:
+def test_other_bytes_are_a_fault_after_twelve_bytes() -> None:
     body = b'{"message": "no"}'
-    assert read(AwsEventStream(), body) == [
-        FramingFault("checksum", f"the prelude's checksum does not hold: {body[:12]!r}")
-    ]
+    assert read(AwsEventStream(), body) == [FramingFault("checksum", f"Invalid checksum of a prelude: {body[:12]!r}.")]
 
 
-def test_lengths_that_can_not_be_are_a_fault_before_anything_is_held() -> None:
+def test_impossible_lengths_are_a_fault_before_anything_is_buffered() -> None:
     short = b"\x00\x00\x00\x10\x00\x00\x00\x01"
     long = b"\x00\x00\x01\x01\x00\x00\x00\x00"
     assert read(AwsEventStream(), _prelude(short)) == [
-        FramingFault("malformed", "a message of 16 bytes can not hold 1 bytes of headers")
+        FramingFault("malformed", "A message of 16 bytes cannot contain 1 bytes of headers.")
     ]
-    assert read(AwsEventStream(256), _prelude(long)) == [FramingFault("too_long", "a message of 257 bytes is over 256")]
+    assert read(AwsEventStream(256), _prelude(long)) == [
+        FramingFault("too_long", "A message of 257 bytes exceeds the limit of 256.")
+    ]
 
 
 @pytest.mark.parametrize("size", [1, 11, 12, 20])
 def test_a_cut_message_is_truncated(size: int) -> None:
     assert read(AwsEventStream(), aws_message(EVENT, b"1")[:size]) == [
-        FramingFault("truncated", f"the stream ended {size} bytes into a message")
+        FramingFault("truncated", f"The stream ended {size} bytes into a message.")
     ]
 
 
-def test_nothing_comes_after_the_end() -> None:
+def test_nothing_follows_the_end() -> None:
     framing = AwsEventStream()
     assert read(framing) == []
     assert read(framing, aws_message(EVENT, b"1")) == []

@@ -38,15 +38,15 @@ def test_values_are_found_wherever_the_bytes_are_cut(body: bytes, values: list[b
 @pytest.mark.parametrize(
     ("body", "framed"),
     [
-        (b'[{"a": "b', [FramingFault("truncated", "the JSON ended 8 bytes into a value")]),
-        (b"[{}", [Frame(b"{}"), FramingFault("truncated", "the JSON ended before the array's closing bracket")]),
-        (b"[1", [FramingFault("truncated", "the JSON ended 1 bytes into a value")]),
-        (b"error", [FramingFault("malformed", "b'e' can not begin a JSON object or array")]),
-        (b"[1}, 2]", [Frame(b"1"), FramingFault("malformed", "b'}' can not begin a JSON object or array")]),
-        (b"[]]", [FramingFault("malformed", "b']' can not begin a JSON object or array")]),
+        (b'[{"a": "b', [FramingFault("truncated", "The JSON ended 8 bytes into a value.")]),
+        (b"[{}", [Frame(b"{}"), FramingFault("truncated", "The JSON ended before the array's closing bracket.")]),
+        (b"[1", [FramingFault("truncated", "The JSON ended 1 bytes into a value.")]),
+        (b"error", [FramingFault("malformed", "b'e' cannot begin a JSON object or array.")]),
+        (b"[1}, 2]", [Frame(b"1"), FramingFault("malformed", "b'}' cannot begin a JSON object or array.")]),
+        (b"[]]", [FramingFault("malformed", "b']' cannot begin a JSON object or array.")]),
     ],
 )
-def test_what_is_wrong_is_said_last(body: bytes, framed: Framed) -> None:
+def test_a_fault_comes_last(body: bytes, framed: Framed) -> None:
     framing = JsonArray()
     assert read(framing, body) == framed
     assert read(framing, b"[{}]") == []
@@ -54,6 +54,6 @@ def test_what_is_wrong_is_said_last(body: bytes, framed: Framed) -> None:
 
 @pytest.mark.parametrize("place", range(18))
 def test_a_value_over_the_limit_is_a_fault(place: int) -> None:
-    fault = FramingFault("too_long", "a JSON value is over 7 bytes")
+    fault = FramingFault("too_long", "A JSON value exceeds 7 bytes.")
     pieces = cut(b'[{"a":1}, {"a":12}, {}]', [place])
     assert read(JsonArray(7), *pieces) == [Frame(b'{"a":1}'), fault]

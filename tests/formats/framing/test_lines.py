@@ -17,37 +17,37 @@ def test_blank_lines_and_a_byte_order_mark_are_skipped() -> None:
     assert read(Lines(), b"\xef\xbb\xbf1\n\n  \r\n2\n\n") == [Frame(b"1"), Frame(b"2")]
 
 
-def test_the_last_line_needs_no_end() -> None:
+def test_the_last_line_needs_no_line_ending() -> None:
     assert read(Lines(), b"1\n", b"[DO", b"NE]") == [Frame(b"1"), Frame(b"[DONE]")]
 
 
-def test_nothing_comes_after_the_end() -> None:
+def test_nothing_follows_the_end() -> None:
     framing = Lines()
     assert read(framing) == []
     assert read(framing, b"1\n") == []
 
 
 @pytest.mark.parametrize("body", [b'{\r\n  "error": {\n    "a": "}"\n\n  }\n}', b'{ \n"a": 1}'])
-def test_a_laid_out_body_is_one_frame_before_and_between_lines(body: bytes) -> None:
+def test_an_indented_body_is_one_frame_before_and_between_lines(body: bytes) -> None:
     for place in range(len(body)):
         assert read(Lines(), *cut(body, [place])) == [Frame(body)]
     assert read(Lines(), b"1\n" + body + b"\n2\n") == [Frame(b"1"), Frame(body), Frame(b"2")]
 
 
-def test_a_laid_out_array_is_a_frame_for_each_element() -> None:
+def test_an_indented_array_has_a_frame_for_each_element() -> None:
     assert read(Lines(), b'[{\n"a": 1\n}\n,\n{}]') == [Frame(b'{\n"a": 1\n}'), Frame(b"{}")]
 
 
-def test_a_laid_out_body_cut_by_the_end_is_truncated() -> None:
-    assert read(Lines(), b'{\n"a": 1') == [FramingFault("truncated", "the JSON ended 9 bytes into a value")]
+def test_an_incomplete_indented_body_is_truncated() -> None:
+    assert read(Lines(), b'{\n"a": 1') == [FramingFault("truncated", "The JSON ended 9 bytes into a value.")]
 
 
-def test_a_fault_in_a_laid_out_body_is_the_last_thing() -> None:
-    fault = FramingFault("malformed", "b'x' can not begin a JSON object or array")
+def test_nothing_follows_a_fault_in_an_indented_body() -> None:
+    fault = FramingFault("malformed", "b'x' cannot begin a JSON object or array.")
     assert read(Lines(), b"{\n} x\n1\n", b"2\n") == [Frame(b"{\n}"), fault]
 
 
 @pytest.mark.parametrize("place", range(14))
-def test_a_line_over_the_limit_is_a_fault_and_the_last_thing(place: int) -> None:
-    fault = FramingFault("too_long", "a line is over 5 bytes")
+def test_nothing_follows_a_line_over_the_limit(place: int) -> None:
+    fault = FramingFault("too_long", "A line exceeds 5 bytes.")
     assert read(Lines(5), *cut(b"12345\n123456\n1\n", [place])) == [Frame(b"12345"), fault]

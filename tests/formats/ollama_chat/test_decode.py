@@ -117,8 +117,8 @@ def test_a_missing_count_is_zero_and_without_any_there_is_no_usage() -> None:
     [
         ("model runner has stopped", "model runner has stopped"),
         ({"message": "no"}, "no"),
-        ({"code": 1}, "the server reported an error"),
-        ([], "the server reported an error"),
+        ({"code": 1}, "The server reported an error."),
+        ([], "The server reported an error."),
     ],
 )
 def test_an_error_line_ends_the_stream(error: Any, message: str) -> None:

@@ -218,7 +218,7 @@ def test_an_answer_cut_off_by_length_inside_arguments_completes_with_bad_args() 
 @pytest.mark.parametrize("word", ["error", "network_error", "insufficient_system_resource", "abort"])
 def test_a_finish_reason_for_a_server_fault_is_an_error(word: str) -> None:
     failed = failure_of(say("x"), chunk(finish=word))
-    assert (failed.raw_code, failed.message) == (word, f"the provider ended the answer with {word!r}")
+    assert (failed.raw_code, failed.message) == (word, f"The provider ended the answer with {word!r}.")
 
 
 def test_a_failed_choice_reports_its_error() -> None:

@@ -787,10 +787,10 @@ def test_done_as_in_the_chat_format_does_not_end_the_stream() -> None:
             "m",
         ),
         ({"type": "response.failed", "response": {"error": "m"}}, ErrorCode.PROVIDER_ERROR, None, "m"),
-        ({"type": "response.failed"}, ErrorCode.PROVIDER_ERROR, None, "the provider reported an error"),
-        (completed(status="failed"), ErrorCode.PROVIDER_ERROR, None, "the provider reported an error"),
-        (completed(status="cancelled"), ErrorCode.CANCELLED, "cancelled", "the response was cancelled"),
-        ({"type": "response.cancelled"}, ErrorCode.CANCELLED, "cancelled", "the response was cancelled"),
+        ({"type": "response.failed"}, ErrorCode.PROVIDER_ERROR, None, "The provider reported an error."),
+        (completed(status="failed"), ErrorCode.PROVIDER_ERROR, None, "The provider reported an error."),
+        (completed(status="cancelled"), ErrorCode.CANCELLED, "cancelled", "The response was cancelled."),
+        ({"type": "response.cancelled"}, ErrorCode.CANCELLED, "cancelled", "The response was cancelled."),
     ],
 )
 def test_errors_in_the_stream(event: Json, code: ErrorCode, raw: str | None, message: str) -> None:

@@ -30,7 +30,7 @@ _CHECKS: dict[str, Callable[[Json, str, str], Iterator[str]]] = {
 
 
 def faults(format: str, body: Json, *, model: str = "", provider: str = "") -> list[str]:
-    """Everything for which the provider would refuse this body."""
+    """All reasons for which the provider would refuse this body."""
     try:
         json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except (TypeError, ValueError) as error:  # lone surrogates are a ValueError

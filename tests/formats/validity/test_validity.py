@@ -41,7 +41,7 @@ ACCEPTED = [case for case in CASES if was_accepted(case)]
 
 @pytest.mark.skipif(not ACCEPTED, reason=f"no recordings at {recordings_root()}; BARTACK_RECORDINGS names their folder")
 @pytest.mark.parametrize("api", FOLDERS)
-def test_a_request_that_was_accepted_has_no_faults(api: str) -> None:
+def test_recorded_requests_have_no_faults(api: str) -> None:
     format, provider = FOLDERS[api]
     for case in ACCEPTED:
         if case.parent.name.removesuffix("-requests") == api:

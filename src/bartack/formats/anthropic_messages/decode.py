@@ -380,7 +380,7 @@ class AnthropicMessages(Decoder):
             self.out.refused(error.message or error.type or "", raw_code=error.type)
         else:
             message = error or event.message
-            self.out.refused(message if isinstance(message, str) else "the provider gave no reason")
+            self.out.refused(message if isinstance(message, str) else "The provider gave no reason.")
 
     def _skip(self, event: Event, frame: Frame) -> None:
         pass

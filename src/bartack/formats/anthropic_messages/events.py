@@ -8,7 +8,7 @@ from typing import Any, NotRequired, TypedDict
 import msgspec
 
 from bartack.formats.body_values import text_of
-from bartack.formats.emitter import token_count
+from bartack.formats.usage import token_count
 from bartack.nouns.deltas import Usage
 from bartack.nouns.parts import Text, ToolContent
 

@@ -313,7 +313,7 @@ class BedrockConverse(Decoder):
     def _read_exception(self, event: Event, frame: Frame, name: str | None) -> None:
         self._close_blocks()
         given = event.message or event.original_message or frame.headers.get(":error-message")
-        message = str(given) if given else f"the stream ended with {name or 'an error'}"
+        message = str(given) if given else f"The stream ended with {name or 'an error'}."
         self.out.refused(message, raw_code=name or None, status=event.original_status_code)
 
 

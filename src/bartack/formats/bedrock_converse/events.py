@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from msgspec import Struct
 
-from bartack.formats.emitter import token_count
+from bartack.formats.usage import token_count
 from bartack.nouns.deltas import Usage
 from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import Text, ToolContent

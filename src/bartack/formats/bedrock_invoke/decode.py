@@ -104,7 +104,7 @@ class BedrockInvoke(Decoder):
 
     def _read_exception(self, event: _Envelope, frame: Frame) -> None:
         given = event.message or event.Message or event.original_message or frame.headers.get(":error-message")
-        message = str(given) if given else f"the stream ended with {frame.event or 'an error'}"
+        message = str(given) if given else f"The stream ended with {frame.event or 'an error'}."
         self.out.refused(message, raw_code=frame.event or None, status=event.original_status)
 
 

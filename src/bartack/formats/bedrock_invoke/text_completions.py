@@ -23,8 +23,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from bartack.formats.decoder import Decoder
-from bartack.formats.emitter import token_count
 from bartack.formats.framing import Frame, FramingName
+from bartack.formats.usage import token_count
 from bartack.nouns.deltas import FinishReason, Usage
 
 __all__ = ["TextCompletions"]

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal, TypedDict
 import msgspec
 
 from bartack.formats.decoder import Decoder, event_type
-from bartack.formats.emitter import token_count
 from bartack.formats.framing import Frame
+from bartack.formats.usage import token_count
 from bartack.nouns.deltas import FinishReason, Usage
 
 __all__ = ["CohereV2", "Kept", "Keys"]
@@ -211,7 +211,7 @@ class CohereV2(Decoder):
             )
         reason = delta.finish_reason
         if delta.error or reason in _FAILURES:
-            self.out.refused(delta.error or f"the model stopped with {reason}", raw_code=reason)
+            self.out.refused(delta.error or f"The model stopped with {reason}.", raw_code=reason)
             return
         self.out.finish(_FINISH.get(reason or "", "other"), reason)
         self.out.done()

@@ -1,4 +1,4 @@
-"""Bytes -> payloads. How payloads are cut out of a body, apart from what they mean: the formats sit on top of this.
+"""Bytes to payloads: how payloads are delimited in a body, independent of what they mean.
 
     framing = FRAMINGS["sse"]()
     for item in framing.feed(data):     # and once, at the end of the body: framing.end()
@@ -6,8 +6,8 @@
             case Frame(data=payload, event=name): ...
             case FramingFault(reason=reason): ...
 
-The laws: a framing never raises, whatever the bytes; how the bytes are cut changes no frame; the work is linear in the
-bytes; a fault is the last thing that comes; no more than a frame of `limit` bytes is ever held.
+A framing never raises, whatever the bytes. The frames do not depend on how the bytes are cut. The work is linear in the
+number of bytes. Nothing follows a fault. At most one frame of `limit` bytes is buffered.
 """
 
 import re
@@ -44,28 +44,27 @@ FramingName = Literal["sse", "ndjson", "lines", "json-array", "aws"]
 FRAMINGS: Mapping[FramingName, type[ServerSentEvents | Lines | JsonArray | AwsEventStream]] = {
     "sse": ServerSentEvents,
     "ndjson": Lines,
-    "lines": Lines,  # payloads as a recording keeps them, stripped of the framing they came in
+    "lines": Lines,  # payloads of a recording, stored without their framing
     "json-array": JsonArray,
     "aws": AwsEventStream,
 }
 
 _SSE = re.compile(rb"\s*(?:data|event|id|retry|error)?:")
 _ARRAY = re.compile(rb"\s*\[\s*[\]{]")
-_LAID_OUT_BODY = re.compile(rb"\s*\{[ \t\r]*\n")
+_INDENTED_BODY = re.compile(rb"\s*\{[ \t\r]*\n")
 
 
 def sniff(head: bytes) -> FramingName | None:
-    """The framing of a body that begins with these bytes, or None where they leave it open: then more bytes may tell.
+    """The framing of a body that begins with these bytes, or None if more bytes are needed to decide.
 
-    A first line of JSON must be there in full. "lines" is never the answer: recorded payloads look like "ndjson" and
-    are cut in the same way.
+    The first line of JSON must be complete. Never "lines": recorded payloads look like "ndjson" and are read alike.
     """
     if is_prelude(head):
         return "aws"
     text = head.removeprefix(BOM)
     if _SSE.match(text):
         return "sse"
-    if _ARRAY.match(text) or _LAID_OUT_BODY.match(text):
+    if _ARRAY.match(text) or _INDENTED_BODY.match(text):
         return "json-array"
     return "ndjson" if _is_json_object(text.lstrip().partition(b"\n")[0]) else None
 

@@ -1,12 +1,12 @@
-"""Amazon's event stream (`application/vnd.amazon.eventstream`) -> one frame per message.
+"""Amazon's event stream (`application/vnd.amazon.eventstream`): one frame per message.
 
     total length u32 | headers length u32 | CRC-32 of these 8 bytes | headers | payload | CRC-32 of all before
 
-All numbers are big endian. A header is its name behind the name's length (u8), the type of the value (u8), the value.
-Bedrock says in headers what a payload is: `:message-type` is "event", "exception" or "error", and its name is in
-`:event-type`, `:exception-type` or `:error-code`; that name is the frame's `event`.
+All numbers are big-endian. A header is the length of its name (u8), the name, the type of its value (u8) and the value.
+Bedrock describes the payload in headers: `:message-type` is "event", "exception" or "error", and the name in
+`:event-type`, `:exception-type` or `:error-code` becomes the frame's `event`.
 
-Lengths are believed only after the prelude's checksum has held, headers and payload only after the message's has.
+Lengths are used only after the checksum of the prelude is verified, headers and payload only after that of the message.
 """
 
 import struct
@@ -33,55 +33,55 @@ _NUMBERS = {2: Struct(">b"), 3: Struct(">h"), 4: Struct(">i"), 5: Struct(">q"), 
 class AwsEventStream:
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
-        self._held = bytearray()
-        self._need = _PRELUDE.size  # bytes to hold before there is anything to look at: a prelude, then its message
+        self._buffer = bytearray()
+        self._need = _PRELUDE.size  # bytes to buffer before parsing: a prelude, then its message
         self._ended = False
 
     def feed(self, data: bytes) -> Framed:
         if self._ended:
             return []
-        self._held += data
-        if len(self._held) < self._need:
+        self._buffer += data
+        if len(self._buffer) < self._need:
             return []
-        held = bytes(self._held)
+        data = bytes(self._buffer)
         at = 0
         framed: Framed = []
-        while len(held) - at >= self._need and not self._ended:
+        while len(data) - at >= self._need and not self._ended:
             read: Frame | FramingFault | None
             if self._need == _PRELUDE.size:
-                read = self._read_prelude(held[at : at + _PRELUDE.size])
+                read = self._read_prelude(data[at : at + _PRELUDE.size])
             else:
-                read = _read_message(held[at : at + self._need])
+                read = _read_message(data[at : at + self._need])
                 at += self._need
                 self._need = _PRELUDE.size
             if read is not None:
                 framed.append(read)
                 self._ended = isinstance(read, FramingFault)
-        del self._held[: len(held) if self._ended else at]
+        del self._buffer[: len(data) if self._ended else at]
         return framed
 
     def end(self) -> Framed:
         if self._ended:
             return []
         self._ended = True
-        if not self._held:
+        if not self._buffer:
             return []
-        return [FramingFault("truncated", f"the stream ended {len(self._held)} bytes into a message")]
+        return [FramingFault("truncated", f"The stream ended {len(self._buffer)} bytes into a message.")]
 
     def _read_prelude(self, prelude: bytes) -> FramingFault | None:
         total, headers, _ = _PRELUDE.unpack(prelude)
         if not is_prelude(prelude):
-            return FramingFault("checksum", f"the prelude's checksum does not hold: {prelude!r}")
+            return FramingFault("checksum", f"Invalid checksum of a prelude: {prelude!r}.")
         if total < _AROUND_BODY + headers:
-            return FramingFault("malformed", f"a message of {total} bytes can not hold {headers} bytes of headers")
+            return FramingFault("malformed", f"A message of {total} bytes cannot contain {headers} bytes of headers.")
         if total > self._limit:
-            return FramingFault("too_long", f"a message of {total} bytes is over {self._limit}")
+            return FramingFault("too_long", f"A message of {total} bytes exceeds the limit of {self._limit}.")
         self._need = total
         return None
 
 
 def is_prelude(head: bytes) -> bool:
-    """Whether the first twelve bytes are a prelude whose checksum holds."""
+    """Whether the first twelve bytes are a prelude with a valid checksum."""
     prelude = head[: _PRELUDE.size]
     return len(prelude) == _PRELUDE.size and crc32(prelude[:8]) == _U32.unpack_from(prelude, 8)[0]
 
@@ -89,11 +89,11 @@ def is_prelude(head: bytes) -> bool:
 def _read_message(message: bytes) -> Frame | FramingFault:
     body, checksum = message[: -_U32.size], message[-_U32.size :]
     if crc32(body) != _U32.unpack(checksum)[0]:
-        return FramingFault("checksum", f"the checksum of a message of {len(message)} bytes does not hold")
+        return FramingFault("checksum", f"Invalid checksum of a message of {len(message)} bytes.")
     payload_at = _PRELUDE.size + _U32.unpack_from(message, 4)[0]
     headers = _read_headers(body[_PRELUDE.size : payload_at])
     if headers is None:
-        return FramingFault("malformed", "a message's headers can not be read")
+        return FramingFault("malformed", "Invalid headers of a message.")
     event = next((str(headers[name]) for name in _NAMES if name in headers), "")
     return Frame(body[payload_at:], event, headers)
 
@@ -106,13 +106,13 @@ def _read_headers(raw: bytes) -> dict[str, HeaderValue] | None:
             name_end = at + 1 + raw[at]
             name = str(raw[at + 1 : name_end], "utf-8")
             headers[name], at = _read_value(raw, name_end)
-    except (IndexError, ValueError, struct.error):  # over the end; not UTF-8, not a type; not a whole number
+    except (IndexError, ValueError, struct.error):  # past the end; not UTF-8 or an unknown type; half a number
         return None
     return headers if at == len(raw) else None
 
 
 def _read_value(raw: bytes, at: int) -> tuple[HeaderValue, int]:
-    """The value whose type stands at this place, and the place behind it."""
+    """The value whose type is at this index, and the index after it."""
     kind, at = raw[at], at + 1
     if kind in (_TRUE, _FALSE):
         return kind == _TRUE, at
@@ -126,4 +126,4 @@ def _read_value(raw: bytes, at: int) -> tuple[HeaderValue, int]:
         end = start + _U16.unpack_from(raw, at)[0]
         value = raw[start:end]
         return value if kind == _BYTES else str(value, "utf-8"), end
-    raise ValueError(f"no header value has type {kind}")
+    raise ValueError(f"unknown type {kind} of a header value")

@@ -1,4 +1,4 @@
-"""What every framing hands out: frames, and at most one fault as the last thing."""
+"""What every framing returns: frames and, at most once and last, a fault."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,8 +9,8 @@ import msgspec
 
 __all__ = ["BOM", "LIMIT", "FaultReason", "Frame", "Framed", "Framing", "FramingFault", "HeaderValue"]
 
-# The most bytes that one frame may hold. One event can carry a whole image as base64, several MB of it, so the 1 MB
-# that would do for text is too little. 16 MiB is room chosen for that, not a measured need.
+# The maximum size of one frame. An event can contain an image of several MB as base64, for which 1 MB, enough for text,
+# is too little. 16 MiB is an estimate, not measured.
 LIMIT = 16 * 1024 * 1024
 
 BOM = b"\xef\xbb\xbf"
@@ -20,9 +20,9 @@ NO_HEADERS: Mapping[str, HeaderValue] = MappingProxyType({})
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One payload as the server sent it, with what the framing said about it.
+    """One payload as the server sent it, with the name and headers that the framing gave it.
 
-    A struct without garbage collection costs 20 ns more than a bare tuple and 300 ns less than a named tuple.
+    A struct without garbage collection takes 20 ns longer to create than a tuple, and 300 ns less than a named tuple.
     """
 
     data: bytes
@@ -30,8 +30,8 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     headers: Mapping[str, HeaderValue] = NO_HEADERS
 
 
-# truncated: the bytes ended inside a frame.     too_long: a frame grew over the limit.
-# checksum: a frame's bytes are not those sent.  malformed: these bytes are not of this framing.
+# truncated: the bytes ended inside a frame.     too_long: a frame exceeds the limit.
+# checksum: the bytes of a frame are damaged.    malformed: the bytes are not of this framing.
 FaultReason = Literal["truncated", "too_long", "checksum", "malformed"]
 
 
@@ -46,10 +46,10 @@ Framed = list[Frame | FramingFault]
 
 
 class Framing(Protocol):
-    """Cuts bytes into frames. Neither method raises, whatever the bytes; after a fault or the end both give []."""
+    """Splits bytes into frames. Neither method raises, whatever the bytes; after a fault or the end both return []."""
 
     def feed(self, data: bytes) -> Framed:
         """The frames that these bytes complete."""
 
     def end(self) -> Framed:
-        """What was still held when the bytes ended: a last frame, or the fault that there was half of one."""
+        """The rest at the end of the bytes: a last frame, or the fault that it is incomplete."""

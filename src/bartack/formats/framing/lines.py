@@ -1,8 +1,8 @@
-r"""One JSON value per line -> one frame per line. Ollama sends its streams so, and recorded payloads are kept so.
+r"""One JSON value per line: one frame per line. Ollama's streams and recorded payloads have this form.
 
-Lines end in LF or CRLF, blank lines are skipped, the last line needs no end. A line that is nothing but an opening
-bracket is the first of a JSON body laid out over several lines (`{\n  "error": ...\n}`, sent instead of a stream or
-in the middle of one): that body is one frame.
+Lines end with LF or CRLF, except possibly the last; blank lines are skipped. A line with only an opening bracket starts
+a JSON body over several lines (`{\n  "error": ...\n}`), sent instead of a stream or in the middle of one; that body is
+one frame.
 """
 
 from bartack.formats.framing.frame import BOM, LIMIT, Frame, Framed, FramingFault
@@ -10,13 +10,13 @@ from bartack.formats.framing.json_array import JsonArray
 
 __all__ = ["Lines"]
 
-_OPENINGS = frozenset((b"{", b"[", b"[{"))
+_OPENING_LINES = frozenset((b"{", b"[", b"[{"))
 
 
 class Lines:
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
-        self._held = bytearray()  # the line that has not ended; grows in place
+        self._buffer = bytearray()  # the incomplete line; grows in place
         self._body = JsonArray(limit)
         self._ended = False
 
@@ -24,11 +24,11 @@ class Lines:
         if self._ended:
             return []
         if b"\n" not in data:
-            self._held += data
-            return [self._too_long()] if len(self._held) > self._limit else []
-        if self._held:
-            data = bytes(self._held) + data
-            self._held.clear()
+            self._buffer += data
+            return [self._too_long()] if len(self._buffer) > self._limit else []
+        if self._buffer:
+            data = bytes(self._buffer) + data
+            self._buffer.clear()
         *lines, rest = data.split(b"\n")
         framed = self._read(lines)
         return framed + self.feed(rest)
@@ -36,7 +36,7 @@ class Lines:
     def end(self) -> Framed:
         if self._ended:
             return []
-        framed = self._read([bytes(self._held)]) + self._body.end()
+        framed = self._read([bytes(self._buffer)]) + self._body.end()
         self._ended = True
         return framed
 
@@ -47,7 +47,7 @@ class Lines:
                 framed.append(self._too_long())
                 break
             payload = line.removeprefix(BOM).strip()
-            if payload in _OPENINGS or not self._body.is_between_values:
+            if payload in _OPENING_LINES or not self._body.is_between_values:
                 framed += self._body.feed(line + b"\n")
                 if framed and isinstance(framed[-1], FramingFault):
                     self._ended = True
@@ -58,4 +58,4 @@ class Lines:
 
     def _too_long(self) -> FramingFault:
         self._ended = True
-        return FramingFault("too_long", f"a line is over {self._limit} bytes")
+        return FramingFault("too_long", f"A line exceeds {self._limit} bytes.")

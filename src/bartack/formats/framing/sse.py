@@ -1,25 +1,26 @@
-r"""Server-sent events -> one frame per event, as the WHATWG standard reads them, and a little more.
+r"""Server-sent events: one frame per event, according to the WHATWG standard with some extensions.
 
-How it is cheap: all line ends are turned into LF first, a whole piece of input at a time (a CR at its end is a line end
-too; an LF at the start of the next piece is then its other half), and one `split` by that single byte finds the lines.
-A `split` by `\n\n` would find whole events, but takes more than twice as long: bytes search for one byte much faster
-than for two. A line without its end is held in a buffer that grows in place and is not looked at
-before its end has come, so the work is linear in the bytes, however they are cut.
+Performance: all line endings in a chunk of input are first replaced by LF (a CR at its end is a line ending; an LF at
+the start of the next chunk then belongs to it), and one `split` by that byte finds the lines. A `split` by `\n\n` would
+find whole events but takes more than twice as long, because searching bytes for one byte is much faster than for two.
+An incomplete line is kept in a buffer that grows in place and is not examined before its end arrives, so the work is
+linear in the number of bytes, however they are cut.
 
-As the standard says: `id` and `retry` steer reconnection, which is not our business, so they are skipped, like comments
-and unknown fields; an event without a `data` line is no event; an empty `data` line is an event with empty data.
-Payloads stay bytes: bad UTF-8 in them is for the payload's parser to refuse.
+According to the standard, `id` and `retry` control reconnection; they are skipped, as are comments and unknown fields.
+An event without a `data` line is ignored; an empty `data` line is an event with empty data. Payloads stay bytes: the
+payload's parser refuses invalid UTF-8.
 
-Beyond the standard, because servers do it:
-- An event that the end of the input cuts short of its blank line is handed out by `end()` if it has data. The standard
-  throws it away, but the blank line after `[DONE]` is often missing. The last line of such an event may itself be cut:
-  a payload from `end()` that does not parse is a truncated stream.
-- `error: {...}`, which is no field of the standard, is a frame of the event "error".
-- A line that begins with `{` (or `[{`, or is `[`) is a JSON body sent in the middle of a stream or instead of one. Up
-  to where the value closes, over as many lines as it takes, it is one frame without event name; of an array, each
-  element is one. What does not become a JSON value before the next field or comment is an unknown field after all, and
-  skipped; if the input ends first, it is truncated.
-- An event that still waits for its blank line when one of these two comes is handed out before it.
+Extensions, for what servers send:
+- An event without its blank line at the end of the input is returned by `end()` if it has data. The standard discards
+  it, but the blank line after `[DONE]` may be missing (mistral-chat and openai-compat-chat in recordings/). The last line
+  of such an event may be cut, too: if a payload from `end()` does not parse, the stream is truncated.
+- `error: {...}`, which is not a field of the standard, is a frame with the event "error" (llama.cpp until 2025,
+  github.com/ggml-org/llama.cpp/pull/16109).
+- A line that begins with `{` or `[{`, or is `[`, starts a JSON body sent in the middle of a stream or instead of one
+  (github.com/nashsu/llm_wiki/issues/619). It is one frame without an event name, over as many lines as the value takes;
+  of an array, each element is a frame. If a field or comment comes before the value is complete, the lines are skipped
+  as unknown fields; if the input ends first, the body is truncated.
+- An event whose blank line is still missing when one of these two arrives is returned before it.
 """
 
 import re
@@ -38,9 +39,9 @@ _CR, _LF = b"\r\n"
 class ServerSentEvents:
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
-        self._head: bytes | None = b""  # the first bytes, until it is clear whether they are a byte order mark
+        self._head: bytes | None = b""  # the first bytes, until they are known to be a byte order mark or not
         self._after_cr = False
-        self._held = bytearray()  # the line that has not ended
+        self._buffer = bytearray()  # the incomplete line
         self._event = ""
         self._data: bytes | None = None  # the first data line of the event
         self._more_data = bytearray()  # the others, an LF before each
@@ -55,11 +56,11 @@ class ServerSentEvents:
         if self._after_cr or _CR in data:
             data = self._with_lf_only(data)
         if _LF not in data:
-            self._held += data
-            return [self._too_long("a line")] if len(self._held) > self._limit else []
-        if self._held:
-            data = bytes(self._held) + data
-            self._held.clear()
+            self._buffer += data
+            return [self._too_long("A line")] if len(self._buffer) > self._limit else []
+        if self._buffer:
+            data = bytes(self._buffer) + data
+            self._buffer.clear()
         lines = data.split(b"\n")
         rest = lines.pop()
         framed = self._read(lines) if len(data) <= self._limit else self._read_within_limit(lines)
@@ -68,7 +69,7 @@ class ServerSentEvents:
     def end(self) -> Framed:
         if self._ended:
             return []
-        framed = self._read([bytes(self._held), b""])
+        framed = self._read([bytes(self._buffer), b""])
         if self._body is not None:
             framed += self._body.end()
         self._ended = True
@@ -94,7 +95,7 @@ class ServerSentEvents:
         short = list(takewhile(lambda line: len(line) <= self._limit, lines))
         framed = self._read(short)
         if len(short) < len(lines) and not self._ended:
-            framed.append(self._too_long("a line"))
+            framed.append(self._too_long("A line"))
         return framed
 
     def _read(self, lines: list[bytes]) -> Framed:
@@ -126,7 +127,7 @@ class ServerSentEvents:
                 self._more_data += b"\n"
                 self._more_data += value
                 if len(self._data) + len(self._more_data) > self._limit:
-                    framed.append(self._too_long("an event"))
+                    framed.append(self._too_long("An event"))
                     break
         return framed
 
@@ -138,7 +139,7 @@ class ServerSentEvents:
         return Frame(data, self._event)
 
     def _read_other(self, line: bytes, value: bytes) -> Framed:
-        """The frames of a line that is neither data nor the name of an event."""
+        """The frames of a line that is neither `data` nor `event`."""
         if line.startswith(_OTHER_FIELDS):
             self._body = None
             if not value or not line.startswith(b"error:"):
@@ -165,4 +166,4 @@ class ServerSentEvents:
 
     def _too_long(self, what: str) -> FramingFault:
         self._ended = True
-        return FramingFault("too_long", f"{what} is over {self._limit} bytes")
+        return FramingFault("too_long", f"{what} exceeds {self._limit} bytes.")

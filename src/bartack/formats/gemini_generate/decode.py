@@ -194,7 +194,7 @@ class GeminiGenerate(Decoder):
                     return
                 self.out.call_args(self._calls, streamed.write(piece))
         except OutOfOrder as error:
-            self.out.fail(ErrorCode.STREAM_MALFORMED, f"streamed arguments out of order: {error}")
+            self.out.fail(ErrorCode.STREAM_MALFORMED, f"Streamed arguments are out of order: {error}")
             return
         if not call.will_continue:
             self._end_streamed(None if call.name else data)
@@ -212,7 +212,7 @@ class GeminiGenerate(Decoder):
             try:
                 self.out.call_args(self._calls, whole.decode())
             except UnicodeDecodeError as error:  # raw JSON is not validated by the parser
-                self.out.fail(ErrorCode.STREAM_MALFORMED, f"arguments are not UTF-8: {error}")
+                self.out.fail(ErrorCode.STREAM_MALFORMED, f"Arguments are not UTF-8: {error}")
 
     def _end_streamed(self, data: dict[str, Any] | None = None) -> None:
         if self._streamed is not None:
@@ -263,7 +263,7 @@ class GeminiGenerate(Decoder):
         mime_type = text_of(value, "mimeType")
         content = generated_media(mime_type, text_of(value, "data"), text_of(value, "fileUri"))
         if content is None:
-            self.out.fail(ErrorCode.STREAM_MALFORMED, f"invalid {kind} of type {mime_type!r}")
+            self.out.fail(ErrorCode.STREAM_MALFORMED, f"Invalid {kind} of type {mime_type!r}.")
             return
         kept = {key: item for key, item in value.items() if key != "data"}
         if self._pending.can_keep(kept):

@@ -162,7 +162,7 @@ class GeminiInteractions(Decoder):
         self.out.done()
 
     def _read_error(self, event: Event, frame: Frame) -> None:
-        refuse(self.out, event.error or "the provider gave no reason")
+        refuse(self.out, event.error or "The provider gave no reason.")
 
     def _read_counts(self, counts: Counts | None) -> None:
         if counts is None or counts.total_input_tokens is None:
@@ -317,7 +317,7 @@ class GeminiInteractions(Decoder):
         )
         kept = {key: value for key, value in item.items() if key != "data"}
         if content is None:
-            self.out.fail(ErrorCode.STREAM_MALFORMED, f"invalid {kind} content")
+            self.out.fail(ErrorCode.STREAM_MALFORMED, f"Invalid {kind} content.")
         elif self._pending.can_keep(kept):
             key = self._new_key()
             self.out.open_call(key, media_tool(kind), executed_by="provider", continuation={Keys.CONTENT: kept})

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from bartack.formats.decoder import Decoder
-from bartack.formats.emitter import token_count
 from bartack.formats.framing import Frame, FramingName
+from bartack.formats.usage import token_count
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.json_values import json_text
 
@@ -118,4 +118,4 @@ def _arguments_text(arguments: Any) -> str:
 
 def _error_message(error: Any) -> str:
     message = error.get("message") if isinstance(error, dict) else error
-    return message if isinstance(message, str) else "the server reported an error"
+    return message if isinstance(message, str) else "The server reported an error."

@@ -307,7 +307,7 @@ class OpenAIChat(Decoder):
         try:
             sound = b"".join(b64decode(piece, validate=True) for piece in self._audio)
         except ValueError:  # also for characters other than ASCII
-            self.out.fail(ErrorCode.STREAM_MALFORMED, "the audio data is not base64")
+            self.out.fail(ErrorCode.STREAM_MALFORMED, "The audio data is not base64.")
             return
         self.out.open_call("audio", "audio_output", executed_by="provider")
         self.out.close_call("audio", result=(FileRef("audio", data=sound),))
@@ -333,7 +333,7 @@ class OpenAIChat(Decoder):
         self._raw_finish = word
         if word.lower() in FAILED_FINISHES:
             fault = error_in(frame.data, frame.event)
-            self._server_error = fault or ReportedError(f"the provider ended the answer with {word!r}", raw_code=word)
+            self._server_error = fault or ReportedError(f"The provider ended the answer with {word!r}.", raw_code=word)
         else:
             self.out.finish(FINISH_REASONS.get(word.lower(), "other"), word)
         # Perplexity repeats its sources in every chunk (perplexity-chat/*); the last list is the longest.

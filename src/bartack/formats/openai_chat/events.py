@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from msgspec import Struct
 
 from bartack.formats.body_values import shown
-from bartack.formats.emitter import amount, token_count
+from bartack.formats.usage import amount, token_count
 from bartack.nouns.deltas import FinishReason, Usage
 
 __all__ = [

@@ -21,11 +21,11 @@ import msgspec
 
 from bartack.formats.body_values import shown
 from bartack.formats.decoder import Decoder
-from bartack.formats.emitter import amount, token_count
 from bartack.formats.framing import Frame
 from bartack.formats.openai_responses.events import ARGUMENTS, ENTRY_KINDS, TEXTS, Event, Key, Response
 from bartack.formats.openai_responses.items import FREE_TEXT, NAME, Item, ItemKind, kind_of, part_fields, text_of
 from bartack.formats.openai_responses.open_items import ItemEmitter, OpenItem, OpenText
+from bartack.formats.usage import amount, token_count
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.json_values import MAX_DEPTH, is_within
@@ -294,7 +294,7 @@ class OpenAIResponses(Decoder):
         self._read_response(response)
         self._close_all(response.output if isinstance(response.output, list) else [])
         if "cancelled" in (status, word):
-            self.out.fail(ErrorCode.CANCELLED, "the response was cancelled", raw_code="cancelled")
+            self.out.fail(ErrorCode.CANCELLED, "The response was cancelled.", raw_code="cancelled")
         elif "failed" in (status, word):
             self._report(response.error if isinstance(response.error, dict) else {"message": response.error})
         else:
@@ -364,7 +364,7 @@ class OpenAIResponses(Decoder):
     def _report(self, error: dict[str, Any]) -> None:
         code = error.get("code") or error.get("type")
         status = code if isinstance(code, int) and 400 <= code < 600 else None
-        message = _text_or_none(error.get("message")) or "the provider reported an error"
+        message = _text_or_none(error.get("message")) or "The provider reported an error."
         self.out.refused(message, raw_code=None if code is None else shown(code), status=status)
 
 
