@@ -170,7 +170,7 @@ class OpenAIChat(Decoder):
             try:
                 self._read_delta(msgspec.convert(message, ChatDelta), frame)
             except ValueError as error:  # also for half a surrogate pair
-                self.out.fail(ErrorCode.STREAM_MALFORMED, f"a message is not {self.format}: {error}")
+                self.out.fail(ErrorCode.STREAM_MALFORMED, f"Invalid {self.format} message: {error}")
 
     @property
     def _has_content(self) -> bool:
