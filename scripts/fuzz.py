@@ -8,9 +8,9 @@ The laws:
   and encoded again for every format.
 - A reader, an encoder and `guess_format` return, or raise `PartValidationError`. What an encoder returns is JSON.
 
-An input is a recorded stream or request in which a few JSON values were replaced, moved, repeated or removed; now and
-then a few bytes instead. Without recordings, small built-in seeds are used. The same seed gives
-the same inputs. Failing inputs are printed, one for each place that raised, so that they can become tests.
+An input is a recorded stream or request in which a few JSON values, or sometimes a few bytes, were replaced, moved,
+repeated or removed. Without recordings, small built-in seeds are used. The same seed gives the same inputs. Failing
+inputs are printed, one for each place that raised, so that they can become tests.
 """
 
 import argparse
@@ -187,7 +187,7 @@ class Damage:
             holder[key] = self._odd(key)
         elif roll < 0.65:
             del holder[key]
-        elif roll < 0.75:  # as it stands elsewhere in the same value
+        elif roll < 0.75:  # copied from elsewhere in the same value
             other, name = self._random.choice(places)
             holder[key] = _copy(other[name])
         elif isinstance(holder, dict):
@@ -454,7 +454,7 @@ def fuzz(target: Target, corpus: Corpus, seed: int, number: int) -> Crash | None
 
 @contextmanager
 def _deeper_recursion() -> Iterator[None]:
-    """To make and print values that are nested as deep as the code under test can bear."""
+    """Raise the recursion limit, to create and print values nested as deeply as the code under test supports."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(20_000)
     try:

@@ -56,7 +56,7 @@ def mutants() -> list[Mutant]:
 def citing_tests() -> Mapping[str, set[str]]:
     """The tests that cite each rule, as pytest node ids.
 
-    A citation outside of a test function stands for its whole file, and one in a shared module for the files that
+    A citation outside a test function counts for every test of its file, and one in a shared module for the files that
     import the module.
     """
     rules = parse(SPEC.read_text(encoding="utf-8"))

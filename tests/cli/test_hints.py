@@ -22,7 +22,7 @@ EXTRAS_OF_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="
 
 
 def texts(node: ast.AST) -> Iterator[str]:
-    """Every string in the source except docstrings of functions; NAME stands for what an f-string fills in."""
+    """Every string in the source except docstrings of functions; NAME replaces the expressions of an f-string."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.JoinedStr):
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "NAME" for part in child.values)
