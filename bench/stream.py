@@ -18,7 +18,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, cast
 
 from bartack.formats import decoder
 from bartack.formats.framing import Frame, ServerSentEvents
@@ -129,8 +129,7 @@ class Discard(asyncio.Protocol):
         self.ended = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        transport.write(self._request)
+        cast(asyncio.WriteTransport, transport).write(self._request)  # that of uvloop is not a subclass
 
     def data_received(self, data: bytes) -> None:
         self.reads += 1
