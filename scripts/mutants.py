@@ -15,6 +15,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from scripts.rules import ROOT, SPEC, citations, parse
 
 SOURCE = Path("src", "bartack")
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header")
+LIMIT_S = 1800  # a mutant that makes the tests hang is killed, too
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,22 @@ class Copies:
                 original = file.read_text(encoding="utf-8")
                 file.write_text(mutant.applied(root), encoding="utf-8")
             environment = {**os.environ, "PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-            done = subprocess.run(
-                [*PYTEST, *sorted(tests)], cwd=root, env=environment, capture_output=True, text=True, check=False
+            process = subprocess.Popen(
+                [*PYTEST, *sorted(tests)],
+                cwd=root,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,  # so that all of it can be killed, and a mutant cannot kill us
             )
-            return done.stdout + done.stderr if done.returncode else None
+            try:
+                output, _ = process.communicate(timeout=LIMIT_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+                return "timed out"
+            return output if process.returncode else None
         finally:
             if mutant is not None:
                 file.write_text(original, encoding="utf-8")

@@ -168,7 +168,7 @@ def starts(entries: Sequence[Entry]) -> Counter[str]:
     return Counter(entry.fact.tool_call_id for entry in entries if isinstance(entry.fact, ToolStarted))
 
 
-async def within(work: Awaitable[Any], seconds: float = 5.0) -> Any:
+async def within(work: Awaitable[Any], seconds: float = 300) -> Any:
     """The result of the work; `TimeoutError` instead of a test that hangs."""
     async with asyncio.timeout(seconds):
         return await work

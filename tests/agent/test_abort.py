@@ -153,9 +153,17 @@ async def test_cancelling_the_task_aborts_the_run_and_is_not_swallowed(in_own_ta
 async def test_a_timeout_of_the_caller_aborts_the_run() -> None:
     waiting = Waiting()
     agent, store, _ = make([assistant(ToolCall("c1", "wait", {}))], waiting.tool)
+    limit = asyncio.timeout(None)
+
+    async def expire() -> None:
+        await waiting.started.wait()
+        limit.reschedule(asyncio.get_running_loop().time())
+
+    expiry = asyncio.create_task(expire())
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
+        async with limit:
             await agent.run("Go", session=SESSION)
+    await expiry
     await check_next_turn(store)
 
 
@@ -190,6 +198,8 @@ async def test_an_exception_in_the_reader_aborts_the_run_and_propagates() -> Non
 async def test_a_slow_reader_slows_the_model_and_can_still_abort() -> None:
     agent, store, _ = make(["word " * 2000])
     async with agent.stream("Go", session=SESSION) as run:
+        while run.status is not AgentStatus.MODEL_RUNNING:  # noqa: ASYNC110 - the reader takes no events
+            await asyncio.sleep(0)
         await asyncio.sleep(0.05)
         assert run.status is AgentStatus.MODEL_RUNNING
         run.abort()

@@ -149,11 +149,11 @@ async def test_a_foreign_append_during_a_run_is_noticed_before_the_next_model_ca
 async def test_a_lease_is_renewed_while_a_tool_runs() -> None:
     store = MemoryStore()
     waiting = Waiting()
-    agent, _, _ = make([assistant(ToolCall("c1", "wait", {})), "Done."], waiting.tool, store=store, lease_s=0.5)
+    agent, _, _ = make([assistant(ToolCall("c1", "wait", {})), "Done."], waiting.tool, store=store, lease_s=3)
     other, _, _ = make(["never"], store=store)
     task = asyncio.create_task(agent.run("Go", session=SESSION))
     await within(waiting.started.wait())
-    await asyncio.sleep(0.8)
+    await asyncio.sleep(3.5)
     with pytest.raises(Conflict):
         await other.run("Now?", session=SESSION)
     waiting.proceed.set()

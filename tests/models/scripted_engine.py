@@ -39,7 +39,7 @@ class ScriptedEngine:
             raise answer
         for number, one in enumerate(self._chunks(answer)):
             if self._gate is not None and number >= self._free_chunks:
-                assert self._gate.wait(10)
+                assert self._gate.wait(300)
             self.sent += 1
             if on_chunk(one):
                 self.stopped.set()

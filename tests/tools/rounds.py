@@ -95,7 +95,7 @@ class Bench:
         await (asyncio.sleep(0.01) if when is None else when.wait())
         running.cancel()
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(300):
                 await running
         except asyncio.CancelledError:
             pass

@@ -48,7 +48,7 @@ def alive(pid: int) -> bool:
     return state != "Z"  # a zombie has exited and waits to be reaped
 
 
-async def eventually(condition: Any, seconds: float = 3) -> bool:
+async def eventually(condition: Any, seconds: float = 300) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
@@ -87,9 +87,9 @@ async def test_a_missing_root_raises_tool_error(tmp_path: Path) -> None:
 async def test_closing_stops_running_commands(tmp_path: Path) -> None:
     runtime = LocalRuntime(tmp_path)
     await runtime.connect()
-    running = asyncio.create_task(runtime.execute(RunCommand(command="sleep 30")))
-    await asyncio.sleep(0.1)
-    await asyncio.wait_for(runtime.close(), 5)
+    running = asyncio.create_task(runtime.execute(RunCommand(command="touch started; sleep 600")))
+    assert await eventually((tmp_path / "started").exists)
+    await asyncio.wait_for(runtime.close(), 300)
     with pytest.raises(ToolError, match="stopped"):
         await running
 
@@ -160,9 +160,9 @@ async def test_output_is_limited_while_it_is_read(tmp_path: Path) -> None:
 
 async def test_a_command_that_takes_too_long_times_out(runtime: LocalRuntime) -> None:
     began = time.monotonic()
-    message = await error_of(runtime, RunCommand(command="echo begun; sleep 30", timeout_ms=200))
-    assert time.monotonic() - began < 3
-    assert message.startswith("begun\n[timed out after 200 ms")
+    message = await error_of(runtime, RunCommand(command="echo begun; sleep 600", timeout_ms=2_000))
+    assert time.monotonic() - began < 300
+    assert message.startswith("begun\n[timed out after 2000 ms")
 
 
 async def test_a_call_cannot_raise_the_time_limit_of_the_runtime(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ async def pids(runtime: LocalRuntime) -> list[int]:
 
 
 async def test_a_timeout_kills_the_whole_group_even_if_it_ignores_sigterm(runtime: LocalRuntime) -> None:
-    running = asyncio.create_task(runtime.execute(RunCommand(command=STUBBORN, timeout_ms=400)))
+    running = asyncio.create_task(runtime.execute(RunCommand(command=STUBBORN, timeout_ms=3_000)))
     found = await pids(runtime)
     with pytest.raises(ToolError, match="timed out"):
         await running
@@ -214,8 +214,8 @@ async def test_killing_only_the_leader_would_leave_the_child(runtime: LocalRunti
 
 async def test_background_processes_are_killed_when_the_command_ends(runtime: LocalRuntime) -> None:
     began = time.monotonic()
-    text = await output_of(runtime, RunCommand(command="sleep 30 & echo $!"))
-    assert time.monotonic() - began < 3
+    text = await output_of(runtime, RunCommand(command="sleep 600 & echo $!"))
+    assert time.monotonic() - began < 300
     assert await eventually(lambda: not alive(int(text)))
 
 
@@ -225,12 +225,12 @@ async def test_a_command_that_closes_its_output_is_awaited(runtime: LocalRuntime
 
 
 async def test_commands_do_not_block_the_event_loop(runtime: LocalRuntime) -> None:
-    running = asyncio.gather(*(runtime.execute(RunCommand(command="sleep 0.6")) for _ in range(8)))
-    began = time.monotonic()
-    await asyncio.sleep(0.01)
-    assert time.monotonic() - began < 0.5
+    command = "touch started.$$; while [ ! -e go ]; do sleep 0.05; done"
+    running = asyncio.gather(*(runtime.execute(RunCommand(command=command)) for _ in range(8)))
+    assert await eventually(lambda: len(list(runtime.root.glob("started.*"))) == 8)  # all at once
+    assert not running.done()
+    (runtime.root / "go").touch()
     await running
-    assert time.monotonic() - began < 4  # eight in a row would take longer
 
 
 @pytest.mark.parametrize("command", ["a\0b", ""])
@@ -402,25 +402,22 @@ async def test_searching_returns_more_matches_than_a_pipe_holds(runtime: LocalRu
 
 
 async def test_a_catastrophic_pattern_times_out(runtime: LocalRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bartack.tools.file_operations._SEARCH_SECONDS", 0.8)
+    monkeypatch.setattr("bartack.tools.file_operations._SEARCH_SECONDS", 2)
     (runtime.root / "a").write_text("a" * 50 + "b\n")
-    began = time.monotonic()
     searching = asyncio.create_task(error_of(runtime, SearchFiles(pattern="(a+)+$")))
     await asyncio.sleep(0.1)
-    assert time.monotonic() - began < 0.7  # the event loop is not blocked
-    assert "timed out after 0.8 s" in await searching
-    assert time.monotonic() - began < 3
+    assert not searching.done()  # the event loop is not blocked
+    assert "timed out after 2 s" in await searching
 
 
-async def test_cancellation_stops_a_search(runtime: LocalRuntime) -> None:
+async def test_cancellation_stops_a_search(runtime: LocalRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bartack.tools.file_operations._SEARCH_SECONDS", 3600)
     (runtime.root / "a").write_text("a" * 50 + "b\n")
     searching = asyncio.create_task(runtime.execute(SearchFiles(pattern="(a+)+$")))
     await asyncio.sleep(0.1)
-    began = time.monotonic()
     searching.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await searching
-    assert time.monotonic() - began < 2
+        await asyncio.wait_for(searching, 300)
 
 
 # -- the file tools
