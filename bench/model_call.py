@@ -1,7 +1,7 @@
-"""The cost of a model call besides its events: the first call in a process against the second, and the CPU of each later one.
+"""The fixed cost of a model call: the first call in a process against the second, and the CPU of later ones.
 
-The server is another process on 127.0.0.1. For the first two calls it waits 300 ms before its first byte, as a fast model
-does; what the first one costs more is imports, connection and price data. The later calls are answered at once.
+The server is another process on 127.0.0.1. For the first two calls it waits 300 ms before its first byte, as a fast
+model does; what the first one costs more is imports, connection and price data. The later calls are answered at once.
 Run it with `make bench` or `python -m bench.model_call`. Each round is a fresh interpreter; medians are shown.
 """
 

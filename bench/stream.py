@@ -4,9 +4,9 @@
 (b) Bartack from memory: decoder, guard, stamped deltas, assembler, final message. Target: at most 2.0 times (a).
 (c) Bartack over HTTP: the same through `bartack.connect(...)` from a server in another process on 127.0.0.1.
 
-Then (b) for 500 to 32,000 events, which must stay flat, and 200 streams at once in one process. At last the shape of a live
-stream: one event per read, one read per millisecond, where waking up the event loop costs most. It is compared with a
-protocol on a bare socket that discards what it receives. Target: at most 1.4 times the bare socket.
+Then (b) for 500 to 32,000 events, which must stay flat, and 200 streams at once in one process. At last the shape of a
+live stream: one event per read, one read per millisecond, where waking up the event loop costs most. It is compared
+with a protocol on a bare socket that discards what it receives. Target: at most 1.4 times the bare socket.
 Run it with `make bench` or `python -m bench.stream`. All numbers are microseconds of this process's CPU per event.
 """
 

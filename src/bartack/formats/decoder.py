@@ -21,7 +21,7 @@ from bartack.nouns.errors import ErrorCode
 
 __all__ = ["UNREADABLE", "Decoder", "event_type"]
 
-# What msgspec raises for bytes that are not JSON of the type: also bytes that are not UTF-8, and JSON nested too deeply.
+# What msgspec raises for bytes that are not JSON of the type, not UTF-8, or nested too deeply.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _FAULT_CODES = {
@@ -49,9 +49,9 @@ class Decoder(ABC):
         used_call_ids: Collection[str] = (),
         out: Emitter | None = None,
     ) -> None:
-        """`provider` is the owner of continuation data (default: the format's name). `local_id` is the request id if the
-        provider sends none, and the prefix of local call ids; `used_call_ids` are the ids the run already has. `out` is
-        the emitter of another decoder, which passes frames on with `receive_frame`."""
+        """`provider` is the owner of continuation data (default: the format's name). `local_id` is the request id if
+        the provider sends none, and the prefix of local call ids; `used_call_ids` are the ids the run already has.
+        `out` is the emitter of another decoder, which passes frames on with `receive_frame`."""
         self.out = out or Emitter(
             provider=provider or self.format, model_id=model_id, local_id=local_id, used_call_ids=used_call_ids
         )

@@ -1,9 +1,9 @@
 """`Emitter`: collects the deltas of a decoder, so that every format keeps the streaming contract.
 
-A decoder reports text, calls and finish reasons as they arrive; the emitter turns them into deltas in the order that the
-contract requires (D-3.1): `Start` first, calls closed before `Done`, `Done` or `Failed` last. It also gives every tool
-call an id that is unique in the run (D-3.8). The key that a format uses for a call while it streams, an index or an item
-id, is not visible outside.
+A decoder reports text, calls and finish reasons as they arrive; the emitter turns them into deltas in the order that
+the contract requires (D-3.1): `Start` first, calls closed before `Done`, `Done` or `Failed` last. It also gives every
+tool call an id that is unique in the run (D-3.8). The key that a format uses for a call while it streams, an index or
+an item id, is not visible outside.
 """
 
 from collections.abc import Collection
@@ -138,7 +138,7 @@ class Emitter:
         executed_by: Literal["client", "provider"] = "client",
         continuation: dict[str, Any] | None = None,
     ) -> str:
-        """Open a call under the format's own key, and return its public id. An open call with that key is closed first."""
+        """Open a call under the format's own key, and return its public id. A call open under it is closed first."""
         self.start()
         if key in self._open_calls:
             self.close_call(key)

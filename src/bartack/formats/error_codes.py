@@ -1,8 +1,8 @@
 """A provider's error, by status, code and message, to our `ErrorCode`.
 
-Providers have little in common here, so the most specific information counts first: a message about a prompt that is too
-long is a `context_overflow` whatever the status; then the provider's own code; then the HTTP status. For codes that only
-distinguish client from server errors (`invalid_request_error`, `api_error`), message and status decide.
+Providers have little in common here, so the most specific information counts first: a message about a prompt that is
+too long is a `context_overflow` whatever the status; then the provider's own code; then the HTTP status. For codes that
+only distinguish client from server errors (`invalid_request_error`, `api_error`), message and status decide.
 """
 
 import re

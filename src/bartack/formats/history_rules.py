@@ -42,7 +42,7 @@ class HistoryRules(Noun, frozen=True, kw_only=True):
             )
         if not self.accepts_id("0a1b2c3d4"):
             raise PartValidationError(
-                f"call_id_pattern {self.call_id_pattern!r} does not match nine hexadecimal digits, which `repair` produces",
+                f"call_id_pattern {self.call_id_pattern!r} does not match nine hexadecimal digits, as `repair` makes",
                 code=ErrorCode.INVALID_CONFIG,
             )
 

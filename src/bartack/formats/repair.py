@@ -196,7 +196,7 @@ def _with_sent_ids(meta: Meta | None, by_id: dict[str, _Call]) -> Meta | None:
 
 
 def _results(index: int, messages: Sequence[Message], calls: list[_Call], notes: list[RepairNote]) -> Iterator[_Turn]:
-    """The results of one message's calls: their original messages if those have no other results, else a new message."""
+    """The results of one message's calls: the original messages if they hold no other results, else a new one."""
     answered = [call for call in calls if call.result is not None]
     for call in calls:
         if call.result is None:

@@ -244,7 +244,7 @@ class _Exchange:
         )
 
     def _recognized(self, deltas: list[Delta], response: HttpResponse) -> list[Delta]:
-        """The last deltas. If the body was not a stream but, for example, a web page, they end in an error about that."""
+        """The last deltas. If the body was, for example, a web page, they end in an error that names it."""
         end = deltas[-1]
         self._note(deltas[:-1])
         if type(end) is not Failed or end.error_code not in _UNREADABLE or self._has_content:

@@ -16,9 +16,9 @@ from bartack.formats.framing.frame import LIMIT, Frame, Framed, FramingFault
 
 __all__ = ["JsonArray"]
 
-# No possessive quantifiers: `re` in the first 3.11 releases gets nested ones wrong. Each pattern can match a text in only
-# one way, so a failed string is not tried again at each of its bytes. The counts limit backtracking; the scan continues
-# wherever a pattern stopped.
+# No possessive quantifiers: `re` in the first 3.11 releases gets nested ones wrong. Each pattern can match a text in
+# only one way, so a failed string is not tried again at each of its bytes. The counts limit backtracking; the scan
+# continues wherever a pattern stopped.
 _STRING = rb'"[^"\\]*(?:\\.[^"\\]*){0,100}"'
 _GAP = re.compile(rb"[\s,\xef\xbb\xbf]*")  # between values; also a byte order mark
 _TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]*' + _STRING + rb")" + rb'{0,100}[^"{}\[\]]*', re.DOTALL)

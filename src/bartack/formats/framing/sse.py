@@ -12,8 +12,8 @@ payload's parser refuses invalid UTF-8.
 
 Extensions, for what servers send:
 - An event without its blank line at the end of the input is returned by `end()` if it has data. The standard discards
-  it, but the blank line after `[DONE]` may be missing (mistral-chat and openai-compat-chat in recordings/). The last line
-  of such an event may be cut, too: if a payload from `end()` does not parse, the stream is truncated.
+  it, but the blank line after `[DONE]` may be missing (mistral-chat and openai-compat-chat in recordings/). The last
+  line of such an event may be cut, too: if a payload from `end()` does not parse, the stream is truncated.
 - `error: {...}`, which is not a field of the standard, is a frame with the event "error" (llama.cpp until 2025,
   github.com/ggml-org/llama.cpp/pull/16109).
 - A line that begins with `{` or `[{`, or is `[`, starts a JSON body sent in the middle of a stream or instead of one
