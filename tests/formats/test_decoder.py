@@ -71,7 +71,7 @@ def test_what_the_edge_knows_stands_in_the_start() -> None:
 def test_without_the_terminal_signal_the_stream_is_truncated() -> None:
     """D-3.5"""
     last = read(sse(text_event("a")))[-1]
-    assert last == Failed(ErrorCode.STREAM_TRUNCATED, "the stream ended before a finish", retryable=True)
+    assert last == Failed(ErrorCode.STREAM_TRUNCATED, "The stream ended before a finish.", retryable=True)
 
 
 def test_an_empty_stream_is_truncated() -> None:
