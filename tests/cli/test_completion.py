@@ -297,7 +297,7 @@ def test_the_tab_key_in_zsh(screen: Callable[[Sequence[str]], Screen], store: Pa
         ("bartack doctor -m local:smol", "bartack doctor -m local:smollm2-135m"),
         ("bartack show tri", "bartack show trip"),
     ]:
-        zsh.type(f"\x15{typed}\t\x01echo [\x05]\n")
+        zsh.type(f'\x15{typed}\t\x01echo "[\x05]"\n')  # quoted: [ starts a pattern in zsh
         zsh.wait_for(f"\n[{completed}")
 
 
