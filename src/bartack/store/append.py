@@ -28,6 +28,7 @@ from bartack.nouns import wire
 from bartack.nouns.entries import Entry, Redaction, SessionHeader
 from bartack.nouns.errors import Conflict, PartValidationError
 from bartack.store.blobs import extract
+from bartack.store.checksums import chain, digest_of
 from bartack.store.errors import invalid, no_entry, no_session
 from bartack.store.index import results_of, spend_of, text_of
 from bartack.store.search import sortable, words
@@ -56,12 +57,14 @@ class Row(NamedTuple):
     id: str
     parent_id: str | None
     text: bytes  # canonical JSON after `extract`
+    digest: bytes  # of the canonical JSON (see bartack.store.checksums)
     needs_restore: bool
     results: tuple[str, ...]  # the tool calls that get their result
     spend: ModelSpend | None
     words: str  # for the full-text index
     redacts: str | None  # the id of the entry that this one redacts
     title: str | None
+    checksum: bytes = b""  # known once `check_append` has seen the entry before it
 
 
 class Batch(Struct, frozen=True):
@@ -94,6 +97,7 @@ class Existing(Struct, frozen=True):
     results: Collection[str] = ()  # the batch's calls that have a result
     lease: Lease | None = None  # the current lease; a released one has no owner
     number: int = 0  # of the session's row, in SQLite
+    checksum: bytes = b""  # of the tail
 
 
 def prepare(session_id: str, entries: Sequence[Entry]) -> Batch:
@@ -158,6 +162,7 @@ def _row(entry: Entry, blobs: dict[str, bytes]) -> Row:
         id=entry.id,
         parent_id=entry.parent_id,
         text=text,
+        digest=digest_of(whole),
         needs_restore=text is not whole and text != whole,
         results=results_of(fact),
         spend=spend_of(fact),
@@ -187,7 +192,15 @@ def check_append(batch: Batch, existing: Existing, expected_tail: str | None, le
         for call in row.results:
             if call in existing.results:
                 raise Conflict(f"Tool call {call!r} already has a result.", tail=_id(tail))
-    return new
+    return _chained(new, existing.checksum)
+
+
+def _chained(rows: Sequence[Row], checksum: bytes) -> tuple[Row, ...]:
+    chained: list[Row] = []
+    for row in rows:
+        checksum = chain(checksum, row.digest)
+        chained.append(row._replace(checksum=checksum))
+    return tuple(chained)
 
 
 def branch_starts_of(batch: Batch, new: Sequence[Row], existing: Existing) -> list[tuple[int, int]]:
