@@ -17,12 +17,12 @@ class PendingData:
 
     def __init__(self, out: Emitter) -> None:
         self._out = out
-        self._size = 0
+        self.size = 0  # a hot path may add to it, and call `hold` once it exceeds `LIMIT`
 
     def hold(self, size: int) -> None:
         """Count this many more bytes as held back."""
-        self._size += size
-        if self._size > LIMIT:
+        self.size += size
+        if self.size > LIMIT:
             self._out.fail(ErrorCode.STREAM_TOO_LARGE, f"More than {LIMIT} bytes of one answer had to be held back.")
 
     def can_keep(self, value: Any) -> bool:

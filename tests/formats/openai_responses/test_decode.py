@@ -2,11 +2,15 @@
 
 import json
 from base64 import b64encode
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from bartack import user
+from bartack.formats import ModelRequest, encode
 from bartack.formats.openai_responses.decode import OpenAIResponses
+from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Delta, Done, Failed, FinishReason, Start, TextDelta, ThinkingDelta, ToolCallArgs, Usage
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message
@@ -339,6 +343,59 @@ def test_waiting_events_have_a_limit() -> None:
     assert failure(text("one"), *[text(piece, 1) for _ in range(17)]).error_code is ErrorCode.STREAM_TOO_LARGE
 
 
+PIECE = "x" * (1024 * 1024)
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        lambda nth: text(PIECE),
+        lambda nth: text(PIECE, nth),
+        lambda nth: text(PIECE, content_index=nth),
+        lambda nth: event("output_text.done", text=str(nth) + PIECE),
+        lambda nth: event("output_text.done", content_index=nth, text=PIECE),
+        lambda nth: event("content_part.done", part={"type": "output_text", "text": str(nth) + PIECE}),
+        lambda nth: summary(PIECE, nth=nth),
+        lambda nth: event("function_call_arguments.delta", item_id="fc", delta=PIECE),
+        lambda nth: event("function_call_arguments.done", item_id="fc", arguments=str(nth) + PIECE),
+        lambda nth: added(message(PIECE, id=str(nth)), nth),
+        lambda nth: done(
+            {"type": "shell_call", "call_id": str(nth), "environment": {"type": "x"}, "action": PIECE}, nth
+        ),
+    ],
+    ids=range(11),
+)
+def test_everything_that_is_kept_has_a_limit(repeated: Callable[[int], Json]) -> None:
+    """D-3.11.2."""
+    start = [added(message()), added(function(), 99), text("a")]
+    assert failure(*start, *map(repeated, range(7))).error_code is ErrorCode.STREAM_TRUNCATED
+    assert failure(*start, *map(repeated, range(17))).error_code is ErrorCode.STREAM_TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        lambda nth: text("a", nth, item_id=str(nth)),
+        lambda nth: text("a", content_index=nth),
+        lambda nth: added(message(id=str(nth)), nth),
+        lambda nth: added(function(id="same"), nth),
+        lambda nth: done(reasoning(id="same"), nth),
+    ],
+    ids=range(5),
+)
+def test_the_number_of_items_and_texts_has_a_limit(repeated: Callable[[int], Json]) -> None:
+    """D-3.11.2."""
+    assert failure(*map(repeated, range(5_000))).error_code is ErrorCode.STREAM_TRUNCATED
+    assert failure(*map(repeated, range(20_000))).error_code is ErrorCode.STREAM_TOO_LARGE
+
+
+def test_finished_items_do_not_count_as_kept() -> None:
+    """A response may have several images of a few megabytes each."""
+    images = [{"type": "image_generation_call", "id": str(nth), "result": 4 * PIECE} for nth in range(5)]
+    found = answer(*[done(image, nth) for nth, image in enumerate(images)])
+    assert len(found.tool_calls) == 5
+
+
 def test_data_nested_too_deep_is_an_error() -> None:
     deep: Any = 0
     for _ in range(100):
@@ -394,6 +451,66 @@ def test_items_without_id_and_index_are_distinguished_by_order() -> None:
 def test_an_item_announced_twice_is_one_item() -> None:
     found = answer(added(function()), added(function()), done(function()))
     assert only_call(found).tool_name == "add"
+
+
+@pytest.mark.parametrize("index", [None, 1])
+def test_two_items_with_the_same_id_are_both_kept(index: int | None) -> None:
+    first, second = (reasoning(text, id="rs", encrypted_content=text) for text in ("one", "two"))
+    places = (None, None) if index is None else (0, 1)
+    ends = [done(first, places[0]), done(second, places[1])]
+    announced = [added(first, places[0]), ends[0], added(second, places[1]), ends[1]]
+    at_once = [added(first, places[0]), added(second, places[1]), *ends]
+    last = done(message("Hi"), None if index is None else 2)
+    output = [first, second, message("Hi")]
+    for events in (ends, announced, *([] if index is None else [at_once])):
+        for response in ({}, {"output": output}):
+            found = answer(*events, last, **response)
+            thoughts = [part for part in found.parts if isinstance(part, Thinking)]
+            assert [part.text for part in thoughts] == ["one", "two"]
+            assert [data(part)["item"]["encrypted_content"] for part in thoughts] == ["one", "two"]
+            assert [data(part).get("again") for part in thoughts] == [None, 1]
+            request = ModelRequest((user("a"), found), config=ModelConfig("grok"), provider="openai-responses")
+            sent = encode("openai-responses", request).body["input"]
+            assert [item for item in sent if item.get("type") == "reasoning"] == [first, second]
+
+
+def test_pieces_of_items_with_the_same_id_are_kept_apart_by_their_index() -> None:
+    def piece(text: str, index: int) -> Json:
+        return event("reasoning_summary_text.delta", index, item_id="rs", summary_index=0, delta=text)
+
+    found = answer(
+        piece("one", 0), done(reasoning("one"), 0), piece("two", 1), done(reasoning("two"), 1), piece("late", 1)
+    )
+    assert [part.text for part in found.parts if isinstance(part, Thinking)] == ["one", "two"]
+
+
+@pytest.mark.parametrize("index", [None, 0])
+def test_an_item_that_is_finished_twice_is_one_item(index: int | None) -> None:
+    found = answer(done(message("Hi"), index), done(message("Hi"), index), done(function(), 1), done(function(), 1))
+    assert found.text == "Hi"
+    assert len(found.tool_calls) == 1
+
+
+def test_open_items_with_the_same_id_are_finished_in_their_order() -> None:
+    found = answer(added(reasoning(), 0), added(reasoning(), 1), output=[reasoning("one"), reasoning("two")])
+    assert [part.text for part in found.parts if isinstance(part, Thinking)] == ["one", "two"]
+
+
+def test_a_finished_call_is_not_mistaken_for_another_one_with_its_call_id() -> None:
+    unnamed = {key: value for key, value in function('{"b":2}').items() if key != "id"}
+    found = answer(added(function("")), output=[function('{"a":1}'), unnamed])
+    assert [call.arguments for call in found.tool_calls] == [{"a": 1}, {"b": 2}]
+
+
+def test_the_id_of_a_call_does_not_hide_an_open_item_of_that_id() -> None:
+    found = answer(
+        added(function("", id="x", call_id="c1"), 0),
+        added(function("", id="y", call_id="x"), 1),
+        event("function_call_arguments.delta", None, item_id="x", delta='{"a":1}'),
+        done(function('{"a":1}', id="x", call_id="c1"), 0),
+        done(function("{}", id="y", call_id="x"), 1),
+    )
+    assert [(call.tool_call_id, call.arguments) for call in found.tool_calls] == [("c1", {"a": 1}), ("x", {})]
 
 
 def test_text_for_an_item_of_another_kind_is_an_item_of_its_own() -> None:

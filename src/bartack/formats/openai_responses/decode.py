@@ -9,6 +9,9 @@ openai-responses/ai--github-copilot-id-rotation.1--0-17444d); and otherwise as t
 be open at once (xai-responses/ai--xai-x-search-tool--0-85a5aa). Calls are emitted immediately, since their deltas carry
 an id. A message with text stays active until its item is done; events of other texts wait until then.
 
+A server may give several items the same id. One that is announced after the other is done, or elsewhere in the output,
+is another item; the rest of its events refer to the latest item with that id, unless their `output_index` decides.
+
 `open_items` emits the items; `items` has their meaning and what is sent back.
 """
 
@@ -21,10 +24,10 @@ import msgspec
 
 from bartack.formats.body_values import shown
 from bartack.formats.decoder import Decoder
-from bartack.formats.framing import Frame
+from bartack.formats.framing import LIMIT, Frame
 from bartack.formats.openai_responses.events import ARGUMENTS, ENTRY_KINDS, TEXTS, Event, Key, Response
 from bartack.formats.openai_responses.items import FREE_TEXT, NAME, Item, ItemKind, kind_of, part_fields, text_of
-from bartack.formats.openai_responses.open_items import ItemEmitter, OpenItem, OpenText
+from bartack.formats.openai_responses.open_items import HAS_OUTPUT_ITEM, ItemEmitter, OpenItem, OpenText
 from bartack.formats.usage import amount, token_count
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.errors import ErrorCode
@@ -43,6 +46,8 @@ _HAS_NAME = frozenset({"function_call", "custom_tool_call", "mcp_call", "mcp_app
 # Items are identified by these fields.
 _TEXT_FIELDS = ("type", "id", "call_id", "name", "status")
 
+_ITEM_BYTES = 1000  # what an item takes besides its content, roughly
+
 _Act = Callable[[OpenItem, Event], None]
 
 
@@ -54,9 +59,9 @@ class OpenAIResponses(Decoder):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._emitter = ItemEmitter(self.out)
+        self._emitter = ItemEmitter(self.out, self._pending.hold)
         self._items: list[OpenItem] = []
-        self._by_id: dict[Key, OpenItem] = {}
+        self._by_id: dict[tuple[Key, ItemKind], OpenItem] = {}  # the latest one
         self._by_index: dict[Key, OpenItem] = {}
         self._unidentified: dict[ItemKind, deque[OpenItem]] = defaultdict(deque)  # items without an id
         self._waiting: dict[OpenItem, list[tuple[_Act, Event]]] = {}
@@ -79,6 +84,9 @@ class OpenAIResponses(Decoder):
         ):
             self._live_pieces.append(piece)
             self._live_emit(piece)
+            self._pending.size += len(piece)
+            if self._pending.size > LIMIT:
+                self._pending.hold(0)
             return
         self._live, self._frame = None, frame
         kind = event.type = event.type or frame.event
@@ -101,8 +109,8 @@ class OpenAIResponses(Decoder):
     # -- finding the item of an event
 
     def _find(self, event: Event, kind: ItemKind) -> OpenItem:
-        item = self._by_id.get(event.item_id)
-        if item is None and event.output_index is not None:
+        item = self._named(event.item_id, kind, event.output_index)
+        if item is None or (item.closed and item.is_elsewhere(event.output_index)):
             item = self._by_index.get(event.output_index)
         if item is not None and item.kind == kind:
             return item
@@ -112,12 +120,13 @@ class OpenAIResponses(Decoder):
                     return newest
         item = self._add(kind, {}, event.output_index)
         if event.item_id is not None:
-            self._by_id.setdefault(event.item_id, item)
+            self._add_id(item, event.item_id)
         return item
 
     def _add(self, kind: ItemKind, raw: Item, index: Key) -> OpenItem:
-        item = OpenItem(len(self._items), kind, raw)
+        item = OpenItem(len(self._items), kind, raw, index)
         self._items.append(item)
+        self._pending.hold(_ITEM_BYTES)
         self._add_ids(item, raw)
         if not raw:
             self._unidentified[kind].append(item)
@@ -128,14 +137,31 @@ class OpenAIResponses(Decoder):
 
     def _add_ids(self, item: OpenItem, raw: Item) -> None:
         for name in _ids(raw):
-            self._by_id.setdefault(name, item)
+            known = self._by_id.get((name, item.kind))
+            # The id of another item's call does not hide an open item's own.
+            if name == raw.get("id") or known is None or known.closed:
+                self._add_id(item, name)
+
+    def _add_id(self, item: OpenItem, name: Key) -> None:
+        known = self._by_id.get((name, item.kind))
+        if known is not None and known is not item and name not in item.names:
+            item.again = known.again + 1
+        self._by_id[name, item.kind] = item
+        item.names.add(name)
+
+    def _named(self, name: Key, kind: ItemKind, index: Key) -> OpenItem | None:
+        """The item with this id: of several, the one at this index, or the latest."""
+        latest = self._by_id.get((name, kind))
+        there = None if latest is None else self._by_index.get(index)
+        return there if there is not None and there.kind == kind and name in there.names else latest
 
     def _match(self, raw: Item, index: Key) -> OpenItem | None:
         """The item that this is a later version of."""
-        identified = self._identified(raw)
-        if identified is not None:
-            return identified
         kind = kind_of(raw)
+        for name in _ids(raw):
+            named = self._named(name, kind, index)
+            if named is not None:
+                return named if named.accepts(raw, index) else None
         if index is not None:
             item = self._by_index.get(index)
             return item if item is not None and item.may_be(raw, kind) else None
@@ -143,10 +169,6 @@ class OpenAIResponses(Decoder):
         while unidentified and (unidentified[0].raw or unidentified[0].closed):
             unidentified.popleft()
         return unidentified[0] if unidentified else None
-
-    def _identified(self, raw: Item) -> OpenItem | None:
-        found = (self._by_id.get(name) for name in _ids(raw))
-        return next((item for item in found if item is not None and item.kind == kind_of(raw)), None)
 
     # -- one text at a time
 
@@ -190,6 +212,7 @@ class OpenAIResponses(Decoder):
         if not item.closed:
             text = self._text_at(item, event, TEXTS[str(event.type)])
             self._emitter.emit(item, text, event.delta)
+            self._pending.hold(len(event.delta))
             self._live, self._live_pieces = event, text.pieces
             self._live_emit = self.out.more_text if item.kind == "text" else self.out.more_thinking
 
@@ -234,6 +257,7 @@ class OpenAIResponses(Decoder):
 
     def _emit_argument_piece(self, item: OpenItem, event: Event) -> None:
         self._emitter.emit_input(item, event.delta)
+        self._pending.hold(len(event.delta))
         if item.opened and not item.closed and item.raw.get("type") not in FREE_TEXT:
             self._live, self._live_pieces = event, item.pieces
             self._live_emit = partial(self.out.more_args, self.out.call_id(item.key))
@@ -250,11 +274,15 @@ class OpenAIResponses(Decoder):
 
     def _read_added(self, event: Event) -> None:
         raw = event.item = self._kept(event.item)
-        # Compare only its own id: two calls may have the same call id (D-3.8.1).
-        if raw is None or any(name in self._by_id for name in _ids(raw)[:1]):
+        if raw is None:
             return
+        kind, index = kind_of(raw), event.output_index
+        for name in _ids(raw)[:1]:  # only its own id: two calls may have the same call id (D-3.8.1)
+            known = self._named(name, kind, index)
+            if known is not None and not known.closed and not known.is_elsewhere(index):
+                return
         self._pending.hold(len(self._frame.data))
-        item = self._add(kind_of(raw), raw, event.output_index)
+        item = self._add(kind, raw, index)
         if item.kind == "call" and (raw.get("name") or raw.get("type") not in _HAS_NAME):
             self._route(item, event, self._open_call)
 
@@ -266,6 +294,8 @@ class OpenAIResponses(Decoder):
         if raw is not None:
             item = self._match(raw, event.output_index) or self._add(kind_of(raw), raw, event.output_index)
             self._add_ids(item, raw)
+            if raw.get("type") in HAS_OUTPUT_ITEM:  # it is kept until its result arrives
+                self._pending.hold(len(self._frame.data))
             self._route(item, event, self._close)
 
     def _close(self, item: OpenItem, event: Event) -> None:
@@ -329,15 +359,21 @@ class OpenAIResponses(Decoder):
         """The final content of each known item, and the items that never appeared before.
 
         Some servers change the ids in the finished response (GitHub Copilot, OpenRouter). Then position and type
-        identify an item.
+        identify an item. Items with the same id have the same order there.
         """
         finished: dict[OpenItem, Item] = {}
         renamed: list[tuple[int, Item]] = []
+        named: dict[tuple[Key, ItemKind], deque[OpenItem]] = defaultdict(deque)
+        for item in self._items:
+            for name in item.names:
+                named[name, item.kind].append(item)
         for index, raw in enumerate(map(self._kept, output)):
             if raw is not None:
-                identified = self._identified(raw)
-                if identified is not None and identified not in finished:
-                    finished[identified] = raw
+                known = next((found for name in _ids(raw) if (found := named[name, kind_of(raw)])), deque())
+                while known and known[0] in finished:
+                    known.popleft()
+                if known:
+                    finished[known.popleft()] = raw
                 else:
                     renamed.append((index, raw))
         unknown = []

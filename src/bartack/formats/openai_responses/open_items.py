@@ -11,10 +11,12 @@ when another item starts, because some servers finish it only with the whole ans
 text that refers to the same item.
 """
 
+from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import Any, Literal, assert_never
 
 from bartack.formats.emitter import Emitter
-from bartack.formats.openai_responses.events import ENTRY_KINDS
+from bartack.formats.openai_responses.events import ENTRY_KINDS, Key
 from bartack.formats.openai_responses.items import (
     FREE_TEXT,
     Item,
@@ -32,9 +34,11 @@ from bartack.formats.openai_responses.items import (
 )
 from bartack.nouns.json_values import json_text
 
-__all__ = ["ItemEmitter", "OpenItem", "OpenText"]
+__all__ = ["HAS_OUTPUT_ITEM", "ItemEmitter", "OpenItem", "OpenText"]
 
-_HAS_OUTPUT_ITEM = frozenset({"shell_call", "tool_search_call", "program"})
+HAS_OUTPUT_ITEM = frozenset({"shell_call", "tool_search_call", "program"})
+
+_TEXT_BYTES = 1000  # what a text takes besides its characters, roughly
 
 Place = tuple[str, int]  # the list of an item and the index in it: ("content", 0)
 
@@ -52,35 +56,43 @@ class OpenText:
         self.entry: dict[str, Any] = {"type": entry_type}
         self.annotations: list[Any] = []
 
-    def continuation(self, item: Item) -> dict[str, Any]:
-        """The continuation data of this text, if it is the last of its item so far."""
+    def continuation(self) -> dict[str, Any]:
+        """The continuation data of this text beside that of its item."""
         entry = self.entry
         if self.annotations and not entry.get("annotations"):
             entry = {**entry, "annotations": self.annotations}
-        return {Keys.ITEM: item, Keys.FIELD: self.place[0], Keys.NTH: self.nth, Keys.PART: entry}
+        return {Keys.FIELD: self.place[0], Keys.NTH: self.nth, Keys.PART: entry}
 
 
 class OpenItem:
     """One item: what is known of it, and how much of it has been emitted."""
 
     __slots__ = (
+        "again",
         "closed",
         "current",
         "executed_by",
         "final",
+        "index",
         "key",
         "kind",
+        "names",
         "opened",
         "pieces",
         "raw",
         "suspended",
         "texts",
+        "version",
     )
 
-    def __init__(self, key: int, kind: ItemKind, raw: Item) -> None:
+    def __init__(self, key: int, kind: ItemKind, raw: Item, index: Key = None) -> None:
         self.key = key
         self.kind = kind
         self.raw = raw
+        self.index = index
+        self.names: set[Key] = set()  # the ids that refer to it
+        self.again = 0  # how many items before it have its id
+        self.version = 0  # of a closed item: the hash of its final content, which is not kept
         self.closed = False
         self.texts: dict[Place, OpenText] = {}
         self.current: OpenText | None = None
@@ -88,23 +100,41 @@ class OpenItem:
         self.opened = False  # of a call: its start has been emitted
         self.executed_by: Literal["client", "provider"] = "client"  # as emitted then; the final item may differ
         self.pieces: list[str] = []  # of a call: the input emitted so far
-        self.final: list[str] = []  # finished texts or input that do not continue what was emitted
+        self.final: dict[str, None] = {}  # finished texts or input that do not continue what was emitted
 
     def may_be(self, raw: Item, kind: ItemKind) -> bool:
         """Whether this may be the same item, judged by its type."""
         return not self.closed and self.kind == kind and self.raw.get("type") in (None, raw.get("type"))
 
+    def accepts(self, raw: Item, index: Key) -> bool:
+        """Whether a finished item with the same id is this one: it is still open, or was finished in the same way."""
+        if not self.closed:
+            return True
+        is_placed = index is not None and self.index is not None
+        return not self.is_elsewhere(index) if is_placed else self.version == _version(raw)
+
+    def is_elsewhere(self, index: Key) -> bool:
+        """Whether this index belongs to another item, as far as the server numbers them."""
+        return index is not None and self.index is not None and index != self.index
+
+    def continuation(self, fields: Item, text: OpenText | None = None) -> dict[str, Any]:
+        """The continuation data of a part: the known fields of this item, and those of the part's text."""
+        data = {Keys.ITEM: fields, **({Keys.AGAIN: self.again} if self.again else {})}
+        return data if text is None else {**data, **text.continuation()}
+
 
 class ItemEmitter:
     """Emits the content of items as deltas."""
 
-    def __init__(self, out: Emitter) -> None:
+    def __init__(self, out: Emitter, hold: Callable[[int], None]) -> None:
+        """`hold` counts what is kept for the rest of the response."""
         self._out = out
+        self._hold = hold
         self.active: OpenItem | None = None
         self.tools: Any = None  # of the request; the response repeats them
         self.refused = False
         self.has_client_calls = False
-        self._silent_reasoning: list[OpenItem] = []  # open reasoning without content so far
+        self._silent_reasoning: deque[OpenItem] = deque()  # open reasoning without content so far
         self._awaiting_result: dict[Any, OpenItem] = {}  # calls whose result is an item of its own
         self._last_kind: ItemKind | None = None
 
@@ -129,7 +159,9 @@ class ItemEmitter:
                 self._emit_opaque({Keys.ITEM: raw})
             case _:
                 assert_never(item.kind)
-        item.closed = True
+        item.closed, item.version = True, _version(raw)
+        if raw.get("type") not in HAS_OUTPUT_ITEM:
+            item.raw = {}
 
     def close_without_results(self) -> None:
         """Close the calls whose result item never arrived."""
@@ -144,6 +176,7 @@ class ItemEmitter:
         text = item.texts.get(place)
         if text is None:
             text = item.texts[place] = OpenText(place, len(item.texts), entry_type)
+            self._hold(_TEXT_BYTES)
         self.refused |= entry_type == "refusal"
         return text
 
@@ -159,8 +192,9 @@ class ItemEmitter:
 
     def emit_rest(self, item: OpenItem, text: OpenText, whole: str) -> None:
         """Emit what is new in a complete text."""
-        rest = _rest_or_final(item, text.pieces, whole)
+        rest = self._rest_or_final(item, text.pieces, whole)
         if rest:
+            self._hold(len(rest))
             self.emit(item, text, rest)
 
     def suspend(self, item: OpenItem) -> None:
@@ -172,7 +206,7 @@ class ItemEmitter:
     def _end_text(self, item: OpenItem, fields: Item) -> None:
         text, item.current = item.current, None
         if text is not None:
-            self._emit(item.kind, text, "", text.continuation(fields), item)
+            self._emit(item.kind, text, "", item.continuation(fields, text), item)
 
     def _emit(
         self, kind: ItemKind, text: OpenText, piece: str, continuation: dict[str, Any] | None, item: OpenItem | None
@@ -184,12 +218,13 @@ class ItemEmitter:
         self._last_kind = kind
 
     def _emit_silent_reasoning(self, active: OpenItem | None) -> None:
-        """Emit an empty part for open reasoning without content: items must be sent back in their order."""
-        silent, self._silent_reasoning = self._silent_reasoning, []
-        for item in silent:
+        """Emit an empty part for open reasoning without content before this item: their order is that of the input."""
+        silent = self._silent_reasoning
+        while silent and (active is None or silent[0].key <= active.key):
+            item = silent.popleft()
             if item is not active and not item.closed and item.raw.get("id"):
                 item.suspended = item_fields(item.raw)
-                self._emit("thinking", _empty_text(), "", {Keys.ITEM: item.suspended}, None)
+                self._emit("thinking", _empty_text(), "", item.continuation(item.suspended), None)
 
     def _close_texts(self, item: OpenItem) -> None:
         last = item.current
@@ -202,13 +237,13 @@ class ItemEmitter:
         if item.suspended is not None and item.current is None:
             emitted, final = item.suspended, _final(item)
             if final or any(value and key != "status" and emitted.get(key) != value for key, value in fields.items()):
-                self._emit_opaque({Keys.ITEM: fields, **final})
+                self._emit_opaque({**item.continuation(fields), **final})
             return
         last, item.current = item.current or last, None
         if last is not None:
-            self._emit(item.kind, last, "", {**last.continuation(fields), **_final(item)}, item)
+            self._emit(item.kind, last, "", {**item.continuation(fields, last), **_final(item)}, item)
         elif fields:
-            self._emit(item.kind, _empty_text(), "", {Keys.ITEM: fields}, item)
+            self._emit(item.kind, _empty_text(), "", item.continuation(fields), item)
 
     def _matched(self, item: OpenItem) -> list[tuple[OpenText, dict[str, Any]]]:
         """The entries of a finished item, each with its text.
@@ -218,21 +253,24 @@ class ItemEmitter:
         of their type, in order.
         """
         entries = [(index, _type_of(entry), entry) for _, index, entry in texts_of(item.raw)]
-        streamed = list(item.texts.values())
         texts: list[OpenText | None] = []
+        claimed: set[OpenText | None] = set()
         for index, entry_type, entry in entries:
             text = item.texts.get((_field_of(entry_type), index))
-            continues = (
-                text is not None and text not in texts and _continuation_of(text.pieces, text_of(entry)) is not None
-            )
-            texts.append(text if continues else None)
+            if text is None or text in claimed or _continuation_of(text.pieces, text_of(entry)) is None:
+                text = None
+            texts.append(text)
+            claimed.add(text)
+        left: dict[object, deque[OpenText]] = defaultdict(deque)
+        for streamed in item.texts.values():
+            if streamed not in claimed:
+                left[streamed.entry.get("type")].append(streamed)
+        free = max((index for _, index in item.texts), default=-1) + 1  # for entries that were not streamed
         matched = []
-        for nth, (index, entry_type, entry) in enumerate(entries):
-            if texts[nth] is None:
-                left = (text for text in streamed if text not in texts and text.entry.get("type") == entry_type)
-                texts[nth] = next(left, None)
-            text = texts[nth] or self.text_at(item, entry_type, _free_index(item, _field_of(entry_type), index))
-            matched.append((text, entry))
+        for text, (index, entry_type, entry) in zip(texts, entries, strict=True):
+            if text is None and left[entry_type]:
+                text = left[entry_type].popleft()
+            matched.append((text or self.text_at(item, entry_type, free + index), entry))
         return matched
 
     def _emit_opaque(self, continuation: dict[str, Any]) -> None:
@@ -268,9 +306,18 @@ class ItemEmitter:
 
     def emit_input_rest(self, item: OpenItem, whole: str) -> None:
         """Emit what is new in the complete input of a call."""
-        rest = _rest_or_final(item, item.pieces, whole)
+        rest = self._rest_or_final(item, item.pieces, whole)
         if rest:
+            self._hold(len(rest))
             self.emit_input(item, rest)
+
+    def _rest_or_final(self, item: OpenItem, pieces: list[str], whole: str) -> str | None:
+        """What a complete text adds to its pieces. One that does not continue them is recorded in `item.final`."""
+        rest = _continuation_of(pieces, whole)
+        if rest is None and whole not in item.final:
+            item.final[whole] = None
+            self._hold(len(whole))
+        return rest
 
     def _close_call(self, item: OpenItem) -> None:
         if not item.opened:
@@ -287,7 +334,7 @@ class ItemEmitter:
         kept = {Keys.ITEM: kept_of_call(raw), **_final(item)}
         if item.executed_by == "client":
             self._out.close_call(item.key, continuation=kept)
-        elif raw.get("type") in _HAS_OUTPUT_ITEM:
+        elif raw.get("type") in HAS_OUTPUT_ITEM:
             self._awaiting_result[_hashable(raw.get("call_id"))] = item
         else:
             result, failed = outcome_of(raw)
@@ -304,23 +351,17 @@ class ItemEmitter:
         self._out.close_call(call.key, continuation=kept, result=result, result_is_error=failed)
 
 
-def _rest_or_final(item: OpenItem, pieces: list[str], whole: str) -> str | None:
-    """What a complete text adds to its pieces. One that does not continue them is recorded in `item.final`."""
-    rest = _continuation_of(pieces, whole)
-    if rest is None and whole not in item.final:
-        item.final.append(whole)
-    return rest
-
-
 def _continuation_of(pieces: list[str], whole: str) -> str | None:
     """The rest of a text that begins with these pieces; "" if it is shorter; None if it is a different text.
 
-    Compared as UTF-16, because a server may have cut the pieces inside a surrogate pair.
+    Compared as UTF-16, because a server may have cut the pieces inside a surrogate pair. The time depends on the length
+    of `whole` only: many short ones may follow a long text.
     """
     streamed = "".join(pieces)
     pieces[:] = [streamed] if streamed else []
     if whole.startswith(streamed):
         return whole[len(streamed) :]
+    streamed = streamed[: 2 * len(whole) + 1]  # what is longer than this is longer than `whole` in UTF-16, too
     old, new = (text.encode("utf-16-le", "surrogatepass") for text in (streamed, whole))
     if new.startswith(old):
         return new[len(old) :].decode("utf-16-le", "surrogatepass")
@@ -328,7 +369,11 @@ def _continuation_of(pieces: list[str], whole: str) -> str | None:
 
 
 def _final(item: OpenItem) -> dict[str, Any]:
-    return {Keys.FINAL: item.final} if item.final else {}
+    return {Keys.FINAL: list(item.final)} if item.final else {}
+
+
+def _version(raw: Item) -> int:
+    return hash(repr(raw))
 
 
 def _type_of(entry: dict[str, Any]) -> str:
@@ -338,12 +383,6 @@ def _type_of(entry: dict[str, Any]) -> str:
 
 def _field_of(entry_type: str) -> str:
     return "summary" if entry_type == "summary_text" else "content"
-
-
-def _free_index(item: OpenItem, field: str, index: int) -> int:
-    while (field, index) in item.texts:
-        index += 1
-    return index
 
 
 def _empty_text() -> OpenText:
