@@ -2,7 +2,7 @@
 
 import pytest
 
-from bartack.models.client import mask_secrets, safe_headers
+from bartack.models.client import MASK, ChunkMasker, mask_secrets, safe_headers
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,65 @@ def test_ordinary_words_are_not_masked(text: str) -> None:
 def test_only_harmless_headers_are_kept() -> None:
     headers = {"X-Request-Id": "r", "Authorization": "k", "Cookie": "c", "x-goog-api-key": "k", "Retry-After": "1"}
     assert safe_headers(headers) == {"x-request-id": "r", "retry-after": "1"}
+
+
+# -- in chunks
+
+WORDS = b'data: {"a": "Gr\xc3\xbc\xc3\x9fe"}\n\n'
+SPLIT = [
+    b"sk-proj-0123456789abcdef",
+    b"gsk_0123456789abcdef",
+    b"Bearer abcdefgh12345678",
+    b"my own key",
+    "schlüssel".encode(),
+]
+
+
+@pytest.mark.parametrize("secret", SPLIT)
+@pytest.mark.parametrize("around", [(WORDS, b"\n\n"), (b"\xff\xe9 ", b" \x80"), (b'{"k":"', b'"}'), (b"", b"")])
+def test_a_secret_is_masked_wherever_the_body_is_split(secret: bytes, around: tuple[bytes, bytes]) -> None:
+    body = around[0] + secret + around[1]
+    expected = around[0] + MASK.encode() + around[1]
+    for cut in range(len(body) + 1):
+        for other in range(cut, len(body) + 1):
+            chunks = [body[:cut], body[cut:other], body[other:]]
+            masker = ChunkMasker(["my own key", "schlüssel"])
+            masked = [done for chunk in chunks for done in masker.feed(chunk)] + masker.end()
+            assert len(masked) == len(chunks)
+            assert b"".join(masked) == expected
+            if chunks[0].endswith(b"\n\n"):
+                assert masked[0] == chunks[0].replace(secret, MASK.encode())
+
+
+def test_every_byte_of_a_secret_may_be_a_chunk() -> None:
+    body = b"a sk-proj-0123456789abcdef b sk-proj-0123456789abcdef\n"
+    masker = ChunkMasker()
+    masked = [done for byte in body for done in masker.feed(bytes([byte]))] + masker.end()
+    assert len(masked) == len(body)
+    assert b"".join(masked) == b"a [hidden] b [hidden]\n"
+
+
+def test_secrets_that_overlap_are_masked_as_one() -> None:
+    masker = ChunkMasker(["my own key", "key ring"])
+    assert masker.feed(b"my own key ri") == []
+    assert masker.feed(b"ng my own key\n") == [b"[hidden]", b" [hidden]\n"]
+
+
+def test_only_chunks_that_may_end_in_a_secret_are_held_back() -> None:
+    masker = ChunkMasker(["my own key"])
+    assert masker.feed(WORDS) == [WORDS]
+    assert masker.feed(b"word ") == [b"word "]
+    assert masker.feed(b"my ") == []
+    assert masker.feed(b"own way ") == [b"my ", b"own way "]
+    assert masker.feed(b"bearer \t") == []
+    assert masker.feed(b"of news ") == [b"bearer \t", b"of news "]
+
+
+@pytest.mark.parametrize("word", [b"a", b"sk-a"])
+def test_a_word_without_end_is_held_back_up_to_a_limit(word: bytes) -> None:
+    masker = ChunkMasker()
+    masker.feed(word)
+    held = 1
+    for _ in range(200):
+        held += 1 - len(masker.feed(b"a" * 1000))
+        assert held <= 70

@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64decode
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,30 @@ async def test_secrets_are_masked_in_chunks_that_are_not_utf_8(tmp_path: Path) -
         assert [chunk async for chunk in response.chunks] == chunks, "the reader gets what was received"
     recorded = [b64decode(str(line["base64"])) for line in lines(path) if "base64" in line]
     assert recorded == [b"\xff\xe9[hidden]\x80", b"\xbc[hidden]\xc3", b"\xff\x00"]
+
+
+@pytest.mark.parametrize("end", ["complete", "abandoned", "failed"])
+async def test_a_secret_that_is_split_between_chunks_is_masked(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "tape.jsonl"
+    secret = KEY.encode()
+    chunks: list[bytes | ModelError] = [
+        b"\xff" + secret[:3],
+        secret[3:6],
+        secret[6:] + b" gsk_0123",
+        b"456789abcdef\xe9",
+    ]
+    failure = [ModelError("reset", code=ErrorCode.CONNECTION_FAILED)] if end == "failed" else []
+    request = HttpRequest(url="http://h/", secrets=(KEY,))
+    with suppress(ModelError):
+        async with RecordingClient(BytesClient([*chunks, *failure]), path).send(request) as response:
+            received = [await anext(response.chunks) for _ in chunks]
+            assert received == chunks, "the reader gets what was received"
+            if end != "abandoned":
+                await anext(response.chunks, None)
+    async with replay(path).send(request) as again:
+        recorded = [await anext(again.chunks) for _ in chunks]
+    assert recorded == [b"\xff[hidden]", b"", b" [hidden]", b"\xe9"]
+    assert lines(path)[-1]["end"] == end
 
 
 async def test_failures_are_recorded_and_replayed(tmp_path: Path) -> None:

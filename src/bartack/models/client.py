@@ -2,11 +2,13 @@
 
 A client sends an `HttpRequest` and returns an `HttpResponse` whose body arrives in chunks. Network failures are
 `ModelError`, with the host name and no secret in the message. `bartack.models.http` has the client that uses the
-network; `bartack.models.recording` records and replays one. `safe_headers` and `mask_secrets` keep keys out of errors,
-logs and recordings: providers repeat keys in their error messages, some of them in full, and proxies whole requests.
+network; `bartack.models.recording` records and replays one. `safe_headers`, `mask_secrets` and `ChunkMasker` keep keys
+out of errors, logs and recordings: providers repeat keys in their error messages, some of them in full, and proxies
+whole requests.
 """
 
 import re
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -18,6 +20,7 @@ from bartack.nouns.errors import ErrorCode, PartValidationError
 
 __all__ = [
     "MASK",
+    "ChunkMasker",
     "HttpRequest",
     "HttpResponse",
     "ProviderClient",
@@ -147,3 +150,83 @@ def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
         if len(secret) >= _MIN_SECRET_CHARS:
             text = text.replace(secret, MASK)
     return _KEYS.sub(MASK, text)
+
+
+_KEY_BYTES = re.compile(_KEYS.pattern.encode())
+_BEARER = re.compile(rb"bearer\s+\Z", re.IGNORECASE)
+_MAX_KEY_BYTES = 4096  # a JSON web token with many claims has about 2,000
+_MAX_HELD_BYTES = 64 * 1024
+
+
+class ChunkMasker:
+    """Masks secrets in a body that arrives in chunks, also those that are split between chunks.
+
+    A chunk is held back while its end may be the beginning of a secret, which is rare: most chunks end with a line. A
+    secret is replaced in the chunk where it begins, and removed from the chunks where it continues. Bytes that are not
+    UTF-8 are kept.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = [secret.encode() for secret in secrets if len(secret) >= _MIN_SECRET_CHARS]
+        self._held = b""
+        self._sizes: deque[int] = deque()  # of the chunks in `_held`
+        self._masked = 0  # how many bytes at the start of `_held` belong to a secret that has been replaced
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The chunks that can be recorded now, in their order."""
+        self._held += chunk
+        self._sizes.append(len(chunk))
+        spans = self._spans()
+        safe = len(self._held) if len(self._held) > _MAX_HELD_BYTES + len(chunk) else self._safe_size()
+        safe = next((begin for begin, end in spans if begin < safe < end), safe)
+        return self._taken(safe, spans)
+
+    def end(self) -> list[bytes]:
+        """The chunks that were held back."""
+        return self._taken(len(self._held), self._spans())
+
+    def _taken(self, safe: int, spans: list[tuple[int, int]]) -> list[bytes]:
+        chunks: list[bytes] = []
+        start = 0
+        while self._sizes and start + self._sizes[0] <= safe:
+            end = start + self._sizes.popleft()
+            chunks.append(self._with_masks(start, end, spans))
+            start = end
+        self._masked = max([0, self._masked - start, *(end - start for begin, end in spans if begin < start)])
+        self._held = self._held[start:]
+        return chunks
+
+    def _with_masks(self, start: int, end: int, spans: list[tuple[int, int]]) -> bytes:
+        pieces = []
+        at = max(start, min(self._masked, end))
+        for begin, stop in spans:
+            if stop > at and begin < end:
+                if begin >= at:
+                    pieces += [self._held[at:begin], MASK.encode()]
+                at = min(stop, end)
+        return b"".join([*pieces, self._held[at:end]])
+
+    def _spans(self) -> list[tuple[int, int]]:
+        """Where secrets begin and end; those that overlap are one."""
+        found = [match.span() for match in _KEY_BYTES.finditer(self._held, self._masked)]
+        for secret in self._secrets:
+            found += [match.span() for match in re.finditer(re.escape(secret), self._held)]
+        spans: list[tuple[int, int]] = []
+        for begin, end in sorted(found):
+            if spans and begin < spans[-1][1]:
+                begin, end = spans[-1][0], max(end, spans.pop()[1])
+            spans.append((begin, end))
+        return spans
+
+    def _safe_size(self) -> int:
+        """How many of the bytes cannot belong to a secret that is not complete yet."""
+        tail = self._held[-_MAX_KEY_BYTES:]
+        words = tail.split()
+        unsafe = len(words[-1]) if words and not tail[-1:].isspace() else 0
+        bearer = _BEARER.search(tail, 0, len(tail) - unsafe)
+        if bearer is not None:
+            unsafe = len(tail) - bearer.start()
+        for secret in self._secrets:
+            sizes = range(len(secret) - 1, unsafe, -1)
+            unsafe = next((size for size in sizes if tail.endswith(secret[:size])), unsafe)
+        return len(self._held) - unsafe

@@ -13,10 +13,12 @@ A recording is a file of JSON lines. `exchange` numbers the requests; the lines 
     {"exchange": 0, "end": "failed", "code": "connection_failed", "message": "..."}
 
 Only harmless headers are recorded. Keys are masked in URL, body and chunks: those in use, and whatever looks like one.
+A chunk that ends inside a word is recorded with the next one, because the word may be the beginning of a key.
 """
 
 import time
 from base64 import b64decode, b64encode
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -24,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from bartack.models.client import HttpRequest, HttpResponse, ProviderClient, mask_secrets, safe_headers
+from bartack.models.client import ChunkMasker, HttpRequest, HttpResponse, ProviderClient, mask_secrets, safe_headers
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 
 __all__ = ["RecordingClient", "ReplayClient", "replay"]
@@ -69,6 +71,8 @@ class _Recorder:
         self._path = path
         self._number = number
         self._secrets = secrets
+        self._masker = ChunkMasker(secrets)
+        self._held_times: deque[int] = deque()
         self._began = time.monotonic()
         self._ended = False
 
@@ -87,21 +91,24 @@ class _Recorder:
 
     async def recorded(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         async for chunk in chunks:
-            ms = round((time.monotonic() - self._began) * 1000)
-            # Bytes that are not UTF-8 become lone surrogates and back, so that the text around them is masked, too.
-            text = mask_secrets(chunk.decode(errors="surrogateescape"), self._secrets)
-            masked = text.encode(errors="surrogateescape")
-            try:
-                self.write(ms=ms, text=masked.decode())
-            except UnicodeDecodeError:
-                self.write(ms=ms, base64=b64encode(masked).decode())
+            self._held_times.append(round((time.monotonic() - self._began) * 1000))
+            self._write_chunks(self._masker.feed(chunk))
             yield chunk
         self.end("complete")
+
+    def _write_chunks(self, chunks: list[bytes]) -> None:
+        for chunk in chunks:
+            ms = self._held_times.popleft()
+            try:
+                self.write(ms=ms, text=chunk.decode())
+            except UnicodeDecodeError:
+                self.write(ms=ms, base64=b64encode(chunk).decode())
 
     def end(self, end: str, **more: Any) -> None:
         """Record the end of the exchange; only the first call counts."""
         if not self._ended:
             self._ended = True
+            self._write_chunks(self._masker.end())
             self.write(end=end, **more)
 
 
