@@ -17,15 +17,57 @@ MOUNTS = """\
 2 1 0:2 / /home/share rw shared:1 - nfs4 server:/x rw
 3 1 0:3 / /mnt/my\\040disk rw - fuse.sshfs host: rw
 4 2 0:4 / /home/share/local rw - xfs /dev/vdb rw
+5 1 0:5 / /mnt/tab\\011 rw - virtiofs host rw
 """
 
 
 @pytest.mark.parametrize(
     ("folder", "kind"),
-    [("/home", None), ("/home/share/x", "nfs4"), ("/mnt/my disk/y", "fuse.sshfs"), ("/home/share/local/z", None)],
+    [
+        ("/home", None),
+        ("/home/share/x", "nfs4"),
+        ("/mnt/my disk/y", "fuse.sshfs"),
+        ("/home/share/local/z", None),
+        ("/mnt/tab\t", "virtiofs"),
+    ],
 )
 def test_network_file_systems_are_recognised(folder: str, kind: str | None) -> None:
     assert network_kind(Path(folder), MOUNTS) == kind
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "nfs",
+        "cifs",
+        "9p",
+        "ceph",
+        "virtiofs",
+        "vboxsf",
+        "drvfs",
+        "prl_fs",
+        "vmhgfs",
+        "fuse.sshfs",
+        "fuse.other",
+        "fuse",
+    ],
+)
+def test_shared_folders_of_virtual_machines_are_recognised_too(kind: str) -> None:
+    assert network_kind(Path("/data/x"), f"1 0 0:1 / /data rw - {kind} host rw") == kind
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "fuseblk", "fuse.gocryptfs"])
+def test_local_file_systems_are_accepted(kind: str) -> None:
+    assert network_kind(Path("/data/x"), f"1 0 0:1 / /data rw - {kind} /dev/x rw") is None
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+async def test_a_store_on_a_network_file_system_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("bartack.store.files.network_kind", lambda _: "virtiofs")
+    with pytest.raises(StoreError, match=r"sessions is on a network or shared file system \(virtiofs\)"):
+        await open_store(f"{kind}:{tmp_path / 'sessions'}")
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "sqlite"])

@@ -183,12 +183,6 @@ def test_an_old_sqlite_library_is_refused(version: str, is_good: bool) -> None:
             check_library(version)
 
 
-async def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bartack.store.sqlite.file.network_kind", lambda _: "nfs4")
-    with pytest.raises(StoreError, match=r"is on a network file system \(nfs4\)"):
-        await SqliteStore.open(tmp_path / "a.db")
-
-
 @pytest.fixture
 def read_only(tmp_path: Path) -> Iterator[Path]:
     """A folder with a store in it that not even root can write to."""

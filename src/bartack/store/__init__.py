@@ -52,8 +52,12 @@ __all__ = [
 ]
 
 
-async def open_store(address: str | Path | None = None, *, environment: Environment | None = None) -> SessionStore:
+async def open_store(
+    address: str | Path | None = None, *, environment: Environment | None = None, read_only: bool = False
+) -> SessionStore:
     """Open the store at an address, creating it if needed (see `bartack.store.address`; None is the default store).
+
+    A `read_only` store must exist. It refuses everything that writes, and may be on a read-only file system.
 
     Raises:
         StoreError: The address is invalid, a required package is not installed, or the store cannot be opened.
@@ -68,7 +72,7 @@ async def open_store(address: str | Path | None = None, *, environment: Environm
             case StoreAddress(kind="sqlite", path=Path() as file):
                 from bartack.store.sqlite import SqliteStore  # noqa: PLC0415 - apsw is an extra
 
-                store = SqliteStore.open(file, environment=environment)
+                store = SqliteStore.open(file, environment=environment, read_only=read_only)
             case StoreAddress(kind="postgres"):
                 from bartack.store.postgres import PostgresStore  # noqa: PLC0415 - asyncpg is an extra
 

@@ -14,6 +14,7 @@ bytes is not released that way and stops the other process from deleting the log
 
 import errno
 import os
+import re
 import struct
 import sys
 import threading
@@ -35,6 +36,7 @@ __all__ = [
     "as_store_error",
     "make_folder",
     "network_kind",
+    "refuse_network",
     "sync_folder",
     "write_all",
     "write_file",
@@ -107,13 +109,21 @@ class WriteLock:
     """An `flock` on a lock file."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._waiter: _Waiter | None = None
 
     @contextmanager
-    def held(self, *, shared: bool = False) -> Iterator[None]:
-        """Wait for the lock and hold it. Shared holders exclude only exclusive ones."""
+    def held(self, *, shared: bool = False, wait_s: float | None = None) -> Iterator[None]:
+        """Wait for the lock and hold it. Shared holders exclude only exclusive ones.
+
+        Raises a retryable `StoreError` if another process holds it for longer than `wait_s`.
+        """
         if sys.platform != "win32":
-            fcntl.flock(self._fd, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            if wait_s is None:
+                fcntl.flock(self._fd, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            else:
+                self._lock_within(wait_s)
             try:
                 yield
             finally:
@@ -121,8 +131,62 @@ class WriteLock:
         else:
             yield
 
+    def _lock_within(self, wait_s: float) -> None:
+        """Take the exclusive lock. Only the kernel's own wait is fair, and it has no time limit: a thread waits."""
+        if self._waiter is None or not self._waiter.resume():
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._waiter = _Waiter(self._fd)
+            else:
+                return
+        if not self._waiter.wait(wait_s):
+            raise StoreError(
+                f"{self._path}: another process has held the write lock for {wait_s:g} s. It may be stopped.",
+                retryable=True,
+            )
+        self._waiter = None
+
     def close(self) -> None:
         os.close(self._fd)
+
+
+class _Waiter:
+    """A thread that waits for an exclusive `flock`. If it gets the lock when no caller waits, it releases it again."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._mutex = threading.Lock()
+        self._is_wanted = True
+        self._is_over = False
+        self._granted = threading.Event()
+        threading.Thread(target=self._run, name="bartack-lock-waiter", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        except OSError:  # the store was closed meanwhile
+            self._is_over = True
+            return
+        with self._mutex:
+            self._is_over = True
+            if self._is_wanted:
+                self._granted.set()
+            else:
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def wait(self, wait_s: float) -> bool:
+        """Whether the lock was granted in time; if not, the thread keeps its place in the queue."""
+        self._granted.wait(wait_s)
+        with self._mutex:
+            self._is_wanted = self._granted.is_set()
+            return self._is_wanted
+
+    def resume(self) -> bool:
+        """Want the lock again; False if the thread got it in the meantime and released it."""
+        with self._mutex:
+            self._is_wanted = not self._is_over
+            return self._is_wanted
 
 
 # The bytes of a database that SQLite read-locks while a connection uses it (the "shared" range of its file format).
@@ -145,7 +209,7 @@ class Guard:
         self._users = 0
 
     @classmethod
-    def of(cls, path: Path) -> "Guard":
+    def of(cls, path: Path, wait_s: float) -> "Guard":
         """The guard of this file. It is held until `release` has been called as often as this."""
         status = path.stat()
         key = (status.st_dev, status.st_ino)
@@ -153,7 +217,7 @@ class Guard:
             guard = cls._guards.get(key)
             if guard is None:
                 guard = cls._guards[key] = cls(key, os.open(path, os.O_RDONLY))
-                guard._lock(shared=True)
+                guard._lock(shared=True, wait_s=wait_s)
             guard._users += 1
             return guard
 
@@ -171,38 +235,58 @@ class Guard:
                 del self._guards[self._key]
                 os.close(self._fd)
 
-    def _lock(self, *, shared: bool) -> None:
+    def _lock(self, *, shared: bool, wait_s: float = 0.0) -> None:
         if sys.platform != "linux":
             return
         kind = fcntl.F_RDLCK if shared else fcntl.F_UNLCK
         request = struct.pack("hhqqi", kind, os.SEEK_SET, _SHARED_FIRST, _SHARED_SIZE, 0)
-        for pause_ms in (1, 10, 100, 1000, 0):  # a process that is closing the file has it locked for a moment
+        deadline = time.monotonic() + wait_s
+        while True:
             try:
                 fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, request)
                 return
-            except OSError as error:
-                if error.errno not in {errno.EAGAIN, errno.EACCES} or not pause_ms:
+            except OSError as error:  # a process that is opening or closing the file has it locked for a moment
+                if error.errno not in {errno.EAGAIN, errno.EACCES} or time.monotonic() > deadline:
                     raise
-                time.sleep(pause_ms / 1000)
+                time.sleep(0.005)
 
 
 # -- file systems
 
-_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "glusterfs", "davfs", "sshfs"}
+# Locks or syncs on these do not reach other machines, or the disk: network file systems, and folders that a virtual
+# machine shares with its host.
+_REMOTE = {
+    "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "9p", "afs", "kafs", "ceph", "lustre", "gpfs",
+    "glusterfs", "beegfs", "orangefs", "ocfs2", "gfs2", "davfs", "sshfs", "virtiofs", "vboxsf", "vboxfs",
+    "drvfs", "prl_fs", "vmhgfs", "hgfs", "grpcfuse", "osxfs", "gcsfuse", "s3fs", "acfs", "panfs", "coda",
+}  # fmt: skip
+# A FUSE file system may do anything with locks and syncs. These are known to pass them on to a local disk.
+_LOCAL_FUSE = {"fuse.fuse-overlayfs", "fuse.bindfs", "fuse.gocryptfs", "fuse.encfs", "fuse.mergerfs"}
 
 
 def network_kind(folder: Path, mounts: str | None = None) -> str | None:
-    """The type of the network file system that contains this folder; None if it is local or unknown."""
+    """The type of the network or shared file system that contains this folder; None if it is local or unknown."""
     if mounts is None:
         table = Path("/proc/self/mountinfo")
         mounts = table.read_text(encoding="utf-8", errors="surrogateescape") if table.exists() else ""
     best, kind = -1, ""
     for line in mounts.splitlines():
         mounted, _, source = line.partition(" - ")
-        point = mounted.split(" ")[4].replace("\\040", " ")
+        point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), mounted.split(" ")[4])
         if folder.is_relative_to(point) and len(point) >= best:
             best, kind = len(point), source.split(" ", 1)[0]
-    is_network = kind in _NETWORK or (
-        kind.startswith("fuse.") and any(word in kind for word in ("ssh", "gluster", "s3"))
-    )
-    return kind if is_network else None
+    is_remote = kind in _REMOTE or kind == "fuse" or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)
+    return kind if is_remote else None
+
+
+_OCTAL = re.compile(r"\\([0-7]{3})")  # how the table writes spaces, tabs, newlines and backslashes
+
+
+def refuse_network(path: Path, folder: Path) -> None:
+    """Raise `StoreError` for a store at `path` if its folder is not on a local file system."""
+    kind = network_kind(folder.resolve())
+    if kind is not None:
+        raise StoreError(
+            f"{path} is on a network or shared file system ({kind}), where locks are unreliable. "
+            "Use a local disk or PostgreSQL."
+        )

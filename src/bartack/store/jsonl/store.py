@@ -22,7 +22,7 @@ from bartack.store.append import Batch, Existing, Row
 from bartack.store.append_only import Tables, TableStore
 from bartack.store.blobs import damage_to, referenced
 from bartack.store.errors import missing_blob, newer_schema, no_session
-from bartack.store.files import WriteLock, as_store_error, make_folder, sync_folder, write_file
+from bartack.store.files import WriteLock, as_store_error, make_folder, refuse_network, sync_folder, write_file
 from bartack.store.jsonl.file import SessionFile
 from bartack.store.memory import Logs
 from bartack.store.session_log import SessionLog
@@ -49,6 +49,7 @@ class JsonlStore(TableStore):
         self._logs = FileLogs(folder)
         with as_store_error(folder):
             make_folder(folder)
+            refuse_network(folder, folder)
             self._lock = WriteLock(folder / "lock")
             with self._lock.held():
                 _check_version(folder / VERSION_FILE)

@@ -1,32 +1,41 @@
 """Opening a SQLite file as a store.
 
 Everything that could lose data silently is refused here: a SQLite library with a known bug, a file system without
-working locks, settings that do not wait for the disk, and files of other programs.
+working locks, settings that do not wait for the disk, files of other programs, and a file that was moved or deleted
+while it was open.
+
+Reading needs no lock of ours, and opening a store whose tables are up to date needs none either: a process that was
+stopped while it held the write lock blocks nobody but writers.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import apsw
 
 from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.store import files
 from bartack.store.errors import not_writable
-from bartack.store.files import make_folder, network_kind, sync_folder
-from bartack.store.sqlite.schema import APPLICATION_ID
+from bartack.store.files import sync_folder
+from bartack.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, version_of
 
 __all__ = [
+    "FileIdentity",
     "Synchronous",
     "as_store_error",
-    "check_folder",
     "check_library",
     "connect",
+    "connect_read_only",
     "create_file",
-    "refuse_foreign_file",
+    "is_up_to_date",
+    "wait_while_busy",
 ]
+
+T = TypeVar("T")
 
 # FULL waits for the disk at every commit. NORMAL may lose acknowledged entries in a power loss.
 Synchronous = Literal["FULL", "NORMAL"]
@@ -39,6 +48,7 @@ _ERRORS: tuple[tuple[type[apsw.Error], ErrorCode, str], ...] = (
     (apsw.CorruptError, ErrorCode.STORAGE_CORRUPT, "the database is damaged"),
     (apsw.BusyError, ErrorCode.STORAGE_FAILED, "the database is locked by another process"),
     (apsw.LockedError, ErrorCode.STORAGE_FAILED, "the database is locked by another process"),
+    (apsw.ProtocolError, ErrorCode.STORAGE_FAILED, "the database is locked by another process"),
     (apsw.FullError, ErrorCode.STORAGE_FAILED, "the disk is full"),
     (apsw.CantOpenError, ErrorCode.STORAGE_FAILED, "the database cannot be opened"),
     (apsw.IOError, ErrorCode.STORAGE_FAILED, "the disk failed"),
@@ -63,8 +73,23 @@ def _store_error(path: Path, error: apsw.Error) -> StoreError:
         ((code, reason) for kind, code, reason in _ERRORS if isinstance(error, kind)),
         (ErrorCode.STORAGE_FAILED, "SQLite failed"),
     )
-    is_busy = isinstance(error, apsw.BusyError | apsw.LockedError)
-    return StoreError(f"{path}: {reason} ({error})", code=code, retryable=is_busy, cause=error)
+    return StoreError(f"{path}: {reason} ({error})", code=code, retryable=isinstance(error, _BUSY), cause=error)
+
+
+# While one process recovers the write-ahead log after a crash, SQLite does not always wait for it itself.
+_BUSY = (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)
+
+
+def wait_while_busy(work: Callable[[], T], wait_s: float) -> T:
+    """The result of `work`, repeated for up to `wait_s` while another process has the database locked."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return work()
+        except _BUSY:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def check_library(version: str) -> None:
@@ -77,59 +102,125 @@ def check_library(version: str) -> None:
         )
 
 
-def check_folder(path: Path) -> None:
-    """Create the file's folder, unless a store cannot be there; raises `OSError` too."""
-    if path.exists() and not path.is_file():
-        raise StoreError(f"{path} is not a file.")
-    make_folder(path.parent)
-    kind = network_kind(path.parent.resolve())
-    if kind is not None:
-        raise StoreError(
-            f"{path} is on a network file system ({kind}), where locks are unreliable. Use a local disk or PostgreSQL."
-        )
+def is_up_to_date(path: Path, wait_s: float) -> bool:
+    """Whether the file is a store with the newest tables; raises `StoreError` if it is not a Bartack store.
 
-
-def refuse_foreign_file(path: Path) -> None:
-    """Raise `StoreError` for a file that is not a Bartack store, before anything about it changes.
-
-    Only SQLite opens the file (see bartack.store.files).
+    Nothing about the file changes, and only SQLite opens it (see bartack.store.files).
     """
-    if path.exists() and path.stat().st_size:
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            _refuse_foreign(connection, path)
-        except (apsw.CantOpenError, apsw.ReadOnlyError):
-            pass  # the folder is read-only, or a journal must be rolled back: opening it for writing will show
-        finally:
-            connection.close()
+    if not path.exists() or not path.stat().st_size:
+        return False
+    return wait_while_busy(lambda: _is_up_to_date(path, wait_s), wait_s)
+
+
+def _is_up_to_date(path: Path, wait_s: float) -> bool:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.set_busy_timeout(int(wait_s * 1000))
+        _refuse_foreign(connection, path)
+        return version_of(connection) == len(MIGRATIONS)
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        return False  # the folder is read-only, or a journal must be rolled back: opening it for writing will show
+    finally:
+        connection.close()
 
 
 def create_file(path: Path) -> None:
     """Create the file, accessible to the owner only. An existing one is not opened (see bartack.store.files)."""
     if not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        sync_folder(path.parent)
-    for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
-        if file.exists() and file.stat().st_mode & 0o077:
-            file.chmod(0o600)
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            sync_folder(path.parent)
+    for file in (path, log_of(path), path.with_name(f"{path.name}-shm")):
+        with suppress(FileNotFoundError):  # the last process that closes the store deletes the log
+            if file.stat().st_mode & 0o077:
+                file.chmod(0o600)
 
 
-def connect(path: Path, *, synchronous: Synchronous, busy_ms: int, vfs: str | None) -> apsw.Connection:
+def log_of(path: Path) -> Path:
+    """The write-ahead log of a database."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def connect(path: Path, *, synchronous: Synchronous, wait_s: float, vfs: str | None) -> apsw.Connection:
     """A connection with the settings that the store relies on, each one verified; raises `apsw.Error`."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
     try:
-        connection.set_busy_timeout(busy_ms)
-        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-        connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
-        _refuse_foreign(connection, path)
+        _make_safe(connection, path, wait_s)
         _set(connection, path, "journal_mode", "WAL", "wal")
         _set(connection, path, "synchronous", synchronous, {"FULL": 2, "NORMAL": 1}[synchronous])
         _set(connection, path, "fullfsync", "ON", 1)  # on macOS a plain fsync does not reach the disk
         _set(connection, path, "foreign_keys", "ON", 1)
+        connection.pragma("schema_version")  # the first read in this mode opens the write-ahead log
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def connect_read_only(path: Path, *, wait_s: float) -> apsw.Connection:
+    """A connection that writes nothing, not even the files beside the database where that is not possible.
+
+    SQLite keeps an index of the write-ahead log in a file. If it can neither open nor create that file, no process has
+    the store open for writing here: then the log is read without an index file and without locks, and a database
+    without a log as a file that does not change.
+    """
+    try:
+        return _read_only(str(path), path, wait_s)
+    except apsw.CantOpenError:
+        if log_of(path).exists():
+            return _read_only(str(path), path, wait_s, vfs="unix-none")
+        return _read_only(f"{path.absolute().as_uri()}?immutable=1", path, wait_s)
+
+
+def _read_only(name: str, path: Path, wait_s: float, vfs: str | None = None) -> apsw.Connection:
+    connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, vfs=vfs)
+    try:
+        if vfs is not None:
+            connection.pragma("locking_mode", "EXCLUSIVE")  # keeps the index of the log in memory
+        _make_safe(connection, path, wait_s)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _make_safe(connection: apsw.Connection, path: Path, wait_s: float) -> None:
+    connection.set_busy_timeout(int(wait_s * 1000))
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    _refuse_foreign(connection, path)
+
+
+class FileIdentity:
+    """Notices when the files that a connection writes to are no longer the ones at their path."""
+
+    def __init__(self, path: Path) -> None:
+        """Create this before the connection is opened, and call `connected` after."""
+        self._path = path
+        self._log = log_of(path)
+        self._keys: tuple[tuple[int, int] | None, ...] = (_key(path),)
+
+    def connected(self) -> None:
+        """Call after opening a connection; raises `StoreError` if it may have opened another file."""
+        self._keys = (self._keys[0], _key(self._log))
+        self.check()
+
+    def check(self) -> None:
+        """Raise `StoreError` if the database or its write-ahead log was renamed, replaced or deleted."""
+        for path, key in zip((self._path, self._log), self._keys, strict=True):
+            if _key(path) != key:
+                raise StoreError(
+                    f"{path} was renamed, replaced or deleted while the store was open. What was appended since may "
+                    "be lost. Put the file back if you can, and open the store again."
+                )
+
+
+def _key(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - half the time, at every commit
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:

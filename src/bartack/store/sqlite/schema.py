@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import apsw
 
+from bartack.nouns.errors import StoreError
 from bartack.store.errors import newer_schema
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "migrate", "version_of"]
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "check_version", "migrate", "version_of"]
 
 APPLICATION_ID = 0x42415254  # "BART" in ASCII; bytes 68 to 71 of the file, by which file(1) can recognise it
 
@@ -101,6 +102,15 @@ def version_of(connection: apsw.Connection) -> int:
     """The schema version of this database; 0 if it is empty."""
     tables = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'schema_version'").get
     return int(connection.execute("SELECT max(version) FROM schema_version").get) if tables else 0
+
+
+def check_version(connection: apsw.Connection) -> None:
+    """Raise `StoreError` unless the tables have the newest version."""
+    version = version_of(connection)
+    if version > len(MIGRATIONS):
+        raise newer_schema(connection.filename or "The store", version, len(MIGRATIONS))
+    if version < len(MIGRATIONS):
+        raise StoreError(f"{connection.filename} must be upgraded: open it once without read_only.")
 
 
 def migrate(connection: apsw.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:

@@ -1,0 +1,148 @@
+"""`Writer`: the connection that writes, and the thread that commits everything pending at once.
+
+A refused append does not affect the others: almost every refusal comes before anything was written, and where one comes
+after, the transaction is rolled back and repeated with a savepoint around each append.
+
+After a disk error it is unknown what reached the disk, and syncing again may report success falsely. So the writer
+reconnects, moves everything from the write-ahead log into the database and syncs that before it accepts appends again.
+Before anything is acknowledged, the writer makes sure that the files it has written to are still at their path.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from bartack.store.append_only import Tables
+from bartack.store.files import Guard, WriteLock
+from bartack.store.sqlite.file import FileIdentity, as_store_error, create_file, is_up_to_date, wait_while_busy
+from bartack.store.sqlite.schema import migrate
+from bartack.store.sqlite.tables import SqliteTables
+from bartack.store.writer_thread import Job, WriterThread
+
+__all__ = ["Writer"]
+
+T = TypeVar("T")
+
+
+class Writer:
+    """The writing half of a store. Creates the database if needed; raises `StoreError`."""
+
+    def __init__(
+        self, path: Path, connect: Callable[[], apsw.Connection], *, wait_s: float, limit: int, guarded: bool
+    ) -> None:
+        self._path = path
+        self._connect = connect
+        self._wait_s = wait_s
+        self._is_suspect = False  # the disk failed, and the file has not been verified since
+        with as_store_error(path), ExitStack() as undo:
+            is_new = not is_up_to_date(path, wait_s)
+            self._lock = WriteLock(path.with_name(path.name + "-lock"))
+            undo.callback(self._lock.close)
+            if is_new:
+                with self._lock.held(wait_s=wait_s):
+                    self._create()
+            create_file(path)  # for the permissions of an existing one
+            self._files = FileIdentity(path)
+            self._tables = SqliteTables(wait_while_busy(connect, wait_s))
+            undo.callback(self._tables.connection.close)
+            self._files.connected()
+            self._guard = Guard.of(path, wait_s) if guarded else None
+            undo.pop_all()
+        self._thread = WriterThread(self._commit, name="bartack-sqlite-writer", limit=limit)
+
+    def _create(self) -> None:
+        create_file(self._path)
+        connection = wait_while_busy(self._connect, self._wait_s)
+        try:
+            migrate(connection)
+        finally:
+            connection.close()
+
+    def check_files(self) -> None:
+        """Raise `StoreError` if the files are no longer the ones that were opened."""
+        if self._guard is not None:
+            self._files.check()
+
+    async def run(self, work: Callable[[Tables], T]) -> T:
+        """The result of `work`, once committed. SQLite times out after `wait_s`; past twice that, the disk hangs."""
+        return await self._thread.submit(lambda: work(self._tables), 2 * self._wait_s + 1)
+
+    async def close(self, close_readers: Callable[[], None]) -> None:
+        """Finish pending work, and close the readers and then the connection."""
+        await self._thread.close()
+        await asyncio.to_thread(self._release, close_readers)
+
+    def _release(self, close_readers: Callable[[], None]) -> None:
+        if self._guard is not None:
+            self._guard.loosen()
+        close_readers()
+        self._tables.connection.close()
+        if self._guard is not None:
+            self._guard.release()
+        self._lock.close()
+
+    # -- in the thread
+
+    def _commit(self, jobs: Sequence[Job]) -> None:
+        with as_store_error(self._path), self._lock.held(wait_s=self._wait_s):
+            if self._is_suspect:
+                self._reconnect()
+            connection = self._tables.connection
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                if not self._run_all(jobs):
+                    connection.execute("ROLLBACK")
+                    self._tables.forget_changes()
+                    connection.execute("BEGIN IMMEDIATE")
+                    for job in jobs:
+                        self._run_alone(job)
+                self._tables.update_search()
+                connection.execute("COMMIT")
+                self.check_files()
+            except BaseException:
+                self._is_suspect = True
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._tables.forget_changes()
+            if self._tables.dropped:  # nothing of the session may stay in the write-ahead log
+                self._tables.dropped = False
+                connection.pragma("secure_delete", "OFF")
+                self._empty_log()
+
+    def _run_all(self, jobs: Sequence[Job]) -> bool:
+        """Run the jobs; False if one failed after it had written something."""
+        connection = self._tables.connection
+        for job in jobs:
+            changes = connection.total_changes()
+            job.run(apsw.Error)
+            if job.error is not None and connection.total_changes() != changes:
+                return False
+        return True
+
+    def _run_alone(self, job: Job) -> None:
+        connection = self._tables.connection
+        connection.execute("SAVEPOINT job")
+        job.run(apsw.Error)
+        if job.error is not None:
+            connection.execute("ROLLBACK TO job")
+        connection.execute("RELEASE job")
+
+    def _reconnect(self) -> None:
+        self.check_files()
+        self._tables.connection.close()
+        self._tables = SqliteTables(self._connect())
+        self._files.connected()
+        self._empty_log()
+        self._is_suspect = False
+
+    def _empty_log(self) -> None:
+        """Move everything from the write-ahead log into the database and sync it; raises `apsw.Error`."""
+        is_busy, _, _ = self._tables.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
+        if is_busy:
+            raise apsw.BusyError("a reader prevents the write-ahead log from being emptied")
