@@ -51,6 +51,7 @@ from bartack.nouns.deltas import (
     Usage,
 )
 from bartack.nouns.entries import (
+    AbortRequested,
     ApprovalDecided,
     ApprovalRequired,
     BranchSummary,
@@ -59,6 +60,7 @@ from bartack.nouns.entries import (
     Entry,
     Fact,
     MessageDeltaBatch,
+    MessageQueued,
     ModelChange,
     Redaction,
     RunEnded,
@@ -78,10 +80,12 @@ from bartack.nouns.errors import (
     Conflict,
     ErrorCode,
     InvalidStateTransition,
+    LeaseLost,
     MissingRequiredField,
     ModelError,
     NotFound,
     PartValidationError,
+    SessionInUse,
     StoreError,
     StreamError,
     ToolError,
@@ -159,6 +163,7 @@ else:
 
 
 __all__ = [
+    "AbortRequested",
     "Agent",
     "AgentConfig",
     "AgentError",
@@ -190,6 +195,7 @@ __all__ = [
     "Hooks",
     "Image",
     "InvalidStateTransition",
+    "LeaseLost",
     "LiveApprover",
     "LoopConfig",
     "MemoryStore",
@@ -197,6 +203,7 @@ __all__ = [
     "MessageAssembler",
     "MessageDelta",
     "MessageDeltaBatch",
+    "MessageQueued",
     "Meta",
     "MissingRequiredField",
     "ModelChange",
@@ -224,6 +231,7 @@ __all__ = [
     "ScriptedModel",
     "Session",
     "SessionHeader",
+    "SessionInUse",
     "Snapshot",
     "SpecificTool",
     "Start",

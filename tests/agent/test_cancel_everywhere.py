@@ -39,9 +39,9 @@ class SlowStore(MemoryStore):
         await asyncio.sleep(0)
         return tail
 
-    async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0) -> Lease:
+    async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0, *, takeover: bool = False) -> Lease:
         await asyncio.sleep(0)
-        lease = await super().acquire_lease(session_id, owner, ttl)
+        lease = await super().acquire_lease(session_id, owner, ttl, takeover=takeover)
         await asyncio.sleep(0)
         return lease
 

@@ -54,6 +54,8 @@ def test_there_are_exactly_these_kinds_of_facts() -> None:
         "branch_summary",
         "redaction",
         "message_delta_batch",
+        "message_queued",
+        "abort_requested",
         "run_ended",
         "custom",
     }

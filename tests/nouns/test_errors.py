@@ -15,10 +15,12 @@ from bartack.nouns.errors import (
     Conflict,
     ErrorCode,
     InvalidStateTransition,
+    LeaseLost,
     MissingRequiredField,
     ModelError,
     NotFound,
     PartValidationError,
+    SessionInUse,
     StoreError,
     StreamError,
     ToolError,
@@ -35,6 +37,8 @@ DEFAULT_CODES = {
     StoreError: ErrorCode.STORAGE_FAILED,
     NotFound: ErrorCode.NOT_FOUND,
     Conflict: ErrorCode.CONFLICT,
+    SessionInUse: ErrorCode.CONFLICT,
+    LeaseLost: ErrorCode.CONFLICT,
 }
 
 

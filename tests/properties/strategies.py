@@ -31,6 +31,7 @@ from bartack.nouns.deltas import (
     Usage,
 )
 from bartack.nouns.entries import (
+    AbortRequested,
     ApprovalDecided,
     ApprovalRequired,
     BranchSummary,
@@ -39,6 +40,7 @@ from bartack.nouns.entries import (
     Entry,
     Fact,
     MessageDeltaBatch,
+    MessageQueued,
     ModelChange,
     Redaction,
     RunEnded,
@@ -389,6 +391,8 @@ def _afterwards(log: _Log) -> None:
             struct(RuntimeInit),
             struct(Custom),
             st.builds(MessageDeltaBatch, streams().map(tuple)),
+            struct(MessageQueued),
+            struct(AbortRequested),
         ]
         parent = draw(st.none() | st.none() | seen)
         log.add(draw(st.one_of(choices)), parent)

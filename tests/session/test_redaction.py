@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from bartack import (
+    AbortRequested,
     ApprovalDecided,
     ApprovalRequired,
     BranchSummary,
@@ -19,6 +20,7 @@ from bartack import (
     Image,
     MessageDelta,
     MessageDeltaBatch,
+    MessageQueued,
     Meta,
     ModelChange,
     ModelRef,
@@ -74,6 +76,8 @@ SECRETS: list[Fact] = [
     BranchSummary(SECRET, "e1"),
     Redaction("e1", SECRET),
     MessageDeltaBatch((MessageDelta("r", 0, TextDelta(SECRET), SESSION[0].timestamp),)),
+    MessageQueued(user(SECRET)),
+    AbortRequested(reason=SECRET),
     RunEnded("failed", reason=SECRET, error=Failed(ErrorCode.ABORTED, SECRET)),
     Custom("note", {"a": SECRET}),
 ]

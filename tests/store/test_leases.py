@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from bartack.nouns.errors import Conflict, StoreError
+from bartack.nouns.errors import Conflict, LeaseLost, SessionInUse, StoreError
 from bartack.nouns.messages import user
 from bartack.store import SessionStore, next_entries
 from tests.store.stores import following
@@ -15,15 +15,16 @@ from tests.store.stores import following
 async def test_a_lease_has_one_owner_at_a_time(store: SessionStore) -> None:
     await store.create_session("s")
     lease = await store.acquire_lease("s", "one", ttl=60)
-    with pytest.raises(Conflict, match=r"Session 's' is in use by 'one' \(lease expires in \d+ s\)"):
+    with pytest.raises(SessionInUse, match=r"Session 's' is in use by one \(process \d+ on .* in \d+ s") as in_use:
         await store.acquire_lease("s", "two")
+    assert (in_use.value.owner, 50 < in_use.value.expires_in_s <= 60) == ("one", True)
     (entry,) = next_entries("s", await store.tail_of("s"), [user("hi")], store.environment)
     tail = await store.append("s", [entry], entry.parent_id, lease=lease)
     renewed = await store.renew_lease(lease, ttl=600)
     assert (renewed.epoch, renewed.expires_at > lease.expires_at + timedelta(seconds=60)) == (lease.epoch, True)
     await store.release_lease(lease)
     await store.release_lease(lease)
-    with pytest.raises(Conflict, match="was lost"):
+    with pytest.raises(LeaseLost, match="was lost"):
         await store.append("s", following(entry), tail.entry_id, lease=lease)
     second = await store.acquire_lease("s", "two")
     assert second.epoch == lease.epoch + 1

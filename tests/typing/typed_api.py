@@ -64,6 +64,8 @@ def every_fact_has_its_class(fact: bartack.Fact) -> str | None:
             bartack.RuntimeInit()
             | bartack.Redaction()
             | bartack.MessageDeltaBatch()
+            | bartack.MessageQueued()
+            | bartack.AbortRequested()
             | bartack.RunEnded()
             | bartack.Custom()
         ):

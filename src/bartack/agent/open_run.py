@@ -9,6 +9,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from bartack.agent.channel import EventChannel
 from bartack.agent.events import RunResult
@@ -19,7 +20,7 @@ from bartack.agent.settings import AgentSettings
 from bartack.agent.tool_calls import closing_facts
 from bartack.models.model import Model
 from bartack.nouns.entries import Fact, ModelChange, RunStarted, RuntimeInit
-from bartack.nouns.errors import Conflict, StoreError
+from bartack.nouns.errors import StoreError
 from bartack.nouns.messages import Message
 from bartack.nouns.tables import AgentStatus
 from bartack.session.run_state import RunState
@@ -54,18 +55,12 @@ async def open_run(
     channel: EventChannel,
     inbox: Inbox,
 ) -> RunContext | RunResult:
-    """A run that has started, or the last result if there is nothing to resume. `Conflict` if the session is in use.
-
-    The lease owner is named after the last `run_started`. While a run is live the next one has another name and gets a
-    `Conflict`. Of two that start at the same moment, with the same name, the second fences the first one out before
-    that has done anything. The session shows which lease to take over from a run whose process died.
-    """
+    """A run that has started, or the last result if there is nothing to resume. `Conflict` if the session is in use."""
     if options.prompt is not None:
         await ensure_session(store, options.session_id)
     view = await views.take(store, options.session_id)
-    if options.takeover:
-        await _end_last_lease(store, view, settings.lease_s)
-    lease = await store.acquire_lease(options.session_id, _owner(view.state.start_id), settings.lease_s)
+    owner = f"run {uuid4()}"  # not a name that another run could have
+    lease = await store.acquire_lease(options.session_id, owner, settings.lease_s, takeover=options.takeover)
     try:
         view = await view.current(store)
         if not options.is_new and view.state.is_finished:
@@ -123,18 +118,6 @@ async def _connect_runtime(settings: AgentSettings, state: RunState) -> tuple[tu
     hints = runtime.get_hints()
     fact = RuntimeInit(runtime.name, await runtime.get_init_data())
     return (hints,) if hints else (), [] if fact == state.runtime else [fact]
-
-
-def _owner(start_id: str | None) -> str:
-    return "the first run" if start_id is None else f"the run after {start_id}"
-
-
-async def _end_last_lease(store: SessionStore, view: SessionView, lease_s: float) -> None:
-    """End the lease of the run that started last. If its process is still alive, it can no longer write."""
-    with suppress(Conflict):  # held by some other owner
-        await store.release_lease(
-            await store.acquire_lease(view.session_id, _owner(view.state.previous_start_id), lease_s)
-        )
 
 
 async def _release(store: SessionStore, lease: Lease) -> None:

@@ -17,6 +17,7 @@ from bartack.nouns.noun import Noun
 from bartack.nouns.parts import Part
 
 __all__ = [
+    "AbortRequested",
     "ApprovalDecided",
     "ApprovalRequired",
     "BranchSummary",
@@ -25,6 +26,7 @@ __all__ = [
     "Entry",
     "Fact",
     "MessageDeltaBatch",
+    "MessageQueued",
     "ModelChange",
     "Redaction",
     "RunEnded",
@@ -94,6 +96,7 @@ class ToolProgress(_ProgressFields, frozen=True):
 class _RequiredFields(Noun, frozen=True, kw_only=True):
     reason: str | None = None
     expires_at: datetime | None = None
+    parameters: dict[str, Any] | None = None  # the tool's JSON Schema, for checking edited arguments
 
 
 class ApprovalRequired(_RequiredFields, frozen=True):
@@ -205,6 +208,26 @@ class MessageDeltaBatch(Noun, frozen=True):
     deltas: tuple[MessageDelta, ...]
 
 
+class _QueuedFields(Noun, frozen=True, kw_only=True):
+    steer: bool = False  # deliver it before the next model call, not when the run would end
+    requested_by: str | None = None
+
+
+class MessageQueued(_QueuedFields, frozen=True):
+    """A message for the run, or for the next one. The message that delivers it has its entry id as `request_id`."""
+
+    kind: ClassVar = "message_queued"
+    message: Message
+
+
+class AbortRequested(Noun, frozen=True, kw_only=True):
+    """The open run should end. A run that is not live ends when it is resumed."""
+
+    kind: ClassVar = "abort_requested"
+    reason: str | None = None
+    requested_by: str | None = None
+
+
 class _EndedFields(Noun, frozen=True, kw_only=True):
     reason: str | None = None
     error: Failed | None = None
@@ -244,6 +267,8 @@ Fact = (
     | BranchSummary
     | Redaction
     | MessageDeltaBatch
+    | MessageQueued
+    | AbortRequested
     | RunEnded
     | Custom
 )

@@ -12,7 +12,9 @@ The class identifies whose fault it is, the code what happened, and the message 
     ├── AgentError                a run cannot continue
     └── StoreError                the session store failed or refused
         ├── NotFound
-        └── Conflict              the store already holds something else
+        └── Conflict              the store already holds something else            tail
+            ├── SessionInUse      another run holds the session                     owner, expires_in_s
+            └── LeaseLost         another run has taken the session
 
 Codes are part of the API and appear in stored facts. Messages are not, and may change: read attributes, never parse
 ``str(error)``.
@@ -28,10 +30,12 @@ __all__ = [
     "Conflict",
     "ErrorCode",
     "InvalidStateTransition",
+    "LeaseLost",
     "MissingRequiredField",
     "ModelError",
     "NotFound",
     "PartValidationError",
+    "SessionInUse",
     "StoreError",
     "StreamError",
     "ToolError",
@@ -299,3 +303,16 @@ class Conflict(StoreError):
     def __init__(self, message: str, *, tail: str | None = None) -> None:
         super().__init__(message)
         self.tail = tail
+
+
+class SessionInUse(Conflict):
+    """Another run holds the session's lease; nothing was stored. ``expires_in_s`` is when the lease runs out."""
+
+    def __init__(self, message: str, *, owner: str = "", expires_in_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.owner = owner
+        self.expires_in_s = expires_in_s
+
+
+class LeaseLost(Conflict):
+    """The lease is no longer the session's current one: it expired and was taken, was taken over, or was released."""

@@ -110,6 +110,7 @@ class Meta(Noun, frozen=True, kw_only=True):
     variant: str | None = None
     path: Workspace | None = None
     step: Step | None = None
+    request_id: str | None = None  # the entry id of the `message_queued` that this message delivers
     trace: dict[str, Any] | None = None
     approvals: tuple[dict[str, Any], ...] | None = None
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import (
+    AbortRequested,
     ApprovalDecided,
     ApprovalRequired,
     BranchSummary,
@@ -20,6 +21,7 @@ from bartack.nouns.entries import (
     Entry,
     Fact,
     MessageDeltaBatch,
+    MessageQueued,
     ModelChange,
     Redaction,
     RunEnded,
@@ -53,7 +55,7 @@ def redacted(fact: Fact) -> Fact:
     """The fact without its content."""
     match fact:
         case Message():
-            return replace(fact, parts=tuple(map(_without_content, fact.parts)), meta=_kept_meta(fact.meta), extra=None)
+            return _without_contents(fact)
         case StreamFailed():
             error = Failed(fact.error.error_code, REDACTED, retryable=fact.error.retryable)
             return replace(fact, error=error, parts=tuple(map(_without_content, fact.parts)), extra=None)
@@ -75,6 +77,10 @@ def redacted(fact: Fact) -> Fact:
             return replace(fact, data={}, extra=None)
         case MessageDeltaBatch():
             return replace(fact, deltas=(), extra=None)
+        case MessageQueued():
+            return replace(fact, message=_without_contents(fact.message), extra=None)
+        case AbortRequested():
+            return replace(fact, reason=None, extra=None)
         case RunEnded():
             return replace(fact, reason=None, error=None, extra=None)
         case Redaction():
@@ -83,6 +89,11 @@ def redacted(fact: Fact) -> Fact:
             return replace(fact, extra=None)
         case _:
             assert_never(fact)
+
+
+def _without_contents(message: Message) -> Message:
+    parts = tuple(map(_without_content, message.parts))
+    return replace(message, parts=parts, meta=_kept_meta(message.meta), extra=None)
 
 
 def _without_content(part: Part) -> Part:
@@ -118,4 +129,5 @@ def _kept_meta(meta: Meta | None) -> Meta | None:
         is_api_error_message=meta.is_api_error_message,
         model_call_index=meta.model_call_index,
         attempt=meta.attempt,
+        request_id=meta.request_id,
     )

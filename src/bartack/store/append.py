@@ -4,39 +4,56 @@ An append is checked in two steps, because the store looks up what exists in bet
 
     batch = prepare(session_id, entries)                    # the batch alone: shape, JSON, blobs
     existing = ...                                          # the store looks up batch.ids, .references and .calls
-    rows = check_append(batch, existing, expected_tail, lease)    # the rows to insert; none if all are stored already
+    checked = check_append(batch, existing, expected_tail, permit, now)    # the rows to insert and the lease to set
 
 `check_append` checks, in this order: whether all entries are stored already (then the append succeeds regardless of the
-rest); that the lease is current; that the tail is the expected one; that each id is new; that each parent and each
+rest); that the writer may append; that the tail is the expected one; that each id is new; that each parent and each
 redacted entry exists; and that each tool call gets its first result.
 
-A lease makes it unlikely that two runs write to one session. Its epoch, the fence, makes it impossible: an append whose
-lease is not the current one is refused.
+Who may append. A lease makes it unlikely that two runs write to one session. Its epoch, the fence, makes it impossible:
+an append whose lease is not the current one is refused. A claim takes the lease in the same transaction, so a run that
+does not get it leaves no trace. Everyone else may append anything while no lease is held, and only `REQUESTS` while one
+is: the log is the inbox of the run that holds it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from bartack.nouns import wire
-from bartack.nouns.entries import Entry, Redaction, SessionHeader
-from bartack.nouns.errors import Conflict, PartValidationError
+from bartack.nouns.entries import (
+    AbortRequested,
+    ApprovalDecided,
+    Custom,
+    Entry,
+    MessageQueued,
+    ModelChange,
+    Redaction,
+    SessionHeader,
+)
+from bartack.nouns.errors import Conflict, LeaseLost, PartValidationError, SessionInUse
+from bartack.nouns.messages import Message
 from bartack.store.blobs import extract
 from bartack.store.checksums import chain, digest_of
-from bartack.store.errors import invalid, no_entry, no_session
+from bartack.store.errors import invalid, newer_session, no_entry, no_session
+from bartack.store.holder import is_dead
 from bartack.store.index import results_of, spend_of, text_of
 from bartack.store.search import sortable, words
-from bartack.store.session_store import Lease, ModelSpend, Tail
+from bartack.store.session_store import Claim, Lease, ModelSpend, Tail
 
 __all__ = [
+    "REQUESTS",
     "Batch",
+    "CheckedAppend",
+    "Clock",
     "Existing",
+    "Permit",
     "Row",
     "branch_starts_of",
     "check_append",
@@ -46,6 +63,12 @@ __all__ = [
     "renew_lease",
     "take_lease",
 ]
+
+# What anyone may append while a run holds the lease.
+REQUESTS: Final = (MessageQueued, ApprovalDecided, AbortRequested, ModelChange, Redaction, Custom)
+
+Permit = Lease | Claim | None  # what an append is made with
+Clock = Callable[[], datetime]
 
 _ID_LIMIT = 240  # bytes; in a JSONL store the id of a session is part of a file name
 
@@ -64,6 +87,7 @@ class Row(NamedTuple):
     words: str  # for the full-text index
     redacts: str | None  # the id of the entry that this one redacts
     title: str | None
+    is_request: bool
     checksum: bytes = b""  # known once `check_append` has seen the entry before it
 
 
@@ -145,6 +169,10 @@ def _check_shape(session_id: str, seq: int, entry: Entry) -> None:
         raise invalid(f"The entry with seq {seq} has no id.")
     if seq == 1 and not (isinstance(entry.fact, SessionHeader) and entry.parent_id is None):
         raise invalid("The first entry of a session must be a session_header without a parent.")
+    if isinstance(entry.fact, SessionHeader) and entry.fact.version > SessionHeader().version:
+        raise newer_session(session_id, entry.fact.version)
+    if isinstance(entry.fact, Message) and entry.fact.role == "tool" and not entry.fact.parts:
+        raise invalid(f"Entry {entry.id!r} is a tool message without a result.")
     if seq > 1 and entry.parent_id is None:
         raise invalid(f"Entry {entry.id!r} has no parent; only the first entry may have none.")
 
@@ -169,19 +197,29 @@ def _row(entry: Entry, blobs: dict[str, bytes]) -> Row:
         words=" ".join(words(text_of(fact))),
         redacts=fact.entry_id if isinstance(fact, Redaction) else None,
         title=fact.title if isinstance(fact, SessionHeader) else None,
+        is_request=isinstance(fact, REQUESTS),
     )
 
 
-def check_append(batch: Batch, existing: Existing, expected_tail: str | None, lease: Lease | None) -> tuple[Row, ...]:
-    """The rows to insert; raises `Conflict` or `NotFound` if the batch must not be stored."""
+class CheckedAppend(NamedTuple):
+    """What a store writes for an append."""
+
+    rows: tuple[Row, ...]  # those that are new
+    lease: Lease | None  # that a claim has taken
+
+
+def check_append(
+    batch: Batch, existing: Existing, expected_tail: str | None, permit: Permit, now: Clock
+) -> CheckedAppend:
+    """What to write; raises `Conflict` or `NotFound` if the batch must not be stored."""
     tail = existing.tail
     stored = list(takewhile(lambda row: existing.texts.get(row.id) == row.text, batch.rows))
     new = batch.rows[len(stored) :]
     if not new:
-        return ()
+        return CheckedAppend((), _claimed_again(batch.session_id, permit, now, existing.lease))
     if tail is None and (expected_tail is not None or new[0].seq != 1):
         raise no_session(batch.session_id)
-    _check_fence(batch.session_id, lease, existing.lease)
+    lease = _check_permit(batch.session_id, new, permit, now, existing)
     _check_tail(batch.session_id, new[0].seq, tail, stored[-1].id if stored else expected_tail)
     for row in new:
         if row.id in existing.texts:
@@ -192,7 +230,37 @@ def check_append(batch: Batch, existing: Existing, expected_tail: str | None, le
         for call in row.results:
             if call in existing.results:
                 raise Conflict(f"Tool call {call!r} already has a result.", tail=_id(tail))
-    return _chained(new, existing.checksum)
+    return CheckedAppend(_chained(new, existing.checksum), lease)
+
+
+def _check_permit(session_id: str, new: Sequence[Row], permit: Permit, now: Clock, existing: Existing) -> Lease | None:
+    """The lease that a claim takes. Raises `LeaseLost` or `SessionInUse`."""
+    held = existing.lease
+    match permit:
+        case Lease():
+            _check_fence(session_id, permit, held)
+            return None
+        case Claim():
+            return take_lease(session_id, permit, now(), held)
+        case None:
+            if held is not None and not _are_requests(new, existing.tail) and _is_held(held, time := now()):
+                raise _in_use(held, time)
+            return None
+
+
+def _are_requests(rows: Sequence[Row], tail: Tail | None) -> bool:
+    """Whether all are requests, and each follows the entry before it: a request must be on the branch of the run."""
+    previous = [_id(tail), *(row.id for row in rows)]
+    return all(row.is_request and row.parent_id == parent for row, parent in zip(rows, previous, strict=False))
+
+
+def _claimed_again(session_id: str, permit: Permit, now: Clock, held: Lease | None) -> Lease | None:
+    """The lease of a claim whose entries are all stored: most likely by its first attempt."""
+    if not isinstance(permit, Claim):
+        return None
+    if held is not None and held.owner == permit.owner:
+        return _renewed(held, now(), permit.ttl_s)
+    return take_lease(session_id, permit, now(), held)
 
 
 def _chained(rows: Sequence[Row], checksum: bytes) -> tuple[Row, ...]:
@@ -235,20 +303,47 @@ def _id(tail: Tail | None) -> str | None:
 # -- leases
 
 
-def take_lease(session_id: str, owner: str, now: datetime, ttl: float, held: Lease | None) -> Lease:
-    """The lease that `owner` gets after `held`; `Conflict` while another owner holds an unexpired one."""
-    if not owner or ttl <= 0:
-        raise invalid(f"A lease needs an owner and a positive ttl, got {owner!r} and {ttl} s.")
-    if held is not None and held.owner not in ("", owner) and now < held.expires_at:
-        left = (held.expires_at - now).total_seconds()
-        raise Conflict(f"Session {session_id!r} is in use by {held.owner!r} (lease expires in {left:.0f} s).")
-    return Lease(session_id, owner, 1 if held is None else held.epoch + 1, now + timedelta(seconds=ttl))
+def take_lease(session_id: str, claim: Claim, now: datetime, held: Lease | None) -> Lease:
+    """The lease that the claim gets after `held`; `SessionInUse` while another owner holds that."""
+    if not claim.owner or claim.ttl_s <= 0:
+        raise invalid(f"A lease needs an owner and a positive ttl, got {claim.owner!r} and {claim.ttl_s} s.")
+    is_own = held is not None and held.owner == claim.owner
+    if held is not None and not is_own and not claim.takeover and _is_held(held, now):
+        raise _in_use(held, now)
+    epoch = 1 if held is None else held.epoch + 1
+    expires_at = now + timedelta(seconds=claim.ttl_s)
+    return Lease(session_id, claim.owner, epoch, expires_at, claim.ttl_s, claim.holder)
 
 
-def renew_lease(lease: Lease, now: datetime, ttl: float, held: Lease | None) -> Lease:
-    """The same lease, expiring later; `Conflict` if it is no longer the current one."""
+def _is_held(lease: Lease, now: datetime) -> bool:
+    """Whether the lease has an owner that may be alive.
+
+    A lease that expires later than it could if it had been renewed just now was made before the clock was set back.
+    When it really expires is unknown, so it counts as expired; the fence protects the session all the same.
+    """
+    left_s = (lease.expires_at - now).total_seconds()
+    return bool(lease.owner) and 0 < left_s <= lease.ttl_s and not is_dead(lease.holder)
+
+
+def _in_use(held: Lease, now: datetime) -> SessionInUse:
+    left_s = (held.expires_at - now).total_seconds()
+    return SessionInUse(
+        f"Session {held.session_id!r} is in use by {held.owner} ({held.holder}); its lease expires in {left_s:.0f} s "
+        "unless it is renewed. Wait for it to finish, or take the session over with takeover=True.",
+        owner=held.owner,
+        expires_in_s=left_s,
+    )
+
+
+def renew_lease(lease: Lease, now: datetime, ttl_s: float, held: Lease | None) -> Lease:
+    """The same lease, expiring later; `LeaseLost` if it is no longer the current one."""
     _check_fence(lease.session_id, lease, held)
-    return replace(lease, expires_at=now + timedelta(seconds=ttl))
+    return _renewed(lease, now, ttl_s)
+
+
+def _renewed(lease: Lease, now: datetime, ttl_s: float) -> Lease:
+    """The lease, expiring `ttl_s` seconds from now."""
+    return replace(lease, expires_at=now + timedelta(seconds=ttl_s), ttl_s=ttl_s)
 
 
 def release_lease(lease: Lease, held: Lease | None) -> Lease | None:
@@ -256,15 +351,13 @@ def release_lease(lease: Lease, held: Lease | None) -> Lease | None:
     return replace(lease, owner="") if _is_current(lease, held) else None
 
 
-def _check_fence(session_id: str, lease: Lease | None, held: Lease | None) -> None:
-    """Raise `Conflict` for a lease that is not the session's current one."""
-    if lease is None:
-        return
+def _check_fence(session_id: str, lease: Lease, held: Lease | None) -> None:
+    """Raise `LeaseLost` for a lease that is not the session's current one."""
     if lease.session_id != session_id:
         raise invalid(f"The lease is for session {lease.session_id!r}, not for {session_id!r}.")
     if not _is_current(lease, held):
-        now = f"{held.owner!r} holds epoch {held.epoch}" if held is not None and held.owner else "it has no owner now"
-        raise Conflict(f"The lease of {lease.owner!r} on session {session_id!r} (epoch {lease.epoch}) was lost: {now}.")
+        now = f"{held.owner} has it now" if held is not None and held.owner else "nothing holds it now"
+        raise LeaseLost(f"The lease of {lease.owner} on session {session_id!r} (epoch {lease.epoch}) was lost: {now}.")
 
 
 def _is_current(lease: Lease, held: Lease | None) -> bool:

@@ -10,14 +10,15 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Protocol, TypeVar
 
 from bartack.environment import Environment
 from bartack.nouns.entries import Entry, SessionHeader
 from bartack.store.append import (
     Batch,
+    Clock,
     Existing,
+    Permit,
     Row,
     check_append,
     check_drop,
@@ -27,7 +28,8 @@ from bartack.store.append import (
     take_lease,
 )
 from bartack.store.entries import Entries
-from bartack.store.session_store import EMPTY_HEADER, Finding, Hit, Lease, Page, Tail, Totals, next_entries
+from bartack.store.holder import this_process
+from bartack.store.session_store import EMPTY_HEADER, Claim, Finding, Hit, Lease, Page, Tail, Totals, next_entries
 
 __all__ = ["AppendOnlyStore", "ChangeLease", "L", "Readable", "TableStore", "Tables"]
 
@@ -35,7 +37,6 @@ _PAGE = 1000  # entries that a follower fetches at a time
 
 T = TypeVar("T")
 L = TypeVar("L", bound=Lease | None)
-Clock = Callable[[], datetime]
 ChangeLease = Callable[[Clock, Lease | None], L]  # the current lease -> the new one; None changes nothing
 
 
@@ -76,8 +77,8 @@ class AppendOnlyStore(ABC):
         """The result of `work`, which sees one state of the store."""
 
     @abstractmethod
-    async def _append(self, batch: Batch, expected_tail: str | None, lease: Lease | None) -> None:
-        """Check the batch and store it durably, in one transaction."""
+    async def _append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Lease | None:
+        """Check the batch and store it durably, with the lease that a claim takes, in one transaction."""
 
     @abstractmethod
     async def _change_lease(self, session_id: str, change: ChangeLease[L]) -> L:
@@ -95,6 +96,22 @@ class AppendOnlyStore(ABC):
         await self._append(batch, expected_tail, lease)
         self._followers.wake(session_id)
         return batch.tail
+
+    async def claim(
+        self,
+        session_id: str,
+        entries: Sequence[Entry],
+        expected_tail: str | None,
+        owner: str,
+        *,
+        ttl: float = 30.0,
+        takeover: bool = False,
+    ) -> Lease:
+        batch = prepare(session_id, entries)
+        lease = await self._append(batch, expected_tail, Claim(owner, ttl, this_process(), takeover))
+        assert lease is not None  # a claim takes one
+        self._followers.wake(session_id)
+        return lease
 
     async def load(self, session_id: str, *, head: str | None = None) -> Entries:
         return await self._read(lambda tables: tables.load(session_id, head))
@@ -121,8 +138,9 @@ class AppendOnlyStore(ABC):
         del repair  # transactions leave nothing half-written
         return await self._read(lambda tables: tables.inspect(session_id))
 
-    async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0) -> Lease:
-        return await self._change_lease(session_id, lambda now, held: take_lease(session_id, owner, now(), ttl, held))
+    async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0, *, takeover: bool = False) -> Lease:
+        claim = Claim(owner, ttl, this_process(), takeover)
+        return await self._change_lease(session_id, lambda now, held: take_lease(session_id, claim, now(), held))
 
     async def renew_lease(self, lease: Lease, ttl: float = 30.0) -> Lease:
         return await self._change_lease(lease.session_id, lambda now, held: renew_lease(lease, now(), ttl, held))
@@ -155,14 +173,17 @@ class TableStore(AppendOnlyStore):
     async def _write(self, work: Callable[[Tables], T]) -> T:
         """The result of `work`; when this returns, what it stored is durable."""
 
-    async def _append(self, batch: Batch, expected_tail: str | None, lease: Lease | None) -> None:
-        def work(tables: Tables) -> None:
+    async def _append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Lease | None:
+        def work(tables: Tables) -> Lease | None:
             existing = tables.existing(batch)
-            rows = check_append(batch, existing, expected_tail, lease)
+            rows, lease = check_append(batch, existing, expected_tail, permit, self.environment.now)
             if rows:
                 tables.insert(batch, rows, existing)
+            if lease is not None:
+                tables.set_lease(lease)
+            return lease
 
-        await self._write(work)
+        return await self._write(work)
 
     async def _change_lease(self, session_id: str, change: ChangeLease[L]) -> L:
         def work(tables: Tables) -> L:

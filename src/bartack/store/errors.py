@@ -2,9 +2,19 @@
 
 from pathlib import Path
 
+from bartack.nouns.entries import SessionHeader
 from bartack.nouns.errors import ErrorCode, NotFound, StoreError
 
-__all__ = ["closed", "invalid", "missing_blob", "newer_schema", "no_entry", "no_session", "not_writable"]
+__all__ = [
+    "closed",
+    "invalid",
+    "missing_blob",
+    "newer_schema",
+    "newer_session",
+    "no_entry",
+    "no_session",
+    "not_writable",
+]
 
 
 def invalid(message: str, cause: Exception | None = None) -> StoreError:
@@ -32,6 +42,15 @@ def not_writable(path: Path, cause: Exception) -> StoreError:
     """Missing permissions or a read-only file system, whichever way that was noticed."""
     return StoreError(
         f"{path} is not writable. Check the permissions of it and its folder, or use another store.", cause=cause
+    )
+
+
+def newer_session(session_id: str, version: int) -> StoreError:
+    """A session written by a later version of Bartack, which may contain what this one would misread."""
+    return StoreError(
+        f"Session {session_id!r} has format version {version}, but this version of Bartack supports up to "
+        f"{SessionHeader().version}. Upgrade Bartack.",
+        code=ErrorCode.STORAGE_UNSUPPORTED,
     )
 
 

@@ -19,7 +19,7 @@ from bartack.nouns.parts import ToolResult
 from bartack.session.redaction import visible
 from bartack.store.entries import Entries, envelope_of
 from bartack.store.index import results_of
-from bartack.store.session_store import Finding, FindingKind, SessionStore, next_entries
+from bartack.store.session_store import Finding, FindingKind, Lease, SessionStore, next_entries
 
 __all__ = ["REPAIRED", "check", "purge", "repair"]
 
@@ -48,7 +48,7 @@ async def repair(store: SessionStore, session_id: str) -> list[Finding]:
     lease = await store.acquire_lease(session_id, "bartack fsck")
     try:
         await store.inspect(session_id, repair=True)
-        await _close_calls(store, session_id)
+        await _close_calls(store, lease)
     finally:
         await store.release_lease(lease)
     return await check(store, session_id)
@@ -113,8 +113,9 @@ def _calls_of(entry: Entry) -> list[str]:
     return [call.tool_call_id for call in entry.fact.tool_calls] if isinstance(entry.fact, Message) else []
 
 
-async def _close_calls(store: SessionStore, session_id: str) -> None:
+async def _close_calls(store: SessionStore, lease: Lease) -> None:
     """Append a result for each open call, at the end of a branch with that call. The newest branch stays the newest."""
+    session_id = lease.session_id
     entries = await store.entries(session_id)
     open_calls = {call for entry in entries for call in _calls_of(entry)}
     open_calls -= {call for entry in entries for call in results_of(entry.fact)}
@@ -130,15 +131,15 @@ async def _close_calls(store: SessionStore, session_id: str) -> None:
             results = [
                 ToolResult(call, INTERRUPTED, is_error=True, error_code=ErrorCode.TOOL_INTERRUPTED) for call in calls
             ]
-            await _append(store, session_id, head, tool_message(*results))
+            await _append(store, lease, head, tool_message(*results))
     if any(calls for _, calls in to_close[1:]) and not to_close[0][1]:
-        await _append(store, session_id, newest, Custom(REPAIRED, {"closedCallsOfOtherBranches": True}))
+        await _append(store, lease, newest, Custom(REPAIRED, {"closedCallsOfOtherBranches": True}))
 
 
-async def _append(store: SessionStore, session_id: str, head: str, fact: Message | Custom) -> None:
-    tail = await store.tail_of(session_id)
-    entries = next_entries(session_id, tail, [fact], store.environment, parent_id=head)
-    await store.append(session_id, entries, tail.entry_id)
+async def _append(store: SessionStore, lease: Lease, head: str, fact: Message | Custom) -> None:
+    tail = await store.tail_of(lease.session_id)
+    entries = next_entries(lease.session_id, tail, [fact], store.environment, parent_id=head)
+    await store.append(lease.session_id, entries, tail.entry_id, lease=lease)
 
 
 async def purge(store: SessionStore, session_id: str, *, everything: bool = False) -> str | None:

@@ -24,10 +24,12 @@ from bartack.nouns.entries import Entry, Fact, SessionHeader
 from bartack.nouns.messages import Message, ModelRef, stamped
 from bartack.nouns.noun import Noun
 from bartack.store.entries import Entries
+from bartack.store.holder import Holder
 
 __all__ = [
     "EMPTY_HEADER",
     "NO_SPEND",
+    "Claim",
     "Finding",
     "FindingKind",
     "Hit",
@@ -51,12 +53,23 @@ class Tail(Noun, frozen=True):
 
 
 class Lease(Noun, frozen=True):
-    """The right to write to a session. `epoch` is the fence: an append with an older one raises `Conflict`."""
+    """The right to write to a session. `epoch` is the fence: an append with an older one raises `LeaseLost`."""
 
     session_id: str
     owner: str
     epoch: int
     expires_at: datetime
+    ttl_s: float
+    holder: Holder
+
+
+class Claim(Noun, frozen=True):
+    """A request for the lease of a session, as part of an append."""
+
+    owner: str
+    ttl_s: float
+    holder: Holder
+    takeover: bool = False  # also if another owner has it
 
 
 class Spend(Noun, frozen=True, kw_only=True):
@@ -163,8 +176,26 @@ class SessionStore(Protocol):
         `expected_tail` is the id of the session's last entry, or None for a new session, whose first entry must be a
         `SessionHeader`. Entries that are already stored with the same content are skipped; if all of them are, the
         append succeeds regardless of the tail. `Conflict`: the tail is another (`Conflict.tail`), an entry id is taken,
-        a tool call has a result already, or the lease is not current. `NotFound`: a parent or redacted entry, or the
-        session, does not exist.
+        or a tool call has a result already. `NotFound`: a parent or redacted entry, or the session, does not exist.
+
+        `LeaseLost`: the lease is not current. Without a lease, while another owner has one, an append may contain only
+        requests to that owner (`bartack.store.append.REQUESTS`) that follow the tail; otherwise it is `SessionInUse`.
+        """
+        ...
+
+    async def claim(
+        self,
+        session_id: str,
+        entries: Sequence[Entry],
+        expected_tail: str | None,
+        owner: str,
+        *,
+        ttl: float = 30.0,
+        takeover: bool = False,
+    ) -> Lease:
+        """Take the lease as `acquire_lease` does and append the entries, both or neither. Raises as both do.
+
+        Claiming again with the same owner and entries, after an unknown outcome, returns the lease.
         """
         ...
 
@@ -200,12 +231,17 @@ class SessionStore(Protocol):
         """Every entry after this seq, present and future, each once and in order, until the store is closed."""
         ...
 
-    async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0) -> Lease:
-        """Take the lease for `ttl` seconds; `Conflict` while another owner has it. The same owner gets a new epoch."""
+    async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0, *, takeover: bool = False) -> Lease:
+        """Take the lease for `ttl` seconds; `SessionInUse` while another owner holds it.
+
+        A lease is no longer held once it was released, has expired, or its process has ended. With `takeover` it is
+        taken in any case, and its owner can no longer write. An owner that takes its own lease again gets a new epoch,
+        so no two runs may use the same name.
+        """
         ...
 
     async def renew_lease(self, lease: Lease, ttl: float = 30.0) -> Lease:
-        """Extend the lease by `ttl` seconds from now. A lease that is no longer current raises `Conflict`."""
+        """Extend the lease by `ttl` seconds from now. A lease that is no longer current raises `LeaseLost`."""
         ...
 
     async def release_lease(self, lease: Lease) -> None:

@@ -17,7 +17,7 @@ import asyncpg  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
 from bartack.nouns.errors import Conflict, StoreError
-from bartack.store.append import Batch, Existing, Row, check_append
+from bartack.store.append import Batch, Existing, Permit, Row, check_append
 from bartack.store.errors import closed
 from bartack.store.postgres.connection import SERVER_ERRORS, Connection, Database, is_retryable, server_error
 from bartack.store.postgres.rows import Checked, existing, insert
@@ -38,8 +38,9 @@ class PendingAppend:
 
     batch: Batch
     expected_tail: str | None
-    lease: Lease | None
-    future: "asyncio.Future[None]"
+    permit: Permit
+    future: "asyncio.Future[Lease | None]"
+    lease: Lease | None = None  # that a claim has taken
     error: Exception | None = field(default_factory=lambda: StoreError("The append was not attempted."))
 
     @property
@@ -59,16 +60,16 @@ class GroupCommit:
     _task: "asyncio.Task[None] | None" = None
     _closed: bool = False
 
-    async def append(self, batch: Batch, expected_tail: str | None, lease: Lease | None) -> None:
-        """Store the batch durably."""
+    async def append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Lease | None:
+        """Store the batch durably; returns the lease that a claim has taken."""
         if self._closed:
             raise closed()
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="bartack-postgres-writer")
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append(PendingAppend(batch, expected_tail, lease, future))
+        future: asyncio.Future[Lease | None] = asyncio.get_running_loop().create_future()
+        self._pending.append(PendingAppend(batch, expected_tail, permit, future))
         self._wake.set()
-        await future
+        return await future
 
     async def close(self) -> None:
         """Commit what is pending, then close the connection."""
@@ -92,7 +93,7 @@ class GroupCommit:
                     pending.error = error
                 await self._disconnect()
             for pending in group:
-                deliver(pending.future, None, pending.error)
+                deliver(pending.future, pending.lease, pending.error)
 
     def _take(self) -> list[PendingAppend]:
         group: list[PendingAppend] = []
@@ -180,20 +181,24 @@ async def _check(connection: Connection, group: list[PendingAppend]) -> list[Che
     """The appends to insert, each checked as if those before it were stored; sets the error of the others."""
     checked: list[Checked] = []
     earlier: dict[str, dict[str, Row]] = {}  # rows of this group, by session and id, in order
-    found = await existing(connection, [pending.batch for pending in group])
+    leases: dict[str, Lease] = {}  # taken by claims of this group
+    found, now = await existing(connection, [pending.batch for pending in group])
     for pending, known in zip(group, found, strict=True):
         batch = pending.batch
         rows = earlier.setdefault(batch.session_id, {})
         known = _with_rows(known, rows, batch) if rows else known
-        pending.error = None
+        known = replace(known, lease=leases.get(batch.session_id, known.lease))
+        pending.error, pending.lease = None, None
         try:
-            new = check_append(batch, known, pending.expected_tail, pending.lease)
+            new, lease = check_append(batch, known, pending.expected_tail, pending.permit, lambda: now)
         except StoreError as error:
             pending.error = error
             continue
-        if new:
-            checked.append(Checked(batch, new, known))
+        if new or lease:
+            checked.append(Checked(batch, new, known, lease))
             rows.update({row.id: row for row in new})
+        if lease is not None:
+            pending.lease = leases[batch.session_id] = lease
     return checked
 
 

@@ -1,8 +1,10 @@
 """What an append must know and what it inserts, for whole groups of appends at once."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
+from bartack.nouns import wire
 from bartack.nouns.json_values import json_text
 from bartack.store.append import Batch, Existing, Row, branch_starts_of
 from bartack.store.blobs import referenced
@@ -11,7 +13,7 @@ from bartack.store.postgres.connection import Connection
 from bartack.store.postgres.schema import escape, key_of, lexemes_of, unescape
 from bartack.store.session_store import NO_SPEND, Lease, Spend, Tail
 
-__all__ = ["SPEND_TYPES", "Checked", "existing", "insert", "lease_of", "tail_of"]
+__all__ = ["SPEND_TYPES", "Checked", "existing", "insert", "lease_of", "set_leases", "tail_of"]
 
 
 class Checked(NamedTuple):
@@ -20,11 +22,12 @@ class Checked(NamedTuple):
     batch: Batch
     rows: tuple[Row, ...]  # the new ones
     existing: Existing
+    lease: Lease | None  # that a claim has taken
 
 
 _SESSIONS = """
-SELECT s.session_id, s.tail_id, s.tail_seq, l.owner, l.epoch, l.expires_at
-FROM sessions s LEFT JOIN leases l USING (session_id) WHERE s.session_id = ANY($1::text[])
+SELECT a.session_id, s.tail_id, s.tail_seq, l.lease, clock_timestamp() AS now
+FROM unnest($1::text[]) AS a (session_id) LEFT JOIN sessions s USING (session_id) LEFT JOIN leases l USING (session_id)
 """
 _IDS = """
 SELECT a.session_id, a.id, a.is_own, e.seq, CASE WHEN a.is_own THEN convert_to(e.text, 'UTF8') END
@@ -41,17 +44,28 @@ def tail_of(record: Any) -> Tail:
     return Tail(unescape(record["tail_id"]), record["tail_seq"])
 
 
-def lease_of(session_id: str, record: Any) -> Lease | None:
+def lease_of(text: str | None) -> Lease | None:
     """The lease in a row of `leases`; None if there never was one."""
-    if record["epoch"] is None:
-        return None
-    return Lease(session_id, unescape(record["owner"]), record["epoch"], record["expires_at"])
+    return None if text is None else wire.decode(Lease, unescape(text).encode())
 
 
-async def existing(connection: Connection, batches: Sequence[Batch]) -> list[Existing]:
-    """What `check_append` must know for each batch. The sessions must be locked."""
+_SET_LEASES = """
+INSERT INTO leases (session_id, lease) SELECT * FROM unnest($1::text[], $2::text[])
+ON CONFLICT (session_id) DO UPDATE SET lease = excluded.lease
+"""
+
+
+async def set_leases(connection: Connection, leases: Sequence[Lease]) -> None:
+    """Store these leases, at most one per session."""
+    names = [escape(lease.session_id) for lease in leases]
+    await connection.execute(_SET_LEASES, names, [escape(wire.encode(lease).decode()) for lease in leases])
+
+
+async def existing(connection: Connection, batches: Sequence[Batch]) -> tuple[list[Existing], datetime]:
+    """What `check_append` must know for each batch, and the server's time. The sessions must be locked."""
     names = [escape(batch.session_id) for batch in batches]
-    sessions = {record["session_id"]: record for record in await connection.fetch(_SESSIONS, names)}
+    records = await connection.fetch(_SESSIONS, names)
+    sessions = {record["session_id"]: record for record in records if record["tail_id"] is not None}
     known = [(name, batch) for name, batch in zip(names, batches, strict=True) if name in sessions]
     ids = {(name, key_of(id), True) for name, batch in known for id in batch.ids}
     ids |= {(name, key_of(id), False) for name, batch in known for id in batch.references}
@@ -65,18 +79,19 @@ async def existing(connection: Connection, batches: Sequence[Batch]) -> list[Exi
                 seqs[name, key] = seq
     if calls:
         results.update(map(tuple, await connection.fetch(_RESULTS, *zip(*calls, strict=True))))
-    return [
+    found = [
         Existing(
             tail_of(sessions[name]),
             {id: texts[name, key_of(id)] for id in batch.ids if (name, key_of(id)) in texts},
             {id: seqs[name, key_of(id)] for id in batch.references if (name, key_of(id)) in seqs},
             {call for call in batch.calls if (name, key_of(call)) in results},
-            lease_of(batch.session_id, sessions[name]),
+            lease_of(sessions[name]["lease"]),
         )
         if name in sessions
         else Existing(None)
         for name, batch in zip(names, batches, strict=True)
     ]
+    return found, records[0]["now"]
 
 
 _INSERT_ENTRIES = """
@@ -124,7 +139,7 @@ async def insert(connection: Connection, appends: Sequence[Checked]) -> None:
     rows = [(escape(one.batch.session_id), row) for one in appends for row in one.rows]
     blobs = {name: blob for one in appends for name, blob in one.batch.blobs.items()}
     uses = {(name, used) for name, row in rows if row.needs_restore for used in referenced(row.text)}
-    starts = [(escape(one.batch.session_id), *start) for one in appends for start in branch_starts_of(*one)]
+    starts = [(escape(one.batch.session_id), *start) for one in appends for start in branch_starts_of(*one[:3])]
     redactions = [(name, key_of(row.redacts), escape(row.redacts)) for name, row in rows if row.redacts is not None]
     statements: list[tuple[str, Iterable[tuple[Any, ...]]]] = [
         (_INSERT_BLOBS, sorted(blobs.items())),  # in the same order everywhere, which avoids deadlocks
@@ -143,12 +158,17 @@ async def insert(connection: Connection, appends: Sequence[Checked]) -> None:
         columns = list(zip(*lines, strict=True))
         if columns:
             await connection.execute(statement, *columns)
+    leases = {one.lease.session_id: one.lease for one in appends if one.lease is not None}
+    if leases:
+        await set_leases(connection, list(leases.values()))
 
 
 def _sessions(appends: Iterable[Checked]) -> list[tuple[Any, ...]]:
     """One line per session: how it begins, if it is new, and its tail."""
     lines: dict[str, tuple[Any, ...]] = {}
-    for batch, rows, _ in appends:
+    for batch, rows, *_ in appends:
+        if not rows:  # a claim whose entries were stored before
+            continue
         name, title = escape(batch.session_id), rows[0].title
         begin = lines[name][:3] if name in lines else (name, None if title is None else escape(title), batch.created)
         lines[name] = (*begin, batch.updated, escape(batch.tail.entry_id), batch.tail.seq)

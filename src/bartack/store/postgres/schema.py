@@ -61,8 +61,8 @@ CREATE TABLE IF NOT EXISTS spend (  -- `model` is JSON: [provider, model]
     cache_read_tokens bigint NOT NULL, cache_write_tokens bigint NOT NULL, reasoning_tokens bigint NOT NULL,
     cost_usd double precision NOT NULL, unpriced bigint NOT NULL, PRIMARY KEY (session_id, model_key)
 );
-CREATE TABLE IF NOT EXISTS leases (  -- a released one has an empty owner
-    session_id text COLLATE "C" PRIMARY KEY, owner text NOT NULL, epoch bigint NOT NULL, expires_at timestamptz NOT NULL
+CREATE TABLE IF NOT EXISTS leases (  -- as JSON; a released one has an empty owner
+    session_id text COLLATE "C" PRIMARY KEY, lease text NOT NULL
 );
 CREATE TABLE IF NOT EXISTS blobs (name text COLLATE "C" PRIMARY KEY, data bytea NOT NULL);
 CREATE TABLE IF NOT EXISTS blob_uses (

@@ -11,14 +11,14 @@ from typing import TypeVar, cast
 from bartack.environment import Environment
 from bartack.nouns.entries import Entry
 from bartack.nouns.errors import ErrorCode, StoreError
-from bartack.store.append import Batch, check_drop
+from bartack.store.append import Batch, Permit, check_drop
 from bartack.store.append_only import AppendOnlyStore, ChangeLease, L, Readable
 from bartack.store.entries import Entries
 from bartack.store.postgres.connection import SERVER_ERRORS, Connection, Database, server_error
 from bartack.store.postgres.group_commit import GroupCommit
 from bartack.store.postgres.notifications import Notifications
 from bartack.store.postgres.queries import Queries
-from bartack.store.postgres.rows import lease_of
+from bartack.store.postgres.rows import lease_of, set_leases
 from bartack.store.postgres.schema import escape, lock_blobs, lock_sessions, migrate
 from bartack.store.session_store import Lease, Tail
 
@@ -60,27 +60,19 @@ class PostgresStore(AppendOnlyStore):
         await database.open_pool()
         return cls(database, environment)
 
-    async def _append(self, batch: Batch, expected_tail: str | None, lease: Lease | None) -> None:
-        await self._writer.append(batch, expected_tail, lease)
+    async def _append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Lease | None:
+        return await self._writer.append(batch, expected_tail, permit)
 
     async def _change_lease(self, session_id: str, change: ChangeLease[L]) -> L:
         async def work(connection: Connection) -> L:
             await lock_sessions(connection, self._database.schema, [session_id])
             await Queries(connection).tail(session_id)
-            record = await connection.fetchrow("SELECT * FROM leases WHERE session_id = $1", escape(session_id))
-            held = None if record is None else lease_of(session_id, record)
+            sql = "SELECT lease FROM leases WHERE session_id = $1"
+            held = lease_of(await connection.fetchval(sql, escape(session_id)))
             now = await connection.fetchval("SELECT clock_timestamp()")
             lease = change(lambda: now, held)
             if lease is not None:
-                await connection.execute(
-                    "INSERT INTO leases (session_id, owner, epoch, expires_at) VALUES ($1, $2, $3, $4) "
-                    "ON CONFLICT (session_id) DO UPDATE "
-                    "SET owner = excluded.owner, epoch = excluded.epoch, expires_at = excluded.expires_at",
-                    escape(session_id),
-                    escape(lease.owner),
-                    lease.epoch,
-                    lease.expires_at,
-                )
+                await set_leases(connection, [lease])
             return lease
 
         return await self._database.write(work, "changing a lease")

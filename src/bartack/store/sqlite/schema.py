@@ -19,8 +19,7 @@ APPLICATION_ID = 0x42415254  # "BART" in ASCII; bytes 68 to 71 of the file, by w
 _FIRST = """
 CREATE TABLE session (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TEXT, created TEXT NOT NULL, updated TEXT NOT NULL,
-    tail_id TEXT NOT NULL, tail_seq INTEGER NOT NULL,
-    epoch INTEGER NOT NULL DEFAULT 0, owner TEXT NOT NULL DEFAULT '', expires_at TEXT  -- the lease
+    tail_id TEXT NOT NULL, tail_seq INTEGER NOT NULL, lease TEXT  -- as JSON; NULL if there never was one
 ) STRICT;
 CREATE INDEX session_by_time ON session (updated, id);
 

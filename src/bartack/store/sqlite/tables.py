@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
+from bartack.nouns import wire
 from bartack.nouns.errors import Conflict
 from bartack.store.append import Batch, Existing, Row, branch_starts_of
 from bartack.store.blobs import damage_to, referenced, restore
@@ -56,13 +57,11 @@ class SqliteTables:
         self.connection.execute(sql, values)
 
     def _find(self, session_id: str) -> Session | None:
-        sql = "SELECT number, tail_id, tail_seq, epoch, owner, expires_at FROM session WHERE id = ?"
-        row = self._first(sql, session_id)
+        row = self._first("SELECT number, tail_id, tail_seq, lease FROM session WHERE id = ?", session_id)
         if row is None:
             return None
-        number, tail_id, tail_seq, epoch, owner, expires_at = row
-        lease = None if epoch == 0 else Lease(session_id, owner, epoch, datetime.fromisoformat(expires_at))
-        return Session(number, Tail(tail_id, tail_seq), lease)
+        number, tail_id, tail_seq, lease = row
+        return Session(number, Tail(tail_id, tail_seq), None if lease is None else wire.decode(Lease, lease.encode()))
 
     def _session(self, session_id: str) -> Session:
         session = self._find(session_id)
@@ -158,8 +157,7 @@ class SqliteTables:
         return self._session(session_id).lease
 
     def set_lease(self, lease: Lease) -> None:
-        sql = "UPDATE session SET epoch = ?, owner = ?, expires_at = ? WHERE id = ?"
-        self._run(sql, lease.epoch, lease.owner, lease.expires_at.isoformat(), lease.session_id)
+        self._run("UPDATE session SET lease = ? WHERE id = ?", wire.encode(lease).decode(), lease.session_id)
 
     def drop(self, session_id: str) -> None:
         """Delete a session, and the blobs that no other session uses."""
