@@ -29,7 +29,9 @@ from bartack import (
     tool_message,
     user,
 )
+from bartack.nouns import wire
 from bartack.nouns.entries import Fact
+from bartack.session.outline import outlines_of
 from bartack.session.run_state import REPEATED, RunState, Totals
 from tests.sample_session import chain
 
@@ -237,7 +239,7 @@ def test_other_branches_add_their_call_ids_and_results() -> None:
     state = pushed(entries[:2])
     assert list(state.open_calls) == ["c1"]
     other = chain(RunStarted(), assistant(CALL), tool_message(ToolResult("c1", "rain")), RunStarted(), NEXT, QUESTION)
-    state.add_other_branches(other)
+    state.add_other_branches(outlines_of(map(wire.encode, other)))
     assert state.open_calls == {}
     assert state.call_ids == {"c1", "next"}
     assert (state.start_id, state.previous_start_id) == ("e3", "e0")

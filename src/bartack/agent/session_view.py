@@ -2,9 +2,13 @@
 
 A view is loaded once and then grows with the session. An agent keeps the views of the sessions it used last, so the
 next run on one of them reads only what was appended in the meantime, however long the session is.
+
+Loading a session reads the outlines of its entries and decodes only those of the last run. What the model may see is
+decoded when a model is called.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 
 from bartack.agent.events import ToolChanged
@@ -13,6 +17,7 @@ from bartack.nouns.errors import Conflict, NotFound
 from bartack.nouns.messages import Message
 from bartack.nouns.tool_states import Completed, Errored
 from bartack.session.context import ContextFold
+from bartack.session.outline import Outline, Past, outlines_of
 from bartack.session.run_state import RunState
 from bartack.session.tool_state import ToolFold
 from bartack.store.session_store import SessionStore, Tail
@@ -25,26 +30,40 @@ _KEPT = 16  # sessions
 class SessionView:
     """A branch, as far as it has been read."""
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, stored: Sequence[Entry] = (), outlines: Sequence[Outline] = ()) -> None:
         self.session_id = session_id
         self.tail = Tail("", 0)
-        self.head = ""  # the last entry of this branch
+        self.head = stored[-1].id if stored else ""  # the last entry of this branch
         self.parent_id: str | None = None  # of the next entry, if it does not follow the tail
-        self.state = RunState()
-        self.context = ContextFold()
+        past = Past(outlines)
+        self.state = RunState.of_branch(stored, past)
         self._tools = ToolFold()
         self._tool_names: dict[str, str] = {}  # of the calls that have not ended
+        self._load_tools(stored, past)
+        self._context: ContextFold | None = None
+        self._stored, self._outlines = stored, outlines  # until the context is needed
+        self._pushed: list[Entry] = []
+
+    @property
+    def context(self) -> ContextFold:
+        """The messages that a model may see. Their entries are decoded when this is first read."""
+        if self._context is None:
+            self._context = ContextFold.of_branch(self._stored, self._outlines)
+            self._stored = self._outlines = ()
+        for entry in self._pushed:
+            self._context.push(entry)
+        self._pushed.clear()
+        return self._context
 
     def push(self, entry: Entry) -> list[ToolChanged]:
         """Add the next entry of the branch, which is the session's last as well; returns what it changed for tools."""
-        changes = self._fold(entry)
-        self.tail, self.parent_id = Tail(entry.id, entry.seq), None
-        return changes
-
-    def _fold(self, entry: Entry) -> list[ToolChanged]:
         self.state.push(entry)
-        self.context.push(entry)
+        self._pushed.append(entry)
         self.head = entry.id
+        self.tail, self.parent_id = Tail(entry.id, entry.seq), None
+        return self._push_tools(entry)
+
+    def _push_tools(self, entry: Entry) -> list[ToolChanged]:
         states, names = self._tools.states, self._tool_names
         if isinstance(entry.fact, Message):
             names.update((call.tool_call_id, call.tool_name) for call in entry.fact.tool_calls)
@@ -61,6 +80,14 @@ class SessionView:
                 names.pop(change.tool_call_id, None)
         return changes
 
+    def _load_tools(self, stored: Sequence[Entry], past: Past) -> None:
+        for index in past.about_open_calls:
+            self._push_tools(stored[index])
+        for call_id in self._tools.states.keys() - past.open_calls:  # made together with an open one
+            del self._tools.states[call_id], self._tool_names[call_id]
+        for index in range(past.end, len(stored)):
+            self._push_tools(stored[index])
+
     async def current(self, store: SessionStore) -> "SessionView":
         """This view with the entries appended since, or a new one if they are not a continuation of this branch."""
         for entry in await store.entries(self.session_id, after_seq=self.tail.seq):
@@ -72,12 +99,11 @@ class SessionView:
     @classmethod
     async def load(cls, store: SessionStore, session_id: str, head: str | None = None) -> "SessionView":
         """The branch that ends in `head` (default: the session's last entry); `NotFound` if there is none."""
-        view = cls(session_id)
         tail = await store.tail_of(session_id)
-        for entry in await store.load(session_id, head=head or tail.entry_id):
-            view._fold(entry)
+        stored = await store.load(session_id, head=head or tail.entry_id)
+        view = cls(session_id, stored, outlines_of(stored.texts))
         if view.head != tail.entry_id or len(await store.heads(session_id)) > 1:
-            view.state.add_other_branches(await store.entries(session_id))
+            view.state.add_other_branches(outlines_of((await store.entries(session_id)).texts))
         view.tail = tail
         view.parent_id = None if view.head == tail.entry_id else view.head
         return view

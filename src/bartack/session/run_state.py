@@ -6,8 +6,8 @@ time, however long the session is.
 """
 
 import hashlib
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
 
 import msgspec
 from msgspec import Struct
@@ -29,6 +29,7 @@ from bartack.nouns.entries import (
 )
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.parts import ToolCall, ToolResult
+from bartack.session.outline import Outline, Past, last_readable
 
 __all__ = ["REPEATED", "OpenCall", "RunState", "Totals"]
 
@@ -102,6 +103,21 @@ class RunState:
         self.tool_rounds = 0
         self.totals = Totals()
 
+    @classmethod
+    def of_branch(cls, entries: Sequence[Entry], past: Past) -> Self:
+        """The state after these entries. Those that `past` summarises are not read, except a few."""
+        state = cls()
+        models, runtimes = last_readable(past.models, entries), last_readable(past.runtimes, entries)
+        for index in (*models, *runtimes, *past.about_open_calls):
+            state.push(entries[index])
+        state.open_calls = {id: call for id, call in state.open_calls.items() if id in past.open_calls}
+        state.call_ids = set(past.call_ids)
+        state.run_id, state.last_run_id = past.run_id, past.last_run_id
+        state.start_id, state.previous_start_id = past.start_id, past.previous_start_id
+        for index in range(past.end, len(entries)):
+            state.push(entries[index])
+        return state
+
     @property
     def answer(self) -> Message | None:
         """The final answer of the run: the last message, if it is the model's and leaves nothing to do."""
@@ -160,20 +176,20 @@ class RunState:
             case _:
                 pass
 
-    def add_other_branches(self, entries: Iterable[Entry]) -> None:
-        """Take from the entries of all branches, in order, what holds for the whole session.
+    def add_other_branches(self, outlines: Iterable[Outline]) -> None:
+        """Take from the outlines of all branches, in order, what holds for the whole session.
 
         That is which run started last, which call ids are in use, and which calls have a result: a call that has one on
         another branch is not executed again on this one.
         """
         self.start_id = self.previous_start_id = None
-        for entry in entries:
-            if isinstance(entry.fact, RunStarted):
-                self.previous_start_id, self.start_id = self.start_id, entry.id
-            elif isinstance(entry.fact, Message):
-                self.call_ids.update(call.tool_call_id for call in entry.fact.tool_calls)
-                for result in entry.fact.tool_results:
-                    self.open_calls.pop(result.tool_call_id, None)
+        for outline in outlines:
+            if outline.kind == RunStarted.kind:
+                self.previous_start_id, self.start_id = self.start_id, outline.id
+            elif outline.kind == Message.kind:
+                self.call_ids.update(outline.calls)
+                for call_id in outline.results:
+                    self.open_calls.pop(call_id, None)
 
     def _update_call(self, call_id: str, **changes: ToolStarted | ApprovalRequired | ApprovalDecided | None) -> None:
         known = self.open_calls.get(call_id)

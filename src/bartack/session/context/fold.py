@@ -5,7 +5,7 @@ what it summarises, and a redaction rebuilds the rest, so that a session gives t
 added while it was open or before it was loaded.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Self, assert_never
 
 from msgspec.structs import replace
@@ -22,8 +22,10 @@ from bartack.nouns.entries import (
 )
 from bartack.nouns.messages import Message, ModelRef
 from bartack.session.context.item import ContextItem, branch_message, summary_message
+from bartack.session.context.relevance import relevant_entries
 from bartack.session.context.shortening import for_model
 from bartack.session.context.window import Window, WindowLimits
+from bartack.session.outline import Outline
 from bartack.session.redaction import REDACTED, redacted
 
 __all__ = ["ContextFold"]
@@ -60,11 +62,27 @@ class ContextFold:
             fold.push(entry)
         return fold
 
+    @classmethod
+    def of_branch(cls, entries: Sequence[Entry], outlines: Sequence[Outline]) -> Self:
+        """The fold of one branch, of which only the entries are read that are relevant now."""
+        fold = cls()
+        relevant = relevant_entries(entries, outlines)
+        pushed = set(relevant)
+        for index, outline in enumerate(outlines):
+            fold._seqs[outline.id] = outline.seq
+            if index not in pushed and outline.answer_key is not None:
+                fold._answers.add(outline.answer_key)
+        for index in relevant:
+            fold._push(entries[index])
+        return fold
+
     def push(self, entry: Entry) -> None:
         """Add the next entry of the branch; an entry pushed before is ignored."""
-        if entry.id in self._seqs:
-            return
-        self._seqs[entry.id] = entry.seq
+        if entry.id not in self._seqs:
+            self._seqs[entry.id] = entry.seq
+            self._push(entry)
+
+    def _push(self, entry: Entry) -> None:
         if isinstance(entry.fact, Redaction):
             self._redact(entry.fact.entry_id)
         elif not self._is_duplicate(entry):
@@ -140,7 +158,7 @@ class ContextFold:
 
     def _compact(self, entry: Entry, fact: CompactionSummary) -> None:
         # If the id is not on this branch, the summary replaces everything before it.
-        first = self._seqs.get(fact.first_kept_entry_id, entry.seq)
+        first = min(self._seqs.get(fact.first_kept_entry_id, entry.seq), entry.seq)
         self._window = None
         self.instructions += [item.message for item in self.items if item.seq < first and item.message.role == "system"]
         self.items = [item for item in self.items if item.seq >= first]

@@ -1,0 +1,175 @@
+"""`Outline`: the little of a stored entry that the folds need of everything that is over.
+
+An old session is mostly closed runs. Opening it takes from them which call ids are in use and which calls have no
+result, and nothing else, so most entries are never decoded: `outlines_of` reads the canonical JSON of an entry and
+skips its content. `Past` is what the closed runs of a branch amount to. `RunState.of_branch` continues from there.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from bartack.nouns.entries import Custom, Entry, ModelChange, RunEnded, RunStarted, RuntimeInit
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import ToolCall, ToolResult
+
+__all__ = ["Outline", "Past", "is_readable", "last_readable", "outlines_of"]
+
+
+class _Present(Struct, frozen=True, gc=False):
+    """An object of which only the presence matters."""
+
+
+class _OutlinePartPayload(Struct, frozen=True, rename="camel", gc=False):
+    tool_call_id: str = ""
+    result: _Present | None = None  # of a call executed by the provider
+
+
+class _OutlinePart(Struct, frozen=True, gc=False):
+    kind: str
+    payload: _OutlinePartPayload
+
+
+class _OutlineMeta(Struct, frozen=True, rename="camel", gc=False):
+    model_call_index: int | None = None
+    attempt: int | None = None
+
+
+class _OutlinePayload(Struct, frozen=True, rename="camel", gc=False):
+    """The fields of all kinds that a fold needs."""
+
+    role: str = ""
+    parts: tuple[_OutlinePart, ...] = ()
+    run_id: str | None = None
+    meta: _OutlineMeta | None = None
+    model: _Present | None = None
+    tool_call_id: str = ""
+    first_kept_entry_id: str = ""
+
+
+class Outline(Struct, frozen=True, rename="camel", gc=False):
+    """An entry without its content."""
+
+    id: str
+    seq: int
+    kind: str
+    payload: _OutlinePayload
+    run_id: str | None = None
+
+    @property
+    def calls(self) -> list[str]:
+        """The ids of the tool calls in a message."""
+        return [part.payload.tool_call_id for part in self.payload.parts if part.kind == ToolCall.kind]
+
+    @property
+    def results(self) -> list[str]:
+        """The ids of the tool calls that end with this message."""
+        return [
+            part.payload.tool_call_id
+            for part in self.payload.parts
+            if part.kind == ToolResult.kind or part.payload.result is not None
+        ]
+
+    @property
+    def answer_key(self) -> tuple[str, int, int | None] | None:
+        """What identifies an answer of a model: its run, its call and its attempt."""
+        payload = self.payload
+        run_id = self.run_id or payload.run_id
+        if payload.role != "assistant" or payload.meta is None or payload.meta.model_call_index is None or not run_id:
+            return None
+        return run_id, payload.meta.model_call_index, payload.meta.attempt
+
+
+_OUTLINE = msgspec.json.Decoder(Outline)
+_NOTHING = Outline("", 0, "", _OutlinePayload())
+
+
+def outlines_of(texts: Iterable[bytes]) -> list[Outline]:
+    """The outlines of stored entries. One that cannot be read is of no kind, and so means nothing to any fold."""
+    decode = _OUTLINE.decode
+    outlines = []
+    for text in texts:
+        try:
+            outlines.append(decode(text))
+        except ValueError:  # raised by msgspec, and for invalid UTF-8
+            outlines.append(_NOTHING)
+    return outlines
+
+
+def is_readable(entry: Entry) -> bool:
+    """Whether the entry could be read; a `Custom` fact takes the place of one that is damaged or of a newer version."""
+    return not isinstance(entry.fact, Custom)
+
+
+def last_readable(indexes: Sequence[int], entries: Sequence[Entry]) -> list[int]:
+    """The last of these indexes whose entry can be read, if there is one."""
+    return next(([index] for index in reversed(indexes) if is_readable(entries[index])), [])
+
+
+class Past:
+    """What the entries before `end` amount to. From `end` on, the entries must be folded one by one.
+
+    That is the last run, and what came after it; if it does not begin with a message of the user, also everything since
+    the user's last one, because repeated calls are counted from there.
+    """
+
+    def __init__(self, outlines: Sequence[Outline]) -> None:
+        self.end = _end_of_past(outlines)
+        self.run_id: str | None = None
+        self.last_run_id: str | None = None
+        self.start_id: str | None = None
+        self.previous_start_id: str | None = None
+        self.models: list[int] = []  # entries that name a model
+        self.runtimes: list[int] = []  # entries that describe a runtime
+        self.call_ids: set[str] = set()
+        self.open_calls: set[str] = set()  # without a result
+        for index in range(self.end):
+            self._add(index, outlines[index])
+        self.about_open_calls = [  # the entries to fold although they are past
+            index for index in (range(self.end) if self.open_calls else ()) if self._is_about_open(outlines[index])
+        ]
+
+    def _add(self, index: int, outline: Outline) -> None:
+        kind = outline.kind
+        if kind == Message.kind:
+            calls, results = outline.calls, outline.results
+            if calls:
+                self.call_ids.update(calls)
+                self.open_calls.update(calls)
+            if results:
+                self.open_calls.difference_update(results)
+        elif kind == RunStarted.kind:
+            self.run_id = self.last_run_id = outline.run_id
+            self.previous_start_id, self.start_id = self.start_id, outline.id
+            if outline.payload.model is not None:
+                self.models.append(index)
+        elif kind == RunEnded.kind:
+            self.run_id = None
+        elif kind == ModelChange.kind:
+            self.models.append(index)
+        elif kind == RuntimeInit.kind:
+            self.runtimes.append(index)
+
+    def _is_about_open(self, outline: Outline) -> bool:
+        ids = outline.calls if outline.kind == Message.kind else [outline.payload.tool_call_id]
+        return not self.open_calls.isdisjoint(ids)
+
+
+def _end_of_past(outlines: Sequence[Outline]) -> int:
+    run_id: str | None = None
+    begin: int | None = None  # the entry with which the last run began
+    last_user = user_before = 0
+    for index, outline in enumerate(outlines):
+        if outline.payload.role == "user":
+            last_user = index
+        elif outline.kind == RunStarted.kind:
+            if outline.run_id != run_id:  # otherwise a run was resumed
+                begin, user_before = index, last_user
+            run_id = outline.run_id
+        elif outline.kind == RunEnded.kind:
+            run_id = None
+    if begin is None:
+        return 0
+    first = next((outline.payload.role for outline in outlines[begin:] if outline.kind == Message.kind), None)
+    return begin if first == "user" else user_before
