@@ -80,6 +80,18 @@ def test_an_item_stored_with_an_odd_id_is_sent_as_plain_text() -> None:
     assert {"role": "assistant", "content": "Hi"} in body_of("openai-responses", message)["input"]
 
 
+@pytest.mark.parametrize("field", ["content", "summary"])
+@pytest.mark.parametrize("value", ODD, ids=str)
+@pytest.mark.parametrize("kind", ["message", "reasoning"])
+def test_texts_stored_with_an_item_are_not_sent_beside_those_of_its_parts(kind: str, field: str, value: Any) -> None:
+    item = {"type": kind, "id": "i", "encrypted_content": "e", field: value}
+    data = {"item": item, "field": field, "nth": 0, "part": {"type": "output_text"}}
+    kept = Continuation("openai-responses", "m", data)
+    part = Text("Hi", continuation=kept) if kind == "message" else Thinking("Hi", continuation=kept)
+    sent = body_of("openai-responses", assistant(part, Text("Bye")))["input"][1]
+    assert sent[field] == [{"type": "output_text", "text": "Hi"}]
+
+
 KEYS = [
     "annotations", "audio", "block", "call", "callId", "caller", "chunk", "citations",
     "container", "content", "data", "extra_content", "field", "file", "id", "image_url",

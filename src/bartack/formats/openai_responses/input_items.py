@@ -23,7 +23,7 @@ from bartack.formats.body_values import parsed_object
 from bartack.formats.history_rules import PLAIN_NAME, HistoryRules
 from bartack.formats.losses import Losses
 from bartack.formats.media import data_url, has_content, media_type, placeholder
-from bartack.formats.openai_responses.items import Item, Keys, kind_of
+from bartack.formats.openai_responses.items import Item, Keys, item_fields, kind_of
 from bartack.formats.repair import START_PROMPT, made_id
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
@@ -248,7 +248,7 @@ class _Answer:
             if again:
                 self.repeated.append(self.items[place])
         item = self.items[place]
-        item.update(fields)
+        item.update(item_fields(fields))  # its texts are the parts
         if Keys.FIELD in data:
             self._put(place, _list_in(item, data[Keys.FIELD]), data, part.text)
 
