@@ -87,7 +87,7 @@ crash: .venv/ready
 	$(BIN)/python scripts/crash_postgres.py --kills 50
 	$(BIN)/python scripts/crash_agent.py
 
-#: make fuzz         fuzz the decoders, request readers and encoders (SECONDS=600 for ten minutes)
+#: make fuzz         fuzz the wire formats (SECONDS=600 for ten minutes of CPU time)
 SECONDS ?= 60
 .PHONY: fuzz
 fuzz: .venv/ready

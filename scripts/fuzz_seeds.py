@@ -4,7 +4,7 @@ import json
 from base64 import b64encode
 from typing import Any
 
-__all__ = ["REQUESTS", "STREAMS"]
+__all__ = ["ERRORS", "REQUESTS", "STREAMS"]
 
 Json = dict[str, Any]
 
@@ -286,3 +286,26 @@ REQUESTS: dict[str, Json] = {
     "cohere-v2": _CHAT_BODY,
     "ollama-chat": _CHAT_BODY,
 }
+
+# The bodies of error responses.
+ERRORS: list[Any] = [
+    {"error": {"message": "Rate limit reached. Please try again in 1.242s.", "type": "tokens", "code": "rate_limit"}},
+    {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}, "request_id": "req_1"},
+    [
+        {
+            "error": {
+                "code": 429,
+                "status": "RESOURCE_EXHAUSTED",
+                "details": [{"retryDelay": "17s"}],
+            }
+        }
+    ],
+    {"__type": "com.amazon#ThrottlingException", "message": "Too many requests"},
+    {"error": {"message": "Provider returned error", "metadata": {"raw": '{"error": {"message": "busy"}}'}}},
+    {"error": {"metadata": {"headers": {"X-RateLimit-Reset": "1741305600000"}}}},
+    {"detail": [{"loc": ["body"], "msg": "field required", "type": "missing"}]},
+    {"message": "invalid", "error": "not found"},
+    "<html><head><title>502 Bad Gateway</title></head></html>",
+    "retry in 6m0s, or try again in 1e999 h",
+    "",
+]

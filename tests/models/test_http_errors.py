@@ -153,10 +153,19 @@ def test_the_message_of_an_upstream_is_included() -> None:
     assert failed.error_code is ErrorCode.CONTEXT_OVERFLOW
 
 
+@pytest.mark.parametrize("piece", [b"<title>", b"<title> ", b"<", b"[", b'{"error":', b"retry in ", b"1s"])
+def test_a_million_bytes_are_read_in_linear_time(piece: bytes) -> None:
+    """In quadratic time this would take hours, on the event loop."""
+    body = piece * (1_000_000 // len(piece))
+    assert len(error_from_response(502, {}, body, now=NOW).message) <= 2000
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
         (b"", "HTTP 502"),
+        (b"<Title>\n a b\n</TITLE><title>c</title>", "a b"),
+        (b"<title>a", "<title>a"),
         (b"<html><head><title>502 Bad Gateway</title></head></html>", "502 Bad Gateway"),
         (b"upstream connect error", "upstream connect error"),
         (b"\xff\xfe", "\ufffd\ufffd"),
@@ -188,6 +197,10 @@ def test_a_redirect_is_reported_with_the_reason() -> None:
         ({"retry-after": "soon"}, None),
         ({"retry-after": "nan"}, None),
         ({"retry-after": "-5"}, 0),
+        ({"retry-after": "1e308"}, None),
+        ({"retry-after": "-1e308"}, None),
+        ({"retry-after-ms": "1e300", "retry-after": "9"}, None),
+        ({"retry-after": "Fri, 31 Dec 9999 23:59:59 -2359"}, None),
         ({}, None),
     ],
 )
@@ -216,6 +229,7 @@ def test_retry_delay_in_the_body() -> None:
         ("try again later", None),
         ("try again in 5 parsecs", None),
         ("try again in .... s", None),
+        (f"try again in 1{'0' * 307}h", None),
     ],
 )
 def test_retry_delay_in_the_message(text: str, wait: int | None) -> None:

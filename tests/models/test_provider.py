@@ -283,6 +283,28 @@ async def test_provider_raw_is_off_by_default_and_contains_no_key() -> None:
     assert KEY not in received
 
 
+async def test_provider_raw_contains_no_key_that_is_split_between_chunks() -> None:
+    body = SAY.start() + b": your key is " + KEY.encode() + b"\n\n" + SAY.text("Hi") + SAY.finish("stop")
+    at = body.index(KEY.encode())
+    for cut in range(at, at + len(KEY)):
+        client = BytesClient([body[:cut], body[cut:]])
+        raw = await read(make(client, provider_raw=True).stream([user("Hello")]))
+        assert "".join(delta.provider_raw or "" for delta in raw) == body.decode().replace(KEY, "[hidden]")
+
+
+@pytest.mark.parametrize("status", [200, 400])
+async def test_an_error_that_is_cut_inside_a_secret_does_not_show_its_beginning(status: int) -> None:
+    secret = "tenant7" * 20
+    for filler in (100, 190, 1900, 1990):
+        client = BytesClient([b"x" * filler + secret.encode() + b"y" * 3000], status=status)
+        client.headers = {"content-type": "text/plain"}
+        model = make(client, headers={"X-Tenant-Key": secret})
+        failed = (await read(model.stream([user("Hello")])))[-1].delta
+        assert isinstance(failed, Failed)
+        assert "xxx" in failed.message
+        assert "tenant7" not in failed.message
+
+
 async def test_the_cost_is_added_to_the_last_usage() -> None:
     deltas = await read(make(BytesClient(WHOLE)).stream([user("Hello")]))
     usages = [delta.delta for delta in deltas if isinstance(delta.delta, Usage)]

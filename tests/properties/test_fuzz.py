@@ -2,7 +2,8 @@
 
 import pytest
 
-from scripts.fuzz import TARGETS, Corpus, Target, fuzz, main
+from scripts.fuzz import TARGETS, Target, fuzz, main
+from scripts.fuzz_inputs import Corpus
 
 SEED = 1
 INPUTS = 12  # of each target: a few seconds in all

@@ -25,6 +25,7 @@ __all__ = [
     "HttpResponse",
     "ProviderClient",
     "Timeouts",
+    "mask_bytes",
     "mask_secrets",
     "safe_headers",
     "secret_values",
@@ -127,7 +128,7 @@ _KEYS = re.compile(
     r"|\bAIza[\w-]{20,}|\bya29\.[\w.-]{8,}|\bAQ\.[\w-]{20,}"  # Google: API key, access token, express key
     r"|\b(?:AKIA|ASIA|ABSK)[A-Za-z0-9+/=]{12,}"  # AWS: access key, session key, Bedrock bearer token
     r"|\bgh[pousr]_\w{16,}|\bgithub_pat_\w{16,}"
-    r"|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*"  # JSON web token
+    r"|(?<![\w-])eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*"  # JSON web token
     r"|(?i:\bbearer\s+)[\w.~+/=-]{8,}"
     r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"  # user and password in a URL
     r"|(?i:(?<=[?&]key=)|(?<=api_key=)|(?<=access_token=))[^&\s\"']{4,}"
@@ -150,6 +151,12 @@ def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
         if len(secret) >= _MIN_SECRET_CHARS:
             text = text.replace(secret, MASK)
     return _KEYS.sub(MASK, text)
+
+
+def mask_bytes(data: bytes, secrets: Iterable[str] = ()) -> bytes:
+    """The same for bytes, which need not be UTF-8."""
+    masker = ChunkMasker(secrets)
+    return b"".join([*masker.feed(data), *masker.end()])
 
 
 _KEY_BYTES = re.compile(_KEYS.pattern.encode())

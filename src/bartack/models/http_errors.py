@@ -24,10 +24,12 @@ __all__ = ["error_from_body", "error_from_response", "retry_delay_in", "suggeste
 
 _MAX_MESSAGE_CHARS = 2000  # some servers return a web page, or repeat the whole request
 _MAX_EXCERPT_CHARS = 200  # of a body that is not an error
-_TITLE = re.compile(r"<title>\s*(.*?)\s*</title>", re.IGNORECASE | re.DOTALL)
+_TITLE = re.compile(r"<title>", re.IGNORECASE)
+_TITLE_END = re.compile(r"</title>", re.IGNORECASE)
 # "Please try again in 1.242s", "try again in 6m0s", "retry in 250ms", "Please retry after 20 seconds"
 _DELAY = re.compile(r"(?:try again|retry)\s+(?:in|after)\s+([\d.]+\s*[a-z]+(?:\s*[\d.]+\s*[a-z]+)*)", re.IGNORECASE)
 _DURATION = re.compile(r"([\d.]+)\s*(milli|ms|[hms])", re.IGNORECASE)
+_MAX_DELAY_MS = 1e12  # 31 years: nothing that a server means
 _UNIT_MS = {"milli": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
 _VERSION = re.compile(r"/v\d+\w*(?=/|$)")
@@ -146,7 +148,8 @@ def _message(objects: list[dict[str, Any]], body: bytes) -> str:
         return ": ".join(found[:3])[:_MAX_MESSAGE_CHARS]
     text = body.decode("utf-8", "replace").strip()
     title = _TITLE.search(text)
-    return (title[1] if title else text)[:_MAX_MESSAGE_CHARS]
+    end = None if title is None else _TITLE_END.search(text, title.end())
+    return (text if title is None or end is None else text[title.end() : end.start()].strip())[:_MAX_MESSAGE_CHARS]
 
 
 def _kinds(objects: list[dict[str, Any]], headers: Mapping[str, str]) -> Iterator[str]:
@@ -172,18 +175,18 @@ def _retry_delay(headers: Mapping[str, str], objects: list[dict[str, Any]], mess
 def _delay_in_headers(headers: Mapping[str, str], now: datetime) -> int | None:
     exact = _number(headers.get("retry-after-ms"))
     if exact is not None:
-        return round(exact)
+        return _whole_ms(exact)
     value = headers.get("retry-after")
     seconds = _number(value)
     if seconds is not None:
-        return round(seconds * 1000)
+        return _whole_ms(seconds * 1000)
     if value is None:
         return None
     try:
         at = parsedate_to_datetime(value)
     except ValueError:
         return None
-    return round(((at if at.tzinfo else at.replace(tzinfo=UTC)) - now).total_seconds() * 1000)
+    return _whole_ms(((at if at.tzinfo else at.replace(tzinfo=UTC)) - now).total_seconds() * 1000)
 
 
 def _delay_in_body(objects: list[dict[str, Any]], now: datetime) -> int | None:
@@ -195,14 +198,19 @@ def _delay_in_body(objects: list[dict[str, Any]], now: datetime) -> int | None:
         headers = one.get("headers")
         reset = _number(headers.get("X-RateLimit-Reset")) if isinstance(headers, dict) else None
         if reset is not None:
-            return round(reset - now.timestamp() * 1000)
+            return _whole_ms(reset - now.timestamp() * 1000)
     return None
 
 
 def _milliseconds(text: str) -> int | None:
     durations = [(_number(count), unit.lower()) for count, unit in _DURATION.findall(text)]
     known = [count * _UNIT_MS[unit] for count, unit in durations if count is not None]
-    return round(sum(known)) if known else None
+    return _whole_ms(sum(known)) if known else None
+
+
+def _whole_ms(delay: float) -> int | None:
+    """A delay in whole milliseconds; None if it is longer than anyone waits."""
+    return round(delay) if abs(delay) < _MAX_DELAY_MS else None
 
 
 def _number(text: Any) -> float | None:

@@ -9,7 +9,7 @@ connection is `stream_truncated`, unless the provider had already finished. A bo
 means nothing to the decoder, is reported as that.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -21,7 +21,15 @@ from msgspec.structs import replace
 from bartack.environment import Environment
 from bartack.formats import Decoder, LossReport, decoder, encode, format_named
 from bartack.models.auth import Credentials, NoCredentials
-from bartack.models.client import HttpRequest, HttpResponse, ProviderClient, mask_secrets, secret_values
+from bartack.models.client import (
+    ChunkMasker,
+    HttpRequest,
+    HttpResponse,
+    ProviderClient,
+    mask_bytes,
+    mask_secrets,
+    secret_values,
+)
 from bartack.models.guard import GuardedStream, guarded_batches
 from bartack.models.http_errors import error_from_body, error_from_response, retry_delay_in, suggested_base_url
 from bartack.models.model import StreamingModel
@@ -170,7 +178,8 @@ class _Exchange:
         self._call = call
         self._secrets = call.http_request.secrets
         self._head = b""  # of the body
-        self._raw: list[bytes] = []
+        self._raw: list[bytes] = []  # without secrets
+        self._masker = ChunkMasker(self._secrets)
         self._usage: Usage | None = None
         self._has_content = False
         self._model_id = call.request.config.model_id
@@ -191,18 +200,19 @@ class _Exchange:
         try:
             request = await self._model._credentials.sign(self._call.http_request)
             self._secrets = request.secrets
+            self._masker = ChunkMasker(self._secrets)
             if self._model.vendor.prices is not None:
                 start_loading()  # while the request is on its way
             async with self._model.client.send(request) as response:
                 if not 200 <= response.status < 300:
-                    failed = await _http_error(response, self._model._environment.now())
+                    failed = await _http_error(response, self._secrets, self._model._environment.now())
                     yield await self._finished(self._ended_by(self._about_address(failed)))
                     return
                 async for chunk in response.chunks:
                     if len(self._head) < _HEAD_BYTES:
                         self._head += chunk[:_HEAD_BYTES]
                     if keeps_raw:
-                        self._raw.append(chunk)
+                        self._raw += self._masker.feed(chunk)
                     deltas = receive(chunk)
                     if out.ended:
                         yield await self._finished(self._recognized(deltas, response))
@@ -224,7 +234,7 @@ class _Exchange:
         if not self._raw:
             return None
         raw, self._raw = b"".join(self._raw), []
-        return mask_secrets(raw.decode("utf-8", "backslashreplace"), self._secrets)
+        return raw.decode("utf-8", "backslashreplace")
 
     def _note(self, deltas: list[Delta]) -> None:
         for delta in deltas:
@@ -253,7 +263,7 @@ class _Exchange:
         failed = error_from_body(
             response.status,
             response.headers,
-            self._head,
+            mask_bytes(self._head, self._secrets),
             model.vendor.framing or self._decoder.framing,
             host=self._call.http_request.host,
             now=model._environment.now(),
@@ -287,6 +297,7 @@ class _Exchange:
     async def _finished(self, deltas: list[Delta]) -> list[Delta]:
         """The last deltas, with the calculated cost if the provider reported none."""
         self._note(deltas)
+        self._raw += self._masker.end()
         *before, end = deltas
         if type(end) is Failed:
             end = self._explained(end)
@@ -308,11 +319,12 @@ class _Exchange:
         return failed if mapper is None else mapper(failed)
 
 
-async def _http_error(response: HttpResponse, now: datetime) -> Failed:
+async def _http_error(response: HttpResponse, secrets: Iterable[str], now: datetime) -> Failed:
     body = bytearray()
     with suppress(ModelError):  # the status alone is enough
         async for chunk in response.chunks:
             body += chunk
             if len(body) > _MAX_ERROR_BYTES:
                 break
-    return error_from_response(response.status, response.headers, bytes(body), now=now)
+    # Masked here, because the message may end inside a secret, where nothing could recognize it.
+    return error_from_response(response.status, response.headers, mask_bytes(bytes(body), secrets), now=now)
