@@ -201,8 +201,13 @@ class Redaction(Noun, frozen=True):
     reason: str | None = None
 
 
-class MessageDeltaBatch(Noun, frozen=True):
-    """Deltas of a stream as they were received; off by default."""
+class _BatchFields(Noun, frozen=True, kw_only=True):
+    generation: int = 0  # of the journal: the seq of the session's last entry when the stream began
+    number: int = 0  # of this batch in it
+
+
+class MessageDeltaBatch(_BatchFields, frozen=True):
+    """Deltas of an answer that is arriving. They are kept in the journal, not in the log (bartack.store.live)."""
 
     kind: ClassVar = "message_delta_batch"
     deltas: tuple[MessageDelta, ...]

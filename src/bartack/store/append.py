@@ -58,6 +58,7 @@ __all__ = [
     "branch_starts_of",
     "check_append",
     "check_drop",
+    "check_fence",
     "prepare",
     "release_lease",
     "renew_lease",
@@ -238,7 +239,7 @@ def _check_permit(session_id: str, new: Sequence[Row], permit: Permit, now: Cloc
     held = existing.lease
     match permit:
         case Lease():
-            _check_fence(session_id, permit, held)
+            check_fence(session_id, permit, held)
             return None
         case Claim():
             return take_lease(session_id, permit, now(), held)
@@ -337,7 +338,7 @@ def _in_use(held: Lease, now: datetime) -> SessionInUse:
 
 def renew_lease(lease: Lease, now: datetime, ttl_s: float, held: Lease | None) -> Lease:
     """The same lease, expiring later; `LeaseLost` if it is no longer the current one."""
-    _check_fence(lease.session_id, lease, held)
+    check_fence(lease.session_id, lease, held)
     return _renewed(lease, now, ttl_s)
 
 
@@ -351,7 +352,7 @@ def release_lease(lease: Lease, held: Lease | None) -> Lease | None:
     return replace(lease, owner="") if _is_current(lease, held) else None
 
 
-def _check_fence(session_id: str, lease: Lease, held: Lease | None) -> None:
+def check_fence(session_id: str, lease: Lease, held: Lease | None) -> None:
     """Raise `LeaseLost` for a lease that is not the session's current one."""
     if lease.session_id != session_id:
         raise invalid(f"The lease is for session {lease.session_id!r}, not for {session_id!r}.")

@@ -8,12 +8,12 @@ Followers are woken by appends of this process, and poll for those of other proc
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from typing import Any, Protocol, TypeVar
 
 from bartack.environment import Environment
-from bartack.nouns.entries import Entry, SessionHeader
+from bartack.nouns.entries import Entry, MessageDeltaBatch, SessionHeader
 from bartack.store.append import (
     Batch,
     Clock,
@@ -22,13 +22,16 @@ from bartack.store.append import (
     Row,
     check_append,
     check_drop,
+    check_fence,
     prepare,
     release_lease,
     renew_lease,
     take_lease,
 )
 from bartack.store.entries import Entries
+from bartack.store.errors import invalid
 from bartack.store.holder import this_process
+from bartack.store.live import LiveEvent, LiveReader, Position, read_batches
 from bartack.store.session_store import EMPTY_HEADER, Claim, Finding, Hit, Lease, Page, Tail, Totals, next_entries
 
 __all__ = ["AppendOnlyStore", "ChangeLease", "L", "Readable", "TableStore", "Tables"]
@@ -36,6 +39,7 @@ __all__ = ["AppendOnlyStore", "ChangeLease", "L", "Readable", "TableStore", "Tab
 _PAGE = 1000  # entries that a follower fetches at a time
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Sequence[Any])
 L = TypeVar("L", bound=Lease | None)
 ChangeLease = Callable[[Clock, Lease | None], L]  # the current lease -> the new one; None changes nothing
 
@@ -51,6 +55,7 @@ class Readable(Protocol):
     def search(self, text: str, limit: int) -> tuple[Hit, ...]: ...
     def totals(self, session_id: str | None) -> Totals: ...
     def inspect(self, session_id: str | None) -> tuple[Finding, ...]: ...
+    def journal(self, session_id: str, generation: int, after: int) -> list[bytes]: ...
 
 
 class Tables(Readable, Protocol):
@@ -60,6 +65,7 @@ class Tables(Readable, Protocol):
     def insert(self, batch: Batch, rows: tuple[Row, ...], existing: Existing) -> None: ...
     def lease(self, session_id: str) -> Lease | None: ...
     def set_lease(self, lease: Lease) -> None: ...
+    def write_journal(self, session_id: str, batch: MessageDeltaBatch | None) -> None: ...
     def drop(self, session_id: str) -> None: ...
 
 
@@ -79,6 +85,10 @@ class AppendOnlyStore(ABC):
     @abstractmethod
     async def _append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Lease | None:
         """Check the batch and store it durably, with the lease that a claim takes, in one transaction."""
+
+    @abstractmethod
+    async def _write_journal(self, lease: Lease, batch: MessageDeltaBatch | None) -> None:
+        """Add a batch to the session's journal after removing those of other generations; None removes all."""
 
     @abstractmethod
     async def _change_lease(self, session_id: str, change: ChangeLease[L]) -> L:
@@ -148,21 +158,54 @@ class AppendOnlyStore(ABC):
     async def release_lease(self, lease: Lease) -> None:
         await self._change_lease(lease.session_id, lambda _, held: release_lease(lease, held))
 
+    async def write_journal(self, lease: Lease, batch: MessageDeltaBatch) -> None:
+        if not batch.deltas:
+            raise invalid("A batch of the journal needs at least one delta.")
+        await self._write_journal(lease, batch)
+        self._followers.wake(lease.session_id)
+
+    async def clear_journal(self, lease: Lease) -> None:
+        await self._write_journal(lease, None)
+
+    async def read_journal(
+        self, session_id: str, generation: int = 0, after: int = -1
+    ) -> tuple[MessageDeltaBatch, ...]:
+        texts = await self._read(lambda tables: tables.journal(session_id, generation, after))
+        return read_batches(texts)
+
+    async def follow_live(self, session_id: str, position: str = "") -> AsyncIterator[LiveEvent]:
+        reader = LiveReader(self, session_id, Position.parse(position))
+        async with aclosing(self._rounds(session_id, reader.read)) as rounds:
+            async for events in rounds:
+                for event in events:
+                    yield event
+
     async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
-        with self._followers.registered(session_id) as woken:
-            while not self._followers.closed:
-                woken.clear()  # before reading: an append during the read sets it again
-                entries = await self._read_after(session_id, after)
+        async def read() -> Entries:
+            return await self.read_after(session_id, after)
+
+        async with aclosing(self._rounds(session_id, read)) as rounds:
+            async for entries in rounds:
                 for entry in entries:
                     yield entry
                     after = entry.seq
-                if not entries:
-                    try:
-                        await asyncio.wait_for(woken.wait(), self.poll_s)
-                    except TimeoutError:
-                        pass
 
-    async def _read_after(self, session_id: str, after: int) -> Entries:
+    async def _rounds(self, session_id: str, read: Callable[[], Awaitable[S]]) -> AsyncGenerator[S, None]:
+        """What `read` returns, again and again; if that is empty, after something may have happened."""
+        with self._followers.registered(session_id) as woken:
+            while not self._followers.closed:
+                woken.clear()  # before reading: an append during the read sets it again
+                found = await read()
+                if found:
+                    yield found
+                    continue
+                try:
+                    await asyncio.wait_for(woken.wait(), self.poll_s)
+                except TimeoutError:
+                    pass
+
+    async def read_after(self, session_id: str, after: int) -> Entries:
+        """The next entries for a follower, with redacted content removed."""
         return await self._read(lambda tables: tables.entries(session_id, after, _PAGE, hide=True))
 
 
@@ -193,6 +236,13 @@ class TableStore(AppendOnlyStore):
             return lease
 
         return await self._write(work)
+
+    async def _write_journal(self, lease: Lease, batch: MessageDeltaBatch | None) -> None:
+        def work(tables: Tables) -> None:
+            check_fence(lease.session_id, lease, tables.lease(lease.session_id))
+            tables.write_journal(lease.session_id, batch)
+
+        await self._write(work)
 
     async def drop_session(self, session_id: str, *, expected_tail: str | None = None) -> None:
         def work(tables: Tables) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from bartack.environment import Environment
+from bartack.nouns import wire
+from bartack.nouns.entries import MessageDeltaBatch
 from bartack.store.append import Batch, Existing, Row
 from bartack.store.append_only import Tables, TableStore
 from bartack.store.entries import Entries
@@ -24,6 +26,7 @@ class Logs:
     def __init__(self) -> None:
         self._logs: dict[str, SessionLog] = {}
         self._blobs: dict[str, bytes] = {}
+        self._journals: dict[str, list[MessageDeltaBatch]] = {}
 
     def find(self, session_id: str) -> SessionLog | None:
         return self._logs.get(session_id)
@@ -41,6 +44,17 @@ class Logs:
 
     def drop(self, session_id: str) -> None:
         del self._logs[session_id]
+        self._journals.pop(session_id, None)
+
+    def write_journal(self, session_id: str, batch: MessageDeltaBatch | None) -> None:
+        kept = [] if batch is None else self._journals.get(session_id, [])
+        self._journals[session_id] = [one for one in kept if batch is not None and one.generation == batch.generation]
+        if batch is not None:
+            self._journals[session_id].append(batch)
+
+    def journal(self, session_id: str, generation: int, after: int) -> list[bytes]:
+        batches = self._journals.get(session_id, ())
+        return [wire.encode(one) for one in batches if one.generation != generation or one.number > after]
 
     def inspect(self, session_id: str | None) -> tuple[Finding, ...]:
         if session_id is not None:

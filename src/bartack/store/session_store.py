@@ -20,11 +20,12 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from bartack.environment import Environment
 from bartack.nouns.deltas import added
-from bartack.nouns.entries import Entry, Fact, SessionHeader
+from bartack.nouns.entries import Entry, Fact, MessageDeltaBatch, SessionHeader
 from bartack.nouns.messages import Message, ModelRef, stamped
 from bartack.nouns.noun import Noun
 from bartack.store.entries import Entries
 from bartack.store.holder import Holder
+from bartack.store.live import LiveEvent
 
 __all__ = [
     "EMPTY_HEADER",
@@ -229,6 +230,28 @@ class SessionStore(Protocol):
 
     def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
         """Every entry after this seq, present and future, each once and in order, until the store is closed."""
+        ...
+
+    async def write_journal(self, lease: Lease, batch: MessageDeltaBatch) -> None:
+        """Add a batch to the journal of the session, which holds one generation; `LeaseLost` for a stale lease."""
+        ...
+
+    async def clear_journal(self, lease: Lease) -> None:
+        """Empty the journal; `LeaseLost` for a stale lease."""
+        ...
+
+    async def read_journal(
+        self, session_id: str, generation: int = 0, after: int = -1
+    ) -> tuple[MessageDeltaBatch, ...]:
+        """The batches of the journal in order; if it has this generation, only those with a number over `after`."""
+        ...
+
+    def follow_live(self, session_id: str, position: str = "") -> AsyncIterator[LiveEvent]:
+        """Every entry and, between them, the deltas of the answer in progress (see `bartack.store.live`).
+
+        `position` is that of an event received before, from any process. The last event has no successor until
+        something happens; the iterator ends when the store is closed.
+        """
         ...
 
     async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0, *, takeover: bool = False) -> Lease:

@@ -17,6 +17,7 @@ import msgspec
 
 from bartack.environment import Environment
 from bartack.nouns import wire
+from bartack.nouns.entries import MessageDeltaBatch
 from bartack.nouns.errors import ErrorCode, PartValidationError, StoreError
 from bartack.store.append import Batch, Existing, Row
 from bartack.store.append_only import Tables, TableStore
@@ -24,6 +25,7 @@ from bartack.store.blobs import damage_to, referenced
 from bartack.store.errors import missing_blob, newer_schema, no_session
 from bartack.store.files import WriteLock, as_store_error, make_folder, refuse_network, sync_folder, write_file
 from bartack.store.jsonl.file import SessionFile
+from bartack.store.jsonl.journal import read_journal, write_journal
 from bartack.store.memory import Logs
 from bartack.store.session_log import SessionLog
 from bartack.store.session_store import Finding, Lease
@@ -149,10 +151,17 @@ class FileLogs(Logs):
     def set_lease(self, lease: Lease) -> None:
         write_file(self._path(lease.session_id, "lease"), wire.encode(lease))
 
+    def write_journal(self, session_id: str, batch: MessageDeltaBatch | None) -> None:
+        write_journal(self._path(session_id, "journal"), batch)
+
+    def journal(self, session_id: str, generation: int, after: int) -> list[bytes]:
+        return read_journal(self._path(session_id, "journal"), generation, after)
+
     def drop(self, session_id: str) -> None:
         path = self._path(session_id, "jsonl")
         unused = set(referenced(path.read_bytes()))
-        for file in (path, self._path(session_id, "lease"), *self._folder.glob(f"{path.stem}.torn-*")):
+        own = [self._path(session_id, suffix) for suffix in ("jsonl", "lease", "journal")]
+        for file in (*own, *self._folder.glob(f"{path.stem}.torn-*")):
             file.unlink(missing_ok=True)
         for other in self._folder.glob("*.jsonl"):
             unused.difference_update(referenced(other.read_bytes()))

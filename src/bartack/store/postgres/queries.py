@@ -53,6 +53,10 @@ class Queries:
             raise no_entry(session_id, entry_id)
         return int(record["seq"])
 
+    async def journal(self, session_id: str, generation: int, after: int) -> list[bytes]:
+        sql = "SELECT text FROM journal WHERE session_id = $1 AND (generation <> $2 OR number > $3) ORDER BY number"
+        return [unescape(row["text"]).encode() for row in await self._all(sql, escape(session_id), generation, after)]
+
     async def load(self, session_id: str, head: str | None) -> Entries:
         tail = await self.tail(session_id)
         last = tail.seq if head is None else await self._seq_of(session_id, head)

@@ -64,6 +64,10 @@ CREATE TABLE IF NOT EXISTS spend (  -- `model` is JSON: [provider, model]
 CREATE TABLE IF NOT EXISTS leases (  -- as JSON; a released one has an empty owner
     session_id text COLLATE "C" PRIMARY KEY, lease text NOT NULL
 );
+CREATE TABLE IF NOT EXISTS journal (  -- the deltas of the answer that is arriving, for readers in other processes
+    session_id text COLLATE "C" NOT NULL, generation bigint NOT NULL, number bigint NOT NULL, text text NOT NULL,
+    PRIMARY KEY (session_id, generation, number)
+);
 CREATE TABLE IF NOT EXISTS blobs (name text COLLATE "C" PRIMARY KEY, data bytea NOT NULL);
 CREATE TABLE IF NOT EXISTS blob_uses (
     session_id text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, PRIMARY KEY (session_id, name)

@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar, cast
 
 from bartack.environment import Environment
-from bartack.nouns.entries import Entry
+from bartack.nouns import wire
+from bartack.nouns.entries import Entry, MessageDeltaBatch
 from bartack.nouns.errors import ErrorCode, StoreError
-from bartack.store.append import Batch, Permit, check_drop
+from bartack.store.append import Batch, Permit, check_drop, check_fence
 from bartack.store.append_only import AppendOnlyStore, ChangeLease, L, Readable
 from bartack.store.entries import Entries
+from bartack.store.live import LiveEvent
 from bartack.store.postgres.connection import SERVER_ERRORS, Connection, Database, server_error
 from bartack.store.postgres.group_commit import GroupCommit
 from bartack.store.postgres.notifications import Notifications
@@ -26,7 +28,18 @@ __all__ = ["PostgresStore"]
 
 T = TypeVar("T")
 
-_TABLES = ("words", "redactions", "branches", "results", "entries", "spend", "leases", "blob_uses", "sessions")
+_TABLES = (
+    "words",
+    "redactions",
+    "branches",
+    "results",
+    "entries",
+    "spend",
+    "leases",
+    "journal",
+    "blob_uses",
+    "sessions",
+)
 
 
 class PostgresStore(AppendOnlyStore):
@@ -77,6 +90,23 @@ class PostgresStore(AppendOnlyStore):
 
         return await self._database.write(work, "changing a lease")
 
+    async def _write_journal(self, lease: Lease, batch: MessageDeltaBatch | None) -> None:
+        name = escape(lease.session_id)
+
+        async def work(connection: Connection) -> None:
+            held = "SELECT lease FROM leases WHERE session_id = $1 FOR SHARE"  # keeps it until the commit
+            check_fence(lease.session_id, lease, lease_of(await connection.fetchval(held, name)))
+            if batch is None:
+                await connection.execute("DELETE FROM journal WHERE session_id = $1", name)
+                return
+            sql = "DELETE FROM journal WHERE session_id = $1 AND generation <> $2"
+            await connection.execute(sql, name, batch.generation)
+            sql = "INSERT INTO journal VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING"
+            await connection.execute(sql, name, batch.generation, batch.number, escape(wire.encode(batch).decode()))
+
+        await self._database.write(work, "writing the journal")
+        self._notifications.send([lease.session_id])
+
     async def tail_of(self, session_id: str) -> Tail:  # one statement needs no transaction
         return await self._database.read(lambda connection: Queries(connection).tail(session_id), "reading")
 
@@ -95,19 +125,25 @@ class PostgresStore(AppendOnlyStore):
         self._followers.wake(session_id)
         self._notifications.send([session_id])
 
+    async def follow_live(self, session_id: str, position: str = "") -> AsyncIterator[LiveEvent]:
+        if not self._closed:
+            await self._notifications.listen()
+        async for event in super().follow_live(session_id, position):
+            yield event
+
     async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
         if not self._closed:
             await self._notifications.listen()
         async for entry in super().follow(session_id, after):
             yield entry
 
-    async def _read_after(self, session_id: str, after: int) -> Entries:
+    async def read_after(self, session_id: str, after: int) -> Entries:
         """Waits for a server that is away."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.patience_s
         while True:
             try:
-                return await super()._read_after(session_id, after)
+                return await super().read_after(session_id, after)
             except StoreError as error:
                 if self._closed:
                     return Entries(session_id, (), ())

@@ -49,6 +49,12 @@ CREATE TABLE spend (
     unpriced INTEGER NOT NULL, PRIMARY KEY (session, provider, model)
 ) STRICT, WITHOUT ROWID;
 
+-- The deltas of the answer that is arriving, for readers in other processes.
+CREATE TABLE journal (
+    session INTEGER NOT NULL, generation INTEGER NOT NULL, number INTEGER NOT NULL, text TEXT NOT NULL,
+    PRIMARY KEY (session, generation, number)
+) STRICT, WITHOUT ROWID;
+
 -- Words are split and case-folded before (bartack.store.search), which leaves nothing for a tokenizer to decide.
 CREATE VIRTUAL TABLE search USING fts5 (words, content = '', contentless_delete = 1, tokenize = 'ascii');
 

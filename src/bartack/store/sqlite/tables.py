@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from bartack.nouns import wire
+from bartack.nouns.entries import MessageDeltaBatch
 from bartack.nouns.errors import Conflict
 from bartack.store.append import Batch, Existing, Row, branch_starts_of
 from bartack.store.blobs import damage_to, referenced, restore
@@ -159,6 +160,14 @@ class SqliteTables:
     def set_lease(self, lease: Lease) -> None:
         self._run("UPDATE session SET lease = ? WHERE id = ?", wire.encode(lease).decode(), lease.session_id)
 
+    def write_journal(self, session_id: str, batch: MessageDeltaBatch | None) -> None:
+        number, generation = self._session(session_id).number, None if batch is None else batch.generation
+        self._run("DELETE FROM journal WHERE session = ? AND generation IS NOT ?", number, generation)
+        if batch is not None:
+            text = wire.encode(batch).decode()
+            sql = "INSERT INTO journal VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+            self._run(sql, number, batch.generation, batch.number, text)
+
     def drop(self, session_id: str) -> None:
         """Delete a session, and the blobs that no other session uses."""
         number = self._session(session_id).number
@@ -166,7 +175,7 @@ class SqliteTables:
         self.dropped = True
         self._run("INSERT INTO purging VALUES (?)", number)
         self._run("DELETE FROM search WHERE rowid IN (SELECT number FROM entry WHERE session = ?)", number)
-        for table in ("entry", "branch", "result", "redaction", "spend", "blob_use"):
+        for table in ("entry", "branch", "result", "redaction", "spend", "blob_use", "journal"):
             self._run(f"DELETE FROM {table} WHERE session = ?", number)
         self._run("DELETE FROM blob WHERE name NOT IN (SELECT name FROM blob_use)")
         self._run("DELETE FROM session WHERE number = ?", number)
@@ -274,6 +283,11 @@ class SqliteTables:
         condition = "TRUE" if number is None else f"session = {number}"
         sums = self._all(f"SELECT provider, model, {_SUMS} FROM spend WHERE {condition} GROUP BY provider, model")
         return totals_of(((row[0], row[1]), Spend(**dict(zip(SPEND_FIELDS, row[2:], strict=True)))) for row in sums)
+
+    def journal(self, session_id: str, generation: int, after: int) -> list[bytes]:
+        where = "session = ? AND (generation <> ? OR number > ?)"
+        sql = f"SELECT CAST(text AS BLOB) FROM journal WHERE {where} ORDER BY number"
+        return [text for (text,) in self._all(sql, self._session(session_id).number, generation, after)]
 
     # -- for bartack.store.maintenance
 
