@@ -85,6 +85,7 @@ crash: .venv/ready
 	$(BIN)/python scripts/crash.py --store sqlite --kills 200
 	$(BIN)/python scripts/crash.py --store jsonl --kills 200
 	$(BIN)/python scripts/crash_postgres.py --kills 50
+	$(BIN)/python scripts/bit_flips.py --every 101
 	$(BIN)/python scripts/crash_agent.py
 
 #: make fuzz         fuzz the wire formats (SECONDS=600 for ten minutes of CPU time)

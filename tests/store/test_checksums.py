@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bartack.store.checksums import chain, checksums_of, digest_of, split_checksum, with_checksum
+from bartack.store.checksums import chain, checksums_of, digest_of, seal, split_checksum, unseal, with_checksum
 
 TEXTS = [b'{"id":"a"}', b'{"id":"b"}', b'{"id":"c"}']
 
@@ -30,3 +30,12 @@ def test_a_line_gives_back_its_text_and_checksum(inner: bytes, checksum: bytes) 
 def test_a_line_without_a_checksum_is_left_as_it_is() -> None:
     assert split_checksum(b'{"id":"a","checksum":"12"}') == (b'{"id":"a","checksum":"12"}', None)
     assert split_checksum(b"") == (b"", None)
+
+
+def test_every_flipped_bit_breaks_a_seal() -> None:
+    sealed = seal(b'{"a":1}')
+    assert unseal(sealed) == b'{"a":1}'
+    for position in range(len(sealed) * 8):
+        flipped = bytearray(sealed)
+        flipped[position // 8] ^= 1 << position % 8
+        assert unseal(bytes(flipped)) is None

@@ -274,7 +274,7 @@ def _finding_row(found: Finding) -> tuple[str, ...]:
 async def _fsck(
     store: SessionStore, sessions: list[str] | None, *, do_repair: bool
 ) -> tuple[int, list[str], list[Finding]]:
-    findings = [] if sessions else list(await store.inspect())
+    findings = [] if sessions else list(await store.inspect(repair=do_repair))
     names = sessions or [info.id async for info in all_sessions(store)]
     repaired: list[str] = []
     with progress_bar("checking", len(names)) as advance:

@@ -62,6 +62,7 @@ __all__ = [
     "prepare",
     "release_lease",
     "renew_lease",
+    "row_of",
     "take_lease",
 ]
 
@@ -142,7 +143,7 @@ def prepare(session_id: str, entries: Sequence[Entry]) -> Batch:
     ids: set[str] = set()
     for offset, entry in enumerate(entries):
         _check_shape(session_id, entries[0].seq + offset, entry)
-        row = _row(entry, blobs)
+        row = row_of(entry, blobs)
         if row.id in ids:
             raise invalid(f"Entry id {row.id!r} occurs twice in one append.")
         if repeated := calls.intersection(row.results):
@@ -178,7 +179,8 @@ def _check_shape(session_id: str, seq: int, entry: Entry) -> None:
         raise invalid(f"Entry {entry.id!r} has no parent; only the first entry may have none.")
 
 
-def _row(entry: Entry, blobs: dict[str, bytes]) -> Row:
+def row_of(entry: Entry, blobs: dict[str, bytes]) -> Row:
+    """The entry as it is stored; adds to `blobs` what was taken out of it. Raises `StoreError`."""
     try:
         whole = wire.encode(entry)
     except PartValidationError as error:

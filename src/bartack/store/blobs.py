@@ -75,20 +75,21 @@ def referenced(text: bytes) -> list[str]:
     return [match.decode() for match in _REFERENCE.findall(text)]
 
 
-def restore(text: bytes, read_blob: Callable[[str], bytes]) -> bytes:
-    """The text as it was before `extract`."""
+def restore(text: bytes, find_blob: Callable[[str], bytes | None]) -> bytes:
+    """The text as it was before `extract`, except that the reference to a lost blob stays."""
     if b'$blob"' not in text:
         return text
     # In one pass: the content of a blob is not searched again.
-    return _REFERENCE_OR_ESCAPED.sub(lambda match: _restored(match, read_blob), text)
+    return _REFERENCE_OR_ESCAPED.sub(lambda match: _restored(match, find_blob), text)
 
 
 _REFERENCE_OR_ESCAPED = re.compile(_REFERENCE.pattern + rb"|" + _ESCAPED_WORD.pattern)
 
 
-def _restored(match: re.Match[bytes], read_blob: Callable[[str], bytes]) -> bytes:
+def _restored(match: re.Match[bytes], find_blob: Callable[[str], bytes | None]) -> bytes:
     name, word = match.groups()
-    return b'"%b"' % (word if name is None else read_blob(name.decode()))
+    content = word if name is None else find_blob(name.decode())
+    return match[0] if content is None else b'"%b"' % content
 
 
 def damage_to(name: str, blob: bytes | None) -> str | None:

@@ -8,10 +8,10 @@ In a line of text the checksum is the last key: ``{"id":...,"checksum":"<32 hex 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
-__all__ = ["chain", "checksums_of", "digest_of", "split_checksum", "with_checksum"]
+__all__ = ["broken_at", "chain", "checksums_of", "digest_of", "seal", "split_checksum", "unseal", "with_checksum"]
 
 _SIZE = 16  # bytes
 _SUFFIX = re.compile(rb',"checksum":"([0-9a-f]{32})"\}\Z')
@@ -37,6 +37,26 @@ def checksums_of(texts: Iterable[bytes], previous: bytes = b"") -> list[bytes]:
     return checksums
 
 
+def broken_at(texts: Iterable[bytes | None], checksums: Iterable[bytes | None], previous: bytes = b"") -> Iterator[int]:
+    """The positions of the entries that do not match their checksum.
+
+    The text of an entry is None if it is not known; its checksum is None if it cannot be read. One damaged entry is
+    reported once: the next one follows either the checksum that is stored or the one that should be.
+    """
+    before: tuple[bytes, ...] = (previous,)
+    for position, (text, stored) in enumerate(zip(texts, checksums, strict=True)):
+        digest = None if text is None else digest_of(text)
+        expected = () if digest is None else tuple(chain(checksum, digest) for checksum in before)
+        if stored is None:
+            yield position
+            before = ()
+        elif not expected or stored in expected:
+            before = (stored,)
+        else:
+            yield position
+            before = (stored, expected[0])
+
+
 def with_checksum(text: bytes, checksum: bytes) -> bytes:
     """The JSON of an entry with its checksum."""
     return b'%b,"checksum":"%b"}' % (text[:-1], checksum.hex().encode())
@@ -48,3 +68,14 @@ def split_checksum(line: bytes) -> tuple[bytes, bytes | None]:
     if found is None:
         return line, None
     return line[: found.start()] + b"}", bytes.fromhex(found[1].decode())
+
+
+def seal(text: bytes) -> bytes:
+    """A JSON object that is no entry, with the checksum of itself."""
+    return with_checksum(text, digest_of(text))
+
+
+def unseal(line: bytes) -> bytes | None:
+    """The JSON before `seal`; None if it is damaged."""
+    text, checksum = split_checksum(line)
+    return text if checksum == digest_of(text) else None

@@ -145,6 +145,7 @@ FindingKind = Literal[
     "wrong_session",  # an entry of another session
     "dangling_call",  # a tool call without a result
     "orphan_result",  # a tool result without a call
+    "checksum",  # an entry that does not match its checksum, or does not follow the entry before it
     "damaged",  # the storage itself: a broken page, a missing or altered blob
 ]
 

@@ -8,7 +8,7 @@ import msgspec
 
 from bartack.store.blobs import referenced, restore
 from bartack.store.entries import Entries
-from bartack.store.errors import missing_blob, no_entry, no_session
+from bartack.store.errors import no_entry, no_session
 from bartack.store.index import SPEND_FIELDS, ModelKey, branch_heads, branch_ranges, seqs_after, text_of, totals_of
 from bartack.store.postgres.connection import Connection
 from bartack.store.postgres.rows import SPEND_TYPES, tail_of
@@ -79,16 +79,12 @@ class Queries:
             *(escape(session_id), seqs.start, seqs.stop - 1),
         )
         blobs = await self._blobs(text for _, text, is_cut in found if is_cut)
-        return [(seq, restore(text, blobs.__getitem__) if is_cut else text) for seq, text, is_cut in found]
+        return [(seq, restore(text, blobs.get) if is_cut else text) for seq, text, is_cut in found]
 
     async def _blobs(self, texts: Iterable[bytes]) -> dict[str, bytes]:
         names = sorted({name for text in texts for name in referenced(text)})
         sql = "SELECT name, data FROM blobs WHERE name = ANY($1::text[])"
-        blobs = dict(await self._all(sql, names)) if names else {}
-        for name in names:
-            if name not in blobs:
-                raise missing_blob(name)
-        return blobs
+        return dict(await self._all(sql, names)) if names else {}
 
     async def _branch_starts(self, session_id: str) -> dict[int, int]:
         return dict(await self._all("SELECT seq, parent_seq FROM branches WHERE session_id = $1", escape(session_id)))

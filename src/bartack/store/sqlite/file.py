@@ -63,6 +63,10 @@ def as_store_error(path: Path) -> Iterator[None]:
             yield
         except apsw.Error as error:
             raise _store_error(path, error) from error
+        except UnicodeDecodeError as error:
+            raise StoreError(
+                f"{path}: the database is damaged ({error})", code=ErrorCode.STORAGE_CORRUPT, cause=error
+            ) from error
 
 
 def _store_error(path: Path, error: apsw.Error) -> StoreError:

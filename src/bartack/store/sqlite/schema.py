@@ -17,17 +17,23 @@ __all__ = ["APPLICATION_ID", "MIGRATIONS", "check_version", "migrate", "version_
 APPLICATION_ID = 0x42415254  # "BART" in ASCII; bytes 68 to 71 of the file, by which file(1) can recognise it
 
 _FIRST = """
+CREATE TABLE store (  -- one row: which store this is, and how often it was written to (bartack.store.sqlite.witness)
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1), id BLOB NOT NULL, commits INTEGER NOT NULL
+) STRICT;
+INSERT INTO store VALUES (1, randomblob (16), 0);
+
 CREATE TABLE session (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TEXT, created TEXT NOT NULL, updated TEXT NOT NULL,
-    tail_id TEXT NOT NULL, tail_seq INTEGER NOT NULL, lease TEXT  -- as JSON; NULL if there never was one
+    tail_id TEXT NOT NULL, tail_seq INTEGER NOT NULL, checksum BLOB NOT NULL,  -- of the tail
+    lease TEXT  -- as JSON with a checksum; NULL if there never was one
 ) STRICT;
 CREATE INDEX session_by_time ON session (updated, id);
 
-CREATE TABLE entry (
-    number INTEGER PRIMARY KEY, session INTEGER NOT NULL REFERENCES session (number),
-    seq INTEGER NOT NULL CHECK (seq >= 1), id TEXT NOT NULL, text TEXT NOT NULL, needs_restore INTEGER NOT NULL,
-    UNIQUE (session, seq), UNIQUE (session, id)
+CREATE TABLE entry (  -- in the order of sessions and their entries
+    number INTEGER PRIMARY KEY CHECK (number & 0xffffffff >= 1),  -- session << 32 | seq
+    id TEXT NOT NULL, text TEXT NOT NULL, needs_restore INTEGER NOT NULL, checksum BLOB NOT NULL
 ) STRICT;
+CREATE UNIQUE INDEX entry_by_id ON entry (number >> 32, id);
 
 CREATE TABLE branch (
     session INTEGER NOT NULL, seq INTEGER NOT NULL, parent_seq INTEGER NOT NULL, PRIMARY KEY (session, seq)
@@ -62,13 +68,13 @@ CREATE VIRTUAL TABLE search USING fts5 (words, content = '', contentless_delete 
 CREATE TABLE purging (session INTEGER PRIMARY KEY) STRICT;
 
 CREATE TRIGGER entry_no_gap BEFORE INSERT ON entry
-WHEN NEW.seq > 1 AND NOT EXISTS (SELECT 1 FROM entry WHERE session = NEW.session AND seq = NEW.seq - 1)
+WHEN NEW.number & 0xffffffff > 1 AND NOT EXISTS (SELECT 1 FROM entry WHERE number = NEW.number - 1)
 BEGIN SELECT RAISE (ABORT, 'gap in seq'); END;
 """
 
 # Append-only tables, and their unique columns.
 _APPEND_ONLY = {
-    "entry": ("number", "session, seq", "session, id"),
+    "entry": ("number", "number >> 32, id"),
     "branch": ("session, seq",),
     "result": ("session, call_id",),
     "redaction": ("session, entry_id",),
@@ -79,7 +85,7 @@ _APPEND_ONLY = {
 
 def _triggers(table: str) -> str:
     """Triggers that refuse to change or replace rows, and to delete them outside a purge."""
-    key = "" if table == "blob" else "WHERE session = OLD.session"
+    key = {"blob": "", "entry": "WHERE session = OLD.number >> 32"}.get(table, "WHERE session = OLD.session")
     exists = " OR ".join(
         f"EXISTS (SELECT 1 FROM {table} WHERE ({columns}) = ({_of_new(columns)}))" for columns in _APPEND_ONLY[table]
     )

@@ -18,6 +18,7 @@ from bartack.nouns.errors import StoreError
 from bartack.store.append_only import Tables, TableStore
 from bartack.store.errors import closed
 from bartack.store.files import make_folder, refuse_network, sync_folder
+from bartack.store.session_store import Finding
 from bartack.store.sqlite.file import (
     Synchronous,
     as_store_error,
@@ -154,6 +155,12 @@ class SqliteStore(TableStore):
             raise StoreError(f"{self.path} was opened read-only.")
         return await self._writer.run(work)
 
+    async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
+        """As in every store. With `repair`, a database that was rolled back is accepted as it is."""
+        if repair and session_id is None and self._writer is not None:
+            await self._writer.accept()
+        return await super().inspect(session_id)
+
     async def backup(self, target: Path) -> None:
         """Copy the store to a new file, as it is at one moment, without blocking appends; raises `StoreError`."""
 
@@ -167,6 +174,7 @@ class SqliteStore(TableStore):
                     while not backup.done:
                         backup.step(_COPIED)
                 copied.pragma("journal_mode", "DELETE")  # one complete file, without a log beside it
+                copied.execute("UPDATE store SET id = randomblob (16)")  # a copy is older than the store it is of
             except BaseException:
                 copied.close()
                 target.unlink(missing_ok=True)

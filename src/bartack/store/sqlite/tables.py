@@ -1,7 +1,7 @@
 """`SqliteTables`: the SQL of a SQLite store."""
 
-from collections.abc import Collection, Iterator
-from datetime import datetime
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -12,12 +12,23 @@ from bartack.nouns import wire
 from bartack.nouns.entries import MessageDeltaBatch
 from bartack.nouns.errors import Conflict
 from bartack.store.append import Batch, Existing, Row, branch_starts_of
-from bartack.store.blobs import damage_to, referenced, restore
+from bartack.store.blobs import restore
+from bartack.store.checksums import seal, unseal
 from bartack.store.entries import Entries, read_entry
-from bartack.store.errors import missing_blob, no_entry, no_session
-from bartack.store.index import SPEND_FIELDS, branch_heads, branch_ranges, model_key, seqs_after, text_of, totals_of
+from bartack.store.errors import no_entry, no_session
+from bartack.store.index import (
+    SPEND_FIELDS,
+    ModelKey,
+    branch_heads,
+    branch_ranges,
+    model_key,
+    seqs_after,
+    text_of,
+    totals_of,
+)
 from bartack.store.search import cut_page, phrases, read_cursor, snippet
-from bartack.store.session_store import Finding, Hit, Lease, Page, SessionInfo, Spend, Tail, Totals
+from bartack.store.session_store import NO_SPEND, Finding, Hit, Lease, Page, SessionInfo, Spend, Tail, Totals
+from bartack.store.sqlite.inspection import session_damage, store_damage
 
 __all__ = ["SqliteTables"]
 
@@ -28,7 +39,7 @@ _ADD_SPEND = (
     f"VALUES (?, ?, ?, {', '.join('?' * len(SPEND_FIELDS))}) ON CONFLICT DO UPDATE SET "
     + ", ".join(f"{name} = {name} + excluded.{name}" for name in SPEND_FIELDS)
 )
-_MATCHES = "search JOIN entry ON entry.number = search.rowid"
+_BLOBS = ", ".join(f"CAST({name} AS BLOB)" for name in ("id", "title", "created", "updated", "tail_id"))
 
 
 class Session(NamedTuple):
@@ -36,6 +47,7 @@ class Session(NamedTuple):
 
     number: int
     tail: Tail
+    checksum: bytes
     lease: Lease | None
 
 
@@ -45,8 +57,10 @@ class SqliteTables:
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
         self.dropped = False  # whether a session was, since the last commit
-        # Pending changes to the search index: an entry's number, and its words or None to remove it.
+        # Changes that are written once per transaction. Of the search index: an entry's number, and its words or None
+        # to remove it.
         self._search_changes: list[tuple[int, str | None]] = []
+        self._spends: dict[tuple[int, ModelKey], Spend] = {}
 
     def _all(self, sql: str, *values: str | float | None) -> list[Any]:
         return self.connection.execute(sql, values).fetchall()
@@ -58,11 +72,12 @@ class SqliteTables:
         self.connection.execute(sql, values)
 
     def _find(self, session_id: str) -> Session | None:
-        row = self._first("SELECT number, tail_id, tail_seq, lease FROM session WHERE id = ?", session_id)
+        sql = "SELECT number, tail_id, tail_seq, checksum, CAST(lease AS BLOB) FROM session WHERE id = ?"
+        row = self._first(sql, session_id)
         if row is None:
             return None
-        number, tail_id, tail_seq, lease = row
-        return Session(number, Tail(tail_id, tail_seq), None if lease is None else wire.decode(Lease, lease.encode()))
+        number, tail_id, tail_seq, checksum, lease = row
+        return Session(number, Tail(tail_id, tail_seq), checksum, None if lease is None else _read_lease(lease))
 
     def _session(self, session_id: str) -> Session:
         session = self._find(session_id)
@@ -71,7 +86,7 @@ class SqliteTables:
         return session
 
     def _find_seq(self, number: int, entry_id: str) -> int | None:
-        row = self._first("SELECT seq FROM entry WHERE session = ? AND id = ?", number, entry_id)
+        row = self._first("SELECT number & 0xffffffff FROM entry WHERE number >> 32 = ? AND id = ?", number, entry_id)
         return None if row is None else int(row[0])
 
     # -- in
@@ -80,10 +95,11 @@ class SqliteTables:
         session = self._find(batch.session_id)
         if session is None:
             return Existing(None)
-        number, tail, lease = session
+        number, tail, checksum, lease = session
         texts = {}
         for entry_id in batch.ids:
-            row = self._first("SELECT CAST(text AS BLOB) FROM entry WHERE session = ? AND id = ?", number, entry_id)
+            sql = "SELECT CAST(text AS BLOB) FROM entry WHERE number >> 32 = ? AND id = ?"
+            row = self._first(sql, number, entry_id)
             if row is not None:
                 texts[entry_id] = row[0]
         seqs = {}
@@ -93,11 +109,11 @@ class SqliteTables:
                 seqs[entry_id] = seq
         is_result = "SELECT 1 FROM result WHERE session = ? AND call_id = ?"
         results = [call for call in batch.calls if self._first(is_result, number, call)]
-        return Existing(tail, texts, seqs, results, lease, number)
+        return Existing(tail, texts, seqs, results, lease, number, checksum)
 
     def insert(self, batch: Batch, rows: tuple[Row, ...], existing: Existing) -> None:
-        """Store the rows; `update_search` must follow before the commit."""
-        number = self._write_session(batch, rows[0].title, existing)
+        """Store the rows; `flush` must follow before the commit."""
+        number = self._write_session(batch, rows, existing)
         try:
             for row in rows:
                 self._insert_row(number, row)
@@ -111,39 +127,49 @@ class SqliteTables:
             if not self._first("SELECT 1 FROM blob_use WHERE name = ? AND session = ?", name, number):
                 self._run("INSERT INTO blob_use VALUES (?, ?)", number, name)
 
-    def _write_session(self, batch: Batch, title: str | None, existing: Existing) -> int:
-        tail = batch.tail
+    def _write_session(self, batch: Batch, rows: Sequence[Row], existing: Existing) -> int:
+        last = rows[-1]
         if existing.tail is None:
-            sql = "INSERT INTO session (id, title, created, updated, tail_id, tail_seq) VALUES (?, ?, ?, ?, ?, ?)"
-            self._run(sql, batch.session_id, title, batch.created, batch.updated, tail.entry_id, tail.seq)
+            sql = (
+                "INSERT INTO session (id, title, created, updated, tail_id, tail_seq, checksum) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)"
+            )
+            begin = (batch.session_id, rows[0].title, batch.created)
+            self._run(sql, *begin, batch.updated, last.id, last.seq, last.checksum)
             return self.connection.last_insert_rowid()
-        sql = "UPDATE session SET updated = ?, tail_id = ?, tail_seq = ? WHERE number = ?"
-        self._run(sql, batch.updated, tail.entry_id, tail.seq, existing.number)
+        sql = "UPDATE session SET updated = ?, tail_id = ?, tail_seq = ?, checksum = ? WHERE number = ?"
+        self._run(sql, batch.updated, last.id, last.seq, last.checksum, existing.number)
         return existing.number
 
-    def _insert_row(self, number: int, row: Row) -> None:
-        sql = "INSERT INTO entry (session, seq, id, text, needs_restore) VALUES (?, ?, ?, ?, ?)"
-        self._run(sql, number, row.seq, row.id, row.text.decode(), row.needs_restore)
+    def _insert_row(self, session: int, row: Row) -> None:
+        number = session << 32 | row.seq
+        sql = "INSERT INTO entry VALUES (?, ?, ?, ?, ?)"
+        self._run(sql, number, row.id, row.text.decode(), row.needs_restore, row.checksum)
         if row.words:
-            self._search_changes.append((self.connection.last_insert_rowid(), row.words))
+            self._search_changes.append((number, row.words))
         for call in row.results:
-            self._run("INSERT INTO result VALUES (?, ?, ?)", number, call, row.seq)
+            self._run("INSERT INTO result VALUES (?, ?, ?)", session, call, row.seq)
         if row.spend is not None:
-            self._run(_ADD_SPEND, number, *model_key(row.spend.model), *_spend_values(row.spend.spend))
+            key = session, model_key(row.spend.model)
+            self._spends[key] = self._spends.get(key, NO_SPEND) + row.spend.spend
         if row.redacts is not None:
-            self._redact(number, row.redacts)
+            self._redact(session, row.redacts)
 
-    def _redact(self, number: int, entry_id: str) -> None:
-        if entry_id in self._hidden(number):
+    def _redact(self, session: int, entry_id: str) -> None:
+        if entry_id in self._hidden(session):
             return
-        self._run("INSERT INTO redaction VALUES (?, ?)", number, entry_id)
-        entry, seq = self._first("SELECT number, seq FROM entry WHERE session = ? AND id = ?", number, entry_id)
-        self._search_changes.append((entry, None))
+        self._run("INSERT INTO redaction VALUES (?, ?)", session, entry_id)
+        seq = self._find_seq(session, entry_id)
+        assert seq is not None  # `check_append` has made sure
+        self._search_changes.append((session << 32 | seq, None))
         if seq == 1:
-            self._run("UPDATE session SET title = NULL WHERE number = ?", number)
+            self._run("UPDATE session SET title = NULL WHERE number = ?", session)
 
-    def update_search(self) -> None:
-        """Write the pending changes of the search index: once per transaction, as FTS5 flushes at every savepoint."""
+    def flush(self) -> None:
+        """Write what is written once per transaction: usage, and the search index, which FTS5 flushes as a whole."""
+        spends = [(number, *key, *_spend_values(spend)) for (number, key), spend in self._spends.items()]
+        if spends:
+            self.connection.executemany(_ADD_SPEND, spends)
         for is_removed, changes in groupby(self._search_changes, key=lambda change: change[1] is None):
             if is_removed:
                 self.connection.executemany("DELETE FROM search WHERE rowid = ?", [(entry,) for entry, _ in changes])
@@ -153,18 +179,19 @@ class SqliteTables:
     def forget_changes(self) -> None:
         """Call at the end of a transaction."""
         self._search_changes.clear()
+        self._spends.clear()
 
     def lease(self, session_id: str) -> Lease | None:
         return self._session(session_id).lease
 
     def set_lease(self, lease: Lease) -> None:
-        self._run("UPDATE session SET lease = ? WHERE id = ?", wire.encode(lease).decode(), lease.session_id)
+        self._run("UPDATE session SET lease = ? WHERE id = ?", seal(wire.encode(lease)).decode(), lease.session_id)
 
     def write_journal(self, session_id: str, batch: MessageDeltaBatch | None) -> None:
         number, generation = self._session(session_id).number, None if batch is None else batch.generation
         self._run("DELETE FROM journal WHERE session = ? AND generation IS NOT ?", number, generation)
         if batch is not None:
-            text = wire.encode(batch).decode()
+            text = seal(wire.encode(batch)).decode()
             sql = "INSERT INTO journal VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
             self._run(sql, number, batch.generation, batch.number, text)
 
@@ -174,8 +201,12 @@ class SqliteTables:
         self.connection.pragma("secure_delete", "ON")
         self.dropped = True
         self._run("INSERT INTO purging VALUES (?)", number)
-        self._run("DELETE FROM search WHERE rowid IN (SELECT number FROM entry WHERE session = ?)", number)
-        for table in ("entry", "branch", "result", "redaction", "spend", "blob_use", "journal"):
+        first, last = number << 32, (number + 1) << 32
+        self._run(
+            "DELETE FROM search WHERE rowid IN (SELECT number FROM entry WHERE number BETWEEN ? AND ?)", first, last
+        )
+        self._run("DELETE FROM entry WHERE number BETWEEN ? AND ?", first, last)
+        for table in ("branch", "result", "redaction", "spend", "blob_use", "journal"):
             self._run(f"DELETE FROM {table} WHERE session = ?", number)
         self._run("DELETE FROM blob WHERE name NOT IN (SELECT name FROM blob_use)")
         self._run("DELETE FROM session WHERE number = ?", number)
@@ -188,36 +219,37 @@ class SqliteTables:
         return self._session(session_id).tail
 
     def load(self, session_id: str, head: str | None) -> Entries:
-        number, tail, _ = self._session(session_id)
+        number, tail, *_ = self._session(session_id)
         last = tail.seq if head is None else self._find_seq(number, head)
         if last is None:
             raise no_entry(session_id, head or "")
         ranges = branch_ranges(last, self._branch_starts(number))
-        texts = [text for seqs in ranges for text in self._texts(number, seqs)]
-        seqs = ranges[0] if len(ranges) == 1 else [seq for seqs in ranges for seq in seqs]
-        return Entries(session_id, seqs, texts, self._hidden(number))
+        return self._entries(session_id, number, ranges, self._hidden(number))
 
     def entries(self, session_id: str, after_seq: int, limit: int | None, *, hide: bool = False) -> Entries:
-        number, tail, _ = self._session(session_id)
-        seqs = seqs_after(tail, after_seq, limit)
-        texts = self._texts(number, seqs) if seqs else []
-        return Entries(session_id, seqs[: len(texts)], texts, self._hidden(number) if hide else ())
+        number, tail, *_ = self._session(session_id)
+        ranges = [seqs_after(tail, after_seq, limit)]
+        return self._entries(session_id, number, ranges, self._hidden(number) if hide else ())
 
-    def _texts(self, number: int, seqs: range) -> list[bytes]:
-        where = "session = ? AND seq BETWEEN ? AND ?"
-        sql = f"SELECT CAST(text AS BLOB), needs_restore FROM entry WHERE {where} ORDER BY seq"
-        found = self._all(sql, number, seqs.start, seqs.stop - 1)
-        return [restore(text, self._read_blob) if is_cut else text for text, is_cut in found]
+    def _entries(self, session_id: str, number: int, ranges: Sequence[range], hidden: Collection[str]) -> Entries:
+        texts = [text for seqs in ranges for text in self._texts(number, seqs)]
+        seqs: Sequence[int] = ranges[0] if len(ranges) == 1 else [seq for seqs in ranges for seq in seqs]
+        if len(seqs) != len(texts):  # some are lost
+            seqs = [seq for seqs in ranges for seq in self._seqs(number, seqs)]
+        return Entries(session_id, seqs, texts, hidden)
+
+    def _texts(self, session: int, seqs: range) -> list[bytes]:
+        sql = "SELECT CAST(text AS BLOB), needs_restore FROM entry WHERE number BETWEEN ? AND ? ORDER BY number"
+        found = self._all(sql, session << 32 | seqs.start, session << 32 | max(seqs.stop - 1, 0))
+        return [restore(text, self._find_blob) if is_cut else text for text, is_cut in found]
+
+    def _seqs(self, session: int, seqs: range) -> list[int]:
+        sql = "SELECT number & 0xffffffff FROM entry WHERE number BETWEEN ? AND ? ORDER BY number"
+        return [seq for (seq,) in self._all(sql, session << 32 | seqs.start, session << 32 | max(seqs.stop - 1, 0))]
 
     def _find_blob(self, name: str) -> bytes | None:
         row = self._first("SELECT data FROM blob WHERE name = ?", name)
         return None if row is None else bytes(row[0])
-
-    def _read_blob(self, name: str) -> bytes:
-        blob = self._find_blob(name)
-        if blob is None:
-            raise missing_blob(name)
-        return blob
 
     def _branch_starts(self, number: int) -> dict[int, int]:
         return dict(self._all("SELECT seq, parent_seq FROM branch WHERE session = ?", number))
@@ -226,9 +258,9 @@ class SqliteTables:
         return frozenset(row[0] for row in self._all("SELECT entry_id FROM redaction WHERE session = ?", number))
 
     def heads(self, session_id: str) -> tuple[str, ...]:
-        number, tail, _ = self._session(session_id)
-        sql = "SELECT id FROM entry WHERE session = ? AND seq = ?"
-        return tuple(self._first(sql, number, seq)[0] for seq in branch_heads(tail.seq, self._branch_starts(number)))
+        number, tail, *_ = self._session(session_id)
+        heads = branch_heads(tail.seq, self._branch_starts(number))
+        return tuple(self._first("SELECT id FROM entry WHERE number = ?", number << 32 | seq)[0] for seq in heads)
 
     def sessions(self, limit: int, cursor: str | None, query: str | None) -> Page:
         conditions, values = ["TRUE"], list[str | int | None]()
@@ -239,24 +271,25 @@ class SqliteTables:
             fts_query = _fts_query(query)
             if fts_query is None:
                 return cut_page([], limit)
-            conditions.append(f"number IN (SELECT entry.session FROM {_MATCHES} WHERE search MATCH ?)")
+            conditions.append("number IN (SELECT rowid >> 32 FROM search WHERE search MATCH ?)")
             values.append(fts_query)
         found = self._all(
-            "SELECT number, id, title, created, updated, tail_id, tail_seq FROM session "
+            f"SELECT number, tail_seq, {_BLOBS} FROM session "
             f"WHERE {' AND '.join(conditions)} ORDER BY updated DESC, id DESC LIMIT ?",
             *(*values, limit + 1),
         )
-        return cut_page([self._info(row) for row in found], limit)
+        return cut_page([self._info(*row) for row in found], limit)
 
-    def _info(self, row: Any) -> SessionInfo:
-        number, session_id, title, created, updated, tail_id, tail_seq = row
+    def _info(self, number: int, seq: int, *texts: bytes | None) -> SessionInfo:
+        """The session as it is listed; damaged text does not stop the list."""
+        id, title, created, updated, tail_id = (_text(text) for text in texts)
         return SessionInfo(
-            id=session_id,
+            id=id or "",
             title=title,
-            created=datetime.fromisoformat(created),
-            updated=datetime.fromisoformat(updated),
-            entries=tail_seq,
-            tail=Tail(tail_id, tail_seq),
+            created=_time(created),
+            updated=_time(updated),
+            entries=seq,
+            tail=Tail(tail_id or "", seq),
             spend=self._totals(number).spend,
         )
 
@@ -265,8 +298,8 @@ class SqliteTables:
         if fts_query is None:
             return ()
         found = self._all(
-            f"SELECT session.id, session.number, seq FROM {_MATCHES} JOIN session ON session.number = entry.session "
-            "WHERE search MATCH ? ORDER BY session.updated DESC, session.id DESC, seq LIMIT ?",
+            "SELECT id, number, search.rowid & 0xffffffff FROM search JOIN session ON number = search.rowid >> 32 "
+            "WHERE search MATCH ? ORDER BY updated DESC, id DESC, search.rowid LIMIT ?",
             *(fts_query, limit),
         )
         return tuple(self._hit(*row, query=phrases(text)) for row in found)
@@ -287,34 +320,34 @@ class SqliteTables:
     def journal(self, session_id: str, generation: int, after: int) -> list[bytes]:
         where = "session = ? AND (generation <> ? OR number > ?)"
         sql = f"SELECT CAST(text AS BLOB) FROM journal WHERE {where} ORDER BY number"
-        return [text for (text,) in self._all(sql, self._session(session_id).number, generation, after)]
+        sealed = self._all(sql, self._session(session_id).number, generation, after)
+        texts = (unseal(line) for (line,) in sealed)
+        return list(iter(lambda: next(texts, None), None))  # up to the first damaged one
 
     # -- for bartack.store.maintenance
 
     def inspect(self, session_id: str | None) -> tuple[Finding, ...]:
-        """Broken pages and keys; of a session, a tail that does not match its entries, and damaged blobs."""
-        damage = self._store_damage() if session_id is None else self._session_damage(self._session(session_id))
-        return tuple(
-            Finding(session_id=session_id, seq=seq, fault="damaged", message=message) for seq, message in damage
-        )
+        """Everything that contradicts itself: of the store as a whole, or of a session."""
+        if session_id is None:
+            return tuple(store_damage(self.connection))
+        return tuple(session_damage(self.connection, session_id, self._session(session_id).number))
 
-    def _store_damage(self) -> Iterator[tuple[None, str]]:
-        for (text,) in self._all("PRAGMA quick_check"):
-            if text != "ok":
-                yield None, text
-        for table, row, parent, _ in self._all("PRAGMA foreign_key_check"):
-            yield None, f"{table} row {row} has no {parent}"
 
-    def _session_damage(self, session: Session) -> Iterator[tuple[int, str]]:
-        number, tail, _ = session
-        last = self._first("SELECT id, seq FROM entry WHERE session = ? ORDER BY seq DESC LIMIT 1", number)
-        if last != (tail.entry_id, tail.seq):
-            yield tail.seq, f"the recorded tail is {tail.entry_id!r} (seq {tail.seq}), the last entry is {last}"
-        sql = "SELECT seq, CAST(text AS BLOB) FROM entry WHERE session = ? AND needs_restore ORDER BY seq"
-        for seq, text in self._all(sql, number):
-            for damage in (damage_to(name, self._find_blob(name)) for name in referenced(text)):
-                if damage is not None:
-                    yield seq, damage
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
+
+
+def _time(text: str | None) -> datetime:
+    try:
+        return datetime.fromisoformat(text or "")
+    except ValueError:  # damaged
+        return datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _read_lease(stored: bytes) -> Lease | None:
+    """The lease; None if it is damaged, which the check reports: then the session is free."""
+    text = unseal(stored)
+    return None if text is None else wire.decode(Lease, text)
 
 
 def _fts_query(text: str) -> str | None:

@@ -16,11 +16,13 @@ from typing import TypeVar
 
 import apsw
 
+from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.store.append_only import Tables
 from bartack.store.files import Guard, WriteLock
 from bartack.store.sqlite.file import FileIdentity, as_store_error, create_file, is_up_to_date, wait_while_busy
 from bartack.store.sqlite.schema import migrate
 from bartack.store.sqlite.tables import SqliteTables
+from bartack.store.sqlite.witness import Witness, count_commit
 from bartack.store.writer_thread import Job, WriterThread
 
 __all__ = ["Writer"]
@@ -50,6 +52,9 @@ class Writer:
             self._tables = SqliteTables(wait_while_busy(connect, wait_s))
             undo.callback(self._tables.connection.close)
             self._files.connected()
+            self._witness = Witness(path)
+            undo.callback(self._witness.close)
+            self._rolled_back = self._witness.damage(self._tables.connection)
             self._guard = Guard.of(path, wait_s) if guarded else None
             undo.pop_all()
         self._thread = WriterThread(self._commit, name="bartack-sqlite-writer", limit=limit)
@@ -60,7 +65,12 @@ class Writer:
         try:
             migrate(connection)
         finally:
-            connection.close()
+            connection.close()  # which empties the log: even if it is lost later, the store is still recognised
+
+    async def accept(self) -> None:
+        """Accept the current state of a database that was rolled back, and count from here."""
+        self._rolled_back = None
+        await self.run(lambda _: count_commit(self._tables.connection))
 
     def check_files(self) -> None:
         """Raise `StoreError` if the files are no longer the ones that were opened."""
@@ -83,6 +93,7 @@ class Writer:
         self._tables.connection.close()
         if self._guard is not None:
             self._guard.release()
+        self._witness.close()
         self._lock.close()
 
     # -- in the thread
@@ -91,8 +102,15 @@ class Writer:
         with as_store_error(self._path), self._lock.held(wait_s=self._wait_s):
             if self._is_suspect:
                 self._reconnect()
+            if self._rolled_back is not None:
+                raise StoreError(
+                    f"{self._path}: {self._rolled_back}. Restore the right files, or accept the loss with 'bartack "
+                    "sessions fsck --repair'; nothing is written before that.",
+                    code=ErrorCode.STORAGE_CORRUPT,
+                )
             connection = self._tables.connection
             connection.execute("BEGIN IMMEDIATE")
+            changes = connection.total_changes()
             try:
                 if not self._run_all(jobs):
                     connection.execute("ROLLBACK")
@@ -100,9 +118,12 @@ class Writer:
                     connection.execute("BEGIN IMMEDIATE")
                     for job in jobs:
                         self._run_alone(job)
-                self._tables.update_search()
+                self._tables.flush()
+                counted = None if connection.total_changes() == changes else count_commit(connection)
                 connection.execute("COMMIT")
                 self.check_files()
+                if counted is not None:
+                    self._witness.write(*counted)
             except BaseException:
                 self._is_suspect = True
                 if connection.in_transaction:
