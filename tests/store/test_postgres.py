@@ -376,3 +376,14 @@ async def test_followers_survive_lost_connections(
         await add(store, "s", user("hi"))
         async with asyncio.timeout(HANG_S):
             assert (await anext(follower)).seq == seq
+
+
+def test_a_second_event_loop_is_refused(url: str) -> None:
+    first = asyncio.new_event_loop()
+    store = first.run_until_complete(PostgresStore.open(url))
+    for call in (store.create_session, store.sessions):
+        with pytest.raises(StoreError, match="opened in another event loop"):
+            asyncio.run(call())
+    first.run_until_complete(store.create_session("s"))
+    first.run_until_complete(store.close())
+    first.close()

@@ -1,6 +1,7 @@
 """Several processes on one store: many writers, one that releases its locks, one that is killed."""
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 import sys
@@ -8,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bartack.nouns.messages import Message
-from bartack.store import open_store
+from bartack.nouns.errors import StoreError
+from bartack.nouns.messages import Message, user
+from bartack.store import SessionStore, open_store
 from bartack.store.maintenance import check
 from bartack.store.sqlite import SqliteStore
-from tests.store.stores import HANG_S
+from tests.store.stores import HANG_S, KINDS, add, opener
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,3 +82,33 @@ def test_a_killed_writer_loses_no_acknowledged_entry(kind: str, options: list[st
     done = subprocess.run([sys.executable, str(script), "--store", kind, *options], capture_output=True, check=False)
     assert done.returncode == status, (done.stdout + done.stderr).decode()
     assert b"acknowledged entries" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_forked_process_gets_an_error_instead_of_waiting_forever(kind: str, fast_path: Path) -> None:
+    loop = asyncio.new_event_loop()
+    store = loop.run_until_complete(opener(kind, fast_path)())
+    loop.run_until_complete(store.create_session("s"))
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # only this thread exists here, and nothing of pytest may run
+        os.write(writing, asyncio.run(_errors_of(store)).encode())
+        os._exit(0)
+    os.close(writing)
+    assert os.read(reading, 1000).decode() == "StoreError StoreError StoreError"
+    os.waitpid(child, 0)
+    loop.run_until_complete(add(store, "s", user("still usable here")))
+    loop.run_until_complete(store.close())
+    loop.close()
+
+
+async def _errors_of(store: SessionStore) -> str:
+    errors = []
+    for call in (store.create_session("t"), store.load("s"), store.acquire_lease("s", "owner")):
+        try:
+            await call
+        except StoreError as error:
+            errors.append(type(error).__name__)
+    return " ".join(errors)

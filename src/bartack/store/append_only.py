@@ -7,6 +7,7 @@ Followers are woken by appends of this process, and poll for those of other proc
 """
 
 import asyncio
+import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
@@ -14,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from bartack.environment import Environment
 from bartack.nouns.entries import Entry, MessageDeltaBatch, SessionHeader
+from bartack.nouns.errors import StoreError
 from bartack.store.append import (
     Batch,
     Clock,
@@ -76,6 +78,7 @@ class AppendOnlyStore(ABC):
 
     def __init__(self, environment: Environment | None) -> None:
         self.environment = environment or Environment()
+        self._process = os.getpid()
         self._followers = Followers()
 
     @abstractmethod
@@ -94,6 +97,23 @@ class AppendOnlyStore(ABC):
     async def _change_lease(self, session_id: str, change: ChangeLease[L]) -> L:
         """Replace the session's lease by what `change` returns, durably and in one transaction."""
 
+    def check_usable(self) -> None:
+        """Raise `StoreError` in a process that was forked from the one that opened the store.
+
+        Threads, locks and connections do not survive a fork: a call would wait forever, or write to a connection that
+        the parent uses too.
+        """
+        if os.getpid() != self._process:
+            raise StoreError("The store was opened before this process was forked. Open it again in this process.")
+
+    async def _reading(self, work: Callable[[Readable], T]) -> T:
+        self.check_usable()
+        return await self._read(work)
+
+    async def _changing_lease(self, session_id: str, change: ChangeLease[L]) -> L:
+        self.check_usable()
+        return await self._change_lease(session_id, change)
+
     async def create_session(self, session_id: str | None = None, header: SessionHeader = EMPTY_HEADER) -> Entry:
         (entry,) = next_entries(session_id or self.environment.new_id(), None, [header], self.environment)
         await self.append(entry.session_id, [entry], None)
@@ -102,6 +122,7 @@ class AppendOnlyStore(ABC):
     async def append(
         self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
     ) -> Tail:
+        self.check_usable()
         batch = prepare(session_id, entries)
         await self._append(batch, expected_tail, lease)
         self._followers.wake(session_id)
@@ -117,6 +138,7 @@ class AppendOnlyStore(ABC):
         ttl: float = 30.0,
         takeover: bool = False,
     ) -> Lease:
+        self.check_usable()
         batch = prepare(session_id, entries)
         lease = await self._append(batch, expected_tail, Claim(owner, ttl, this_process(), takeover))
         assert lease is not None  # a claim takes one
@@ -124,53 +146,55 @@ class AppendOnlyStore(ABC):
         return lease
 
     async def load(self, session_id: str, *, head: str | None = None) -> Entries:
-        return await self._read(lambda tables: tables.load(session_id, head))
+        return await self._reading(lambda tables: tables.load(session_id, head))
 
     async def entries(self, session_id: str, after_seq: int = 0, limit: int | None = None) -> Entries:
-        return await self._read(lambda tables: tables.entries(session_id, after_seq, limit))
+        return await self._reading(lambda tables: tables.entries(session_id, after_seq, limit))
 
     async def heads(self, session_id: str) -> tuple[str, ...]:
-        return await self._read(lambda tables: tables.heads(session_id))
+        return await self._reading(lambda tables: tables.heads(session_id))
 
     async def tail_of(self, session_id: str) -> Tail:
-        return await self._read(lambda tables: tables.tail(session_id))
+        return await self._reading(lambda tables: tables.tail(session_id))
 
     async def sessions(self, limit: int = 50, cursor: str | None = None, query: str | None = None) -> Page:
-        return await self._read(lambda tables: tables.sessions(limit, cursor, query))
+        return await self._reading(lambda tables: tables.sessions(limit, cursor, query))
 
     async def search(self, text: str, limit: int = 50) -> tuple[Hit, ...]:
-        return await self._read(lambda tables: tables.search(text, limit))
+        return await self._reading(lambda tables: tables.search(text, limit))
 
     async def totals(self, session_id: str | None = None) -> Totals:
-        return await self._read(lambda tables: tables.totals(session_id))
+        return await self._reading(lambda tables: tables.totals(session_id))
 
     async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
         del repair  # transactions leave nothing half-written
-        return await self._read(lambda tables: tables.inspect(session_id))
+        return await self._reading(lambda tables: tables.inspect(session_id))
 
     async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0, *, takeover: bool = False) -> Lease:
         claim = Claim(owner, ttl, this_process(), takeover)
-        return await self._change_lease(session_id, lambda now, held: take_lease(session_id, claim, now(), held))
+        return await self._changing_lease(session_id, lambda now, held: take_lease(session_id, claim, now(), held))
 
     async def renew_lease(self, lease: Lease, ttl: float = 30.0) -> Lease:
-        return await self._change_lease(lease.session_id, lambda now, held: renew_lease(lease, now(), ttl, held))
+        return await self._changing_lease(lease.session_id, lambda now, held: renew_lease(lease, now(), ttl, held))
 
     async def release_lease(self, lease: Lease) -> None:
-        await self._change_lease(lease.session_id, lambda _, held: release_lease(lease, held))
+        await self._changing_lease(lease.session_id, lambda _, held: release_lease(lease, held))
 
     async def write_journal(self, lease: Lease, batch: MessageDeltaBatch) -> None:
         if not batch.deltas:
             raise invalid("A batch of the journal needs at least one delta.")
+        self.check_usable()
         await self._write_journal(lease, batch)
         self._followers.wake(lease.session_id)
 
     async def clear_journal(self, lease: Lease) -> None:
+        self.check_usable()
         await self._write_journal(lease, None)
 
     async def read_journal(
         self, session_id: str, generation: int = 0, after: int = -1
     ) -> tuple[MessageDeltaBatch, ...]:
-        texts = await self._read(lambda tables: tables.journal(session_id, generation, after))
+        texts = await self._reading(lambda tables: tables.journal(session_id, generation, after))
         return read_batches(texts)
 
     async def follow_live(self, session_id: str, position: str = "") -> AsyncIterator[LiveEvent]:
@@ -206,7 +230,7 @@ class AppendOnlyStore(ABC):
 
     async def read_after(self, session_id: str, after: int) -> Entries:
         """The next entries for a follower, with redacted content removed."""
-        return await self._read(lambda tables: tables.entries(session_id, after, _PAGE, hide=True))
+        return await self._reading(lambda tables: tables.entries(session_id, after, _PAGE, hide=True))
 
 
 class TableStore(AppendOnlyStore):
@@ -245,6 +269,8 @@ class TableStore(AppendOnlyStore):
         await self._write(work)
 
     async def drop_session(self, session_id: str, *, expected_tail: str | None = None) -> None:
+        self.check_usable()
+
         def work(tables: Tables) -> None:
             check_drop(session_id, tables.tail(session_id), expected_tail)
             tables.drop(session_id)

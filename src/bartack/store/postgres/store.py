@@ -54,6 +54,13 @@ class PostgresStore(AppendOnlyStore):
         self._notifications = Notifications(database, self._followers.wake)
         self._writer = GroupCommit(database, self._notifications.send)
         self._closed = False
+        self._loop = asyncio.get_running_loop()
+
+    def check_usable(self) -> None:
+        """Refuse other event loops too: connections belong to the loop that opened them."""
+        super().check_usable()
+        if asyncio.get_running_loop() is not self._loop:
+            raise StoreError("The store was opened in another event loop. Open it again in this one.")
 
     @classmethod
     async def open(cls, url: str, *, environment: Environment | None = None) -> "PostgresStore":
@@ -108,9 +115,12 @@ class PostgresStore(AppendOnlyStore):
         self._notifications.send([lease.session_id])
 
     async def tail_of(self, session_id: str) -> Tail:  # one statement needs no transaction
+        self.check_usable()
         return await self._database.read(lambda connection: Queries(connection).tail(session_id), "reading")
 
     async def drop_session(self, session_id: str, *, expected_tail: str | None = None) -> None:
+        self.check_usable()
+
         async def work(connection: Connection) -> None:
             await lock_sessions(connection, self._database.schema, [session_id])
             await lock_blobs(connection, self._database.schema, shared=False)
