@@ -9,15 +9,13 @@ from importlib import import_module
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from bartack.formats.decoder import Decoder
 from bartack.formats.format import Feature, Format
 from bartack.formats.framing import FRAMINGS, Frame, FramingName, sniff
 from bartack.formats.history_rules import HistoryRules
 from bartack.formats.losses import Encoded, Loss, Losses, LossReport
-from bartack.formats.media import with_inline_data
-from bartack.formats.repair import repair
+from bartack.formats.request_writer import RequestWriter, Written, encode_request
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.json_values import plain
 from bartack.nouns.requests import ModelRequest
@@ -33,6 +31,8 @@ __all__ = [
     "LossReport",
     "Losses",
     "ModelRequest",
+    "RequestWriter",
+    "Written",
     "decoder",
     "encode",
     "format_named",
@@ -77,16 +77,8 @@ def encode(format: str, request: ModelRequest, *, rules: HistoryRules | None = N
 
     Raises `PartValidationError` for an unknown format.
     """
-    row = format_named(format)
-    provider = request.provider or format
-    repaired = repair(request.messages, rules or row.history_rules(provider, request.config.model_id))
-    losses = Losses(provider)
-    for note in repaired.notes:
-        if note.action in ("dropped", "added", "moved"):
-            losses.add(f"history[{note.index}]", note.what, note.why, action=note.action)
-    messages = tuple(with_inline_data(message) for message in repaired.messages)
-    body = row.encode(replace(request, messages=messages, provider=provider), losses)
-    return Encoded(body, LossReport(tuple(losses.found)))
+    encoded = encode_request(format_named(format), request, rules)
+    return Encoded(encoded.body, encoded.report())
 
 
 def read_request(format: str, body: dict[str, Any], *, provider: str | None = None, model_id: str = "") -> ModelRequest:

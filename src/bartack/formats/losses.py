@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from msgspec import convert
 
+from bartack.formats.trail import Trail
 from bartack.nouns.noun import Noun
 from bartack.nouns.parts import Continuation, Part, Thinking
 
@@ -41,10 +42,11 @@ class Encoded(Noun, frozen=True):
 
 
 class Losses:
-    """Collects losses while a request is encoded."""
+    """Collects losses while a request is encoded, next to what the encoder notes for later messages."""
 
-    def __init__(self, provider: str) -> None:
+    def __init__(self, provider: str, trail: Trail | None = None) -> None:
         self.provider = provider
+        self.trail = trail or Trail()
         self.found: list[Loss] = []
         self._shape: Any = dict[str, Any]
 

@@ -11,7 +11,7 @@ keeps its prefix, and prompt caches hit.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count, takewhile
 from operator import is_
 from typing import Literal, assert_never
@@ -19,6 +19,7 @@ from typing import Literal, assert_never
 from msgspec.structs import replace
 
 from bartack.formats.history_rules import STRICTEST, HistoryRules
+from bartack.formats.trail import PrefixChanged
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, Meta, Role
 from bartack.nouns.noun import Noun
@@ -29,10 +30,13 @@ __all__ = [
     "INTERRUPTED",
     "RESULTS_RECEIVED",
     "START_PROMPT",
+    "KnownCalls",
     "RepairNote",
     "Repaired",
+    "RepairedRest",
     "made_id",
     "repair",
+    "repair_rest",
 ]
 
 # Texts that a model reads where a message or a result is missing.
@@ -67,13 +71,88 @@ def repair(messages: Sequence[Message], rules: HistoryRules = STRICTEST) -> Repa
     Never raises. Repairing the result again changes nothing. No text of the user or the assistant is lost except blank
     text, and no first result of a call that is kept.
     """
+    repaired = repair_rest(messages, rules)
+    return Repaired(tuple(message for _, message in repaired.turns), repaired.notes)
+
+
+# -- the rest of a history whose beginning is known
+
+# Between messages of these roles, what comes before does not depend on what comes after, except for late results.
+_CUTS = frozenset({("assistant", "user"), ("tool", "assistant")})
+
+
+@dataclass(eq=False)
+class KnownCalls:
+    """What the calls of a repaired beginning mean for the rest."""
+
+    ids: set[str] = field(default_factory=set)
+    sent_ids: set[str] = field(default_factory=set)
+    open_ids: set[str] = field(default_factory=set)  # of calls without a result
+    last_role: Role | None = None  # of the beginning; None if there is none
+
+
+@dataclass(eq=False)
+class RepairedRest:
+    """The repaired rest of a history. All indices count from its first message."""
+
+    turns: list[_Turn]
+    notes: tuple[RepairNote, ...]
+    _messages: Sequence[Message]
+    _calls: "dict[int, list[_Call]]"
+    _known: KnownCalls
+
+    def cuts(self) -> Iterator[tuple[int, int]]:
+        """Where the history can be cut, by position in `turns` and by index of the original message, in order."""
+        calls = iter(sorted(self._calls.items()))
+        index, made = next(calls, (None, []))
+        latest = -1  # of the messages that the turns so far and the results of their calls come from
+        for place in range(1, len(self.turns)):
+            (before, last), (at, first) = self.turns[place - 1 : place + 1]
+            latest = max(latest, before)
+            while index is not None and index < at:
+                latest = max(latest, *(call.source for call in made))
+                index, made = next(calls, (None, []))
+            is_original = first.role == self._messages[at].role
+            if is_original and latest < at and (last.role, first.role) in _CUTS:
+                yield place, at
+
+    def calls_before(self, index: int) -> KnownCalls:
+        """What is known about calls after this cut. Changes and returns what was known before."""
+        known = self._known
+        for at in takewhile(lambda at: at < index, sorted(self._calls)):
+            for call in self._calls[at]:
+                known.ids.add(call.part.tool_call_id)
+                if not call.is_incomplete:
+                    known.sent_ids.add(call.sent_id)
+                if call.part.executed_by == "client" and call.result is None:
+                    known.open_ids.add(call.part.tool_call_id)
+        return known
+
+    def call_ids(self) -> frozenset[str]:
+        """The ids of all calls of the history, including its beginning."""
+        return frozenset(
+            self._known.ids.union(call.part.tool_call_id for calls in self._calls.values() for call in calls)
+        )
+
+
+def repair_rest(messages: Sequence[Message], rules: HistoryRules, known: KnownCalls | None = None) -> RepairedRest:
+    """What `repair` makes of these messages after a beginning that was cut off at one of its `cuts`.
+
+    Raises `PrefixChanged` if the beginning may have to be repaired differently.
+    """
+    known = known or KnownCalls()
     notes: list[RepairNote] = []
-    turns = _with_results(messages, rules, notes)
+    calls = _matched(messages, rules, known, notes)
+    turns = _with_results(messages, calls, notes)
     turns = _with_content(turns, rules, notes)
     if rules.merge_same_role:
         turns = _merged(turns, notes)
-    turns = _with_missing_turns(turns, rules, notes)
-    return Repaired(tuple(message for _, message in turns), tuple(sorted(notes, key=lambda note: note.index)))
+    turns = _with_missing_turns(turns, rules, known, notes)
+    if known.last_role is not None:
+        index, first = turns[0]
+        if index or first.role != messages[0].role or (known.last_role, first.role) not in _CUTS:
+            raise PrefixChanged
+    return RepairedRest(turns, tuple(sorted(notes, key=lambda note: note.index)), messages, calls, known)
 
 
 # -- calls and their results
@@ -108,9 +187,8 @@ class _Call:
         return replace(self.result, tool_call_id=self.sent_id)
 
 
-def _with_results(messages: Sequence[Message], rules: HistoryRules, notes: list[RepairNote]) -> list[_Turn]:
+def _with_results(messages: Sequence[Message], calls: dict[int, list[_Call]], notes: list[RepairNote]) -> list[_Turn]:
     """Every call followed by its one result, with unique and accepted ids."""
-    calls = _matched(messages, rules, notes)
     turns: list[_Turn] = []
     for index, message in enumerate(messages):
         if index in calls:
@@ -123,11 +201,13 @@ def _with_results(messages: Sequence[Message], rules: HistoryRules, notes: list[
     return turns
 
 
-def _matched(messages: Sequence[Message], rules: HistoryRules, notes: list[RepairNote]) -> dict[int, list[_Call]]:
+def _matched(
+    messages: Sequence[Message], rules: HistoryRules, known: KnownCalls, notes: list[RepairNote]
+) -> dict[int, list[_Call]]:
     """The calls of each message. A result belongs to the last call before it that has its id and no result yet."""
     calls: dict[int, list[_Call]] = {}
     waiting: dict[str, list[_Call]] = {}
-    sent_ids: set[str] = set()
+    sent_ids = _Ids(known.sent_ids)
     for index, message in enumerate(messages):
         incomplete = (message.meta and message.meta.open_calls) or ()
         for part in message.tool_calls:
@@ -151,8 +231,11 @@ def _matched(messages: Sequence[Message], rules: HistoryRules, notes: list[Repai
             if candidates:
                 call = candidates.pop()
                 call.result, call.source = result, index
+            elif result.tool_call_id in known.open_ids:
+                raise PrefixChanged
             else:
-                why = "no earlier call has this id" if candidates is None else "its call needs no further result"
+                is_known = candidates is not None or result.tool_call_id in known.ids
+                why = "its call needs no further result" if is_known else "no earlier call has this id"
                 notes.append(RepairNote(index, "dropped", f"result of call {result.tool_call_id!r}", why))
     return calls
 
@@ -162,7 +245,21 @@ def made_id(original: str, attempt: int) -> str:
     return hashlib.sha256(f"{attempt} {original}".encode("utf-8", "surrogatepass")).hexdigest()[:9]
 
 
-def _sendable_id(call: ToolCall, rules: HistoryRules, sent_ids: set[str]) -> str:
+class _Ids:
+    """A set of ids on top of one that is not to be changed."""
+
+    def __init__(self, known: set[str]) -> None:
+        self._known = known
+        self._new: set[str] = set()
+
+    def __contains__(self, call_id: str) -> bool:
+        return call_id in self._new or call_id in self._known
+
+    def add(self, call_id: str) -> None:
+        self._new.add(call_id)
+
+
+def _sendable_id(call: ToolCall, rules: HistoryRules, sent_ids: _Ids) -> str:
     # The id of a provider call is sent only to that provider, which accepts its own ids.
     original = call.tool_call_id
     if original not in sent_ids and (call.executed_by == "provider" or rules.accepts_id(original)):
@@ -316,7 +413,9 @@ def _merge(first: Message, second: Message) -> Message:
     return replace(first, parts=first.parts + second.parts, meta=meta)
 
 
-def _with_missing_turns(turns: list[_Turn], rules: HistoryRules, notes: list[RepairNote]) -> list[_Turn]:
+def _with_missing_turns(
+    turns: list[_Turn], rules: HistoryRules, known: KnownCalls, notes: list[RepairNote]
+) -> list[_Turn]:
     """The history with the turns added that a provider requires.
 
     System messages do not count as the start or end of a history: most formats have another place for them.
@@ -328,7 +427,8 @@ def _with_missing_turns(turns: list[_Turn], rules: HistoryRules, notes: list[Rep
         notes.append(RepairNote(index, "added", f"{role} text {text!r}", why))
 
     for index, message in turns:
-        is_first = message.role != "system" and all(earlier.role == "system" for _, earlier in complete)
+        is_start = known.last_role is None and all(earlier.role == "system" for _, earlier in complete)
+        is_first = is_start and message.role != "system"
         if is_first and message.role != "user" and rules.starts_with_user:
             add(index, "user", START_PROMPT, "a conversation must start with the user")
         is_next = bool(complete) and complete[-1][1].role == "tool" and message.role in ("user", "system")
@@ -337,6 +437,8 @@ def _with_missing_turns(turns: list[_Turn], rules: HistoryRules, notes: list[Rep
         complete.append((index, message))
     dialogue = [message for _, message in complete if message.role != "system"]
     end = turns[-1][0] if turns else 0
+    if known.last_role is not None and not dialogue:
+        raise PrefixChanged
     if not dialogue and (rules.starts_with_user or not complete or not rules.allows_assistant_last):
         add(end, "user", START_PROMPT, "the conversation has no messages")
     elif dialogue and dialogue[-1].role == "assistant" and not _may_be_last(dialogue[-1], rules):

@@ -2,16 +2,18 @@
 
 A call is prepared first (encoded, with a report of what the provider does not receive) and then sent: the request is
 signed, the bytes of the response go through the decoder of the vendor's format, and the deltas are stamped and checked.
-Nothing is kept between calls except the configuration.
+Nothing is kept between calls except the configuration, and the JSON of recent conversations, which saves encoding them
+again (`RequestWriter`).
 
 A failure on the way becomes an `error` delta. Before the first byte of the body it states what failed. After it, a lost
 connection is `stream_truncated`, unless the provider had already finished. A body that is a web page or plain JSON, and
 means nothing to the decoder, is reported as that.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
@@ -19,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bartack.environment import Environment
-from bartack.formats import Decoder, LossReport, decoder, encode, format_named
+from bartack.formats import Decoder, LossReport, RequestWriter, decoder, format_named
 from bartack.models.auth import Credentials, NoCredentials
 from bartack.models.client import (
     ChunkMasker,
@@ -52,11 +54,12 @@ _UNREADABLE = (ErrorCode.STREAM_TRUNCATED, ErrorCode.STREAM_MALFORMED)
 
 
 class PreparedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that is ready to be sent: the unsigned HTTP request, and what it leaves out."""
+    """A call that is ready to be sent: the unsigned HTTP request, what it leaves out, and the call ids it contains."""
 
     request: ModelRequest
     http_request: HttpRequest
     report: LossReport
+    call_ids: Collection[str]
 
 
 class ProviderModel(StreamingModel):
@@ -112,6 +115,11 @@ class ProviderModel(StreamingModel):
         HttpRequest(url=self._base_url, headers=self._headers)  # raises at once what every call would raise
         self._provider_raw = provider_raw
 
+    @cached_property
+    def _writer(self) -> RequestWriter:
+        vendor = self.vendor
+        return RequestWriter(format_named(vendor.format), without=vendor.body_without, fields=vendor.body)
+
     @property
     def provider(self) -> str:  # type: ignore[override]
         """Whose continuation data this model's answers contain."""
@@ -158,16 +166,17 @@ class ProviderModel(StreamingModel):
 
     def _prepared(self, request: ModelRequest) -> PreparedCall:
         vendor = self.vendor
-        encoded = encode(vendor.format, request)
-        body = {key: value for key, value in encoded.body.items() if key not in vendor.body_without}
+        written = self._writer.write(request)
         model_id = quote(request.config.model_id.removeprefix("models/"), safe="")
         http_request = HttpRequest(
             url=self._base_url + vendor.path.replace("{model}", model_id),
             headers=self._headers,
-            body=msgspec.json.encode(body | dict(vendor.body)),
+            body=written.body,
             secrets=self._secrets,
         )
-        return PreparedCall(request=request, http_request=http_request, report=encoded.report)
+        return PreparedCall(
+            request=request, http_request=http_request, report=written.report, call_ids=written.call_ids
+        )
 
 
 class _Exchange:
@@ -183,14 +192,13 @@ class _Exchange:
         self._usage: Usage | None = None
         self._has_content = False
         self._model_id = call.request.config.model_id
-        messages = call.request.messages
         self._decoder: Decoder = decoder(
             model.vendor.format,
             framing=model.vendor.framing,
             provider=model.provider,
             model_id=self._model_id,
             local_id=model._environment.new_id(),
-            used_call_ids=frozenset(call.tool_call_id for message in messages for call in message.tool_calls),
+            used_call_ids=call.call_ids,
         )
 
     async def batches(self) -> AsyncGenerator[list[Delta], None]:

@@ -7,6 +7,7 @@ from bartack.formats.anthropic_messages.events import Keys
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.losses import Losses
 from bartack.formats.media import has_content, media_type, placeholder
+from bartack.formats.trail import PrefixChanged
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall, ToolResult
@@ -35,16 +36,29 @@ class BlockWriter:
     def __init__(self, messages: tuple[Message, ...], losses: Losses) -> None:
         self._messages = messages
         self._losses = losses
-        own = [data for message in messages for part in message.parts if (data := losses.own_data(part))]
-        carried = [data[Keys.BLOCK] for data in own if isinstance(data.get(Keys.BLOCK), dict)]
-        self._answered = {block.get("tool_use_id") for block in carried}  # calls whose result block is carried
-        containers = [data[Keys.CONTAINER] for data in own if isinstance(data.get(Keys.CONTAINER), dict)]
-        self.container: str | None = containers[-1].get("id") if containers else None
+        self._trail = losses.trail
+        self.container: str | None = self._trail.known("container").get("")
+        self._answered: set[Any] = set()  # calls whose result block is carried
         self._sent_calls: set[str] = set()  # ids of the provider calls written so far
+        for index, message in enumerate(messages, self._trail.first):
+            for part in message.parts:
+                self._note_own(index, losses.own_data(part))
+
+    def _note_own(self, index: int, data: Json) -> None:
+        block, container = data.get(Keys.BLOCK), data.get(Keys.CONTAINER)
+        if isinstance(container, dict):
+            self.container = container.get("id")
+            self._trail.note(index, "container", value=self.container)
+        if isinstance(block, dict):
+            call_id = block.get("tool_use_id")
+            if call_id in self._trail.known("unanswered"):
+                raise PrefixChanged
+            self._answered.add(call_id)
+            self._trail.note(index, "answered", call_id)
 
     def blocks(self, index: int) -> list[Json]:
         """The blocks of one message; empty if nothing of it can be sent. Messages have to be written in order."""
-        message = self._messages[index]
+        message = self._messages[index - self._trail.first]
         displaced = self._displaced_results(message)
         blocks: list[Json] = []
         for number, part in enumerate(message.parts):
@@ -111,7 +125,7 @@ class BlockWriter:
         arguments = {INVALID_JSON: part.raw_args_text} if part.raw_args_text is not None else part.arguments
         if part.executed_by == "client":
             caller = data.get(Keys.CALLER)
-            if isinstance(caller, dict) and caller.get("tool_id", "") not in {"", *self._sent_calls}:
+            if isinstance(caller, dict) and not self._is_sent(caller.get("tool_id", "")):
                 self._losses.add(where, "caller of the tool", "the call that made it is not sent")
                 data = {key: value for key, value in data.items() if key != Keys.CALLER}
             return [_use("tool_use", part.tool_call_id, part.tool_name, arguments, data)]
@@ -121,17 +135,28 @@ class BlockWriter:
             return []
         call_id = data.get(CALL_ID, part.tool_call_id)
         use = _use(data[Keys.TYPE], call_id, part.tool_name, arguments, data)
-        if Keys.RESULT not in data and call_id not in self._answered and not self._may_be_open(index):
-            self._losses.add(where, f"call of {part.tool_name}", "its result never arrived")
-            return []
+        if Keys.RESULT not in data and not self._is_answered(call_id):
+            self._trail.note(index, "unanswered", call_id)
+            if not self._may_be_open(index):
+                self._losses.add(where, f"call of {part.tool_name}", "its result never arrived")
+                return []
         self._sent_calls.add(call_id)
+        self._trail.note(index, "sent", call_id)
         return [use, _result_block(data, call_id)] if Keys.RESULT in data and call_id not in displaced else [use]
 
     def _may_be_open(self, index: int) -> bool:
         """Whether a provider call may lack a result: the turn was paused, or its code is waiting for our tools."""
-        later = self._messages[index + 1 :]
+        later = self._messages[index + 1 - self._trail.first :]
         is_open = all(message.role == "tool" or self._is_called_by_code(message) for message in later)
+        if is_open:
+            self._trail.hold(index)
         return is_open and (not later or later[-1].role == "tool")
+
+    def _is_sent(self, call_id: str) -> bool:
+        return not call_id or call_id in self._sent_calls or call_id in self._trail.known("sent")
+
+    def _is_answered(self, call_id: str) -> bool:
+        return call_id in self._answered or call_id in self._trail.known("answered")
 
     def _is_called_by_code(self, message: Message) -> bool:
         return any(Keys.CALLER in self._losses.own_data(call) for call in message.tool_calls)

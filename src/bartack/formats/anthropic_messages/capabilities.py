@@ -13,9 +13,19 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from bartack.formats.losses import Losses
+from bartack.formats.trail import Trail
 from bartack.nouns.config import ModelConfig, ThinkingConfig
 
-__all__ = ["Claude", "ThinkingFields", "Turn", "claude", "sampling", "sendable_thinking", "thinking_fields"]
+__all__ = [
+    "Claude",
+    "ThinkingFields",
+    "Turn",
+    "claude",
+    "sampling",
+    "sendable_thinking",
+    "thinking_fields",
+    "with_known_opening",
+]
 
 Effort = Literal["low", "medium", "high", "max"]
 
@@ -151,6 +161,19 @@ def sendable_thinking(
     if why:
         losses.add("config.thinking", "thinking settings", why)
     return fields
+
+
+def with_known_opening(turns: list[Turn], trail: Trail) -> list[Turn]:
+    """The turns of this request, after the first turn of the answer that they may continue."""
+    opening: Turn | None = trail.known("opening").get("")
+    known = [] if opening is None else [opening]
+    for start, turn in zip(trail.starts, turns, strict=True):
+        if turn.is_answer:
+            opening = opening or turn
+        elif not turn.has_results:
+            opening = None
+        trail.note(start, "opening", value=opening)
+    return [*known, *turns]
 
 
 def _began_without_thinking(turns: list[Turn]) -> bool:

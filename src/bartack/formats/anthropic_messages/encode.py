@@ -16,11 +16,19 @@ How a request is written:
 from typing import Any
 
 from bartack.formats.anthropic_messages.blocks import THINKING_BLOCKS, BlockWriter
-from bartack.formats.anthropic_messages.capabilities import Claude, Turn, claude, sampling, sendable_thinking
+from bartack.formats.anthropic_messages.capabilities import (
+    Claude,
+    Turn,
+    claude,
+    sampling,
+    sendable_thinking,
+    with_known_opening,
+)
 from bartack.formats.anthropic_messages.events import Kept
 from bartack.formats.body_values import count_leading_system, own_fields, text_of, with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.repair import CONTINUE_PROMPT
+from bartack.formats.trail import PrefixChanged, Trail
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
@@ -40,9 +48,8 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     extra = config.extra or {}
     body: Json = {} if "anthropic_version" in extra else {"model": config.model_id}
     body["max_tokens"] = config.max_tokens or model.default_max_tokens
-    leading = count_leading_system(request.messages)
     writer = BlockWriter(request.messages, losses)
-    system = [block for index in range(leading) for block in writer.blocks(index)]
+    system, leading = _system(request.messages, writer, losses.trail)
     if system:
         body["system"] = system
     body["messages"] = _turns(request.messages, leading, writer, model, losses)
@@ -52,20 +59,34 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     if writer.container is not None and any(spec.native is not None for spec in request.tools):
         body["container"] = writer.container
     body["stream"] = True
-    if config.cache_config is not None and not _has_breakpoint(body) and "cache_control" not in extra:
-        _add_breakpoints(body)
+    if config.cache_config is not None and not _has_breakpoint(body, losses.trail) and "cache_control" not in extra:
+        _add_breakpoints(body, losses.trail)
     return with_extra(body, extra)
+
+
+def _system(messages: tuple[Message, ...], writer: BlockWriter, trail: Trail) -> tuple[list[Json], int]:
+    """The system prompt, and the index of the first message after it."""
+    if trail.first:
+        return [dict(block) for block in trail.known("system").values()], trail.first
+    leading = count_leading_system(messages)
+    system = [block for index in range(leading) for block in writer.blocks(index)]
+    for place, block in enumerate(system):
+        trail.note(0, "system", place, dict(block))
+    return system, leading
 
 
 def _turns(
     messages: tuple[Message, ...], leading: int, writer: BlockWriter, model: Claude, losses: Losses
 ) -> list[Json]:
     turns: list[Json] = []
-    written = [(index, blocks) for index in range(leading, len(messages)) if (blocks := writer.blocks(index))]
-    for place, (index, content) in enumerate(written):
-        role = "assistant" if messages[index].role == "assistant" else "user"
-        if messages[index].role == "system":
-            roles = (messages[later].role for later, _ in written[place + 1 :])
+    starts: list[int] = []
+    first = losses.trail.first
+    indices = range(leading, first + len(messages))
+    written = [(index, messages[index - first].role, blocks) for index in indices if (blocks := writer.blocks(index))]
+    for place, (index, written_role, content) in enumerate(written):
+        role = "assistant" if written_role == "assistant" else "user"
+        if written_role == "system":
+            roles = (later for _, later, _ in written[place + 1 :])
             following = next((later for later in roles if later != "system"), None)
             is_after_user = bool(turns) and turns[-1]["role"] != "assistant"
             if model.takes_system_turns and is_after_user and following in (None, "assistant"):
@@ -78,6 +99,8 @@ def _turns(
             turns[-1]["content"] += content
         else:
             turns.append({"role": role, "content": content})
+            starts.append(index)
+    losses.trail.wrote(turns, starts)
     return turns
 
 
@@ -85,7 +108,8 @@ def _end_turns(turns: list[Json], request: ModelRequest, model: Claude, losses: 
     """Prepare an answer at the end to be continued, or add a prompt if it cannot be."""
     if not turns or turns[-1]["role"] != "assistant":
         return
-    last, where = turns[-1]["content"][-1], f"messages[{len(request.messages) - 1}]"
+    end = losses.trail.first + len(request.messages) - 1
+    last, where = turns[-1]["content"][-1], f"messages[{end}]"
     why = ""
     if _was_paused(request.messages[-1]):
         if not _can_continue(turns[-1]):
@@ -95,6 +119,7 @@ def _end_turns(turns: list[Json], request: ModelRequest, model: Claude, losses: 
     if why:
         losses.add(where, f"the user text {CONTINUE_PROMPT!r}", why, action="added")
         turns.append({"role": "user", "content": [{"type": "text", "text": CONTINUE_PROMPT}]})
+        losses.trail.starts.append(end + 1)
     elif last["type"] == "text" and last["text"] != last["text"].rstrip():
         # "final assistant content cannot end with trailing whitespace"
         losses.add(where, "trailing whitespace", "not accepted at the end of the last answer")
@@ -183,7 +208,8 @@ def _tool_choice(config: ModelConfig) -> Json | None:
 
 def _add_settings(body: Json, config: ModelConfig, model: Claude, losses: Losses) -> None:
     is_forced = body.get("tool_choice", {}).get("type") in ("any", "tool")
-    fields = sendable_thinking(config, body["max_tokens"], _outline(body["messages"]), is_forced, losses)
+    turns = _outline(body["messages"], losses.trail)
+    fields = sendable_thinking(config, body["max_tokens"], turns, is_forced, losses)
     temperature, top_p = sampling(config, fields.thinking, losses)
     output: Json = {} if fields.effort is None else {"effort": fields.effort}
     if config.output_schema is not None:
@@ -203,28 +229,41 @@ def _add_settings(body: Json, config: ModelConfig, model: Claude, losses: Losses
     body |= {key: value for key, value in settings.items() if value is not None}
 
 
-def _outline(messages: list[Json]) -> list[Turn]:
+def _outline(messages: list[Json], trail: Trail) -> list[Turn]:
     kinds = [[block["type"] for block in message["content"]] for message in messages]
-    return [
+    turns = [
         Turn(message["role"] == "assistant", "tool_result" in kind, kind[0] in THINKING_BLOCKS)
         for message, kind in zip(messages, kinds, strict=True)
     ]
+    return with_known_opening(turns, trail)
 
 
 # -- prompt caching
 
 
-def _has_breakpoint(body: Json) -> bool:
+def _has_breakpoint(body: Json, trail: Trail) -> bool:
     blocks = [*body.get("tools", []), *body.get("system", [])]
-    blocks += [block for turn in body["messages"] for block in turn["content"]]
-    return any("cache_control" in block for block in blocks)
+    is_marked = bool(trail.known("breakpoint")) or any("cache_control" in block for block in blocks)
+    for start, turn in zip(trail.starts, body["messages"], strict=True):
+        if any("cache_control" in block for block in turn["content"]):
+            trail.note(start, "breakpoint")
+            is_marked = True
+    return is_marked
 
 
-def _add_breakpoints(body: Json) -> None:
-    turns = [turn["content"] for turn in body["messages"] if turn["role"] == "user"]
+def _add_breakpoints(body: Json, trail: Trail) -> None:
+    turns = [
+        (start, turn["content"])
+        for start, turn in zip(trail.starts, body["messages"], strict=True)
+        if turn["role"] == "user"
+    ][-2:]
+    if trail.first and len(turns) < 2:
+        raise PrefixChanged
+    for start, _ in turns:
+        trail.hold(start)
     # Deferred tools are not part of the prefix (docs.claude.com, "Tool search tool").
     tools = [tool for tool in body.get("tools", []) if not tool.get("defer_loading")]
-    for blocks in (tools, body.get("system", []), *turns[-2:]):
+    for blocks in (tools, body.get("system", []), *(content for _, content in turns)):
         last = next((block for block in reversed(blocks) if block.get("type") not in _UNCACHEABLE), None)
         if last is not None:
             last["cache_control"] = {"type": "ephemeral"}

@@ -31,7 +31,7 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     add_tools(body, request, losses, vendor)
     add_settings(body, request.config, losses, vendor)
     if request.config.cache_config is not None:
-        add_caching(body, vendor)
+        add_caching(body, vendor, losses.trail)
     body["stream"] = True
     if vendor.stream_options:
         body["stream_options"] = {"include_usage": True}
@@ -47,15 +47,18 @@ class _Messages:
     def __init__(self, losses: Losses, vendor: ChatCapabilities) -> None:
         self._losses = losses
         self._vendor = vendor
+        self._trail = losses.trail
         self._out: list[Json] = []
+        self._starts: list[int] = []  # the message of each
         self._legacy_calls: dict[str, str] = {}  # id -> name of calls sent as function_call
         self._attached: list[Json] = []
 
     def encode(self, messages: tuple[Message, ...]) -> list[Json]:
-        for at, message in enumerate(messages):
+        for at, message in enumerate(messages, self._trail.first):
             where = f"messages[{at}]"
             if message.role != "tool":
                 self._send_attached()
+            self._note_starts(at - 1)
             match message.role:
                 case "system":
                     self._add_system(message, where)
@@ -69,10 +72,17 @@ class _Messages:
                 case _:
                     assert_never(message.role)
         self._send_attached()
+        self._note_starts(self._trail.first + len(messages) - 1)
+        self._trail.wrote(self._out, self._starts)
         return self._out
 
+    def _note_starts(self, index: int) -> None:
+        """Record the message that the new items come from."""
+        self._starts += [index] * (len(self._out) - len(self._starts))
+
     def _add_system(self, message: Message, where: str) -> None:
-        is_accepted = self._vendor.system_anywhere or all(one["role"] == "system" for one in self._out)
+        is_leading = self._trail.first == 0 and all(one["role"] == "system" for one in self._out)
+        is_accepted = self._vendor.system_anywhere or is_leading
         role = "system" if is_accepted else "user"
         if not is_accepted:
             self._losses.add(where, "system role", "the provider accepts it only at the start; sent as user text")

@@ -5,6 +5,7 @@ from typing import Any, assert_never
 from bartack.formats.body_values import cache_key, fits_strict_mode, own_fields, schema_name
 from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.capabilities import ChatCapabilities
+from bartack.formats.trail import PrefixChanged, Trail
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.requests import ModelRequest
 
@@ -122,16 +123,24 @@ def response_format(schema: Json, vendor: ChatCapabilities) -> Json:
     return {"type": "json_schema", "json_schema": shape}
 
 
-def add_caching(body: Json, vendor: ChatCapabilities) -> None:
+def add_caching(body: Json, vendor: ChatCapabilities, trail: Trail) -> None:
     """Add what the provider needs to cache the beginning of the request."""
+    messages = body["messages"]
     match vendor.caching:
         case "prompt_cache_key":  # the same for every request with the same beginning
-            system = [one["content"] for one in body["messages"] if one["role"] in ("system", "developer")]
-            body["prompt_cache_key"] = cache_key([body["model"], system, body.get("tools")])
+            prompts = [*trail.known("prompt").values()]
+            for place, message in enumerate(messages):
+                if message["role"] in ("system", "developer"):
+                    prompts.append(message["content"])
+                    trail.note(trail.starts[place], "prompt", (trail.starts[place], place), message["content"])
+            body["prompt_cache_key"] = cache_key([body["model"], prompts, body.get("tools")])
         case "cache_control":
-            messages = body["messages"]
-            systems = [one for one in messages if one["role"] == "system"]
-            for message in (*systems[-1:], *messages[-1:]):
+            systems = [place for place, message in enumerate(messages) if message["role"] == "system"]
+            if systems and trail.known("marked"):
+                raise PrefixChanged  # the breakpoint moves to the new system message
+            for place in systems[-1:]:
+                trail.note(trail.starts[place], "marked")
+            for message in (*(messages[place] for place in systems[-1:]), *messages[-1:]):
                 _mark_breakpoint(message)
         case "none":
             pass

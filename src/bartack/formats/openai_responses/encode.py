@@ -30,6 +30,7 @@ from bartack.formats.body_values import (
 from bartack.formats.losses import Losses
 from bartack.formats.openai_responses.input_items import InputItems
 from bartack.formats.openai_responses.items import NAME, Item, Kept
+from bartack.formats.trail import Trail
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.requests import ModelRequest
 
@@ -53,8 +54,8 @@ def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
     extra = dict(config.extra or {})
     store = extra.pop("store", False)
     history = InputItems(losses, stored=store is not False)
-    for index, message in enumerate(request.messages):
-        history.add(message, f"messages[{index}]")
+    for index, message in enumerate(request.messages, losses.trail.first):
+        history.add(message, index)
     body: dict[str, Any] = {"model": config.model_id, "input": history.items(), "stream": True, "store": store}
     if history.instructions:
         body["instructions"] = "\n\n".join(history.instructions)
@@ -76,7 +77,7 @@ def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
         if value:
             body[name] = value
     if config.cache_config is not None:
-        body["prompt_cache_key"] = _cache_key(body)
+        body["prompt_cache_key"] = _cache_key(body, losses.trail)
     _add_losses(config, losses)
     return with_extra(body, extra)
 
@@ -144,11 +145,13 @@ def _tool_choice(choice: ToolChoice, tools: tuple[ToolSpec, ...]) -> str | Item:
     return {"type": kind} if label is None else {"type": kind, label: native.get(label, choice.tool_name)}
 
 
-def _cache_key(body: dict[str, Any]) -> str:
+def _cache_key(body: dict[str, Any], trail: Trail) -> str:
     """The same key for requests with the same beginning, which OpenAI routes to the machine that has it cached."""
-    beginning = []
-    for item in body["input"]:
-        beginning.append(item)
-        if item.get("role") == "user":
-            break
+    beginning = [*trail.known("beginning").values()]
+    if not beginning or beginning[-1].get("role") != "user":
+        for place, item in enumerate(body["input"]):
+            beginning.append(item)
+            trail.note(trail.starts[place], "beginning", (trail.starts[place], place), item)
+            if item.get("role") == "user":
+                break
     return cache_key([body["model"], body.get("instructions"), body.get("tools"), beginning])

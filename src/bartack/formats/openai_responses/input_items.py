@@ -61,28 +61,54 @@ class InputItems:
 
     def __init__(self, losses: Losses, *, stored: bool) -> None:
         """`stored`: the provider stores responses, so that an id alone can refer to reasoning."""
-        self.instructions: list[str] = []
+        self._trail = losses.trail
+        self.instructions: list[str] = [*self._trail.known("instructions").values()]
         self._losses = losses
         self._stored = stored
-        self._items: list[tuple[str, Item]] = []  # each with the path of its message
+        self._index = 0  # of the current message
+        self._items: list[tuple[int, str, Item]] = []  # each with its message and the path to report
         self._repeated: list[Item] = []  # items that came with the id of another one
         self._calls: dict[str, Item] = {}
 
     def items(self) -> list[Item]:
         """All items, without reasoning that nothing follows."""
-        kept: list[Item] = []
-        has_successor = False
-        for where, item in reversed(self._items):
+        kept: list[tuple[int, Item]] = []
+        next_index, has_successor = -1, False
+        deciding: set[int] = set()  # messages that decide about reasoning of the message before
+        for index, where, item in reversed(self._items):
             kind = kind_of(item)
+            if kind == "thinking" and next_index != index:
+                deciding.add(next_index)
+            next_index = index
             if kind == "thinking" and not has_successor:
                 self._losses.add(where, "reasoning", "the item that it led to is missing")
                 continue
             has_successor = kind in ("thinking", "call", "opaque") or item.get("role") == "assistant"
-            kept.append(item)
-        return _with_ids_once(kept[::-1], self._repeated) or [{"role": "user", "content": START_PROMPT}]
+            kept.append((index, item))
+        kept.reverse()
+        self._remove_repeated_ids(kept)
+        items = [item for _, item in kept] or [{"role": "user", "content": START_PROMPT}]
+        self._trail.wrote(items, [index - (index in deciding) for index, _ in kept] or [-1])
+        return items
 
-    def add(self, message: Message, where: str) -> None:
+    def _remove_repeated_ids(self, items: list[tuple[int, Item]]) -> None:
+        """Remove the ids that occur again, if they were not repeated by the provider itself (xAI).
+
+        "Duplicate item found with id" (not recorded).
+        """
+        repeated, known = set(map(id, self._repeated)), self._trail.known("id")
+        seen: set[Any] = set()
+        for index, item in items:
+            item_id = item.get("id")
+            if (item_id in seen or item_id in known) and id(item) not in repeated:
+                del item["id"]
+            elif item_id:
+                seen.add(item_id)
+                self._trail.note(index, "id", item_id)
+
+    def add(self, message: Message, index: int) -> None:
         """Add the items of one message."""
+        self._index, where = index, f"messages[{index}]"
         match message.role:
             case "system":
                 self._add_system(message, where)
@@ -97,7 +123,7 @@ class InputItems:
                 assert_never(message.role)
 
     def _append(self, where: str, item: Item) -> Item:
-        self._items.append((where, item))
+        self._items.append((self._index, where, item))
         return item
 
     # -- system and user messages
@@ -105,7 +131,10 @@ class InputItems:
     def _add_system(self, message: Message, where: str) -> None:
         first = message.parts[0].continuation if message.parts else None
         if first is not None and first.provider == self._losses.provider and first.data.get(Keys.INSTRUCTIONS):
-            self.instructions += [part.text for part in message.parts if isinstance(part, Text) and not part.ignored]
+            for place, part in enumerate(message.parts):
+                if isinstance(part, Text) and not part.ignored:
+                    self.instructions.append(part.text)
+                    self._trail.note(self._index, "instructions", (self._index, place), part.text)
         else:
             self._add_input(message, "system", where)
 
@@ -193,7 +222,7 @@ class InputItems:
         item = make(kind, result, content)
         if item is None:
             # A screenshot is required. Without one the call is left out as well, or the request would be refused.
-            self._items = [entry for entry in self._items if entry[1] is not call]
+            self._items = [entry for entry in self._items if entry[2] is not call]
             self._losses.add(where, f"{kind} and its result", "the result has no image")
             return
         if result.is_error and kind not in _HAS_ERROR_FLAG:
@@ -307,20 +336,6 @@ def _without_empty_reasoning(items: list[Item], where: str, losses: Losses) -> l
             item.pop("id", None)
         kept.append(item)
     return kept
-
-
-def _with_ids_once(items: list[Item], repeated: list[Item]) -> list[Item]:
-    """The items with repeated ids removed, if they were not repeated by the provider itself (xAI).
-
-    "Duplicate item found with id" (not recorded).
-    """
-    kept = set(map(id, repeated))
-    seen: set[Any] = set()
-    for item in items:
-        if item.get("id") in seen and id(item) not in kept:
-            del item["id"]
-        seen.update(item_id for item_id in [item.get("id")] if item_id)
-    return items
 
 
 def _list_in(item: Item, field: str) -> list[Item]:
