@@ -10,11 +10,14 @@ CODE := $(wildcard src tests bench scripts examples docs/extensions)
 BENCHES := $(filter-out bench/_%,$(wildcard bench/*.py))  # a leading underscore marks a module that others import
 
 # The unit tests of the pure half must cover it completely; coverage doubles their time, so nothing else is measured.
-# Together with the laws and the recordings they also run under every other Python.
+# Together with the laws they also run under every other Python, and with the recordings under the oldest.
 UNIT := $(addprefix tests/,nouns stream formats session views seeds test_exports.py)
-PURE := $(UNIT) tests/properties tests/recordings
+PYTHONS = $(BIN)/python scripts/other_pythons.py $(UNIT) tests/properties --oldest tests/recordings
 CORES := $(shell getconf _NPROCESSORS_ONLN || echo 2)
 COVER := $(BIN)/python -m pytest -n $(CORES) $(UNIT) --cov
+
+# Cached bytecode saves every worker, subprocess and other Python from compiling the code and the tests again.
+unexport PYTHONDONTWRITEBYTECODE
 
 define new_venv
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -39,7 +42,7 @@ run: .venv/ready
 #: make test         lint, type-check and run all tests, the pure ones under every Python found
 test: style types
 	$(COVER)
-	$(BIN)/python scripts/other_pythons.py $(PURE)
+	$(PYTHONS)
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(UNIT:%=--ignore=%)
 	$(if $(CI),$(BIN)/python -m scripts.check_wheel)
 
@@ -58,7 +61,7 @@ cover: .venv/ready
 
 #: make pythons      pure tests under every other Python on this machine, each with an environment in .venv-py
 pythons: .venv/ready
-	$(BIN)/python scripts/other_pythons.py $(PURE)
+	$(PYTHONS)
 
 #: make wheel        build the wheel and check it in clean environments; with CI set, make test does this too
 .PHONY: wheel

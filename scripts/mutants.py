@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count as count_from
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -68,18 +69,22 @@ def citing_tests() -> Mapping[str, set[str]]:
         if path.name in ("test_spec.py", "test_mutants.py"):
             continue
         name = path.relative_to(ROOT).as_posix()
-        module = name.removesuffix(".py").replace("/", ".")
-        users = [
-            one.relative_to(ROOT).as_posix()
-            for one, text in sources.items()
-            if one.name.startswith("test_") and re.search(rf"\b{re.escape(module)}\b", text)
-        ]
         for citation in citations(source, rules):
-            if not path.name.startswith("test_"):
-                found[citation.rule_id].update(users)
-            else:
+            if path.name.startswith("test_"):
                 found[citation.rule_id].add(name if citation.test is None else f"{name}::{citation.test}")
+            else:
+                found[citation.rule_id].update(_importers(name, sources))
     return found
+
+
+def _importers(name: str, sources: Mapping[Path, str]) -> list[str]:
+    """The test files that name this shared module."""
+    module = re.compile(rf"\b{re.escape(name.removesuffix('.py').replace('/', '.'))}\b")
+    return [
+        path.relative_to(ROOT).as_posix()
+        for path, text in sources.items()
+        if path.name.startswith("test_") and module.search(text)
+    ]
 
 
 class Copies:
@@ -91,6 +96,7 @@ class Copies:
             cwd=ROOT, check=True, capture_output=True, text=True,
         )  # fmt: skip
         self._free: SimpleQueue[Path] = SimpleQueue()
+        self._times = count_from(1)  # a module's cached bytecode is valid for one modification time
         for number in range(count):
             root = folder / str(number)
             for name in listed.stdout.splitlines():
@@ -106,8 +112,9 @@ class Copies:
             if mutant is not None:
                 file = root / SOURCE / mutant.module
                 original = file.read_text(encoding="utf-8")
-                file.write_text(mutant.applied(root), encoding="utf-8")
-            environment = {**os.environ, "PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+                self._write(file, mutant.applied(root))
+            environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+            environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling everything takes longer than most tests
             process = subprocess.Popen(
                 [*PYTEST, *sorted(tests)],
                 cwd=root,
@@ -126,8 +133,13 @@ class Copies:
             return output if process.returncode else None
         finally:
             if mutant is not None:
-                file.write_text(original, encoding="utf-8")
+                self._write(file, original)
             self._free.put(root)
+
+    def _write(self, file: Path, text: str) -> None:
+        file.write_text(text, encoding="utf-8")
+        time = next(self._times)
+        os.utime(file, (time, time))
 
 
 def main() -> int:

@@ -1,6 +1,9 @@
 """Run the tests of the pure half under every other Python on this machine.
 
-In: the folders to test, as arguments. Out: one line per Python; status 1 if a test failed under any of them.
+    python scripts/other_pythons.py FOLDER ... [--oldest FOLDER ...]
+
+In: the folders to test, and those to test under the oldest Python only, whose `re` and `json` differ most from ours.
+Out: one line per Python; status 1 if a test failed under any of them.
 
 A Python counts if it is CPython 3.11 or newer and differs from the running one, which `make test` uses for everything.
 Each gets an environment in .venv-py/<version> with msgspec and the test tools of requirements/test.txt, built once and
@@ -8,6 +11,7 @@ again when that file changes. pip is taken from the running environment, since D
 Hypothesis tries fewer examples here than in the main run.
 """
 
+import argparse
 import hashlib
 import json
 import os
@@ -129,7 +133,11 @@ def run(python: Python, folders: list[str]) -> tuple[bool, str]:
     return True, f"Python {python.version} ({python.path}): {done.stdout.strip().splitlines()[-1]}"
 
 
-def main(folders: list[str]) -> int:
+def main() -> int:
+    options = argparse.ArgumentParser(description="Run the tests of the pure half under every other Python.")
+    options.add_argument("folders", nargs="+", metavar="FOLDER")
+    options.add_argument("--oldest", nargs="+", default=[], metavar="FOLDER", help="under the oldest Python only")
+    given = options.parse_args()
     pythons, broken = find()
     for path in broken:
         print(f"{path} skipped: it does not run", flush=True)
@@ -138,11 +146,12 @@ def main(folders: list[str]) -> int:
         return 0
     with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
         passed = True
-        for ok, text in pool.map(lambda python: run(python, folders), pythons):
+        folders = [given.folders + given.oldest, *([given.folders] * (len(pythons) - 1))]
+        for ok, text in pool.map(run, pythons, folders):
             print(text, flush=True)
             passed = passed and ok
     return 0 if passed else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

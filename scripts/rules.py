@@ -57,6 +57,8 @@ def name_form(rule_id: str) -> str:
 
 def citations(source: str, rules: list[Rule]) -> Iterator[Citation]:
     """Every citation in the source of a test file, including ids of no rule."""
+    if not MENTION.search(source) and not _CLAIMING_NAME.search(source):
+        return
     tree = ast.parse(source)
     lines = source.splitlines()
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]

@@ -35,7 +35,8 @@ def texts(node: ast.AST) -> Iterator[str]:
 ALL = [
     (str(path.relative_to(ROOT)), text)
     for path in sorted((ROOT / "src").rglob("*.py"))
-    for text in texts(ast.parse(path.read_text(encoding="utf-8")))
+    if re.search(r"\bbartack[ \[]", source := path.read_text(encoding="utf-8"))
+    for text in texts(ast.parse(source))
 ]
 COMMAND_LINES = sorted(
     {

@@ -80,6 +80,11 @@ def test_prices_and_their_data_are_loaded_while_the_first_request_waits() -> Non
     subprocess.run([sys.executable, "-c", FIRST_CALL], check=True, timeout=120)
 
 
+def test_a_provider_without_prices_does_not_load_the_package() -> None:
+    code = "import sys; from bartack.models import connect\nconnect('openai-compatible:m', base_url='http://x').model_info()"
+    subprocess.run([sys.executable, "-c", f"{code}\nassert 'genai_prices' not in sys.modules"], check=True)
+
+
 def test_without_the_package_everything_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     _library.cache_clear()

@@ -1,14 +1,15 @@
 """Decoding a recorded body in any cut, and comparing the result with the reading of an oracle.
 
 In: a decoder and bytes. Out: deltas, and the message that an assembler builds from them; `assert_agrees` compares it
-with a `PlainReading`. `seeded_cuts` gives the positions to cut at: all of them in a small body, twenty in a large one,
-four with the Hypothesis profile `quick`.
+with a `PlainReading`. `seeded_cuts` gives the positions to cut at: all of them in a small body, some in a large one and
+with the Hypothesis profile `quick`.
 """
 
 import json
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from hypothesis import settings
 
@@ -22,6 +23,7 @@ from bartack.stream.assembler import MessageAssembler
 from tests.recordings.plain import PlainCall, PlainReading, PlainUsage
 
 SMALL = 4096
+STEP = 61  # between two cuts of one decoding: longer than most keys, and no multiple of anything
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 FRAMINGS = {".sse": None, ".bin": None, ".jsonl": "lines", ".ndjson": "ndjson", ".json": "json-array"}
 
@@ -32,19 +34,26 @@ def decoded(decoder: Decoder, *pieces: bytes) -> list[Delta]:
     return deltas + decoder.receive_eof()
 
 
-def seeded_cuts(body: bytes) -> Iterable[int]:
-    """Every position of a small body, twenty of a large one, the same on every run; at most four if quick."""
+def seeded_cuts(body: bytes) -> Iterator[list[int]]:
+    """Positions to cut at, for one decoding each, the same on every run.
+
+    Together they are every position of a small body, 80 of a large one, and 20 if quick.
+    """
     quick = settings().max_examples < 50
     if len(body) < SMALL and not quick:
-        return range(len(body) + 1)
-    return sorted(random.Random(len(body)).sample(range(len(body)), min(len(body), 4) if quick else 20))
+        yield from (list(range(first, len(body) + 1, STEP)) for first in range(min(STEP, len(body) + 1)))
+    else:
+        chance = random.Random(len(body))
+        for _ in range(1 if quick else 4):
+            yield sorted(chance.sample(range(len(body)), min(len(body), 20)))
 
 
 def assert_cuts_change_nothing(make: Callable[[], Decoder], body: bytes) -> None:
     """D-3.11.1."""
     whole = decoded(make(), body)
-    for cut in seeded_cuts(body):
-        assert decoded(make(), body[:cut], body[cut:]) == whole, f"cut at {cut}"
+    for cuts in seeded_cuts(body):
+        pieces = [body[start:end] for start, end in pairwise([0, *cuts, len(body)])]
+        assert decoded(make(), *pieces) == whole, f"cut at {cuts}"
 
 
 def assembler_of(deltas: list[Delta]) -> MessageAssembler:

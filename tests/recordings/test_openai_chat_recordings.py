@@ -141,16 +141,21 @@ def normal_call(call: dict[str, Any]) -> dict[str, Any]:
     return {**call, "function": function}
 
 
-SECRETIVE = [case for case in STREAMS if read_stream(case.parent.name, case).continuation]
-
-
-@pytest.mark.parametrize("case_dir", SECRETIVE, ids=name_of)
-def test_continuation_data_is_sent_back(case_dir: Path) -> None:
+def test_continuation_data_is_sent_back() -> None:
     """D-3.9: signatures and ciphertexts, byte for byte, only to the provider they came from."""
-    provider, reading = provider_of(case_dir), read_stream(case_dir.parent.name, case_dir)
+    found = 0
+    for case_dir in STREAMS:
+        if needed := read_stream(case_dir.parent.name, case_dir).continuation:
+            found += 1
+            check_continuation(case_dir, needed)
+    assert found or not STREAMS
+
+
+def check_continuation(case_dir: Path, needed: list[str]) -> None:
+    provider = provider_of(case_dir)
     decoder = OpenAIChat(framing=FRAMINGS[Path(load_case(case_dir).file).suffix], provider=provider)
     message = assembler_of(decoded(decoder, load_case(case_dir).body)).build_final_message()
     for receiver, goes_back in ((provider, True), ("somebody-else", False)):
         request = ModelRequest(messages=(message,), config=ModelConfig("m"), provider=receiver)
         body = json.dumps(encode(request, Losses(receiver)))
-        assert all((json.dumps(needed) in body) == goes_back for needed in reading.continuation)
+        assert all((json.dumps(text) in body) == goes_back for text in needed), name_of(case_dir)

@@ -102,8 +102,7 @@ def _library() -> Any:
 
 
 def _calculated(provider: str | None, model_id: str, counts: dict[str, int]) -> Any:
-    library = _library()
-    if library is None or provider is None:
+    if provider is None or (library := _library()) is None:
         return None
     try:
         return library.calc_price(library.Usage(**counts), model_id, provider_id=provider)
