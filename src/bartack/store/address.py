@@ -70,7 +70,7 @@ class StoreAddress(NamedTuple):
 
                 return await Database(self.text).has_tables()
             case StoreAddress(kind="jsonl", path=Path() as path):
-                from bartack.store.jsonl.store import VERSION_FILE  # noqa: PLC0415 - imports asyncio
+                from bartack.store.jsonl.folder import VERSION_FILE  # noqa: PLC0415 - imports asyncio
 
                 return (path / VERSION_FILE).exists() or (path.exists() and not path.is_dir())
             case StoreAddress(kind="sqlite", path=Path() as path):  # an empty file has no tables yet

@@ -1,6 +1,7 @@
 """`Logs`: the tables of a store without a database; and `MemoryStore`, which has nothing else."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from bartack.environment import Environment
@@ -11,9 +12,9 @@ from bartack.store.append_only import Tables, TableStore
 from bartack.store.entries import Entries
 from bartack.store.errors import no_session
 from bartack.store.index import totals_of
-from bartack.store.search import page_of
+from bartack.store.search import newest_first, page_of
 from bartack.store.session_log import SessionLog
-from bartack.store.session_store import Finding, Hit, Lease, Page, Tail, Totals
+from bartack.store.session_store import Finding, Hit, Lease, Page, SessionInfo, Tail, Totals
 
 __all__ = ["Logs", "MemoryStore"]
 
@@ -34,8 +35,16 @@ class Logs:
     def all(self) -> Iterable[SessionLog]:
         return self._logs.values()
 
+    def infos(self) -> Iterable[SessionInfo]:
+        """All sessions, as they are listed."""
+        return [log.info() for log in self.all()]
+
+    def hits(self, session_id: str, query: str) -> Sequence[Hit]:
+        """The entries of a session that match the query."""
+        return self._log(session_id).search(query)
+
     def insert(self, batch: Batch, rows: tuple[Row, ...], existing: Existing) -> None:
-        log = self._logs.setdefault(batch.session_id, SessionLog(batch.session_id, self._blobs.__getitem__))
+        log = self._logs.setdefault(batch.session_id, SessionLog(batch.session_id, self._blobs.get))
         self._blobs.update(batch.blobs)
         log.add(rows)
 
@@ -89,12 +98,14 @@ class Logs:
         return self._log(session_id).heads()
 
     def sessions(self, limit: int, cursor: str | None, query: str | None) -> Page:
-        infos = [log.info() for log in self.all() if query is None or log.search(query)]
-        return page_of(infos, limit, cursor)
+        def matches(info: SessionInfo) -> bool:
+            return query is None or bool(self.hits(info.id, query))
+
+        return page_of(self.infos(), limit, cursor, matches)
 
     def search(self, text: str, limit: int) -> tuple[Hit, ...]:
-        logs = sorted(self.all(), key=lambda log: (log.updated, log.session_id), reverse=True)
-        return tuple(hit for log in logs for hit in log.search(text))[:limit]
+        found = (hit for info in newest_first(self.infos()) for hit in self.hits(info.id, text))
+        return tuple(islice(found, limit))
 
     def totals(self, session_id: str | None) -> Totals:
         logs = self.all() if session_id is None else [self._log(session_id)]

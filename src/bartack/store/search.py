@@ -6,8 +6,9 @@ if, for each whitespace-separated term of the query, it contains the words of th
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 
 import msgspec
 
@@ -15,7 +16,7 @@ from bartack.nouns.json_values import json_text
 from bartack.store.errors import invalid
 from bartack.store.session_store import Page, SessionInfo
 
-__all__ = ["contains", "cut_page", "page_of", "phrases", "read_cursor", "snippet", "sortable", "words"]
+__all__ = ["contains", "cut_page", "newest_first", "page_of", "phrases", "read_cursor", "snippet", "sortable", "words"]
 
 # Kana, Han and Hangul are written without spaces, so a search for part of a sentence must find it.
 _UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
@@ -61,13 +62,20 @@ def read_cursor(cursor: str) -> tuple[str, str]:
         raise invalid(f"Invalid cursor {cursor[:80]!r}: pass the cursor of the previous page.", error) from None
 
 
-def page_of(infos: list[SessionInfo], limit: int, cursor: str | None) -> Page:
-    """The page after `cursor`: most recently updated first, then by id."""
-    ordered = sorted(infos, key=_sort_key, reverse=True)
+def newest_first(infos: Iterable[SessionInfo]) -> list[SessionInfo]:
+    """The sessions in the order of a list: most recently updated first, then by id."""
+    return sorted(infos, key=_sort_key, reverse=True)
+
+
+def page_of(
+    infos: Iterable[SessionInfo], limit: int, cursor: str | None, matches: Callable[[SessionInfo], bool]
+) -> Page:
+    """The page after `cursor` of the sessions that match; no more are tried than the page needs."""
+    ordered = newest_first(infos)
     if cursor is not None:
         after = read_cursor(cursor)
         ordered = [info for info in ordered if _sort_key(info) < after]
-    return cut_page(ordered[: limit + 1], limit)
+    return cut_page(list(islice(filter(matches, ordered), max(limit, 0) + 1)), limit)
 
 
 def cut_page(infos: list[SessionInfo], limit: int) -> Page:

@@ -6,6 +6,7 @@ Indexes are brought up to date when they are needed, so that a session that is o
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from itertools import zip_longest
 
 from msgspec import Raw
 
@@ -27,14 +28,15 @@ __all__ = ["SessionLog"]
 class SessionLog:
     """The entries of one session, as they are stored: after `extract`."""
 
-    def __init__(self, session_id: str, read_blob: Callable[[str], bytes]) -> None:
+    def __init__(self, session_id: str, find_blob: Callable[[str], bytes | None]) -> None:
         self.session_id = session_id
         self.lease: Lease | None = None
-        self._read_blob = read_blob
+        self.checksum = b""  # of the last entry
+        self._find_blob = find_blob
         self._texts: list[bytes] = []
         self._needs_restore = False
         self._seqs: list[int] = []
-        self._ids: list[str] = []
+        self.ids: list[str] = []
         self._positions: dict[str, int] = {}  # of ids; up to `_indexed`
         self._indexed = 0
         self._branch_starts: dict[int, int] = {}
@@ -58,6 +60,7 @@ class SessionLog:
             seqs={id: self._seqs[positions[id]] for id in batch.references if id in positions},
             results=self._results,
             lease=self.lease,
+            checksum=self.checksum,
         )
 
     def add(self, rows: Sequence[Row]) -> None:
@@ -69,13 +72,18 @@ class SessionLog:
             self._results_read += 1
             if row.redacts is not None:
                 self._hidden.add(row.redacts)
+            self.checksum = row.checksum
 
-    def add_lines(self, texts: list[bytes], lines: bytes) -> None:
-        """Add entries read from a file: their texts, and all of them as lines. Unreadable ones keep their place."""
+    def add_lines(self, texts: list[bytes], checksum: bytes, lines: bytes) -> None:
+        """Add entries read from a file: their texts, the checksum of the last one, and all of them as lines.
+
+        Unreadable ones keep their place.
+        """
+        self.checksum = checksum
         envelopes = envelopes_of(lines, len(texts)) or self._envelopes_one_by_one(texts)
         self._extend(
             texts,
-            [envelope.seq for envelope in envelopes],
+            self._rising([envelope.seq for envelope in envelopes]),
             [envelope.id for envelope in envelopes],
             [envelope.parent_id for envelope in envelopes],
         )
@@ -83,6 +91,18 @@ class SessionLog:
         for envelope in envelopes:
             if envelope.kind == Redaction.kind:
                 self._index_redaction(bytes(envelope.payload))
+
+    def _rising(self, seqs: list[int]) -> list[int]:
+        """The seqs of lines that follow; one that is out of order is damaged, and becomes what its place says."""
+        last = self._seqs[-1] if self._seqs else 0
+        if seqs == list(range(last + 1, last + 1 + len(seqs))):
+            return seqs
+        rising: list[int] = []
+        for seq, following in zip_longest(seqs, seqs[1:]):
+            is_gap = seq > last and following in (None, seq + 1)  # a jump that the next line confirms
+            last = seq if is_gap else last + 1
+            rising.append(last)
+        return rising
 
     def _envelopes_one_by_one(self, texts: list[bytes]) -> list[Envelope]:
         envelopes: list[Envelope] = []
@@ -113,37 +133,37 @@ class SessionLog:
                 pass  # an unreadable entry, which the check reports
 
     def _extend(self, texts: list[bytes], seqs: list[int], ids: list[str], parent_ids: list[str | None]) -> None:
-        start = len(self._ids)
+        start = len(self.ids)
         self._texts += texts
         self._seqs += seqs
-        self._ids += ids
-        previous = self._ids[start - 1 : -1] if start else [None, *ids[:-1]]
+        self.ids += ids
+        previous = self.ids[start - 1 : -1] if start else [None, *ids[:-1]]
         if parent_ids != previous:
             self._index_branch_starts(start, parent_ids)
 
     def _index_branch_starts(self, start: int, parent_ids: list[str | None]) -> None:
         positions = self._all_positions()
         for position, parent_id in enumerate(parent_ids, start):
-            if position and parent_id is not None and parent_id != self._ids[position - 1]:
+            if position and parent_id is not None and parent_id != self.ids[position - 1]:
                 parent = positions.get(parent_id, position)
                 if parent < position:
                     self._branch_starts[self._seqs[position]] = self._seqs[parent]
 
     def _all_positions(self) -> dict[str, int]:
-        for position in range(self._indexed, len(self._ids)):
-            self._positions.setdefault(self._ids[position], position)
-        self._indexed = len(self._ids)
+        for position in range(self._indexed, len(self.ids)):
+            self._positions.setdefault(self.ids[position], position)
+        self._indexed = len(self.ids)
         return self._positions
 
     # -- out
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self.ids)
 
     @property
     def tail(self) -> Tail:
         """The last entry; the log must not be empty."""
-        return Tail(self._ids[-1], self._seqs[-1])
+        return Tail(self.ids[-1], self._seqs[-1])
 
     def seq_of(self, entry_id: str) -> int:
         """The seq of an entry; `NotFound`."""
@@ -174,13 +194,13 @@ class SessionLog:
             texts += self._texts[positions.start : positions.stop]
             seqs += self._seqs[positions.start : positions.stop]
         if self._needs_restore:
-            texts = [restore(text, self._read_blob) for text in texts]
+            texts = [restore(text, self._find_blob) for text in texts]
         return Entries(self.session_id, seqs, texts, frozenset(hidden))
 
     def heads(self) -> tuple[str, ...]:
         """The ids of the entries without children."""
         seqs = branch_heads(self._seqs[-1], self._branch_starts)
-        return tuple(self._ids[bisect_right(self._seqs, seq) - 1] for seq in seqs)
+        return tuple(self.ids[bisect_right(self._seqs, seq) - 1] for seq in seqs)
 
     def info(self) -> SessionInfo:
         """The session, as it is listed."""
@@ -190,7 +210,7 @@ class SessionLog:
             title=first.fact.title if isinstance(first.fact, SessionHeader) else None,
             created=first.timestamp,
             updated=self.updated,
-            entries=len(self._ids),
+            entries=len(self.ids),
             tail=self.tail,
             spend=sum(self.spends().values(), NO_SPEND),
         )
@@ -198,7 +218,7 @@ class SessionLog:
     @property
     def updated(self) -> datetime:
         """The time of the last entry."""
-        (last,) = self._entries([range(len(self._ids) - 1, len(self._ids))])
+        (last,) = self._entries([range(len(self.ids) - 1, len(self.ids))])
         return last.timestamp
 
     def search(self, text: str) -> list[Hit]:

@@ -1,141 +1,150 @@
-"""One session as a file of lines, and how an incomplete append at its end is recognised.
+"""`SessionFile`: one session as a file of lines (bartack.store.jsonl.lines) and its state (bartack.store.jsonl.state).
 
-A line is the canonical JSON of an entry. An append of several entries is several lines, all but the last of which end
-in a space: JSON readers ignore it, and it marks that the append continues. So an append is complete when its last line
-is, and a crash in the middle of one leaves nothing half-written to be seen.
-
-Bytes after the last complete append are torn. They are not read, and the next append first moves them to a separate
-file (``.torn-1``, ``.torn-2``, ...).
+What is remembered of a file is used only after it was compared with the disk: the bytes that were read last must still
+be there, and since they contain a chained checksum, everything before them is the same too.
 """
 
 import os
-from collections.abc import Callable, Sequence
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from bartack.store.append import Row
-from bartack.store.entries import envelope_of
-from bartack.store.files import sync_folder, write_all, write_file
+from bartack.store.blobs import referenced, restore
+from bartack.store.jsonl.lines import complete_size, split
+from bartack.store.jsonl.state import State, read_state
 from bartack.store.session_log import SessionLog
 
-__all__ = ["SessionFile"]
+__all__ = ["FindBlob", "SessionFile", "confirmed_size", "open_file", "read_at", "unconfirmed_size", "whole"]
+
+FindBlob = Callable[[str], bytes | None]
+
+_ATTEMPTS = 5
+_MARK = 64  # bytes before the end that are compared: the checksum of the last line is among them
 
 
 class SessionFile:
-    """The file and its log in memory. The caller holds the folder's lock."""
+    """The file and its log in memory, for readers. They need no lock."""
 
-    def __init__(self, path: Path, session_id: str, read_blob: Callable[[str], bytes]) -> None:
+    def __init__(self, path: Path, session_id: str, find_blob: FindBlob) -> None:
         self.path = path
-        self._new_log = partial(SessionLog, session_id, read_blob)
-        self.log = self._new_log()
-        self.torn = b""
-        self._pending: list[bytes] = []
-        self._end = 0  # of the last complete append
-        self._inode: int | None = None
-        self._is_suspect = False  # a write failed, and the bytes it left after `_end` could not be removed
-
-    def refresh(self) -> None:
-        """Read what other processes appended."""
-        try:
-            status = self.path.stat()
-        except FileNotFoundError:
-            self._forget()
-            return
-        if status.st_ino != self._inode or status.st_size < self._end:
-            self._forget()
-            self._inode = status.st_ino
-        if status.st_size > self._end + len(self.torn) and not self._is_suspect:
-            with self.path.open("rb") as file:
-                file.seek(self._end)
-                self._take(file.read())
+        self.state_path = path.with_suffix(".state")
+        self.state: State | None = None  # when it was last read
+        self._find_blob = find_blob
+        self._new_log = partial(SessionLog, session_id, find_blob)
+        self._forget()
 
     def _forget(self) -> None:
-        self.log, self.torn, self._end, self._inode = self._new_log(), b"", 0, None
-        self._is_suspect = False
-
-    def _take(self, data: bytes) -> None:
-        texts, self.torn = split(data)
-        whole = len(data) - len(self.torn)
-        self.log.add_lines(texts, data[:whole])
-        self._end += whole
-
-    def add(self, rows: Sequence[Row]) -> None:
-        """Add an append that passed `check_append`; `flush` writes it."""
-        self.log.add(rows)
-        self._pending.append(b" \n".join(row.text for row in rows) + b"\n")
-
-    def flush(self) -> None:
-        """Write everything that was added, and sync it. After an `OSError` none of it is stored."""
-        data = b"".join(self._pending)
-        self._pending.clear()
-        is_new = not self.path.exists()
-        try:
-            self.move_torn_bytes()
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-            try:
-                self._write(descriptor, data)
-                self._inode = os.fstat(descriptor).st_ino
-            finally:
-                os.close(descriptor)
-            if is_new:
-                sync_folder(self.path.parent)
-        except OSError:
-            self._reread()
-            raise
-        self._end += len(data)
-
-    def _reread(self) -> None:
-        """Restore the log to before the appends that failed."""
         self.log = self._new_log()
-        if self._end:
-            with self.path.open("rb") as file:
-                data = file.read(self._end)
-            self.log.add_lines(split(data)[0], data)
+        self._end = 0  # of what the log contains
+        self._mark = b""  # the bytes before it
 
-    def _write(self, descriptor: int, data: bytes) -> None:
-        try:
-            write_all(descriptor, data)
-            os.fsync(descriptor)
-        except OSError:
-            # Remove what was written: after a failed sync, a later one may report success without having stored it.
-            self._is_suspect = True
-            os.ftruncate(descriptor, self._end)
-            os.fsync(descriptor)
-            self._is_suspect = False
-            raise
+    def refresh(self) -> None:
+        """Bring the log up to date: with what is confirmed, and before this boot also with what is complete."""
+        for attempt in range(_ATTEMPTS):
+            self.state = read_state(self.state_path)
+            with open_file(self.path, os.O_RDONLY) as descriptor:
+                if descriptor is None:
+                    self._forget()
+                    return
+                if self._read(descriptor):
+                    return
+            time.sleep(attempt / 1000)  # a writer is replacing the file; or it is damaged
 
-    def move_torn_bytes(self) -> None:
-        """Move what follows the last complete append to a separate file."""
-        if self._is_suspect:
-            self._truncate()
-            self._is_suspect = False
-        if self.torn:
-            number = 1 + sum(1 for _ in self.path.parent.glob(f"{self.path.stem}.torn-*"))
-            write_file(self.path.with_name(f"{self.path.stem}.torn-{number}"), self.torn)
-            self._truncate()
-            self.torn = b""
+    def _read(self, descriptor: int) -> bool:
+        """Whether the file and its state belong together."""
+        size, state = self._checked_size(descriptor), self.state
+        if state is None or not state.is_current:
+            self._take(descriptor, size)
+            return read_state(self.state_path) == state  # otherwise a writer has begun
+        self._take(descriptor, size)
+        return self.log.checksum.hex() == state.checksum
 
-    def _truncate(self) -> None:
-        descriptor = os.open(self.path, os.O_RDWR)
-        try:
-            os.ftruncate(descriptor, self._end)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    def _checked_size(self, descriptor: int) -> int:
+        """The size of the file. The log is forgotten if it is not that of this file."""
+        size = os.fstat(descriptor).st_size
+        if self._end > size or read_at(descriptor, self._end - len(self._mark), self._end) != self._mark:
+            self._forget()
+        return size
+
+    def _take(self, descriptor: int, size: int) -> int:
+        """Add what follows the log: all lines that are confirmed, and of the others those that count.
+
+        Returns the size of what is confirmed.
+        """
+        confirmed = confirmed_size(descriptor, size, self.state)
+        if confirmed < self._end and self.state is not None and self.state.is_current:
+            self._forget()
+        self._add(read_at(descriptor, self._end, confirmed))
+        is_confirmed = self.state is not None and self._end == confirmed
+        previous = bytes.fromhex(self.state.checksum) if self.state and is_confirmed else self.log.checksum
+        rest = read_at(descriptor, self._end, size)
+        self._add(rest[: unconfirmed_size(rest, self.state, previous, self._find_blob)])
+        return confirmed
+
+    def _add(self, data: bytes) -> None:
+        if data:
+            texts, checksums = split(data)
+            self.log.add_lines(texts, checksums[-1] or b"", data)
+            self._advance(data)
+
+    def _advance(self, data: bytes) -> None:
+        self._end += len(data)
+        self._mark = (self._mark + data[-_MARK:])[-_MARK:]
 
 
-def split(data: bytes) -> tuple[list[bytes], bytes]:
-    """The lines of the complete appends, and the torn rest."""
-    lines = data.split(b"\n")
-    torn = [lines.pop()]
-    while lines and lines[-1].endswith(b" "):  # an append without its last line
-        torn.append(lines.pop())
-    start = len(lines) - 1  # of the last complete append
-    while start > 0 and lines[start - 1].endswith(b" "):
-        start -= 1
-    if torn == [b""] and any(envelope_of(line) is None for line in lines[start:]):
-        # After a power loss a file may have its full length but not its last content.
-        torn += reversed(lines[start:])
-        del lines[start:]
-    texts = [line.removesuffix(b" ") for line in lines]
-    return texts, b"\n".join(reversed(torn))
+def confirmed_size(descriptor: int, size: int, state: State | None) -> int:
+    """How much of the file the state confirms: up to the line that has its checksum.
+
+    That is elsewhere than recorded if someone has edited the file.
+    """
+    if state is None or not state.size:
+        return 0
+    mark = f'"{state.checksum}"}}'.encode()
+    if read_at(descriptor, state.size - len(mark) - 1, state.size - 1) == mark:
+        return min(size, state.size)
+    data = read_at(descriptor, 0, size)
+    found = data.rfind(mark)
+    if found < 0:
+        return min(size, state.size)
+    return data.find(b"\n", found) + 1 or size
+
+
+def unconfirmed_size(data: bytes, state: State | None, previous: bytes, find_blob: FindBlob) -> int:
+    """How much of what the state does not confirm counts. `previous` is the checksum before it."""
+    if not data or (state is not None and state.is_current):
+        return 0
+    return complete_size(data, previous, lambda text: whole(text, find_blob))
+
+
+def whole(text: bytes, find_blob: FindBlob) -> bytes | None:
+    """A stored text with its blobs in place; None if one is lost."""
+    is_lost = any(find_blob(name) is None for name in referenced(text))
+    return None if is_lost else restore(text, find_blob)
+
+
+@contextmanager
+def open_file(path: Path, flags: int) -> Iterator[int | None]:
+    """A descriptor of the file; None if it does not exist. Raises `OSError` for anything but a regular file."""
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK, 0o600)  # a pipe would block
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path} is not a file")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_at(descriptor: int, start: int, end: int) -> bytes:
+    """The bytes between two offsets; fewer if the file ends before."""
+    parts: list[bytes] = []
+    while start < end and (part := os.pread(descriptor, end - start, start)):
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)

@@ -1,0 +1,76 @@
+"""The lines of a session file, and where its last complete append ends.
+
+A line is the JSON of an entry after `extract`, with its checksum. An append of several entries is several lines, all
+but the last of which end in a space: JSON readers ignore it, and it marks that the append continues. An append is
+complete when its last line is, and every one of its lines has the checksum that follows from the line before.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from bartack.store.append import Row
+from bartack.store.checksums import broken_at, split_checksum, with_checksum
+from bartack.store.entries import envelope_of
+
+__all__ = ["Lines", "complete_size", "join", "split"]
+
+_LINE = re.compile(rb'(\{.*),"checksum":"([0-9a-f]{32})"\}( ?)\n')
+_AROUND = len(b',"checksum":"') + 32 + len(b'"}\n')
+
+
+class Lines(NamedTuple):
+    """Stored texts, and their checksums, which are None where they cannot be read."""
+
+    texts: list[bytes]
+    checksums: list[bytes | None]
+
+
+def join(rows: Iterable[Row]) -> bytes:
+    """The lines of an append."""
+    return b" \n".join(with_checksum(row.text, row.checksum) for row in rows) + b"\n"
+
+
+def split(data: bytes) -> Lines:
+    """All lines, whatever is in them. The last one need not end in a newline."""
+    found = _LINE.findall(data)
+    if sum(len(text) + _AROUND + len(space) for text, _, space in found) == len(data):  # nothing between them
+        return Lines([text + b"}" for text, _, _ in found], [bytes.fromhex(digits.decode()) for _, digits, _ in found])
+    return _split_one_by_one(_raw_lines(data))
+
+
+def _raw_lines(data: bytes) -> list[bytes]:
+    """The lines without their newlines."""
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _split_one_by_one(raw_lines: Iterable[bytes]) -> Lines:
+    lines = Lines([], [])
+    for raw in raw_lines:
+        text, checksum = split_checksum(raw.removesuffix(b" "))
+        lines.texts.append(text)
+        lines.checksums.append(checksum)
+    return lines
+
+
+def complete_size(data: bytes, previous: bytes, whole: Callable[[bytes], bytes | None]) -> int:
+    """The size of everything up to the end of the last complete append.
+
+    `previous` is the checksum before the data; `whole` returns a stored text with its blobs in place, None if one is
+    lost. What comes before a complete append was complete too when that was written, whatever it looks like now.
+    """
+    raw_lines = _raw_lines(data)
+    texts, checksums = _split_one_by_one(raw_lines)
+    broken = set(broken_at(map(whole, texts), checksums, previous))
+    complete = end = 0
+    is_intact = True
+    for position, raw in enumerate(raw_lines):
+        end += len(raw) + 1
+        is_intact &= position not in broken and envelope_of(texts[position]) is not None
+        if not raw.endswith(b" "):
+            complete = end if is_intact else complete
+            is_intact = True
+    return min(complete, len(data))  # the last line may lack its newline
