@@ -8,7 +8,7 @@ import pytest
 
 from bartack.store import SessionStore
 from tests.store import postgres_server
-from tests.store.stores import KINDS, PERSISTENT, Open, opener
+from tests.store.stores import KINDS, PERSISTENT, OpenStore, opener
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -30,19 +30,19 @@ def fast_path(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(params=KINDS)
-def open_store(request: pytest.FixtureRequest, fast_path: Path) -> Open:
+def open_store(request: pytest.FixtureRequest, fast_path: Path) -> OpenStore:
     """Opens the same store again and again, for every kind of store."""
     return opener(request.param, fast_path)
 
 
 @pytest.fixture(params=PERSISTENT)
-def open_persistent(request: pytest.FixtureRequest, fast_path: Path) -> Open:
+def open_persistent(request: pytest.FixtureRequest, fast_path: Path) -> OpenStore:
     """The same for the stores that outlive their process."""
     return opener(request.param, fast_path)
 
 
 @pytest.fixture
-async def store(open_store: Open) -> AsyncIterator[SessionStore]:
+async def store(open_store: OpenStore) -> AsyncIterator[SessionStore]:
     """An empty store, of every kind."""
     store = await open_store()
     yield store

@@ -22,7 +22,7 @@ from bartack.session.redaction import visible
 from bartack.store import SessionStore, Tail, next_entries
 from bartack.store.index import results_of
 from tests.store.postgres_server import require_server
-from tests.store.stores import KINDS, PERSISTENT, Open, counting_environment, opener
+from tests.store.stores import KINDS, PERSISTENT, OpenStore, counting_environment, opener
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
         self.environment = counting_environment()
-        self.open: Open = opener(self.kind, self.folder, self.environment)
+        self.open: OpenStore = opener(self.kind, self.folder, self.environment)
         self.store: SessionStore = self.run(self.opened())
         self.model: dict[str, list[Entry]] = {}
 

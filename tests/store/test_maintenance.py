@@ -10,8 +10,7 @@ from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.store import Finding, SessionStore, next_entries
 from bartack.store.maintenance import REPAIRED, check, purge, repair
-from tests.sample_session import SESSION
-from tests.store.stores import Open, add
+from tests.store.stores import OpenStore, add
 
 
 def faults(findings: list[Finding]) -> list[tuple[int | None, str]]:
@@ -20,12 +19,6 @@ def faults(findings: list[Finding]) -> list[tuple[int | None, str]]:
 
 def bytes_under(folder: Path) -> list[bytes]:
     return [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
-
-
-async def test_an_intact_store_has_no_findings(store: SessionStore) -> None:
-    await store.append("s", SESSION, None)
-    await store.create_session("t")
-    assert await check(store) == []
 
 
 async def test_dangling_calls_and_orphan_results_are_found_and_calls_closed(store: SessionStore) -> None:
@@ -100,7 +93,7 @@ async def test_a_session_in_use_is_not_purged(store: SessionStore) -> None:
         await store.drop_session("s", expected_tail="another")
 
 
-async def test_no_bytes_of_a_purged_session_stay_on_disk(open_persistent: Open, fast_path: Path) -> None:
+async def test_no_bytes_of_a_purged_session_stay_on_disk(open_persistent: OpenStore, fast_path: Path) -> None:
     store = await open_persistent()
     kept = "k" * 70_000
     await store.create_session("s", SessionHeader(title="zebra"))

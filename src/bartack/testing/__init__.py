@@ -1,7 +1,8 @@
-"""Checks for authors of models and vendors: does a model obey the streaming contract, even when its provider fails?
+"""Checks for authors of models, vendors and stores.
 
-`check_stream` calls a model once and checks every delta. `check_fault` connects a model to a real HTTP server that
-fails in one specific way, and checks how the model reports it. With pytest::
+Models: does a model obey the streaming contract, even when its provider fails? `check_stream` calls a model once and
+checks every delta. `check_fault` connects a model to a real HTTP server that fails in one specific way, and checks how
+the model reports it. With pytest::
 
     import pytest
     from bartack.testing import Scenario, check_fault, check_stream, scenarios
@@ -16,22 +17,39 @@ fails in one specific way, and checks how the model reports it. With pytest::
 
 Both raise `AssertionError` that describes the violation. The scenarios are data (`bartack.testing.faults`): the bytes
 to send, how the connection ends, and the correct outcome. A model must give up on a silent server within ten seconds.
+
+Stores: does a store obey the contract of `bartack.store.session_store`? `store_checks` are its rules, one check each::
+
+    from functools import partial
+    from pathlib import Path
+
+    import pytest
+    from bartack.testing import StoreCheck, store_checks
+
+    @pytest.mark.parametrize("check", store_checks(), ids=str)
+    async def test_my_store(check: StoreCheck, tmp_path: Path) -> None:
+        await check(partial(MyStore.open, tmp_path / "sessions"))
 """
 
 from bartack.testing.faults import FAULT_FORMATS, Outcome, Reset, Scenario, Stall, scenarios
 from bartack.testing.model_checks import StreamResult, check_fault, check_stream
 from bartack.testing.server import ReceivedRequest, fault_server
+from bartack.testing.store_checks import StoreCheck, store_checks
+from bartack.testing.store_steps import OpenStore
 
 __all__ = [
     "FAULT_FORMATS",
+    "OpenStore",
     "Outcome",
     "ReceivedRequest",
     "Reset",
     "Scenario",
     "Stall",
+    "StoreCheck",
     "StreamResult",
     "check_fault",
     "check_stream",
     "fault_server",
     "scenarios",
+    "store_checks",
 ]

@@ -1,0 +1,73 @@
+"""`store_checks`: the contract of `bartack.store.session_store`, as checks that any store can be put through."""
+
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from bartack.nouns.errors import StoreError
+from bartack.store.session_store import SessionStore
+from bartack.testing import (
+    store_checks_append,
+    store_checks_conflict,
+    store_checks_journal,
+    store_checks_lease,
+    store_checks_read,
+    store_checks_reopen,
+)
+from bartack.testing.store_steps import OpenStore
+
+__all__ = ["StoreCheck", "store_checks"]
+
+CheckStore = Callable[[SessionStore], Awaitable[None]]
+CheckOpen = Callable[[OpenStore], Awaitable[None]]
+
+_ONE_STORE: tuple[CheckStore, ...] = (
+    *store_checks_append.CHECKS,
+    *store_checks_conflict.CHECKS,
+    *store_checks_lease.CHECKS,
+    *store_checks_read.CHECKS,
+    *store_checks_journal.CHECKS,
+)
+_PERSISTENT: tuple[CheckOpen, ...] = (*store_checks_reopen.CHECKS, *store_checks_journal.PERSISTENT)
+
+
+class StoreCheck(Struct, frozen=True):
+    """One rule of the contract: ``await check(open_store)`` raises `AssertionError` if the store violates it.
+
+    The name is the rule. The store that `open_store` opens must be empty at first.
+    """
+
+    name: str
+    run: CheckOpen
+
+    async def __call__(self, open_store: OpenStore) -> None:
+        try:
+            await self.run(open_store)
+        except StoreError as error:
+            raise AssertionError(f"{self.name}: unexpected {type(error).__name__}: {error}") from error
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def store_checks(*, persistent: bool = True) -> tuple[StoreCheck, ...]:
+    """The checks for a store; without those for stores that can be opened again if it is not `persistent`."""
+    checks = [StoreCheck(_name(check), _on_one_store(check)) for check in _ONE_STORE]
+    if persistent:
+        checks += [StoreCheck(_name(check), check) for check in _PERSISTENT]
+    return tuple(checks)
+
+
+def _name(check: Callable[..., object]) -> str:
+    return check.__name__.replace("_", " ")
+
+
+def _on_one_store(check: CheckStore) -> CheckOpen:
+    async def run(open_store: OpenStore) -> None:
+        store = await open_store()
+        try:
+            await check(store)
+        finally:
+            await store.close()
+
+    return run

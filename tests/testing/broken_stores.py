@@ -1,0 +1,161 @@
+"""Stores that break one rule each, for the negative controls of the store checks."""
+
+from collections.abc import AsyncIterator, Sequence
+
+from msgspec.structs import replace
+
+from bartack.nouns.entries import Entry, MessageDeltaBatch
+from bartack.nouns.errors import Conflict
+from bartack.store import Hit, Lease, MemoryStore, Tail
+
+
+class LosesTheFence(MemoryStore):
+    """Accepts any lease."""
+
+    async def append(
+        self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
+    ) -> Tail:
+        current = None if lease is None else self._logs.lease(session_id)
+        return await super().append(session_id, entries, expected_tail, lease=current)
+
+
+class AcceptsAWrongTail(MemoryStore):
+    """Moves an append behind the last entry, whatever its writer expected."""
+
+    async def append(
+        self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
+    ) -> Tail:
+        try:
+            return await super().append(session_id, entries, expected_tail, lease=lease)
+        except Conflict as conflict:
+            if type(conflict) is not Conflict or expected_tail is None or "last entry" not in str(conflict):
+                raise
+        tail = await self.tail_of(session_id)
+        moved = [replace(entry, seq=seq) for seq, entry in enumerate(entries, tail.seq + 1)]
+        return await super().append(session_id, moved, tail.entry_id, lease=lease)
+
+
+class DropsTheLastEntry(MemoryStore):
+    """Acknowledges a batch of four or more without its last entry."""
+
+    async def append(
+        self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
+    ) -> Tail:
+        kept = entries if len(entries) < 4 else entries[:-1]
+        await super().append(session_id, kept, expected_tail, lease=lease)
+        return Tail(entries[-1].id, entries[-1].seq)
+
+
+class LetsOthersAppend(MemoryStore):
+    """Lets anyone append anything to a live run."""
+
+    async def append(
+        self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
+    ) -> Tail:
+        log = self._logs.find(session_id)
+        held = None if log is None or log.lease is None or not log.lease.owner else log.lease
+        return await super().append(session_id, entries, expected_tail, lease=lease or held)
+
+
+class ReturnsStaleTails(MemoryStore):
+    """Remembers the tail that `tail_of` returned first, up to the fourth entry."""
+
+    async def tail_of(self, session_id: str) -> Tail:
+        tail = await super().tail_of(session_id)
+        return tail if tail.seq != 4 else Tail((await self.entries(session_id))[2].id, 3)
+
+
+class IgnoresIdempotence(MemoryStore):
+    """Refuses entries that are stored already."""
+
+    async def append(
+        self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
+    ) -> Tail:
+        log = self._logs.find(session_id)
+        stored = set() if log is None else {entry.id for entry in log.entries()}
+        if stored.intersection(entry.id for entry in entries):
+            raise Conflict("stored already", tail=None if log is None else log.tail.entry_id)
+        return await super().append(session_id, entries, expected_tail, lease=lease)
+
+
+class ClaimsInTwoSteps(MemoryStore):
+    """Takes the lease before it knows whether the entries can be stored."""
+
+    async def claim(
+        self,
+        session_id: str,
+        entries: Sequence[Entry],
+        expected_tail: str | None,
+        owner: str,
+        *,
+        ttl: float = 30.0,
+        takeover: bool = False,
+    ) -> Lease:
+        log = self._logs.find(session_id)
+        if log is None or log.tail.entry_id == expected_tail or expected_tail is None:
+            return await super().claim(session_id, entries, expected_tail, owner, ttl=ttl, takeover=takeover)
+        lease = await self.acquire_lease(session_id, owner, ttl, takeover=takeover)
+        await self.append(session_id, entries, expected_tail, lease=lease)
+        return lease
+
+
+class StoresHalfOfARefusedAppend(MemoryStore):
+    """Stores entries one by one, up to the one that is refused."""
+
+    async def append(
+        self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
+    ) -> Tail:
+        try:
+            return await super().append(session_id, entries, expected_tail, lease=lease)
+        except Conflict as conflict:
+            if type(conflict) is Conflict and "already has a result" in str(conflict) and len(entries) > 1:
+                await super().append(session_id, entries[:1], expected_tail, lease=lease)
+            raise
+
+
+class AlwaysTakesOver(MemoryStore):
+    """Gives the lease to whoever asks for it."""
+
+    async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0, *, takeover: bool = False) -> Lease:
+        return await super().acquire_lease(session_id, owner, ttl, takeover=True)
+
+
+class ForgetsExpiry(MemoryStore):
+    """Holds a lease until it is released."""
+
+    async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0, *, takeover: bool = False) -> Lease:
+        return await super().acquire_lease(session_id, owner, max(ttl, 30.0 if ttl > 0 else ttl), takeover=takeover)
+
+
+class RepeatsAnEntry(MemoryStore):
+    """Gives a follower one entry that it has."""
+
+    def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
+        return super().follow(session_id, max(0, after - 1))
+
+
+class FindsRedactedContent(MemoryStore):
+    """Searches what is stored, without regard to redactions."""
+
+    async def search(self, text: str, limit: int = 50) -> tuple[Hit, ...]:
+        for log in self._logs.all():
+            log._hidden = set()
+        return await super().search(text, limit)
+
+
+class WritesAnyJournal(MemoryStore):
+    """Does not check the lease of a writer of the journal."""
+
+    async def _write_journal(self, lease: Lease, batch: MessageDeltaBatch | None) -> None:
+        self._logs.tail(lease.session_id)
+        self._logs.write_journal(lease.session_id, batch)
+
+
+class KeepsTheJournal(MemoryStore):
+    """Forgets the journal when a session is dropped."""
+
+    async def drop_session(self, session_id: str, *, expected_tail: str | None = None) -> None:
+        journal = self._logs._journals.get(session_id)
+        await super().drop_session(session_id, expected_tail=expected_tail)
+        if journal is not None:
+            self._logs._journals[session_id] = journal
