@@ -15,7 +15,19 @@ from bartack.formats.framing.frame import BOM
 from scripts.fuzz_seeds import ERRORS, REQUESTS, STREAMS
 from tests.recordings.plain import recordings_root
 
-__all__ = ["MAX_SEED", "ROOT", "Corpus", "Damage", "Json", "aws_message", "error_maker", "framed", "stream_maker"]
+__all__ = [
+    "MAX_SEED",
+    "ROOT",
+    "Corpus",
+    "Damage",
+    "Event",
+    "Json",
+    "aws_message",
+    "changed_places",
+    "error_maker",
+    "framed",
+    "stream_maker",
+]
 
 Json = Any
 ROOT = Path(__file__).parents[1]
@@ -192,6 +204,15 @@ def _places(value: Json, depth: int = 30) -> Iterator[tuple[Json, Any]]:
         for key in keys:
             yield value, key
             yield from _places(value[key], depth - 1)
+
+
+def changed_places(value: Json, new: Json) -> Iterator[Json]:
+    """A copy of the value for each place in it, with the new value there."""
+    for nth in range(sum(1 for _ in _places(value))):
+        copy = _copy(value)
+        holder, key = list(_places(copy))[nth]
+        holder[key] = new
+        yield copy
 
 
 def _copy(value: Json) -> Json:

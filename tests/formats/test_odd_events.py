@@ -51,6 +51,9 @@ def gemini_piece(piece: str) -> str:
     return f'{{"candidates": [{{"content": {{"parts": [{{"functionCall": {call}}}]}}}}]}}'
 
 
+TEXT_BLOCK = '{"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi", "%s": 1}}'
+COMPLETED = '{"type": "response.completed", "response": {}}'
+FINISHED = '{"choices": [{"finish_reason": "stop"}]}'
 ITEM_ADDED = "response.output_item.added"
 ITEM_DONE = "response.output_item.done"
 CALL = {"type": "function_call", "id": "f", "call_id": "c", "name": "f", "arguments": "{}"}
@@ -127,6 +130,32 @@ def test_a_guess_survives_deeply_nested_values(depth: int) -> None:
 def test_half_a_surrogate_pair_leaves_no_trace(format: str, event: str, text: str) -> None:
     stream_of(format, sse(event % f'{{"a{text}": "{text}"}}'))
     stream_of(format, sse(event % f'"{text}"'))
+
+
+@pytest.mark.parametrize("half", [r"\udc00", r"\ud83d"])
+def test_a_whole_chat_message_may_hold_half_a_surrogate_pair_anywhere(half: str) -> None:
+    call = f'{{"id": "c{half}", "function": {{"name": "f{half}", "arguments": "{{\\"a\\": \\"{half}\\"}}"}}}}'
+    message = f'{{"content": "a{half}b", "x{half}": "{half}", "tool_calls": [{call}]}}'
+    choice = f'{{"message": {message}, "finish_reason": "stop", "{half}": 1}}'
+    body = f'{{"object": "chat.completion", "id": "i", "model": "m", "choices": [{choice}]}}'
+    found = assembler_of(stream_of("openai-chat", sse(body))).build_final_message()
+    assert found.text == "a\ufffdb"
+    [call_found] = found.tool_calls
+    assert (call_found.tool_call_id, call_found.tool_name) == ("c\ufffd", "f\ufffd")
+    assert call_found.arguments == {"a": "\ufffd"}
+
+
+@pytest.mark.parametrize(
+    ("format", "event", "end"),
+    [
+        ("openai-chat", '{"choices": [{"delta": {"content": "Hi", "%s": 1}, "%s": 1}]}', "[DONE]"),
+        ("anthropic-messages", TEXT_BLOCK, '{"type": "message_stop"}'),
+        ("openai-responses", '{"type": "response.output_text.delta", "delta": "Hi", "%s": {"%s": 1}}', COMPLETED),
+    ],
+)
+def test_half_a_surrogate_pair_in_an_unknown_key_costs_no_text(format: str, event: str, end: str) -> None:
+    body = sse(event.replace("%s", r"a\udc00"), *([FINISHED] if format == "openai-chat" else []), end)
+    assert assembler_of(stream_of(format, body)).build_final_message().text == "Hi"
 
 
 def test_an_error_in_half_a_surrogate_pair_is_reported() -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from bartack.formats.emitter import Emitter
+from bartack.formats.emitter import Emitter, joined_pairs
 from bartack.formats.framing import FRAMINGS, Frame, FramingFault, FramingName
 from bartack.formats.pending import PendingData
 from bartack.nouns.deltas import Delta
@@ -137,7 +137,8 @@ class Decoder(ABC):
         if rb"\ud" not in data and rb"\uD" not in data:
             return None
         try:
-            event = msgspec.convert(json.loads(data, parse_float=_finite, parse_constant=_finite), self.events.type)
+            value = json.loads(data, parse_float=_finite, parse_constant=_finite, object_pairs_hook=_with_whole_keys)
+            event = msgspec.convert(value, self.events.type)
         except (ValueError, RecursionError):
             return None
         self.out.join_surrogates()
@@ -150,6 +151,11 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{text} is not a JSON number")
     return number
+
+
+def _with_whole_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys msgspec accepts."""
+    return {joined_pairs(key): value for key, value in pairs}
 
 
 class _Typed(msgspec.Struct, gc=False):

@@ -30,7 +30,7 @@ from bartack.nouns.deltas import (
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.parts import ToolContent
 
-__all__ = ["CALL_ID", "Emitter"]
+__all__ = ["CALL_ID", "Emitter", "joined_pairs"]
 
 CALL_ID = "callId"  # in continuation data: the provider's own id of a call with a local id
 
@@ -117,7 +117,7 @@ class Emitter:
         if "\ud800" <= piece[-1:] <= "\udbff":
             self._pending_halves[key] = piece[-1]
             piece = piece[:-1]
-        return _joined_pairs(piece)
+        return joined_pairs(piece)
 
     # -- tool calls
 
@@ -231,11 +231,11 @@ class Emitter:
         self.deltas.append(
             Failed(
                 code,
-                _joined_pairs(message),
+                joined_pairs(message),
                 retryable=code.retryable if retryable is None else retryable,
                 status=status,
                 retry_after_ms=retry_after_ms,
-                raw_code=None if raw_code is None else _joined_pairs(raw_code),
+                raw_code=None if raw_code is None else joined_pairs(raw_code),
             )
         )
         self._end()
@@ -249,7 +249,7 @@ class Emitter:
         self.fail(classify(status, raw_code, message), message, status=status, raw_code=raw_code)
 
 
-def _joined_pairs(text: str) -> str:
+def joined_pairs(text: str) -> str:
     """The text with surrogate pairs joined and lone surrogates replaced."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -260,9 +260,9 @@ def _without_surrogates(value: Any) -> Any:
         case ErrorCode():
             return value
         case str():
-            return _joined_pairs(value)
+            return joined_pairs(value)
         case dict():
-            return {_joined_pairs(key): _without_surrogates(item) for key, item in value.items()}
+            return {joined_pairs(key): _without_surrogates(item) for key, item in value.items()}
         case list():
             return [_without_surrogates(item) for item in value]
         case tuple():

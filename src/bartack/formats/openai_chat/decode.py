@@ -169,7 +169,7 @@ class OpenAIChat(Decoder):
         if chunk.object == "chat.completion" and not self._has_content:
             try:
                 self._read_delta(msgspec.convert(message, ChatDelta), frame)
-            except ValueError as error:  # also for half a surrogate pair
+            except ValueError as error:
                 self.out.fail(ErrorCode.STREAM_MALFORMED, f"Invalid {self.format} message: {error}")
 
     @property
