@@ -4,9 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from bartack import AgentConfig, AgentStatus, PartValidationError, RuntimeConfig, RuntimeInit, ToolCall, assistant
+from bartack import (
+    AgentConfig,
+    AgentStatus,
+    PartValidationError,
+    RuntimeConfig,
+    RuntimeInit,
+    ToolCall,
+    ToolResult,
+    assistant,
+)
 from bartack.agent import Agent
 from bartack.models import ScriptedModel
+from bartack.store import SessionStore, open_store
+from bartack.store.address import default_path
 from bartack.tools import LocalRuntime, file_tools, never
 from tests.agent.kit import SESSION, check_session, facts, kinds, make, results
 
@@ -41,17 +52,43 @@ async def test_writing_awaits_approval_unless_the_policy_allows_it(tmp_path: Pat
     await agent.close()
 
 
-async def test_a_runtime_from_the_configuration_cannot_read_the_session_store(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("hello")
-    config = AgentConfig(runtime=RuntimeConfig(root=str(tmp_path)))
-    read = assistant(
-        ToolCall("c1", "read_file", {"path": "a.txt"}), ToolCall("c2", "read_file", {"path": "sessions.db"})
-    )
-    async with Agent(
-        ScriptedModel([read, "Done."]), tools=file_tools(), config=config, store=tmp_path / "sessions.db"
-    ) as agent:
+@pytest.mark.parametrize("is_open", [True, False])
+@pytest.mark.parametrize(
+    ("address", "file"),
+    [("sqlite:{}/sessions.db", "sessions.db"), ("jsonl:{}/sessions", "sessions/bartack-store.json")],
+)
+async def test_a_runtime_from_the_configuration_cannot_read_the_session_store(
+    tmp_path: Path, address: str, file: str, is_open: bool
+) -> None:
+    at = address.format(tmp_path)
+    store = await open_store(at)
+    found = await read_files(tmp_path, "a.txt", file, store=store if is_open else at)
+    await store.close()
+    assert (tmp_path / file).is_file()
+    assert not found[0].is_error
+    assert "is not allowed" in str(found[1].content)
+
+
+async def test_a_runtime_from_the_configuration_cannot_read_the_default_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    found = await read_files(tmp_path, "a.txt", "bartack/sessions.db", store=None)
+    assert default_path() == tmp_path / "bartack" / "sessions.db"
+    assert not found[0].is_error
+    assert "is not allowed" in str(found[1].content)
+
+
+async def read_files(root: Path, *paths: str, store: SessionStore | str | None) -> list[ToolResult]:
+    """The results of an agent that reads these files below `root`, the first of which is created here."""
+    (root / paths[0]).write_text("hello")
+    read = assistant(*(ToolCall(path, "read_file", {"path": path}) for path in paths))
+    config = AgentConfig(runtime=RuntimeConfig(root=str(root)))
+    async with Agent(ScriptedModel([read, "Done."]), tools=file_tools(), config=config, store=store) as agent:
         result = await agent.run("Read", session=SESSION)
-    found = {part.tool_call_id: part for message in result.messages for part in message.tool_results}
-    assert (found["c1"].is_error, found["c2"].is_error) == (False, True)
+    return [part for message in result.messages for part in message.tool_results]
+
+
+def test_an_unknown_kind_of_runtime_is_an_error() -> None:
     with pytest.raises(PartValidationError):
         Agent(ScriptedModel([]), config=AgentConfig(runtime=RuntimeConfig(kind="moon", root="/")))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bartack.app.agent_setup import AgentSetup, connect_model, load_tool, new_agent, resolve_setup
+from bartack.app.sessions import opened_store
 from bartack.models import ScriptedModel
 from bartack.nouns.errors import BartackError, ErrorCode, ModelError, PartValidationError
 from bartack.nouns.messages import assistant
@@ -205,16 +206,16 @@ async def test_empty_instructions_mean_none(given: str | None, expected: str | N
 
 async def test_the_agent_uses_the_file_and_keeps_its_tools_away_from_the_store(folder: Path) -> None:
     write_config(FULL)
-    (folder / "sessions.db").write_text("secret", encoding="utf-8")
     (folder / "open.txt").write_text("public", encoding="utf-8")
     calls = [ToolCall("1", "read_file", {"path": "sessions.db"}), ToolCall("2", "read_file", {"path": "open.txt"})]
     model = ScriptedModel([assistant(*calls), "Done."])
-    async with new_agent(setup(model, files=True, store=None), MemoryStore(), approver=None) as agent:
+    chosen = setup(model, files=True, store=None)
+    async with opened_store(chosen.address) as store, new_agent(chosen, store, approver=None) as agent:
         result = await agent.run("Look", session="s")
+    assert (folder / "sessions.db").is_file()
     assert result.output == "Done."
     forbidden, allowed = (message.tool_results[0] for message in result.messages if message.role == "tool")
-    assert forbidden.is_error
-    assert "secret" not in str(forbidden.content)
+    assert "is not allowed" in str(forbidden.content)
     assert "public" in str(allowed.content)
     assert model.calls[0].messages[0].text.startswith("Be brief.")
 

@@ -6,6 +6,7 @@ The settings are put together once, when an agent is created, and passed along w
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
 from bartack.session.context import ContextManager
 from bartack.store.address import StoreAddress
+from bartack.store.session_store import SessionStore
 from bartack.tools import LocalRuntime, Runtime, ToolDefinition, ToolRegistry, ToolSettings
 from bartack.tools.tool_round import AfterTool, BeforeTool
 
@@ -115,15 +117,24 @@ def model_settings(config: AgentConfig, model: str | Model | None) -> tuple[str 
     return (model_id if model is None else model), {**settings, **extra}
 
 
-def local_runtime(config: AgentConfig, store: object) -> Runtime | None:
+def local_runtime(config: AgentConfig, store: SessionStore | str | Path | None) -> Runtime | None:
     """The runtime in the configuration, without access to the files of the session store."""
     if config.runtime.root is None:
         return None
     if config.runtime.kind != "local":
         text = f"Unknown runtime kind {config.runtime.kind!r}; pass a runtime with runtime=..."
         raise PartValidationError(text, path="$.runtime.kind", code=ErrorCode.INVALID_CONFIG)
-    path = StoreAddress.parse(store).path if isinstance(store, str | Path) else None
+    path = _path_of(store)
     return LocalRuntime(Path(config.runtime.root), forbidden=() if path is None else (path,))
+
+
+def _path_of(store: SessionStore | str | Path | None) -> Path | None:
+    """The file or folder of a store or address; without either, of the default store."""
+    if store is not None and not isinstance(store, str | Path):
+        return store.path
+    if store is None and find_spec("platformdirs") is None:
+        return None  # there is no default store
+    return StoreAddress.parse(store).path
 
 
 def enabled_tools(tools: Iterable[ToolDefinition | Callable[..., Any]], config: AgentConfig) -> ToolRegistry:

@@ -64,7 +64,7 @@ def new_agent(
         tools=(*(file_tools() if setup.files else ()), *setup.tools),
         instructions=setup.instructions,
         store=store,
-        runtime=LocalRuntime(Path.cwd(), forbidden=_private_files(setup.address)) if setup.files else None,
+        runtime=LocalRuntime(Path.cwd(), forbidden=_private_files(store)) if setup.files else None,
         approver=approver,
         approval=approval,
         config=AgentConfig(tools=ToolsConfig(approval=settings_file().settings.approval or None)),
@@ -73,10 +73,10 @@ def new_agent(
     )
 
 
-def _private_files(address: StoreAddress) -> Sequence[Path]:
+def _private_files(store: SessionStore) -> Sequence[Path]:
     """Files the tools must not touch even inside the directory: sessions, prompt history, settings."""
-    store = () if address.path is None else (address.path,)
-    return (*store, default_path().parent, config_path())
+    sessions = () if store.path is None else (store.path,)
+    return (*sessions, default_path().parent, config_path())
 
 
 # -- the model

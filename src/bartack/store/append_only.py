@@ -11,6 +11,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from bartack.environment import Environment
@@ -74,6 +75,7 @@ class Tables(Readable, Protocol):
 class AppendOnlyStore(ABC):
     """A `SessionStore` on top of transactions."""
 
+    path: Path | None = None
     poll_s: float | None = None  # how often a follower checks for entries from other processes; None: never
 
     def __init__(self, environment: Environment | None) -> None:

@@ -16,6 +16,7 @@ later), `storage_corrupt` (damaged, or not a store of ours), `invalid_value` or 
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from bartack.environment import Environment
@@ -165,6 +166,11 @@ class SessionStore(Protocol):
     """One interface for memory, JSONL, SQLite and PostgreSQL. Methods may be called from many tasks at once."""
 
     environment: Environment
+
+    @property
+    def path(self) -> Path | None:
+        """The store's file or folder, which the file tools of an agent cannot access; None if it has none."""
+        ...
 
     async def create_session(self, session_id: str | None = None, header: SessionHeader = EMPTY_HEADER) -> Entry:
         """Create a session and return its first entry. An existing id raises `Conflict`."""

@@ -33,7 +33,7 @@ class JsonlStore(TableStore):
 
     def __init__(self, folder: Path, environment: Environment | None, *, wait_s: float = 30.0) -> None:
         super().__init__(environment)
-        self.path = folder
+        self.path: Path = folder
         self._wait_s = wait_s
         self._folder = Folder(folder)
         self._logs = WritableLogs(self._folder)

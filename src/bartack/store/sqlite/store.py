@@ -57,7 +57,7 @@ class SqliteStore(TableStore):
         read_only: bool,
     ) -> None:
         super().__init__(environment)
-        self.path = path
+        self.path: Path = path
         self._wait_s = wait_s
         self._connect = partial(connect, path, synchronous=synchronous, wait_s=wait_s, vfs=self.vfs)
         self._is_closed = False
