@@ -135,6 +135,7 @@ async def test_resuming_a_missing_session_raises_not_found() -> None:
     ],
 )
 async def test_a_new_prompt_closes_open_calls_without_executing_them(left: tuple[Fact, ...], code: ErrorCode) -> None:
+    """D-5.8, D-5.8.1"""
     store = await left_behind(user("Go"), *left)
     agent, _, _ = make(["Fine."], look, pay, store=store)
     assert (await agent.run("Something else", session=SESSION)).output == "Fine."

@@ -691,4 +691,8 @@ def test_d_6_2_the_context_is_normalised_deduplicated_trimmed_compacted_and_asse
     assert [note.entry_id for note in once.notes] == ["e2", "e4"]
     assert not update(*facts, config=config).needs_compaction  # trimming was enough, so nothing is compacted
     assert [message.role for message in build(*facts, system_prompt="Be brief.").messages][:2] == ["system", "user"]
+    again = Meta(model_call_index=0, attempt=1)  # an answer that was stored twice, under two ids
+    assert build(user("Hi"), assistant("Hello.", meta=again), assistant("Hello.", meta=again)).messages == (
+        build(user("Hi"), assistant("Hello.", meta=again)).messages
+    )
     assert not hasattr(feed, "build_context")
