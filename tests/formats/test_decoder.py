@@ -58,12 +58,12 @@ def text_event(text: str) -> str:
 FINISH = '{"finish": true}'
 
 
-def test_a_stream_is_start_then_content_then_done() -> None:
+def test_a_stream_is_start_content_and_done() -> None:
     """D-3.11"""
     assert read(sse(text_event("a"), FINISH)) == [Start("", "local", provider="words"), TextDelta("a"), Done("stop")]
 
 
-def test_what_the_edge_knows_stands_in_the_start() -> None:
+def test_start_contains_the_provider_model_and_local_id() -> None:
     deltas = read(sse(text_event("a")), provider="acme", model_id="m", local_id="r1")
     assert deltas[0] == Start("m", "r1", provider="acme")
 
@@ -90,13 +90,13 @@ def test_a_payload_that_is_not_an_event_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("payload", ['{"say": "\\udx"}', '{"say": 5, "x": "\\ud83d"}', '"\\ud83d' + "[" * 5000])
-def test_what_only_resembles_half_a_surrogate_pair_is_an_error(payload: str) -> None:
+def test_a_malformed_surrogate_escape_is_an_error(payload: str) -> None:
     last = read(sse(payload))[-1]
     assert isinstance(last, Failed)
     assert last.error_code is ErrorCode.STREAM_MALFORMED
 
 
-def test_a_format_may_know_words_that_are_no_events() -> None:
+def test_a_format_may_define_payloads_that_are_not_events() -> None:
     assert [type(delta) for delta in read(sse(text_event("a"), "HUM", "BYE", text_event("late")))] == [
         Start,
         TextDelta,
@@ -104,7 +104,7 @@ def test_a_format_may_know_words_that_are_no_events() -> None:
     ]
 
 
-def test_nothing_is_read_after_the_end() -> None:
+def test_input_after_the_end_is_ignored() -> None:
     """D-3.1"""
     decoder = Words()
     assert isinstance(decoder.receive_data(sse("BYE"))[-1], Done)
@@ -133,18 +133,18 @@ def test_a_framing_fault_ends_the_stream(body: bytes, code: ErrorCode) -> None:
     assert last.error_code is code
 
 
-def test_a_fault_after_the_finish_takes_nothing_away() -> None:
+def test_a_fault_after_the_finish_does_not_discard_the_answer() -> None:
     whole = aws_message({}, text_event("a").encode()) + aws_message({}, FINISH.encode())
     assert isinstance(read(whole + b"\x00" * 20, framing="aws")[-1], Done)
 
 
-def test_an_escaped_surrogate_pair_that_is_cut_in_two_is_joined() -> None:
+def test_an_escaped_surrogate_pair_split_between_events_is_joined() -> None:
     body = sse('{"say": "a\\ud83d"}', '{"say": "\\ude00b"}', FINISH)
     text = "".join(delta.text_delta for delta in read(body) if isinstance(delta, TextDelta))
     assert text == "a😀b"
 
 
-def test_a_format_without_such_payloads_refuses_them() -> None:
+def test_a_format_without_such_payloads_rejects_them() -> None:
     class Plain(Words):
         read_unparsed = Decoder.read_unparsed
 
@@ -164,7 +164,7 @@ def test_reading_stops_at_the_event_that_ends_the_stream() -> None:
     assert [type(delta) for delta in deltas] == [Start, TextDelta, Done]
 
 
-def test_another_decoder_may_pass_on_frames() -> None:
+def test_a_decoder_can_report_to_the_emitter_of_another() -> None:
     outer = Words()
     inner = Words(out=outer.out)
     inner.receive_frame(Frame(text_event("a").encode()))

@@ -81,7 +81,7 @@ def test_text_and_thinking_keep_new_part_and_continuation_data() -> None:
     ]
 
 
-def test_empty_pieces_give_no_deltas() -> None:
+def test_empty_text_and_thinking_give_no_deltas() -> None:
     emitter = new()
     emitter.text("")
     emitter.thinking("")
@@ -89,7 +89,7 @@ def test_empty_pieces_give_no_deltas() -> None:
     assert not emitter.started
 
 
-def test_only_the_id_of_a_call_is_visible_outside() -> None:
+def test_deltas_contain_the_id_of_a_call_and_not_its_key() -> None:
     emitter = new()
     emitter.open_call(7, "f", provider_id="call_1", continuation={"item": "i"})
     assert emitter.is_open(7)
@@ -122,14 +122,14 @@ def test_a_repeated_or_missing_id_is_replaced_and_the_original_is_kept() -> None
     ]
 
 
-def test_opening_a_call_under_a_used_key_closes_the_previous_one() -> None:
+def test_reusing_the_key_of_a_call_closes_the_previous_call() -> None:
     emitter = new()
     emitter.open_call(0, "f", provider_id="a")
     emitter.open_call(0, "g", provider_id="b")
     assert after_start(emitter) == [ToolCallStart("a", "f"), ToolCallEnd("a"), ToolCallStart("b", "g")]
 
 
-def test_a_provider_call_closes_with_its_result() -> None:
+def test_a_call_executed_by_the_provider_ends_with_its_result() -> None:
     """D-3.10"""
     emitter = new()
     emitter.open_call(0, "search", provider_id="s", executed_by="provider")
@@ -171,7 +171,7 @@ def test_usage_is_emitted_when_it_changes() -> None:
     assert after_start(emitter) == [Usage(1, 1), Usage(1, 2)]
 
 
-def test_nothing_follows_the_end() -> None:
+def test_nothing_is_emitted_after_the_end() -> None:
     """000-5.2, D-3.1"""
     emitter = new()
     emitter.done()
@@ -237,7 +237,7 @@ def test_lone_surrogates_elsewhere_are_replaced() -> None:
     ]
 
 
-def test_more_text_and_thinking_join_surrogates_too() -> None:
+def test_surrogates_are_joined_in_further_text_and_thinking() -> None:
     emitter = new()
     emitter.start()
     call_id = emitter.open_call(0, "f", provider_id="c")
@@ -256,7 +256,7 @@ def test_more_text_and_thinking_join_surrogates_too() -> None:
 
 
 @pytest.mark.parametrize("end", ["done", "fail"])
-def test_what_a_decoder_adds_after_the_end_is_dropped(end: str) -> None:
+def test_deltas_after_the_end_are_dropped(end: str) -> None:
     """D-3.1: a decoder may continue with an event after it has failed inside it."""
     emitter = new()
     emitter.text("a")
@@ -271,13 +271,13 @@ def test_what_a_decoder_adds_after_the_end_is_dropped(end: str) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, 2**53 - 1, 12.0, 12.7])
-def test_a_plausible_number_of_tokens_is_kept(value: float) -> None:
+def test_a_plausible_token_count_is_kept(value: float) -> None:
     assert token_count(value) == int(value)
     assert amount(value) == value
 
 
 @pytest.mark.parametrize("value", [None, -1, 2**53, 1e300, float("nan"), float("inf"), True, "12", [1], {}])
-def test_no_number_of_tokens_is_negative_or_beyond_exact_arithmetic(value: object) -> None:
+def test_negative_and_inexact_token_counts_are_rejected(value: object) -> None:
     assert token_count(value) is None
     assert amount(value) is None
 
@@ -306,7 +306,7 @@ def test_the_first_plausible_count_is_used() -> None:
         ),
     ],
 )
-def test_counts_that_do_not_fit_together_are_cut_and_kept(usage: Usage, expected: Usage) -> None:
+def test_inconsistent_counts_are_reduced_and_the_originals_kept(usage: Usage, expected: Usage) -> None:
     """D-3.4.8."""
     out = Emitter(provider=None, model_id="m", local_id="r")
     out.usage(usage)

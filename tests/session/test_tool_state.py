@@ -175,7 +175,7 @@ def test_a_tool_that_reaches_its_timeout_is_an_error() -> None:
     """D-4.6"""
     assert tool_state.time_out(RUNNING, T0 + timedelta(milliseconds=999), 1000) is RUNNING
     late = tool_state.time_out(RUNNING, T1, 1000)
-    assert late == Errored(input={"city": "Paris"}, error="timed out after 1000 ms", time=ToolTime(start=T0, end=T1))
+    assert late == Errored(input={"city": "Paris"}, error="Timed out after 1000 ms.", time=ToolTime(start=T0, end=T1))
     assert tool_state.time_out(PENDING, T2, 1) is PENDING
     assert tool_state.time_out(late, T2, 1) is late
 

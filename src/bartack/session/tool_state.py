@@ -21,6 +21,8 @@ from bartack.nouns.tool_states import Completed, Errored, Pending, Running, Tool
 
 __all__ = [
     "NO_OUTPUT",
+    "TIMED_OUT",
+    "WHILE_RUNNING",
     "ToolFold",
     "create_completed",
     "create_error",
@@ -37,6 +39,7 @@ __all__ = [
 ]
 
 NO_OUTPUT = "(no output)"  # 003 does not allow an empty output, but tools may return nothing (D-7.4)
+TIMED_OUT = "Timed out after {} ms."
 
 
 def create_pending(input: dict[str, Any], raw: str) -> Pending:
@@ -122,7 +125,7 @@ def time_out(state: ToolState, now: datetime, timeout_ms: int) -> ToolState:
     """Fail a call that has been running for `timeout_ms` at `now` (003 §7.1); return any other state unchanged."""
     if not isinstance(state, Running) or now - state.time.start < timedelta(milliseconds=timeout_ms):
         return state
-    return running_to_error(state, f"timed out after {timeout_ms} ms", now, event="time_out")
+    return running_to_error(state, TIMED_OUT.format(timeout_ms), now, event="time_out")
 
 
 def _advance(state: ToolState, event: str) -> ToolStatus:
@@ -139,7 +142,7 @@ _NEVER_RAN = {
     ErrorCode.TOOL_BAD_ARGUMENTS: "reject",
     ErrorCode.TOOL_ABORTED: "abort",
 }
-_WHILE_RUNNING = {
+WHILE_RUNNING = {
     ErrorCode.TOOL_TIMEOUT: "time_out",
     ErrorCode.TOOL_ABORTED: "abort",
     ErrorCode.TOOL_INTERRUPTED: "abort",
@@ -198,7 +201,7 @@ def _finished(state: Pending | Running, result: ToolResult, at: datetime) -> Too
             return _with_metadata(pending_to_error(state, output, at, event=_NEVER_RAN[code]), result.metadata)
         state = pending_to_running(state, start=result.time.start if result.time and result.time.start else at)
     if result.is_error:
-        event = "fail" if code is None else _WHILE_RUNNING.get(code, "fail")
+        event = "fail" if code is None else WHILE_RUNNING.get(code, "fail")
         return _with_metadata(running_to_error(state, output, at, event=event), result.metadata)
     return running_to_completed(state, output, at, title=result.title, metadata=result.metadata)
 

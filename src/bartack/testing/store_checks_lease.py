@@ -75,7 +75,7 @@ async def an_owner_that_lost_its_lease_cannot_append(store: SessionStore) -> Non
     foreign = store.append("t", following(other), other.id, lease=new)
     await refusal(StoreError, foreign, "an append with the lease of another session")
     forged = store.append("t", following(other), other.id, lease=replace(new, session_id="t"))
-    await refusal(LeaseLost, forged, "an append with a lease that nobody has taken")
+    await refusal(LeaseLost, forged, "an append with a lease that was never granted")
     await store.release_lease(new)
     tail = (await store.entries("s"))[-1]
     late = store.append("s", following(tail), tail.id, lease=new)

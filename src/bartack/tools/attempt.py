@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 from bartack.nouns.errors import ErrorCode, ToolError
+from bartack.session.tool_state import TIMED_OUT
 from bartack.tools.definition import ToolDefinition
 from bartack.tools.tool_context import ToolContext
 from bartack.tools.tool_round import ToolRound, retrieve_exception
@@ -41,7 +42,7 @@ async def attempt(
         left = " The tool did not stop when cancelled and may still be running."
     if not round.stop.is_set():
         is_retryable = definition.idempotent and work.done()
-        text = f"Timed out after {timeout_ms} ms.{left}"
+        text = f"{TIMED_OUT.format(timeout_ms)}{left}"
         raise ToolError(text, code=ErrorCode.TOOL_TIMEOUT, retryable=is_retryable)
     if work.done() and not work.cancelled() and work.exception() is None:
         return work.result()  # it completed its work when stopped; reporting an abort would be wrong

@@ -20,6 +20,7 @@ from bartack.nouns.messages import tool_message
 from bartack.nouns.parts import Span, Text, ToolCall, ToolResult
 from bartack.nouns.tables import TOOL, ToolStatus, advance
 from bartack.session.run_state import OpenCall
+from bartack.session.tool_state import WHILE_RUNNING
 from bartack.tools import tool_round
 from bartack.tools.approval import Decision, approval_reason, arguments_digest, counts_for, decided_fact
 from bartack.tools.attempt import attempt
@@ -32,7 +33,6 @@ __all__ = ["ToolRun"]
 
 T = TypeVar("T")
 _MAX_ERROR_CHARS = 4_000  # some exceptions carry a whole page
-_EVENTS = {ErrorCode.TOOL_TIMEOUT: "time_out", ErrorCode.TOOL_ABORTED: "abort", ErrorCode.TOOL_INTERRUPTED: "abort"}
 
 _TRUNCATED = (
     "Not executed: the response containing this call was cut off before it was complete. "
@@ -294,7 +294,7 @@ class ToolRun:
             result = _with_changed_arguments(result, self.call.arguments)
         result = replace(result, tool_call_id=self.call.tool_call_id, time=Span(self._started_at or now, now))
         event = "fail" if self._started_at is not None else "reject"
-        event = _EVENTS.get(result.error_code, event) if result.is_error else "complete"  # type: ignore[arg-type]
+        event = WHILE_RUNNING.get(result.error_code, event) if result.is_error else "complete"  # type: ignore[arg-type]
         status = advance(TOOL, self._status, event)
         await self._round.record(tool_message(result))
         self.result, self._status = result, status

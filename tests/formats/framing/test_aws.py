@@ -11,7 +11,7 @@ from tests.formats.framing.framing_bytes import HeaderIn, aws_message, aws_messa
 EVENT: dict[str, HeaderValue] = {":event-type": "contentBlockDelta", ":message-type": "event"}
 
 
-def test_a_message_is_a_frame_with_its_headers_wherever_it_is_cut() -> None:
+def test_a_message_gives_the_same_frame_wherever_it_is_split() -> None:
     body = aws_message(EVENT, b'{"a": 1}') + aws_message({}, b"")
     for place in range(len(body)):
         assert read(AwsEventStream(), *cut(body, [place])) == [
@@ -21,7 +21,7 @@ def test_a_message_is_a_frame_with_its_headers_wherever_it_is_cut() -> None:
 
 
 @pytest.mark.parametrize("name", [":event-type", ":exception-type", ":error-code"])
-def test_the_name_of_an_event_exception_or_error_is_the_event_of_the_frame(name: str) -> None:
+def test_a_frame_is_named_after_its_event_exception_or_error(name: str) -> None:
     (frame,) = read(AwsEventStream(), aws_message({":message-type": "any", name: "throttled"}, b"{}"))
     assert frame == Frame(b"{}", "throttled", {":message-type": "any", name: "throttled"})
 
@@ -41,7 +41,7 @@ def test_the_name_of_an_event_exception_or_error_is_the_event_of_the_frame(name:
         (UUID(int=7), UUID(int=7)),
     ],
 )
-def test_every_type_of_header_value_is_read(sent: HeaderIn, got: HeaderValue) -> None:
+def test_every_type_of_header_value_is_parsed(sent: HeaderIn, got: HeaderValue) -> None:
     (frame,) = read(AwsEventStream(), aws_message({"one": sent, "two": "2"}, b""))
     assert frame == Frame(b"", "", {"one": got, "two": "2"})
 
@@ -68,7 +68,7 @@ def test_invalid_headers_are_a_fault(headers: bytes) -> None:
     ]
 
 
-def test_nothing_follows_an_invalid_checksum() -> None:
+def test_an_invalid_checksum_ends_the_stream() -> None:
     good = aws_message(EVENT, b"1")
     framing = AwsEventStream()
     assert framing.feed(good + good[:-1] + b"?" + good) == [
@@ -78,12 +78,12 @@ def test_nothing_follows_an_invalid_checksum() -> None:
     assert read(framing, good) == []
 
 
-def test_other_bytes_are_a_fault_after_twelve_bytes() -> None:
+def test_another_format_is_rejected_after_twelve_bytes() -> None:
     body = b'{"message": "no"}'
     assert read(AwsEventStream(), body) == [FramingFault("checksum", f"Invalid checksum of a prelude: {body[:12]!r}.")]
 
 
-def test_impossible_lengths_are_a_fault_before_anything_is_buffered() -> None:
+def test_impossible_lengths_are_rejected_before_anything_is_buffered() -> None:
     short = b"\x00\x00\x00\x10\x00\x00\x00\x01"
     long = b"\x00\x00\x01\x01\x00\x00\x00\x00"
     assert read(AwsEventStream(), _prelude(short)) == [
@@ -95,13 +95,13 @@ def test_impossible_lengths_are_a_fault_before_anything_is_buffered() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 11, 12, 20])
-def test_a_cut_message_is_truncated(size: int) -> None:
+def test_an_incomplete_message_is_reported_as_truncated(size: int) -> None:
     assert read(AwsEventStream(), aws_message(EVENT, b"1")[:size]) == [
         FramingFault("truncated", f"The stream ended {size} bytes into a message.")
     ]
 
 
-def test_nothing_follows_the_end() -> None:
+def test_input_after_the_end_is_ignored() -> None:
     framing = AwsEventStream()
     assert read(framing) == []
     assert read(framing, aws_message(EVENT, b"1")) == []

@@ -49,7 +49,7 @@ def test_ambiguous_first_bytes_give_no_framing(head: bytes) -> None:
         ("aws", aws_message({}, b"{}")),
     ],
 )
-def test_every_framing_has_a_name_and_takes_a_limit(name: FramingName, body: bytes) -> None:
+def test_every_framing_has_a_name_and_accepts_a_limit(name: FramingName, body: bytes) -> None:
     assert read(FRAMINGS[name](), body) == [Frame(b"{}")]
     assert read(FRAMINGS[name](limit=1), body) != [Frame(b"{}")]
 
@@ -63,13 +63,13 @@ def test_every_framing_has_a_name_and_takes_a_limit(name: FramingName, body: byt
         (JsonArray, b'[{"a": "', b'"}]'),
     ],
 )
-def test_a_long_frame_that_comes_byte_by_byte_is_one_frame(
+def test_a_long_frame_can_arrive_byte_by_byte(
     make: type[ServerSentEvents | Lines | JsonArray], before: bytes, after: bytes
 ) -> None:
     body = before + b"x" * 20_000 + after
     assert len(read(make(), *(body[at : at + 1] for at in range(len(body))))) == 1
 
 
-def test_a_long_message_that_comes_byte_by_byte_is_one_frame() -> None:
+def test_a_long_message_can_arrive_byte_by_byte() -> None:
     body = aws_message({}, bytes(20_000))
     assert len(read(AwsEventStream(), *(body[at : at + 1] for at in range(len(body))))) == 1

@@ -6,7 +6,7 @@ from bartack.formats.framing import Frame, Framed, FramingFault, JsonArray
 from tests.formats.framing.framing_bytes import cut, read
 
 
-def test_an_element_is_handed_out_when_it_closes() -> None:
+def test_an_element_is_returned_as_soon_as_it_is_complete() -> None:
     framing = JsonArray()
     assert framing.feed(b'[{"a": [1, {}]}') == [Frame(b'{"a": [1, {}]}')]
     assert framing.feed(b'\n,\n{"b"') == []
@@ -14,7 +14,7 @@ def test_an_element_is_handed_out_when_it_closes() -> None:
     assert framing.end() == []
 
 
-def test_an_object_alone_is_one_frame() -> None:
+def test_a_single_object_is_one_frame() -> None:
     body = b'{\n  "error": {"code": 400}\n}'
     assert read(JsonArray(), b"\xef\xbb\xbf " + body + b"\n") == [Frame(body)]
 
@@ -29,7 +29,7 @@ def test_an_object_alone_is_one_frame() -> None:
         (b"{}{}[{}]", [b"{}", b"{}", b"{}"]),
     ],
 )
-def test_values_are_found_wherever_the_bytes_are_cut(body: bytes, values: list[bytes]) -> None:
+def test_values_do_not_depend_on_how_the_bytes_are_split(body: bytes, values: list[bytes]) -> None:
     for place in range(len(body) + 1):
         assert read(JsonArray(), *cut(body, [place])) == [Frame(value) for value in values]
     assert read(JsonArray(), *cut(body, range(len(body)))) == [Frame(value) for value in values]
@@ -46,7 +46,7 @@ def test_values_are_found_wherever_the_bytes_are_cut(body: bytes, values: list[b
         (b"[]]", [FramingFault("malformed", "b']' cannot begin a JSON object or array.")]),
     ],
 )
-def test_a_fault_comes_last(body: bytes, framed: Framed) -> None:
+def test_values_before_a_fault_are_returned_and_the_rest_is_ignored(body: bytes, framed: Framed) -> None:
     framing = JsonArray()
     assert read(framing, body) == framed
     assert read(framing, b"[{}]") == []

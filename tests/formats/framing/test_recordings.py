@@ -42,7 +42,7 @@ def test_every_recorded_body_is_recognised_by_its_bytes(recordings: Path, file_n
         assert read(FRAMINGS[name](), body) == read(FRAMINGS[FRAMING_OF[file_name]](), body), path
 
 
-def test_the_chunks_of_the_real_network_give_the_same_frames(recordings: Path) -> None:
+def test_chunks_recorded_from_the_network_give_the_same_frames(recordings: Path) -> None:
     transports = sorted(recordings.glob("*/*/transport.json"))
     assert transports
     for transport in transports:

@@ -23,7 +23,7 @@ def test_one_chunk_may_contain_many_events_and_part_of_the_next() -> None:
 
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
-def test_all_three_line_endings_work_wherever_they_are_cut(line_end: bytes) -> None:
+def test_all_three_line_endings_work_wherever_they_are_split(line_end: bytes) -> None:
     body = line_end.join([b"event: a", b"data: 1", b"data: 2", b"", b": note", b"data: 3", b"", b""])
     for place in range(len(body)):
         assert events(*cut(body, [place])) == [Frame(b"1\n2", "a"), Frame(b"3")]
@@ -56,7 +56,7 @@ def test_an_event_without_data_is_ignored_with_its_name() -> None:
     assert events(b"event: ping\n\ndata: 1\n\n") == [Frame(b"1")]
 
 
-def test_the_event_name_may_follow_the_data_and_the_last_one_holds() -> None:
+def test_the_event_name_may_follow_the_data_and_the_last_one_wins() -> None:
     assert events(b"event: a\ndata: 1\nevent: b\n\n") == [Frame(b"1", "b")]
 
 
@@ -82,7 +82,7 @@ def test_the_last_event_needs_no_blank_line(cut_end: bytes) -> None:
     assert framing.end() == [Frame(b"[DONE]", "x")]
 
 
-def test_nothing_follows_the_end() -> None:
+def test_input_after_the_end_is_ignored() -> None:
     framing = ServerSentEvents()
     assert read(framing, b"") == []
     assert read(framing, b"data: 1\n\n") == []
@@ -110,12 +110,12 @@ def test_an_indented_json_body_is_one_frame(before: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b'[{"a": 1},\n{"b": 2}]\n', b'[\n  {"a": 1},\n  {"b": 2}\n]'])
-def test_a_bare_array_has_a_frame_for_each_element(body: bytes) -> None:
+def test_each_element_of_a_bare_array_is_a_frame(body: bytes) -> None:
     assert events(body, b"\ndata: 3\n\n") == [Frame(b'{"a": 1}'), Frame(b'{"b": 2}'), Frame(b"3")]
 
 
 @pytest.mark.parametrize("field", [b"data: 1\n", b"event: a\ndata: 1\n", b": note\ndata: 1\n", b"id: 1\ndata: 1\n"])
-def test_a_field_ends_an_incomplete_body(field: bytes) -> None:
+def test_a_field_ends_an_incomplete_json_body(field: bytes) -> None:
     found = events(b"{broken\n" + field + b'\n{"a": 1}\n')
     assert [item.data for item in found if isinstance(item, Frame)] == [b"1", b'{"a": 1}']
 
@@ -143,12 +143,12 @@ def test_an_incomplete_bare_body_is_truncated() -> None:
     ],
 )
 @pytest.mark.parametrize("place", range(12))
-def test_nothing_follows_what_is_too_long(body: bytes, what: str, place: int) -> None:
+def test_a_line_or_event_over_the_limit_ends_the_stream(body: bytes, what: str, place: int) -> None:
     pieces = cut(b"data: 0\n\n" + body, [9 + place])
     assert events(*pieces, limit=9) == [Frame(b"0"), FramingFault("too_long", f"{what} exceeds 9 bytes.")]
 
 
-def test_a_body_that_is_too_long_ends_the_stream() -> None:
+def test_a_body_over_the_limit_ends_the_stream() -> None:
     assert events(b'{"a": 1}\n{"abcdef": 1}\n\ndata: 1\n\n', limit=9) == [
         Frame(b'{"a": 1}'),
         FramingFault("too_long", "A line exceeds 9 bytes."),
@@ -158,5 +158,5 @@ def test_a_body_that_is_too_long_ends_the_stream() -> None:
     ]
 
 
-def test_the_limit_itself_is_accepted() -> None:
+def test_a_line_of_exactly_the_limit_is_accepted() -> None:
     assert events(b"data: 456\ndata: 456\n\n", b"data: 456", limit=9) == [Frame(b"456\n456"), Frame(b"456")]

@@ -396,7 +396,7 @@ def test_settings_have_the_names_of_the_provider() -> None:
 
 
 @pytest.mark.parametrize(
-    ("provider", "wish", "said", "lost"),
+    ("provider", "wish", "sent", "lost"),
     [
         ("openai", ThinkingConfig(effort="max"), {"reasoning_effort": "xhigh"}, []),
         ("openai", ThinkingConfig(effort="none"), {"reasoning_effort": "none"}, []),
@@ -419,11 +419,11 @@ def test_settings_have_the_names_of_the_provider() -> None:
     ],
 )
 def test_thinking_is_requested_in_the_form_of_the_provider(
-    provider: str, wish: ThinkingConfig, said: Json, lost: list[str]
+    provider: str, wish: ThinkingConfig, sent: Json, lost: list[str]
 ) -> None:
     body, losses = encoded(user("x"), provider=provider, thinking=wish)
     keys = ("reasoning_effort", "reasoning", "thinking", "enable_thinking", "thinking_budget")
-    assert {key: body[key] for key in keys if key in body} == said
+    assert {key: body[key] for key in keys if key in body} == sent
     assert losses == lost
 
 
@@ -455,8 +455,8 @@ def test_json_is_requested_from_a_provider_without_schemas() -> None:
 
 def test_requests_with_the_same_beginning_have_the_same_cache_key() -> None:
     one, two, three = (
-        encoded(system(said), user(asked), cache_config=CacheConfig())[0]["prompt_cache_key"]
-        for said, asked in (("a", "b"), ("a", "c"), ("x", "b"))
+        encoded(system(instructions), user(question), cache_config=CacheConfig())[0]["prompt_cache_key"]
+        for instructions, question in (("a", "b"), ("a", "c"), ("x", "b"))
     )
     assert one == two != three
 
@@ -519,7 +519,7 @@ def test_the_model_may_be_given_apart_from_the_body() -> None:
 
 
 @pytest.mark.parametrize(
-    ("provider", "said", "wish"),
+    ("provider", "fields", "wish"),
     [
         ("openai", {"reasoning_effort": "low"}, ThinkingConfig(effort="low")),
         ("openai", {"reasoning_effort": "vast"}, None),
@@ -535,23 +535,23 @@ def test_the_model_may_be_given_apart_from_the_body() -> None:
         ("alibaba", {"enable_thinking": False}, ThinkingConfig(effort="none")),
     ],
 )
-def test_thinking_settings_round_trip(provider: str, said: Json, wish: ThinkingConfig | None) -> None:
-    request = read_request({"model": "m", "messages": [], **said}, provider=provider)
+def test_thinking_settings_round_trip(provider: str, fields: Json, wish: ThinkingConfig | None) -> None:
+    request = read_request({"model": "m", "messages": [], **fields}, provider=provider)
     assert request.config.thinking == wish
-    assert {key: encode(request, Losses(provider))[key] for key in said} == said
+    assert {key: encode(request, Losses(provider))[key] for key in fields} == fields
 
 
 def test_settings_in_another_form_are_kept() -> None:
-    said = {
+    fields = {
         "stream": False,
         "tool_choice": {"type": "tool", "name": "f"},
         "parallel_tool_calls": "odd",
         "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}},
     }
-    request = read_request({"model": "m", "messages": [], **said}, provider="openai")
-    assert request.config.extra == said
+    request = read_request({"model": "m", "messages": [], **fields}, provider="openai")
+    assert request.config.extra == fields
     assert request.config.output_schema == SCHEMA
-    assert encode(request, Losses("openai"))["response_format"] == said["response_format"]
+    assert encode(request, Losses("openai"))["response_format"] == fields["response_format"]
     odd = {"model": "m", "messages": [], "response_format": {"type": "json_object"}, "stop": "a", "tool_choice": "any"}
     config = read_request(odd, provider="deepseek").config
     assert (config.output_schema, config.stop_sequences, config.tool_choice) == (None, ("a",), "required")

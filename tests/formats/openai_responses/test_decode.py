@@ -269,11 +269,11 @@ def test_a_ciphertext_after_the_answer_becomes_an_empty_text() -> None:
         done(message("Hi"), 1),
         done(reasoning("hmm", encrypted_content="x")),
     )
-    thought, said, late = found.parts
+    thought, spoken, late = found.parts
     assert isinstance(thought, Thinking)
-    assert isinstance(said, Text)
+    assert isinstance(spoken, Text)
     assert isinstance(late, Text)
-    assert (thought.text, said.text, late.text) == ("hmm", "Hi", "")
+    assert (thought.text, spoken.text, late.text) == ("hmm", "Hi", "")
     assert data(late) == {"item": {"type": "reasoning", "id": "rs", "encrypted_content": "x"}}
 
 
@@ -866,7 +866,7 @@ def test_how_a_response_ends(end: Json, finish: FinishReason, raw: str) -> None:
     assert deltas_of(text("Hi"), end)[-1] == Done(finish, raw_finish_reason=raw)
 
 
-def test_nothing_follows_the_end() -> None:
+def test_events_after_the_end_are_ignored() -> None:
     """D-3.1."""
     deltas = deltas_of(completed(), {"type": "ping"}, "[DONE]", text("more"), "{")
     assert isinstance(deltas[-1], Done)

@@ -139,8 +139,8 @@ def test_an_output_schema_is_named_after_its_title_unless_it_has_a_name() -> Non
     schema = {"title": "My answer!"}
     assert body_of(user("Hi"), output_schema=schema)[0]["text"]["format"]["name"] == "My_answer_"
     text = {"verbosity": "low", "format": {"name": "n", "strict": False}}
-    told = body_of(user("Hi"), output_schema=schema, extra={"text": text})[0]["text"]
-    assert told == {
+    sent = body_of(user("Hi"), output_schema=schema, extra={"text": text})[0]["text"]
+    assert sent == {
         "verbosity": "low",
         "format": {"type": "json_schema", "name": "n", "schema": schema, "strict": False},
     }
@@ -190,7 +190,7 @@ def test_a_provider_tool_is_sent_only_to_that_provider() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "told"),
+    ("choice", "sent"),
     [
         ("required", "required"),
         (SpecificTool("add"), {"type": "function", "name": "add"}),
@@ -199,17 +199,17 @@ def test_a_provider_tool_is_sent_only_to_that_provider() -> None:
         (SpecificTool("web_search"), {"type": "web_search"}),
     ],
 )
-def test_a_tool_choice_round_trips(choice: ToolChoice, told: Any) -> None:
+def test_a_tool_choice_round_trips(choice: ToolChoice, sent: Any) -> None:
     declared = [
         {"type": "function", "name": "add", "description": "Adds.", "parameters": {}, "strict": False, "x": 1},
         {"type": "custom", "name": "run", "description": "Runs."},
         {"type": "mcp", "server_label": "wiki", "server_url": "u"},
         {"type": "web_search"},
     ]
-    request = reading(tools=declared, tool_choice=told)
+    request = reading(tools=declared, tool_choice=sent)
     assert request.config.tool_choice == choice
     body = encode(request, Losses("openai"))
-    assert (body["tool_choice"], body["tools"]) == (told, declared)
+    assert (body["tool_choice"], body["tools"]) == (sent, declared)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 
 def test_images_and_files_are_entries_of_their_own() -> None:
-    said = user(
+    message = user(
         "See",
         Text("ignored", ignored=True),
         Image("image/png", data=b"picture"),
@@ -258,7 +258,7 @@ def test_images_and_files_are_entries_of_their_own() -> None:
         FileRef("d.png", mime_type="image/png", data=b"picture"),
     )
     data = b64encode(b"picture").decode()
-    assert items_of(said)[0]["content"] == [
+    assert items_of(message)[0]["content"] == [
         {"type": "input_text", "text": "See"},
         {"type": "input_image", "image_url": PNG, "detail": "auto"},
         {"type": "input_image", "image_url": "https://x/y.png", "detail": "auto"},
@@ -291,7 +291,7 @@ def test_media_that_are_not_accepted_are_named_and_a_loss(part: FileRef) -> None
 
 def test_an_answer_of_another_provider_is_plain_text_and_function_calls() -> None:
     """D-3.9.2."""
-    said = assistant(
+    message = assistant(
         Thinking("hm", continuation=FOREIGN),
         Text("Hello", continuation=FOREIGN),
         Text(""),
@@ -300,7 +300,7 @@ def test_an_answer_of_another_provider_is_plain_text_and_function_calls() -> Non
         ToolCall("c2", "search", {}, executed_by="provider", result=ToolResult("c2", "found"), continuation=FOREIGN),
         ToolCall("c3", "search", {}, executed_by="provider"),
     )
-    body, lost = body_of(said)
+    body, lost = body_of(message)
     assert body["input"] == [
         {"role": "assistant", "content": "Hello"},
         {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a":1}'},
@@ -326,14 +326,14 @@ def own_thought(text: str, nth: int = 0, field: str = "summary", **item: Any) ->
 
 
 def test_parts_of_one_item_become_one_item() -> None:
-    said = assistant(
+    message = assistant(
         own_thought("one", id="rs"),
         own_thought("two", 1, type="reasoning", id="rs", encrypted_content="x"),
         own_text("a", id="msg"),
         own_text("b", 1, type="message", id="msg", role="assistant", phase="final_answer"),
     )
     entry = {"type": "output_text", "annotations": []}
-    assert items_of(said) == [
+    assert items_of(message) == [
         {
             "type": "reasoning",
             "id": "rs",
@@ -357,13 +357,13 @@ def test_parts_of_an_item_without_id_are_joined_by_their_order() -> None:
 
 
 def test_late_fields_and_interrupted_texts_return_to_their_item() -> None:
-    said = assistant(
+    message = assistant(
         own_thought("hm", field="content", id="rs"),
         own_text("Hi", id="msg"),
         own_thought("m", field="content", id="rs"),
         Text("", continuation=kept(item={"type": "reasoning", "id": "rs", "encrypted_content": "x"})),
     )
-    first, second = items_of(said)
+    first, second = items_of(message)
     assert first["content"] == [{"type": "reasoning_text", "text": "hmm"}]
     assert (first["encrypted_content"], second["id"]) == ("x", "msg")
 
@@ -410,7 +410,7 @@ def test_reasoning_without_a_following_item_is_left_out() -> None:
 
 def test_reasoning_without_a_ciphertext_is_left_out_if_nothing_is_stored() -> None:
     """The server would look up its id, and the ids of the items after it."""
-    said = assistant(
+    message = assistant(
         own_thought("hm", type="reasoning", id="rs"),
         own_text("Hi", id="msg"),
         ToolCall(
@@ -423,10 +423,10 @@ def test_reasoning_without_a_ciphertext_is_left_out_if_nothing_is_stored() -> No
         own_thought("kept", type="reasoning", id="rs2", encrypted_content="x"),
         own_text("Ho", id="msg2"),
     )
-    body, lost = body_of(said)
+    body, lost = body_of(message)
     assert [item.get("id") for item in body["input"]] == [None, "ws", "rs2", "msg2"]
     assert lost == ["messages[0]: reasoning"]
-    assert len(items_of(said, extra={"store": True})) == 5
+    assert len(items_of(message, extra={"store": True})) == 5
 
 
 def test_reasoning_in_plain_text_needs_no_ciphertext() -> None:
@@ -498,7 +498,7 @@ def test_a_provider_call_is_sent_back_with_its_result() -> None:
 def test_a_generated_image_is_sent_back_in_its_item() -> None:
     item = {"type": "image_generation_call", "id": "ig"}
     picture = (Text("here"), Image("image/png", data=b"picture"))
-    for result, told in (
+    for result, sent in (
         (ToolResult("c", picture), {"result": b64encode(b"picture").decode()}),
         (None, {}),
         (ToolResult("c", "no"), {}),
@@ -506,7 +506,7 @@ def test_a_generated_image_is_sent_back_in_its_item() -> None:
         call = ToolCall(
             "c", "image_generation", {}, executed_by="provider", result=result, continuation=kept(item=item)
         )
-        assert items_of(assistant(call)) == [{**item, **told}]
+        assert items_of(assistant(call)) == [{**item, **sent}]
 
 
 # -- results
@@ -538,7 +538,7 @@ def test_the_error_flag_is_a_loss_where_the_format_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("item_type", "result", "told"),
+    ("item_type", "result", "sent"),
     [
         ("local_shell_call", ToolResult("c", "out"), {"type": "local_shell_call_output", "output": "out"}),
         (
@@ -581,8 +581,8 @@ def test_the_error_flag_is_a_loss_where_the_format_has_none() -> None:
         ),
     ],
 )
-def test_each_type_of_call_has_its_own_type_of_result(item_type: str, result: ToolResult, told: Json) -> None:
-    assert results_of(item_type, result) == ([{"call_id": "c", **told}], [])
+def test_each_type_of_call_has_its_own_type_of_result(item_type: str, result: ToolResult, sent: Json) -> None:
+    assert results_of(item_type, result) == ([{"call_id": "c", **sent}], [])
 
 
 @pytest.mark.parametrize(
@@ -594,8 +594,8 @@ def test_each_type_of_call_has_its_own_type_of_result(item_type: str, result: To
     ],
 )
 def test_a_result_becomes_an_approval(result: ToolResult, approve: bool) -> None:
-    told = {"type": "mcp_approval_response", "approval_request_id": "c", "approve": approve}
-    assert results_of("mcp_approval_request", result) == ([told], [])
+    sent = {"type": "mcp_approval_response", "approval_request_id": "c", "approve": approve}
+    assert results_of("mcp_approval_request", result) == ([sent], [])
 
 
 def test_a_computer_call_without_a_screenshot_is_left_out() -> None:
@@ -835,8 +835,8 @@ def test_the_model_may_be_given_apart_from_the_body() -> None:
 
 def test_a_repeated_id_is_sent_once() -> None:
     """A message may be in a history twice: "Duplicate item found with id"."""
-    said = Text("Hi", continuation=kept(item={"type": "message", "id": "msg_1", "role": "assistant"}))
-    body, _ = body_of(user("a"), assistant(said), user("b"), assistant(said), user("c"))
+    greeting = Text("Hi", continuation=kept(item={"type": "message", "id": "msg_1", "role": "assistant"}))
+    body, _ = body_of(user("a"), assistant(greeting), user("b"), assistant(greeting), user("c"))
     assert [item.get("id") for item in body["input"]] == [None, "msg_1", None, None, None]
 
 
@@ -844,9 +844,9 @@ def test_calls_of_other_providers_get_valid_ids_and_names() -> None:
     call_id = "x" * 70
     call = ToolCall(call_id, "browser.search", {}, executed_by="provider", result=ToolResult(call_id, "found"))
     body, _ = body_of(assistant(call))
-    asked, told = body["input"]
-    assert asked["name"] == "browser_search"
-    assert asked["call_id"] == told["call_id"] == made_id(call_id, -1)
+    called, returned = body["input"]
+    assert called["name"] == "browser_search"
+    assert called["call_id"] == returned["call_id"] == made_id(call_id, -1)
 
 
 def test_a_request_is_never_empty() -> None:

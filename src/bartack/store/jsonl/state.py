@@ -71,7 +71,7 @@ def boot_id() -> str:
 
 
 def read_state(path: Path, *, is_locked: bool = False) -> State | None:
-    """The state; None if there is none or it is damaged. Under the folder's lock nobody is writing it."""
+    """The state; None if there is none or it is damaged. It cannot change while the folder is locked."""
     for attempt in range(1 if is_locked else _ATTEMPTS):
         data = _read(path)
         if data is None:

@@ -5,7 +5,7 @@ working locks, settings that do not wait for the disk, files of other programs, 
 while it was open.
 
 Reading needs no lock of ours, and opening a store whose tables are up to date needs none either: a process that was
-stopped while it held the write lock blocks nobody but writers.
+stopped while it held the write lock blocks only other writers.
 """
 
 import os
