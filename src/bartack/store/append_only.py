@@ -300,6 +300,10 @@ class Followers:
             if not waiting:
                 self._waiting.pop(session_id, None)
 
+    def followed(self) -> list[str]:
+        """The sessions that have followers."""
+        return list(self._waiting)
+
     def wake(self, session_id: str) -> None:
         """Have the followers of this session look for new entries."""
         for event, loop in list(self._waiting.get(session_id, {}).items()):

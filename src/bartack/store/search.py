@@ -16,7 +16,18 @@ from bartack.nouns.json_values import json_text
 from bartack.store.errors import invalid
 from bartack.store.session_store import Page, SessionInfo
 
-__all__ = ["contains", "cut_page", "newest_first", "page_of", "phrases", "read_cursor", "snippet", "sortable", "words"]
+__all__ = [
+    "contains",
+    "cut_page",
+    "newest_first",
+    "page_of",
+    "phrases",
+    "read_cursor",
+    "read_time",
+    "snippet",
+    "sortable",
+    "words",
+]
 
 # Kana, Han and Hangul are written without spaces, so a search for part of a sentence must find it.
 _UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
@@ -52,6 +63,14 @@ def snippet(text: str, query: Sequence[Sequence[str]]) -> str:
 def sortable(time: datetime) -> str:
     """A time as fixed-width text that sorts chronologically, which the canonical text does not."""
     return time.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def read_time(text: str | None) -> datetime:
+    """The time that `sortable` wrote; 1970 if the text is damaged, so that it does not stop a list."""
+    try:
+        return datetime.fromisoformat(text or "").astimezone(UTC)
+    except ValueError:
+        return datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_cursor(cursor: str) -> tuple[str, str]:

@@ -27,6 +27,7 @@ _LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.exceptions.OperatorInterventionError,  # the server is shutting down or starting up
     asyncpg.InterfaceError,  # among others: the connection is closed
+    asyncpg.exceptions.TooManyConnectionsError,
     OSError,
 )
 _ROLLED_BACK = (asyncpg.exceptions.TransactionRollbackError, asyncpg.exceptions.LockNotAvailableError)
@@ -168,14 +169,9 @@ class Database:
                     raise server_error(error, doing) from error
 
     async def write(self, work: Callable[[Connection], Awaitable[T]], doing: str) -> T:
-        """The result of `work`, done in one transaction that is durable when this returns."""
-
-        async def whole(connection: Connection) -> T:
-            async with connection.transaction():
-                return await work(connection)
-
+        """The result of `work`, each of whose statements is a transaction and durable when this returns."""
         await self.read(_ping, doing)  # finds a dead connection before anything is in progress
-        return await self.read(whole, doing, tries=1)
+        return await self.read(work, doing, tries=1)
 
     @asynccontextmanager
     async def _acquired(self) -> AsyncIterator[Connection]:

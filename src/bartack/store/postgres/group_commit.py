@@ -1,35 +1,41 @@
-"""`GroupCommit`: one task commits all pending appends in one transaction, and each caller gets its own outcome.
+"""`GroupCommit`: one task stores all pending appends with one statement, and each caller gets its own outcome.
 
-While one group is being committed the next one gathers. Locks on the sessions are taken first, in the same order by
-every store, and held until the commit: what was looked up still holds when it is written.
+While one group is being stored the next one gathers. An append is checked against what is known of its session: from
+the last append of this store, or looked up. The statement stores it only if the session is still as known; otherwise it
+is looked up and checked again. So an ordinary append is one round trip, and no lock outlives a statement.
 
-A refused append (`Conflict`, ...) writes nothing and does not affect the others. The rest is inserted under one
-savepoint; if the database refuses that, each append of the group is repeated under its own savepoint. All outcomes
-are reported after the commit, also conflicts: they may be with an append of the same group.
+A refused append (`Conflict`, ...) writes nothing and does not affect the others. If the database refuses the statement,
+each append of the group is repeated alone, with a fresh look. Outcomes are reported when the whole group is stored,
+also conflicts: they may be with an append of the same group.
+
+If the connection is lost the outcome is unknown. Then everything is looked up again: entries that are stored already
+are skipped, so that repeating an append does no harm.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Collection
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import asyncpg  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
 from bartack.nouns.errors import Conflict, StoreError
-from bartack.store.append import Batch, Existing, Permit, Row, check_append
+from bartack.store.append import Batch, Clock, Existing, Permit, Row, check_append
 from bartack.store.errors import closed
 from bartack.store.postgres.connection import SERVER_ERRORS, Connection, Database, is_retryable, server_error
-from bartack.store.postgres.rows import Checked, existing, insert
-from bartack.store.postgres.schema import lock_blobs, lock_sessions
+from bartack.store.postgres.rows import Checked, Known, fence_of, insert, look_up
 from bartack.store.session_store import Lease, Tail
 from bartack.store.writer_thread import deliver
 
 __all__ = ["GroupCommit"]
 
-_GROUP_LIMIT = 256  # appends; each takes one of the server's locks
+_GROUP_LIMIT = 256  # appends
 _GROUP_BYTES = 8 * 1024 * 1024
 _ATTEMPTS = 3
+_ROUNDS = 20  # how often sessions may have changed between the look and the statement
+_KNOWN = 10_000  # sessions
 
 
 @dataclass(eq=False)
@@ -59,6 +65,7 @@ class GroupCommit:
     _connection: Connection | None = None
     _task: "asyncio.Task[None] | None" = None
     _closed: bool = False
+    _known: dict[str, Known] = field(default_factory=dict)  # sessions as the last append left them, newest last
 
     async def append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Lease | None:
         """Store the batch durably; returns the lease that a claim has taken."""
@@ -105,22 +112,22 @@ class GroupCommit:
                 size += pending.size
         return group
 
+    def lease_changed(self, lease: Lease) -> None:
+        """Call when the session has another lease."""
+        known = self._known.get(lease.session_id)
+        if known is not None:
+            self._known[lease.session_id] = known.with_lease(lease)
+
     async def _commit(self, group: list[PendingAppend]) -> None:
         for attempts_left in reversed(range(_ATTEMPTS)):
-            connection = await self._connected()
-            transaction = connection.transaction()
             try:
-                await transaction.start()
-                changed = await _write(connection, self.database.schema, group)
-            except SERVER_ERRORS as error:  # nothing was committed
+                changed = await self._write(await self._connected(), group)
+            except SERVER_ERRORS as error:
                 await self._disconnect()
+                self._known.clear()
                 if attempts_left and is_retryable(error):
                     continue
-                raise server_error(error, "appending") from error
-            try:
-                await transaction.commit()
-            except SERVER_ERRORS as error:
-                doing = "committing (the outcome is unknown; append the same entries again)"
+                doing = "appending (the outcome is unknown; append the same entries again)"
                 raise server_error(error, doing) from error
             self.committed(changed)
             return
@@ -140,66 +147,136 @@ class GroupCommit:
         except SERVER_ERRORS:
             connection.terminate()
 
+    async def _write(self, connection: Connection, group: Sequence[PendingAppend]) -> set[str]:
+        """Store the group; returns the sessions that have new entries."""
+        changed: set[str] = set()
+        for _ in range(_ROUNDS):
+            checked, known = await self._check(connection, group)
+            if not checked:
+                return changed
+            try:
+                stored = await insert(connection, checked, known)
+            except asyncpg.PostgresError as error:
+                if is_retryable(error):
+                    raise
+                return changed.union(*[await self._write_alone(connection, one, error) for one in group])
+            self._remember(stored)
+            changed |= stored.keys()
+            stale = known.keys() - stored.keys()
+            group = [pending for pending in group if pending.batch.session_id in stale]
+            for session_id in stale:
+                self._known.pop(session_id, None)
+        for pending in group:
+            pending.error = StoreError(
+                "The session changes faster than it can be appended to. Try again.", retryable=True
+            )
+        return changed
 
-async def _write(connection: Connection, schema: str, group: list[PendingAppend]) -> set[str]:
-    """Write the group inside the open transaction; returns the sessions that have new entries."""
-    await lock_sessions(connection, schema, {pending.batch.session_id for pending in group})
-    if any(pending.batch.blobs for pending in group):
-        await lock_blobs(connection, schema, shared=True)
-    checked = await _check(connection, group)
-    try:
-        await _insert(connection, checked)
-    except asyncpg.PostgresError as error:
-        if is_retryable(error):
-            raise
-        checked = [one for pending in group for one in await _write_alone(connection, pending)]
-    return {one.batch.session_id for one in checked}
-
-
-async def _insert(connection: Connection, checked: list[Checked]) -> None:
-    if checked:
-        async with connection.transaction():
-            await insert(connection, checked)
-
-
-async def _write_alone(connection: Connection, pending: PendingAppend) -> list[Checked]:
-    """Write one append separately, after the database refused its group."""
-    checked = await _check(connection, [pending])
-    try:
-        await _insert(connection, checked)
-    except asyncpg.PostgresError as error:
-        if is_retryable(error):
-            raise
-        message = f"The database refused the append: {error}"
-        is_taken = isinstance(error, asyncpg.UniqueViolationError)
-        pending.error = Conflict(message) if is_taken else StoreError(message, cause=error)
-        return []
-    return checked
-
-
-async def _check(connection: Connection, group: list[PendingAppend]) -> list[Checked]:
-    """The appends to insert, each checked as if those before it were stored; sets the error of the others."""
-    checked: list[Checked] = []
-    earlier: dict[str, dict[str, Row]] = {}  # rows of this group, by session and id, in order
-    leases: dict[str, Lease] = {}  # taken by claims of this group
-    found, now = await existing(connection, [pending.batch for pending in group])
-    for pending, known in zip(group, found, strict=True):
-        batch = pending.batch
-        rows = earlier.setdefault(batch.session_id, {})
-        known = _with_rows(known, rows, batch) if rows else known
-        known = replace(known, lease=leases.get(batch.session_id, known.lease))
-        pending.error, pending.lease = None, None
+    async def _write_alone(self, connection: Connection, pending: PendingAppend, refusal: Exception) -> set[str]:
+        """Store one append separately, after the database refused its group."""
+        self._known.pop(pending.batch.session_id, None)
+        checked, known = await self._check(connection, [pending])
         try:
-            new, lease = check_append(batch, known, pending.expected_tail, pending.permit, lambda: now)
-        except StoreError as error:
-            pending.error = error
-            continue
-        if new or lease:
-            checked.append(Checked(batch, new, known, lease))
-            rows.update({row.id: row for row in new})
-        if lease is not None:
-            pending.lease = leases[batch.session_id] = lease
-    return checked
+            stored = await insert(connection, checked, known) if checked else {}
+        except asyncpg.PostgresError as error:
+            if is_retryable(error):
+                raise
+            message = f"The database refused the append: {error}"
+            is_taken = isinstance(error, asyncpg.UniqueViolationError)
+            pending.error = Conflict(message) if is_taken else StoreError(message, cause=error)
+            return set()
+        if checked and not stored:
+            message = f"The session changed while the append was repeated. Append the same entries again. ({refusal})"
+            pending.error = StoreError(message, retryable=True)
+        return set(stored)
+
+    async def _check(
+        self, connection: Connection, group: Sequence[PendingAppend]
+    ) -> tuple[list[Checked], dict[str, Known]]:
+        """The appends to insert, and what is known of their sessions; sets the outcome of all."""
+        counts = Counter(pending.batch.session_id for pending in group)
+        known: dict[str, Known] = {}
+        for pending in group:
+            session_id = pending.batch.session_id
+            if counts[session_id] == 1 and _follows(pending, found := self._known.get(session_id, Known())):
+                known[session_id] = found
+        unknown = [pending for pending in group if pending.batch.session_id not in known]
+        looked_up: dict[int, Existing] = {}
+        now: Clock = _no_time
+        if unknown:
+            found_all, now = await look_up(connection, [pending.batch for pending in unknown])
+            for pending, (session, existing) in zip(unknown, found_all, strict=True):
+                known[pending.batch.session_id] = session
+                looked_up[id(pending)] = existing
+        checked = _Checking(known, now).run(group, looked_up)
+        return checked, {one.batch.session_id: known[one.batch.session_id] for one in checked}
+
+    def _remember(self, stored: dict[str, Known]) -> None:
+        for session_id, known in stored.items():
+            self._known.pop(session_id, None)
+            self._known[session_id] = known
+        while len(self._known) > _KNOWN:
+            del self._known[next(iter(self._known))]
+
+
+def _no_time() -> datetime:
+    """The time for appends that do not depend on it."""
+    return datetime.min.replace(tzinfo=UTC)
+
+
+def _follows(pending: PendingAppend, known: Known) -> bool:
+    """Whether the append can be checked with what is known: it follows the tail, and needs nothing else.
+
+    If the ids or results in it are taken, the database refuses it, and it is looked up.
+    """
+    tail, batch = known.tail, pending.batch
+    if tail is None or (tail.entry_id, tail.seq + 1) != (pending.expected_tail, batch.rows[0].seq):
+        return False
+    if not batch.references <= {tail.entry_id}:
+        return False
+    if isinstance(pending.permit, Lease):
+        return fence_of(pending.permit) == known.fence
+    return pending.permit is None and (known.lease is None or not known.lease.owner)
+
+
+@dataclass
+class _Checking:
+    """Checks appends, each as if those before it were stored."""
+
+    known: dict[str, Known]
+    now: Clock
+
+    def run(self, group: Sequence[PendingAppend], looked_up: dict[int, Existing]) -> list[Checked]:
+        checked: list[Checked] = []
+        earlier: dict[str, dict[str, Row]] = {}  # rows of this group, by session and id, in order
+        leases: dict[str, Lease] = {}  # taken by claims of this group
+        for pending in group:
+            batch, session = pending.batch, self.known[pending.batch.session_id]
+            rows = earlier.setdefault(batch.session_id, {})
+            existing = looked_up.get(id(pending)) or _at_tail(session)
+            existing = _with_rows(existing, rows, batch) if rows else existing
+            existing = replace(existing, lease=leases.get(batch.session_id, existing.lease))
+            pending.error, pending.lease = None, None
+            try:
+                new, lease = check_append(batch, existing, pending.expected_tail, pending.permit, self.now)
+            except StoreError as error:
+                pending.error = error
+                continue
+            if new or lease:
+                is_held = session.lease is not None and bool(session.lease.owner)
+                is_exact = is_held and not isinstance(pending.permit, Lease)
+                checked.append(Checked(batch, new, existing, lease, is_exact))
+                rows.update({row.id: row for row in new})
+            if lease is not None:
+                pending.lease = leases[batch.session_id] = lease
+        return checked
+
+
+def _at_tail(known: Known) -> Existing:
+    """What exists, as far as an append that `_follows` is concerned."""
+    assert known.tail is not None
+    lease = known.lease if known.lease is not None and known.lease.owner else None
+    return Existing(known.tail, seqs={known.tail.entry_id: known.tail.seq}, lease=lease, checksum=known.checksum)
 
 
 def _with_rows(found: Existing, rows: dict[str, Row], batch: Batch) -> Existing:
@@ -211,4 +288,5 @@ def _with_rows(found: Existing, rows: dict[str, Row], batch: Batch) -> Existing:
         texts={**found.texts, **{id: rows[id].text for id in batch.ids if id in rows}},
         seqs={**found.seqs, **{id: rows[id].seq for id in batch.references if id in rows}},
         results={*found.results, *(call for row in rows.values() for call in row.results)},
+        checksum=last.checksum,
     )

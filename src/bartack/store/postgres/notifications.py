@@ -1,6 +1,7 @@
 """Notifications between stores on different machines: "look at this session", sent after the commit, never inside it.
 
-A notification carries no data and may be lost: followers also poll, only less often.
+A notification carries no data and may be lost: followers also poll, only less often. Every user of a database can
+listen to every channel, so a channel belongs to one schema and the session is named by a hash.
 """
 
 import asyncio
@@ -8,12 +9,11 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from bartack.nouns.errors import StoreError
+from bartack.store.checksums import digest_of
 from bartack.store.postgres.connection import SERVER_ERRORS, Connection, Database
-from bartack.store.postgres.schema import escape, unescape
 
 __all__ = ["Notifications"]
 
-_CHANNEL = "bartack"
 _COALESCE_S = 0.005  # notifications within this time are sent together
 _RECONNECT_S = 0.5
 
@@ -24,10 +24,15 @@ class Notifications:
     def __init__(self, database: Database, received: Callable[[str], None]) -> None:
         self._database = database
         self._received = received
+        self.channel = f"bartack_{_hash(database.schema)}"
         self._unsent: set[str] = set()
         self._sender: asyncio.Task[None] | None = None
         self._listener: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
+
+    def name_of(self, session_id: str) -> str:
+        """What a notification calls the session."""
+        return _hash(self._database.schema, session_id)
 
     def send(self, session_ids: Collection[str]) -> None:
         """Notify the followers of these sessions, soon."""
@@ -52,11 +57,11 @@ class Notifications:
     async def _send(self) -> None:
         while self._unsent:
             await asyncio.sleep(_COALESCE_S)
-            names = sorted(map(escape, self._unsent))
+            names = sorted(map(self.name_of, self._unsent))
             self._unsent.clear()
 
             async def notify(connection: Connection, names: list[str] = names) -> None:
-                await connection.execute("SELECT pg_notify($1, n) FROM unnest($2::text[]) n", _CHANNEL, names)
+                await connection.execute("SELECT pg_notify($1, n) FROM unnest($2::text[]) n", self.channel, names)
 
             try:
                 await self._database.read(notify, "notifying")
@@ -78,11 +83,15 @@ class Notifications:
         try:
             lost = asyncio.Event()
             connection.add_termination_listener(lambda *_: lost.set())
-            await connection.add_listener(_CHANNEL, lambda *arguments: self._received(unescape(arguments[3])))
+            await connection.add_listener(self.channel, lambda *arguments: self._received(arguments[3]))
             self._ready.set()
             await lost.wait()
         finally:
             connection.terminate()
+
+
+def _hash(*names: str) -> str:
+    return digest_of("\0".join(names).encode("utf-8", "surrogatepass")).hex()
 
 
 def _task(work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":

@@ -1,32 +1,35 @@
 """`Queries`: what a PostgreSQL store reads."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from bartack.store.blobs import referenced, restore
-from bartack.store.entries import Entries
+from bartack.nouns import wire
+from bartack.nouns.entries import Custom, Entry, MessageDeltaBatch
+from bartack.store.blobs import damage_to, referenced, restore
+from bartack.store.checksums import broken_at, unseal
+from bartack.store.derived import Derived, derive, differences
+from bartack.store.entries import UNREADABLE, Entries, envelope_of, read_entry
 from bartack.store.errors import no_entry, no_session
 from bartack.store.index import SPEND_FIELDS, ModelKey, branch_heads, branch_ranges, seqs_after, text_of, totals_of
 from bartack.store.postgres.connection import Connection
-from bartack.store.postgres.rows import SPEND_TYPES, tail_of
-from bartack.store.postgres.schema import escape, key_of, tsquery_of, unescape
-from bartack.store.search import cut_page, phrases, read_cursor, snippet
-from bartack.store.session_store import Finding, Hit, Page, SessionInfo, Spend, Tail, Totals
+from bartack.store.postgres.rows import fence_of, lease_of, tail_of
+from bartack.store.postgres.schema import SPEND_TYPES, escape, key_of, numbers_of, unescape
+from bartack.store.search import contains, cut_page, phrases, read_cursor, read_time, snippet, words
+from bartack.store.session_store import Finding, FindingKind, Hit, Page, SessionInfo, Spend, Tail, Totals
 
 __all__ = ["Queries"]
 
 _SUMS = ", ".join(f"coalesce(sum({name}), 0)::{kind} AS {name}" for name, kind in SPEND_TYPES.items())
-# The index finds the words; whether they occur in a row is checked in the text.
+_CANDIDATES = 200  # entries that a search looks at in one step
+
+# The index finds entries with these words, or with words of the same numbers; the text decides.
 _MATCHES = """
-w.lexemes @@ $1::tsquery AND NOT EXISTS (SELECT FROM unnest($2::text[]) p WHERE strpos(' ' || w.words || ' ', p) = 0)
-"""
-_DAMAGED_BLOBS = """
-SELECT u.name, CASE WHEN b.data IS NULL THEN 'is missing' ELSE 'was altered' END
-FROM blob_uses u LEFT JOIN blobs b USING (name)
-WHERE u.session_id = $1 AND (b.data IS NULL OR encode(sha256(b.data), 'hex') <> u.name) ORDER BY u.name
+SELECT s.id, s.updated, s.number, e.seq, convert_to(e.text, 'UTF8') AS text, e.needs_restore FROM entries e
+JOIN sessions s ON s.number = e.session
+WHERE e.words @> $1::int[] AND NOT EXISTS (SELECT FROM redactions r WHERE r.session = e.session AND r.key = e.key)
+AND (s.updated, s.id, -e.seq::bigint) < ($2, $3, $4::bigint) ORDER BY s.updated DESC, s.id DESC, e.seq LIMIT $5
 """
 
 
@@ -38,144 +41,240 @@ class Queries:
         self._all = connection.fetch
         self._first = connection.fetchrow
 
-    async def tail(self, session_id: str) -> Tail:
-        """The session's tail; raises `NotFound`."""
-        sql = "SELECT tail_id, tail_seq FROM sessions WHERE session_id = $1"
-        record = await self._first(sql, escape(session_id))
+    async def _session(self, session_id: str) -> Any:
+        """The row of a session; raises `NotFound`."""
+        record = await self._first("SELECT * FROM sessions WHERE id = $1", escape(session_id))
         if record is None:
             raise no_session(session_id)
-        return tail_of(record)
+        return record
 
-    async def _seq_of(self, session_id: str, entry_id: str) -> int:
-        sql = "SELECT seq FROM entries WHERE session_id = $1 AND id = $2"
-        record = await self._first(sql, escape(session_id), key_of(entry_id))
-        if record is None:
-            raise no_entry(session_id, entry_id)
-        return int(record["seq"])
+    async def tail(self, session_id: str) -> Tail:
+        """The session's tail; raises `NotFound`."""
+        return tail_of(await self._session(session_id))
 
     async def journal(self, session_id: str, generation: int, after: int) -> list[bytes]:
-        sql = "SELECT text FROM journal WHERE session_id = $1 AND (generation <> $2 OR number > $3) ORDER BY number"
-        return [unescape(row["text"]).encode() for row in await self._all(sql, escape(session_id), generation, after)]
+        sql = "SELECT text FROM journal WHERE session = $1 AND (generation <> $2 OR number > $3) ORDER BY number"
+        number = (await self._session(session_id))["number"]
+        lines = iter(
+            [unseal(unescape(row["text"]).encode()) for row in await self._all(sql, number, generation, after)]
+        )
+        return list(iter(lambda: next(lines, None), None))  # up to the first damaged one
 
     async def load(self, session_id: str, head: str | None) -> Entries:
-        tail = await self.tail(session_id)
-        last = tail.seq if head is None else await self._seq_of(session_id, head)
-        ranges = branch_ranges(last, await self._branch_starts(session_id))
-        return await self._entries(session_id, ranges, hide=True)
+        session = await self._session(session_id)
+        last = session["tail_seq"]
+        if head is not None:
+            sql = "SELECT seq FROM entries WHERE session = $1 AND key = $2"
+            record = await self._first(sql, session["number"], key_of(head))
+            if record is None:
+                raise no_entry(session_id, head)
+            last = record["seq"]
+        ranges = branch_ranges(last, await self._branch_starts(session["number"]))
+        return await self._entries(session, ranges, hide=True)
 
     async def entries(self, session_id: str, after_seq: int, limit: int | None, *, hide: bool = False) -> Entries:
-        tail = await self.tail(session_id)
-        return await self._entries(session_id, [seqs_after(tail, after_seq, limit)], hide=hide)
+        session = await self._session(session_id)
+        return await self._entries(session, [seqs_after(tail_of(session), after_seq, limit)], hide=hide)
 
-    async def _entries(self, session_id: str, ranges: list[range], *, hide: bool) -> Entries:
-        found = [row for seqs in ranges if seqs for row in await self._texts(session_id, seqs)]
-        hidden = await self._hidden(session_id) if hide else frozenset()
-        return Entries(session_id, [seq for seq, _ in found], [text for _, text in found], hidden)
+    async def _entries(self, session: Any, ranges: list[range], *, hide: bool) -> Entries:
+        found = [row for seqs in ranges if seqs for row in await self._texts(session["number"], seqs)]
+        hidden = await self._hidden(session["number"]) if hide else frozenset()
+        return Entries(unescape(session["id"]), [seq for seq, _ in found], [text for _, text in found], hidden)
 
-    async def _texts(self, session_id: str, seqs: range) -> list[tuple[int, bytes]]:
+    async def _texts(self, number: int, seqs: range) -> list[tuple[int, bytes]]:
         found = await self._all(
             "SELECT seq, convert_to(text, 'UTF8'), needs_restore FROM entries "
-            "WHERE session_id = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq",
-            *(escape(session_id), seqs.start, seqs.stop - 1),
+            "WHERE session = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq",
+            *(number, seqs.start, seqs.stop - 1),
         )
         blobs = await self._blobs(text for _, text, is_cut in found if is_cut)
         return [(seq, restore(text, blobs.get) if is_cut else text) for seq, text, is_cut in found]
 
     async def _blobs(self, texts: Iterable[bytes]) -> dict[str, bytes]:
-        names = sorted({name for text in texts for name in referenced(text)})
-        sql = "SELECT name, data FROM blobs WHERE name = ANY($1::text[])"
-        return dict(await self._all(sql, names)) if names else {}
+        names = sorted({bytes.fromhex(name) for text in texts for name in referenced(text)})
+        sql = "SELECT name, data FROM blobs WHERE name = ANY($1::bytea[])"
+        return {name.hex(): data for name, data in (await self._all(sql, names) if names else ())}
 
-    async def _branch_starts(self, session_id: str) -> dict[int, int]:
-        return dict(await self._all("SELECT seq, parent_seq FROM branches WHERE session_id = $1", escape(session_id)))
+    async def _branch_starts(self, number: int) -> dict[int, int]:
+        return dict(await self._all("SELECT seq, parent_seq FROM branches WHERE session = $1", number))
 
-    async def _hidden(self, session_id: str) -> frozenset[str]:
-        found = await self._all("SELECT redacted FROM redactions WHERE session_id = $1", escape(session_id))
+    async def _hidden(self, number: int) -> frozenset[str]:
+        found = await self._all("SELECT redacted FROM redactions WHERE session = $1", number)
         return frozenset(unescape(record["redacted"]) for record in found)
 
     async def heads(self, session_id: str) -> tuple[str, ...]:
-        tail = await self.tail(session_id)
-        seqs = branch_heads(tail.seq, await self._branch_starts(session_id))
+        session = await self._session(session_id)
+        seqs = branch_heads(session["tail_seq"], await self._branch_starts(session["number"]))
         return tuple([(await self.entries(session_id, seq - 1, 1))[0].id for seq in seqs])
 
     async def sessions(self, limit: int, cursor: str | None, query: str | None) -> Page:
-        conditions, values = ["TRUE"], list[object]()
         if query is not None:
-            matching = _matching(query)
-            if matching is None:
-                return cut_page([], limit)
-            conditions.append(f"s.session_id IN (SELECT w.session_id FROM words w WHERE {_MATCHES})")
-            values += matching
+            return await self._matching_sessions(limit, cursor, query)
+        condition, values = "TRUE", list[object]()
         if cursor is not None:
-            conditions.append(f"(s.updated, s.session_id) < (${len(values) + 1}, ${len(values) + 2})")
-            values += map(escape, read_cursor(cursor))
+            condition, values = "(updated, id) < ($1, $2)", list(map(escape, read_cursor(cursor)))
+        return cut_page(await self._infos(condition, values, max(limit, 0) + 1), limit)
+
+    async def _infos(self, condition: str, values: Sequence[object], limit: int) -> list[SessionInfo]:
         found = await self._all(
-            f"SELECT s.*, t.* FROM sessions s, LATERAL (SELECT {_SUMS} FROM spend WHERE session_id = s.session_id) t "
-            f"WHERE {' AND '.join(conditions)} ORDER BY s.updated DESC, s.session_id DESC LIMIT ${len(values) + 1}",
-            *(*values, max(limit, 0) + 1),
+            f"SELECT s.*, t.* FROM sessions s, LATERAL (SELECT {_SUMS} FROM spend WHERE session = s.number) t "
+            f"WHERE {condition} ORDER BY updated DESC, id DESC LIMIT {limit}",
+            *values,
         )
-        return cut_page(list(map(_info, found)), limit)
+        return list(map(_info, found))
+
+    async def _matching_sessions(self, limit: int, cursor: str | None, query: str) -> Page:
+        after = None if cursor is None else read_cursor(cursor)
+        numbers: list[int] = []
+        async for number, _, _, _ in self._matches(query, after):
+            if number not in numbers[-1:]:
+                numbers.append(number)
+            if len(numbers) > max(limit, 0):
+                break
+        return cut_page(await self._infos("number = ANY($1::bigint[])", [numbers], len(numbers)), limit)
 
     async def search(self, text: str, limit: int) -> tuple[Hit, ...]:
-        matching = _matching(text)
-        if matching is None:
-            return ()
-        found = await self._all(
-            f"SELECT w.session_id, w.seq FROM words w JOIN sessions s USING (session_id) WHERE {_MATCHES} "
-            "ORDER BY s.updated DESC, s.session_id DESC, w.seq LIMIT $3",
-            *(*matching, max(limit, 0)),
-        )
-        return tuple([await self._hit(unescape(name), seq, phrases(text)) for name, seq in found])
+        hits: list[Hit] = []
+        async for _, session_id, entry, shown in self._matches(text, None):
+            if len(hits) >= limit:
+                break
+            hits.append(Hit(session_id, entry.id, entry.seq, snippet(shown, phrases(text))))
+        return tuple(hits)
 
-    async def _hit(self, session_id: str, seq: int, query: Sequence[Sequence[str]]) -> Hit:
-        (entry,) = await self.entries(session_id, seq - 1, 1)
-        return Hit(session_id, entry.id, seq, snippet(text_of(entry.fact), query))
+    async def _matches(self, text: str, after: tuple[str, str] | None) -> AsyncIterator[tuple[int, str, Entry, str]]:
+        """The entries that match the query: session number, session id, entry, and its text."""
+        query = phrases(text)
+        if not query:
+            return
+        numbers = numbers_of(word for phrase in query for word in phrase)
+        updated, session_id = ("~", "") if after is None else map(escape, after)  # later than any time
+        seq = 2**31  # after every entry of that session
+        while True:
+            found = await self._all(_MATCHES, numbers, updated, session_id, -seq, _CANDIDATES)
+            blobs = await self._blobs(row["text"] for row in found if row["needs_restore"])
+            for row in found:
+                whole = restore(row["text"], blobs.get) if row["needs_restore"] else row["text"]
+                entry = read_entry(unescape(row["id"]), row["seq"], whole)
+                shown = text_of(entry.fact)
+                if contains(words(shown), query):
+                    yield row["number"], unescape(row["id"]), entry, shown
+            if len(found) < _CANDIDATES:
+                return
+            updated, session_id, seq = found[-1]["updated"], found[-1]["id"], found[-1]["seq"]
 
     async def totals(self, session_id: str | None) -> Totals:
-        condition, values = ("TRUE", []) if session_id is None else ("session_id = $1", [escape(session_id)])
+        condition, values = "TRUE", list[object]()
         if session_id is not None:
-            await self.tail(session_id)
+            condition, values = "session = $1", [(await self._session(session_id))["number"]]
         found = await self._all(f"SELECT model, {_SUMS} FROM spend WHERE {condition} GROUP BY model", *values)
         return totals_of((msgspec.json.decode(record["model"], type=ModelKey), _spend(record)) for record in found)
 
     # -- for bartack.store.maintenance
 
     async def inspect(self, session_id: str | None) -> tuple[Finding, ...]:
-        """Missing or altered blobs, and rows of one table that contradict another."""
+        """Broken chains, missing or altered blobs, and whatever does not match the entries that it is derived from."""
         if session_id is None:
-            sql = "SELECT DISTINCT session_id FROM entries WHERE session_id NOT IN (SELECT session_id FROM sessions)"
-            names = [unescape(record["session_id"]) for record in await self._all(f"{sql} LIMIT 100")]
-            return tuple(_damaged(name, "the session has entries but no row") for name in names)
-        name, tail = escape(session_id), await self.tail(session_id)
-        last = await self._first("SELECT seq, id FROM entries WHERE session_id = $1 ORDER BY seq DESC LIMIT 1", name)
-        blobs = await self._all(_DAMAGED_BLOBS, name)
-        return tuple(_damaged(session_id, message) for message in _damage(tail, last, blobs))
+            return tuple([finding async for finding in self._unrelated_rows()])
+        session = await self._session(session_id)
+        rows = await self._all(
+            "SELECT seq, key, convert_to(text, 'UTF8') AS text, needs_restore, checksum, words FROM entries "
+            "WHERE session = $1 ORDER BY seq",
+            session["number"],
+        )
+        blobs = await self._blobs(row["text"] for row in rows if row["needs_restore"])
+        journal = await self._all("SELECT * FROM journal WHERE session = $1", session["number"])
+        stored = await self._derived(session)
+        return tuple(
+            Finding(session_id=session_id, seq=seq, fault=fault, message=message)
+            for fault, seq, message in _damage(session, rows, blobs, journal, stored)
+        )
+
+    async def _unrelated_rows(self) -> AsyncIterator[Finding]:
+        for table in ("entries", "results", "branches", "redactions", "spend", "journal", "blob_uses"):
+            sql = f"SELECT DISTINCT session FROM {table} WHERE session NOT IN (SELECT number FROM sessions) LIMIT 100"
+            for record in await self._all(sql):
+                message = f"{table} has rows of a session that does not exist (number {record['session']})"
+                yield Finding(session_id=None, fault="damaged", message=message)
+        unused = "SELECT name FROM blobs WHERE name NOT IN (SELECT name FROM blob_uses) LIMIT 100"
+        for record in await self._all(unused):
+            message = f"blob {record['name'].hex()} belongs to no session"
+            yield Finding(session_id=None, fault="damaged", message=message)
+
+    async def _derived(self, session: Any) -> Derived:
+        number = session["number"]
+        calls = await self._all("SELECT call, seq FROM results WHERE session = $1", number)
+        spends = await self._all("SELECT * FROM spend WHERE session = $1", number)
+        uses = await self._all("SELECT name FROM blob_uses WHERE session = $1", number)
+        return Derived(
+            None if session["title"] is None else unescape(session["title"]),
+            session["created"],
+            session["updated"],
+            tail_of(session),
+            await self._branch_starts(number),
+            {call.hex(): seq for call, seq in calls},
+            await self._hidden(number),
+            {msgspec.json.decode(record["model"], type=ModelKey): _spend(record) for record in spends},
+            {record["name"].hex() for record in uses},
+        )
 
 
-def _damage(tail: Tail, last: Any, blobs: Sequence[Any]) -> Iterator[str]:
-    if last is None or (last["seq"], last["id"]) != (tail.seq, key_of(tail.entry_id)):
-        actual = None if last is None else tuple(last)
-        yield f"the recorded tail is {tail.entry_id!r} (seq {tail.seq}), the last entry is {actual}"
-    for name, damage in blobs:
-        yield f"blob {name} {damage}"
+Damage = Iterator[tuple[FindingKind, int | None, str]]
 
 
-def _damaged(session_id: str, message: str) -> Finding:
-    return Finding(session_id=session_id, fault="damaged", message=message)
+def _damage(
+    session: Any, rows: Sequence[Any], blobs: dict[str, bytes], journal: Sequence[Any], stored: Derived
+) -> Damage:
+    """What is wrong with a session."""
+    texts = [restore(row["text"], blobs.get) if row["needs_restore"] else row["text"] for row in rows]
+    yield from _broken_chain(session, rows, texts)
+    for row, text in zip(rows, texts, strict=True):
+        yield from _broken_row(row, text, blobs)
+    lease = lease_of(session["lease"])
+    if (session["lease"] is not None and lease is None) or fence_of(lease) != session["fence"]:
+        yield "damaged", None, "the lease is damaged; the session counts as free"
+    for batch in journal:
+        line = unseal(unescape(batch["text"]).encode())
+        read = None if line is None else wire.decode(MessageDeltaBatch, line)
+        if read is None or (read.generation, read.number) != (batch["generation"], batch["number"]):
+            yield "damaged", None, f"batch {batch['number']} of the journal is damaged"
+    expected = derive([row["seq"] for row in rows], texts)
+    if expected is not None:  # otherwise an entry is unreadable, which is reported as such
+        expected = expected._replace(results={key_of(call).hex(): seq for call, seq in expected.results.items()})
+        for seq, message in differences(stored, expected):
+            yield "damaged", seq, message
 
 
-def _matching(text: str) -> tuple[str, list[str]] | None:
-    """The arguments of `_MATCHES` for a query; None if it contains no word."""
-    query = phrases(text)
-    return (tsquery_of(query), [f" {' '.join(phrase)} " for phrase in query]) if query else None
+def _broken_chain(session: Any, rows: Sequence[Any], texts: Sequence[bytes]) -> Damage:
+    for position in broken_at(texts, [row["checksum"] for row in rows]):
+        message = "the entry does not match its checksum, or does not follow the entry before it"
+        yield "checksum", rows[position]["seq"], message
+    tail = session["tail_seq"]
+    if not rows or (rows[-1]["seq"], rows[-1]["checksum"]) != (tail, session["checksum"]):
+        yield "checksum", tail, f"the last entry is not the recorded tail {unescape(session['tail_id'])!r} (seq {tail})"
+
+
+def _broken_row(row: Any, text: bytes, blobs: dict[str, bytes]) -> Damage:
+    envelope = envelope_of(text)
+    if envelope is not None and (key_of(envelope.id), envelope.seq) != (row["key"], row["seq"]):
+        yield "damaged", row["seq"], f"entry {envelope.id!r} (seq {envelope.seq}) is stored under another id or seq"
+    if row["needs_restore"] != (restore(row["text"], lambda _: b"") != row["text"]):
+        yield "damaged", row["seq"], "whether the entry refers to blobs is recorded wrongly"
+    if row["needs_restore"]:
+        for damage in (damage_to(name, blobs.get(name)) for name in referenced(row["text"])):
+            if damage is not None:
+                yield "damaged", row["seq"], damage
+    fact = read_entry("", row["seq"], text).fact
+    is_readable = not (isinstance(fact, Custom) and fact.name == UNREADABLE)
+    if is_readable and (row["words"] or []) != numbers_of(words(text_of(fact))):
+        yield "damaged", row["seq"], "the search index is wrong about the entry"
 
 
 def _info(record: Any) -> SessionInfo:
     return SessionInfo(
-        id=unescape(record["session_id"]),
+        id=unescape(record["id"]),
         title=None if record["title"] is None else unescape(record["title"]),
-        created=datetime.fromisoformat(record["created"]),
-        updated=datetime.fromisoformat(record["updated"]),
+        created=read_time(record["created"]),
+        updated=read_time(record["updated"]),
         entries=record["tail_seq"],
         tail=tail_of(record),
         spend=_spend(record),

@@ -1,19 +1,35 @@
-"""What an append must know and what it inserts, for whole groups of appends at once."""
+"""What an append must know and what it inserts, for whole groups of appends: one statement each."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple
 
 from bartack.nouns import wire
 from bartack.nouns.json_values import json_text
 from bartack.store.append import Batch, Existing, Row, branch_starts_of
 from bartack.store.blobs import referenced
-from bartack.store.index import SPEND_FIELDS, model_key
+from bartack.store.checksums import seal, unseal
+from bartack.store.index import model_key
 from bartack.store.postgres.connection import Connection
-from bartack.store.postgres.schema import escape, key_of, lexemes_of, unescape
+from bartack.store.postgres.schema import SPEND_TYPES, escape, key_of, numbers_of, unescape
 from bartack.store.session_store import NO_SPEND, Lease, Spend, Tail
 
-__all__ = ["SPEND_TYPES", "Checked", "existing", "insert", "lease_of", "set_leases", "tail_of"]
+__all__ = ["Checked", "Known", "fence_of", "insert", "lease_of", "lease_text", "look_up", "tail_of"]
+
+
+class Known(NamedTuple):
+    """A session as it was looked up, or as the last append left it."""
+
+    number: int | None = None  # None: there is no such session
+    tail: Tail | None = None
+    checksum: bytes = b""
+    fence: str = ""
+    lease_text: str | None = None
+    lease: Lease | None = None
+
+    def with_lease(self, lease: Lease) -> "Known":
+        return self._replace(fence=fence_of(lease), lease_text=lease_text(lease), lease=lease)
 
 
 class Checked(NamedTuple):
@@ -23,20 +39,7 @@ class Checked(NamedTuple):
     rows: tuple[Row, ...]  # the new ones
     existing: Existing
     lease: Lease | None  # that a claim has taken
-
-
-_SESSIONS = """
-SELECT a.session_id, s.tail_id, s.tail_seq, l.lease, clock_timestamp() AS now
-FROM unnest($1::text[]) AS a (session_id) LEFT JOIN sessions s USING (session_id) LEFT JOIN leases l USING (session_id)
-"""
-_IDS = """
-SELECT a.session_id, a.id, a.is_own, e.seq, CASE WHEN a.is_own THEN convert_to(e.text, 'UTF8') END
-FROM unnest($1::text[], $2::text[], $3::boolean[]) AS a (session_id, id, is_own) JOIN entries e USING (session_id, id)
-"""
-_RESULTS = """
-SELECT session_id, tool_call_id
-FROM unnest($1::text[], $2::text[]) AS a (session_id, tool_call_id) JOIN results USING (session_id, tool_call_id)
-"""
+    is_exact: bool  # whether the session's lease must not even have been renewed
 
 
 def tail_of(record: Any) -> Tail:
@@ -44,149 +47,177 @@ def tail_of(record: Any) -> Tail:
     return Tail(unescape(record["tail_id"]), record["tail_seq"])
 
 
+# -- leases
+
+
+def lease_text(lease: Lease) -> str:
+    return escape(seal(wire.encode(lease)).decode())
+
+
 def lease_of(text: str | None) -> Lease | None:
-    """The lease in a row of `leases`; None if there never was one."""
-    return None if text is None else wire.decode(Lease, unescape(text).encode())
+    """The lease; None if there never was one, or if it is damaged, which the check reports."""
+    line = None if text is None else unseal(unescape(text).encode())
+    return None if line is None else wire.decode(Lease, line)
 
 
-_SET_LEASES = """
-INSERT INTO leases (session_id, lease) SELECT * FROM unnest($1::text[], $2::text[])
-ON CONFLICT (session_id) DO UPDATE SET lease = excluded.lease
-"""
+def fence_of(lease: Lease | None) -> str:
+    """What changes whenever the lease gets another owner, or none."""
+    return "" if lease is None else escape(f"{lease.epoch} {lease.owner}")
 
 
-async def set_leases(connection: Connection, leases: Sequence[Lease]) -> None:
-    """Store these leases, at most one per session."""
-    names = [escape(lease.session_id) for lease in leases]
-    await connection.execute(_SET_LEASES, names, [escape(wire.encode(lease).decode()) for lease in leases])
+# -- out
 
-
-async def existing(connection: Connection, batches: Sequence[Batch]) -> tuple[list[Existing], datetime]:
-    """What `check_append` must know for each batch, and the server's time. The sessions must be locked."""
-    names = [escape(batch.session_id) for batch in batches]
-    records = await connection.fetch(_SESSIONS, names)
-    sessions = {record["session_id"]: record for record in records if record["tail_id"] is not None}
-    known = [(name, batch) for name, batch in zip(names, batches, strict=True) if name in sessions]
-    ids = {(name, key_of(id), True) for name, batch in known for id in batch.ids}
-    ids |= {(name, key_of(id), False) for name, batch in known for id in batch.references}
-    calls = {(name, key_of(call)) for name, batch in known for call in batch.calls}
-    seqs, texts, results = dict[tuple[str, str], int](), dict[tuple[str, str], bytes](), set[tuple[str, str]]()
-    if ids:
-        for name, key, is_own, seq, text in await connection.fetch(_IDS, *zip(*ids, strict=True)):
-            if is_own:
-                texts[name, key] = text
-            else:
-                seqs[name, key] = seq
-    if calls:
-        results.update(map(tuple, await connection.fetch(_RESULTS, *zip(*calls, strict=True))))
-    found = [
-        Existing(
-            tail_of(sessions[name]),
-            {id: texts[name, key_of(id)] for id in batch.ids if (name, key_of(id)) in texts},
-            {id: seqs[name, key_of(id)] for id in batch.references if (name, key_of(id)) in seqs},
-            {call for call in batch.calls if (name, key_of(call)) in results},
-            lease_of(sessions[name]["lease"]),
-        )
-        if name in sessions
-        else Existing(None)
-        for name, batch in zip(names, batches, strict=True)
-    ]
-    return found, records[0]["now"]
-
-
-_INSERT_ENTRIES = """
-INSERT INTO entries (session_id, seq, id, needs_restore, text) SELECT s, q, i, n, convert_from(x, 'UTF8')
-FROM unnest($1::text[], $2::bigint[], $3::text[], $4::boolean[], $5::bytea[]) AS a (s, q, i, n, x)
-"""
-_INSERT_SESSIONS = """
-INSERT INTO sessions (session_id, title, created, updated, tail_id, tail_seq)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[])
-ON CONFLICT (session_id) DO UPDATE
-SET updated = excluded.updated, tail_id = excluded.tail_id, tail_seq = excluded.tail_seq
-"""
-_INSERT_WORDS = """
-INSERT INTO words (session_id, seq, words, lexemes)
-SELECT s, q, w, array_to_tsvector(string_to_array(l, ' '))
-FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) AS a (s, q, w, l)
-"""
-_INSERT_RESULTS = "INSERT INTO results SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[])"
-_INSERT_BRANCHES = "INSERT INTO branches SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[])"
-_INSERT_REDACTIONS = (
-    "INSERT INTO redactions SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) ON CONFLICT DO NOTHING"
+_LOOK_UP = """
+WITH found AS MATERIALIZED (
+    SELECT a.at, s.number, s.tail_id, s.tail_seq, s.checksum, s.fence, s.lease
+    FROM unnest($1::text[]) WITH ORDINALITY AS a (id, at) JOIN sessions s USING (id)
 )
-# A redacted entry is not found by a search, and a redacted header has no title.
-_HIDE_WORDS = """
-DELETE FROM words w USING entries e, unnest($1::text[], $2::text[], $3::text[]) AS a (s, i, _)
-WHERE e.session_id = a.s AND e.id = a.i AND w.session_id = e.session_id AND w.seq = e.seq
-"""
-_HIDE_TITLES = """
-UPDATE sessions h SET title = NULL FROM entries e, unnest($1::text[], $2::text[], $3::text[]) AS a (s, i, _)
-WHERE e.session_id = a.s AND e.id = a.i AND e.seq = 1 AND h.session_id = e.session_id
-"""
-_INSERT_BLOBS = "INSERT INTO blobs SELECT * FROM unnest($1::text[], $2::bytea[]) ON CONFLICT DO NOTHING"
-_INSERT_USES = "INSERT INTO blob_uses SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING"
-SPEND_TYPES = {name: "double precision" if name == "cost_usd" else "bigint" for name in SPEND_FIELDS}
-_INSERT_SPEND = f"""
-INSERT INTO spend (session_id, model_key, model, {", ".join(SPEND_FIELDS)}) SELECT * FROM unnest(
-    $1::text[], $2::text[], $3::text[], {", ".join(f"${n}::{SPEND_TYPES[f]}[]" for n, f in enumerate(SPEND_FIELDS, 4))})
-ON CONFLICT (session_id, model_key) DO UPDATE
-SET {", ".join(f"{name} = spend.{name} + excluded.{name}" for name in SPEND_FIELDS)}
+SELECT at, number, tail_id, tail_seq, checksum, fence, lease, NULL::bytea AS key, NULL::bytea AS text,
+    NULL::timestamptz AS now
+FROM found
+UNION ALL
+SELECT a.at, 0, NULL, e.seq, NULL, NULL, NULL, a.key, CASE WHEN a.is_own THEN convert_to(e.text, 'UTF8') END, NULL
+FROM unnest($2::bigint[], $3::bytea[], $4::boolean[]) AS a (at, key, is_own)
+JOIN found f USING (at) JOIN entries e ON e.session = f.number AND e.key = a.key
+UNION ALL
+SELECT a.at, -1, NULL, NULL, NULL, NULL, NULL, a.key, NULL, NULL
+FROM unnest($5::bigint[], $6::bytea[]) AS a (at, key)
+JOIN found f USING (at) JOIN results r ON r.session = f.number AND r.call = a.key
+UNION ALL
+SELECT 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, clock_timestamp()
 """
 
 
-async def insert(connection: Connection, appends: Sequence[Checked]) -> None:
-    """Store these appends, checked in this order, and everything derived from them."""
-    rows = [(escape(one.batch.session_id), row) for one in appends for row in one.rows]
-    blobs = {name: blob for one in appends for name, blob in one.batch.blobs.items()}
-    uses = {(name, used) for name, row in rows if row.needs_restore for used in referenced(row.text)}
-    starts = [(escape(one.batch.session_id), *start) for one in appends for start in branch_starts_of(*one[:3])]
-    redactions = [(name, key_of(row.redacts), escape(row.redacts)) for name, row in rows if row.redacts is not None]
-    statements: list[tuple[str, Iterable[tuple[Any, ...]]]] = [
-        (_INSERT_BLOBS, sorted(blobs.items())),  # in the same order everywhere, which avoids deadlocks
-        (_INSERT_USES, sorted(uses)),
-        (_INSERT_ENTRIES, [(name, row.seq, key_of(row.id), row.needs_restore, row.text) for name, row in rows]),
-        (_INSERT_SESSIONS, _sessions(appends)),
-        (_INSERT_WORDS, [(name, row.seq, row.words, _lexemes(row)) for name, row in rows if row.words]),
-        (_INSERT_RESULTS, [(name, key_of(call), row.seq) for name, row in rows for call in row.results]),
-        (_INSERT_BRANCHES, starts),
-        (_INSERT_REDACTIONS, redactions),
-        (_HIDE_WORDS, redactions),
-        (_HIDE_TITLES, redactions),
-        (_INSERT_SPEND, _spends(rows)),
+async def look_up(
+    connection: Connection, batches: Sequence[Batch]
+) -> tuple[list[tuple[Known, Existing]], Callable[[], datetime]]:
+    """What `check_append` must know for each batch, as of one moment, and the server's time."""
+    ids = [(at, id, True) for at, batch in enumerate(batches, 1) for id in batch.ids]
+    ids += [(at, id, False) for at, batch in enumerate(batches, 1) for id in batch.references]
+    calls = [(at, call) for at, batch in enumerate(batches, 1) for call in batch.calls]
+    records = await connection.fetch(
+        _LOOK_UP,
+        [escape(batch.session_id) for batch in batches],
+        *_columns([(at, key_of(id), is_own) for at, id, is_own in ids], 3),
+        *_columns([(at, key_of(call)) for at, call in calls], 2),
+    )
+    known = dict.fromkeys(range(1, len(batches) + 1), Known())
+    texts, seqs, results = dict[tuple[int, bytes], bytes](), dict[tuple[int, bytes], int](), set[tuple[int, bytes]]()
+    for at, number, tail_id, seq, checksum, fence, lease, key, text, _ in records:
+        if key is None and number is not None:
+            known[at] = Known(number, Tail(unescape(tail_id), seq), checksum, fence, lease, lease_of(lease))
+        elif number == -1:
+            results.add((at, key))
+        elif text is not None:
+            texts[at, key] = text
+        elif key is not None:
+            seqs[at, key] = seq
+    found = [
+        (
+            known[at],
+            Existing(
+                known[at].tail,
+                {id: texts[at, key_of(id)] for id in batch.ids if (at, key_of(id)) in texts},
+                {id: seqs[at, key_of(id)] for id in batch.references if (at, key_of(id)) in seqs},
+                {call for call in batch.calls if (at, key_of(call)) in results},
+                known[at].lease,
+                checksum=known[at].checksum,
+            ),
+        )
+        for at, batch in enumerate(batches, 1)
     ]
-    for statement, lines in statements:
-        columns = list(zip(*lines, strict=True))
-        if columns:
-            await connection.execute(statement, *columns)
-    leases = {one.lease.session_id: one.lease for one in appends if one.lease is not None}
-    if leases:
-        await set_leases(connection, list(leases.values()))
+    now: datetime = records[-1]["now"]
+    return found, lambda: now
 
 
-def _sessions(appends: Iterable[Checked]) -> list[tuple[Any, ...]]:
-    """One line per session: how it begins, if it is new, and its tail."""
-    lines: dict[str, tuple[Any, ...]] = {}
-    for batch, rows, *_ in appends:
-        if not rows:  # a claim whose entries were stored before
-            continue
-        name, title = escape(batch.session_id), rows[0].title
-        begin = lines[name][:3] if name in lines else (name, None if title is None else escape(title), batch.created)
-        lines[name] = (*begin, batch.updated, escape(batch.tail.entry_id), batch.tail.seq)
-    return list(lines.values())
+def _columns(lines: Iterable[tuple[Any, ...]], width: int) -> Sequence[Sequence[Any]]:
+    """The lines as columns; as many of them when there are no lines."""
+    return list(zip(*lines, strict=True)) or [()] * width
 
 
-def _lexemes(row: Row) -> str:
-    return " ".join(lexemes_of(row.words.split(" ")))
+# -- in
+
+_WIDTHS = (14, 7, 3, 3, 3, 2, 2, 3 + len(SPEND_TYPES))  # columns of each table among the arguments
+_INSERT = f"SELECT bartack_append({', '.join(f'${number}' for number in range(1, sum(_WIDTHS) + 1))})"
 
 
-def _spends(rows: Iterable[tuple[str, Row]]) -> list[tuple[Any, ...]]:
+async def insert(connection: Connection, appends: Sequence[Checked], known: Mapping[str, Known]) -> dict[str, Known]:
+    """Store these appends, checked in this order, and everything derived from them.
+
+    Returns how those sessions are now that were as `known`. Of the others nothing is stored.
+    """
+    grouped: dict[str, list[Checked]] = {}
+    for one in appends:
+        grouped.setdefault(one.batch.session_id, []).append(one)
+    at = {name: place for place, name in enumerate(grouped, 1)}
+    rows = [(at[one.batch.session_id], row) for one in appends for row in one.rows]
+    blobs = {name: blob for one in appends for name, blob in one.batch.blobs.items()}
+    uses = {(place, name) for place, row in rows if row.needs_restore for name in referenced(row.text)}
+    tables: list[Iterable[tuple[Any, ...]]] = [
+        [_session(known[name], mine) for name, mine in grouped.items()],
+        [_entry(place, row) for place, row in rows],
+        [(place, row.seq, key_of(call)) for place, row in rows for call in row.results],
+        [(at[one.batch.session_id], *start) for one in appends for start in branch_starts_of(*one[:3])],
+        [(place, key_of(row.redacts), escape(row.redacts)) for place, row in rows if row.redacts is not None],
+        [(place, bytes.fromhex(name)) for place, name in sorted(uses)],
+        [(bytes.fromhex(name), blob) for name, blob in blobs.items()],
+        _spends(rows),
+    ]
+    columns = [_columns(lines, width) for lines, width in zip(tables, _WIDTHS, strict=True)]
+    numbers = await connection.fetchval(_INSERT, *chain.from_iterable(columns))
+    return {
+        name: _after(number, known[name], mine)
+        for (name, mine), number in zip(grouped.items(), numbers, strict=True)
+        if number is not None
+    }
+
+
+def _last(appends: Sequence[Checked]) -> tuple[Row | None, Lease | None]:
+    """The last row and the last lease of appends to one session."""
+    last = next((one.rows[-1] for one in reversed(appends) if one.rows), None)
+    return last, next((one.lease for one in reversed(appends) if one.lease is not None), None)
+
+
+def _after(number: int, known: Known, appends: Sequence[Checked]) -> Known:
+    last, lease = _last(appends)
+    if last is not None:
+        known = known._replace(number=number, tail=Tail(last.id, last.seq), checksum=last.checksum)
+    return known if lease is None else known.with_lease(lease)
+
+
+def _session(known: Known, appends: Sequence[Checked]) -> tuple[Any, ...]:
+    """How the session was, and how it becomes with these appends."""
+    first = appends[0].batch
+    last, lease = _last(appends)
+    title = first.rows[0].title
+    return (
+        *(escape(first.session_id), known.number, known.checksum, known.fence),
+        known.lease_text if any(one.is_exact for one in appends) else None,
+        *(None if title is None else escape(title), first.created, appends[-1].batch.updated if last else None),
+        *((escape(last.id), last.seq, last.checksum) if last else (None, None, None)),
+        *((None, None) if lease is None else (fence_of(lease), lease_text(lease))),
+        any(map(_redacts_header, appends)),
+    )
+
+
+def _redacts_header(one: Checked) -> bool:
+    seqs = {**one.existing.seqs, **{row.id: row.seq for row in one.batch.rows}}
+    return any(row.redacts is not None and seqs.get(row.redacts) == 1 for row in one.rows)
+
+
+def _entry(place: int, row: Row) -> tuple[Any, ...]:
+    words = "{" + ",".join(map(str, numbers_of(row.words.split(" ")))) + "}" if row.words else None
+    return place, row.seq, row.needs_restore, key_of(row.id), row.checksum, row.text.decode(), words
+
+
+def _spends(rows: Iterable[tuple[int, Row]]) -> list[tuple[Any, ...]]:
     """One line per session and model: a statement can update a row only once."""
-    sums: dict[tuple[str, str], Spend] = {}
-    for name, row in rows:
+    sums: dict[tuple[int, str], Spend] = {}
+    for place, row in rows:
         if row.spend is not None:
             model = json_text(model_key(row.spend.model))
-            sums[name, model] = sums.get((name, model), NO_SPEND) + row.spend.spend
+            sums[place, model] = sums.get((place, model), NO_SPEND) + row.spend.spend
     return [
-        (name, key_of(model), model, *(getattr(spend, field) for field in SPEND_FIELDS))
-        for (name, model), spend in sorted(sums.items())
+        (place, key_of(model), model, *(getattr(spend, name) for name in SPEND_TYPES))
+        for (place, model), spend in sorted(sums.items())
     ]

@@ -1,85 +1,85 @@
-"""The tables of a PostgreSQL store, its migrations and locks, and how text is stored in it.
+"""The tables of a PostgreSQL store, its migrations and functions, and how text is stored in it.
 
 What is stored stays: triggers refuse to change or delete entries and what belongs to them. The only way past them is a
 transaction that first names the session it deletes in the setting `bartack.purge`. Everything else (`sessions`,
-`words`, `spend`, `leases`) is updated in the transaction of the append that it is derived from.
+`spend`, `journal`) is updated in the transaction of the append that it is derived from.
 
-TEXT columns cannot contain NUL, so text is escaped. Indexes have a length limit, so ids are looked up by `key_of`.
+Everything that writes is one statement, mostly a call of a function below. It is its own transaction, so no lock is
+held while the server waits for a client: one that stops does not stop others. What the client's decision was based on
+is checked again inside, by the checksum of the session's tail and the fence of its lease.
+
+TEXT columns cannot contain NUL, so text is escaped. Ids are looked up by a hash of 16 bytes, because the length of an
+index row is limited, and to save space; the id itself is in the entry. Words are indexed as numbers: a search finds
+candidates by them, and then looks at the text.
 """
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
+from zlib import crc32
 
 from bartack.nouns.errors import ErrorCode, StoreError
+from bartack.store.checksums import digest_of
 from bartack.store.errors import newer_schema
+from bartack.store.index import SPEND_FIELDS
 from bartack.store.postgres.connection import Connection, quoted
 
-__all__ = [
-    "MIGRATIONS",
-    "escape",
-    "key_of",
-    "lexemes_of",
-    "lock_blobs",
-    "lock_sessions",
-    "migrate",
-    "tsquery_of",
-    "unescape",
-]
+__all__ = ["MIGRATIONS", "SPEND_TYPES", "escape", "key_of", "migrate", "numbers_of", "unescape"]
 
-_FIRST = """
+SPEND_TYPES = {name: "double precision" if name == "cost_usd" else "bigint" for name in SPEND_FIELDS}
+
+_TABLES = f"""
 CREATE TABLE IF NOT EXISTS sessions (
-    session_id text COLLATE "C" PRIMARY KEY, title text, created text NOT NULL, updated text COLLATE "C" NOT NULL,
-    tail_id text NOT NULL, tail_seq bigint NOT NULL
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text COLLATE "C" NOT NULL UNIQUE,
+    title text, created text NOT NULL, updated text COLLATE "C" NOT NULL,
+    tail_id text NOT NULL, tail_seq bigint NOT NULL, checksum bytea NOT NULL,  -- of the tail
+    fence text NOT NULL DEFAULT '', lease text  -- epoch and owner; the lease itself as JSON with a checksum
 );
-CREATE INDEX IF NOT EXISTS sessions_newest ON sessions (updated DESC, session_id DESC);
+CREATE INDEX IF NOT EXISTS sessions_newest ON sessions (updated DESC, id DESC);
 
 CREATE TABLE IF NOT EXISTS entries (
-    session_id text COLLATE "C" NOT NULL, seq bigint NOT NULL CHECK (seq >= 1), id text COLLATE "C" NOT NULL,
+    session bigint NOT NULL, seq int NOT NULL CHECK (seq >= 1), needs_restore boolean NOT NULL,
+    key bytea NOT NULL,  -- of the entry's id
+    checksum bytea NOT NULL,
     text text NOT NULL,  -- not jsonb, which refuses NUL and reorders keys
-    needs_restore boolean NOT NULL,
-    PRIMARY KEY (session_id, seq), UNIQUE (session_id, id)
+    words int[],
+    PRIMARY KEY (session, seq), UNIQUE (session, key)
 );
+CREATE INDEX IF NOT EXISTS entries_words ON entries USING gin (words);
 CREATE TABLE IF NOT EXISTS results (  -- tool calls with a result
-    session_id text COLLATE "C" NOT NULL, tool_call_id text COLLATE "C" NOT NULL, seq bigint NOT NULL,
-    PRIMARY KEY (session_id, tool_call_id)
+    session bigint NOT NULL, seq int NOT NULL, call bytea NOT NULL, PRIMARY KEY (session, call)
 );
 CREATE TABLE IF NOT EXISTS branches (  -- entries whose parent is not the previous entry
-    session_id text COLLATE "C" NOT NULL, seq bigint NOT NULL, parent_seq bigint NOT NULL, PRIMARY KEY (session_id, seq)
+    session bigint NOT NULL, seq int NOT NULL, parent_seq int NOT NULL, PRIMARY KEY (session, seq)
 );
-CREATE TABLE IF NOT EXISTS redactions (  -- `entry_id` is a key, `redacted` the id itself
-    session_id text COLLATE "C" NOT NULL, entry_id text COLLATE "C" NOT NULL, redacted text NOT NULL,
-    PRIMARY KEY (session_id, entry_id)
+CREATE TABLE IF NOT EXISTS redactions (
+    session bigint NOT NULL, key bytea NOT NULL, redacted text NOT NULL, PRIMARY KEY (session, key)
 );
-CREATE TABLE IF NOT EXISTS words (
-    session_id text COLLATE "C" NOT NULL, seq bigint NOT NULL, words text NOT NULL, lexemes tsvector NOT NULL,
-    PRIMARY KEY (session_id, seq)
-);
-CREATE INDEX IF NOT EXISTS words_lexemes ON words USING gin (lexemes);
 CREATE TABLE IF NOT EXISTS spend (  -- `model` is JSON: [provider, model]
-    session_id text COLLATE "C" NOT NULL, model_key text COLLATE "C" NOT NULL, model text NOT NULL,
-    calls bigint NOT NULL, input_tokens bigint NOT NULL, output_tokens bigint NOT NULL,
-    cache_read_tokens bigint NOT NULL, cache_write_tokens bigint NOT NULL, reasoning_tokens bigint NOT NULL,
-    cost_usd double precision NOT NULL, unpriced bigint NOT NULL, PRIMARY KEY (session_id, model_key)
-);
-CREATE TABLE IF NOT EXISTS leases (  -- as JSON; a released one has an empty owner
-    session_id text COLLATE "C" PRIMARY KEY, lease text NOT NULL
+    session bigint NOT NULL, key bytea NOT NULL, model text NOT NULL,
+    {", ".join(f"{name} {kind} NOT NULL" for name, kind in SPEND_TYPES.items())}, PRIMARY KEY (session, key)
 );
 CREATE TABLE IF NOT EXISTS journal (  -- the deltas of the answer that is arriving, for readers in other processes
-    session_id text COLLATE "C" NOT NULL, generation bigint NOT NULL, number bigint NOT NULL, text text NOT NULL,
-    PRIMARY KEY (session_id, generation, number)
+    session bigint NOT NULL, generation bigint NOT NULL, number bigint NOT NULL, text text NOT NULL,
+    PRIMARY KEY (session, generation, number)
 );
-CREATE TABLE IF NOT EXISTS blobs (name text COLLATE "C" PRIMARY KEY, data bytea NOT NULL);
-CREATE TABLE IF NOT EXISTS blob_uses (
-    session_id text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, PRIMARY KEY (session_id, name)
-);
+CREATE TABLE IF NOT EXISTS blobs (name bytea PRIMARY KEY, data bytea NOT NULL);
+CREATE TABLE IF NOT EXISTS blob_uses (session bigint NOT NULL, name bytea NOT NULL, PRIMARY KEY (session, name));
 CREATE INDEX IF NOT EXISTS blob_uses_by_name ON blob_uses (name);
 
+DO $$ BEGIN
+    ALTER TABLE entries ALTER COLUMN text SET COMPRESSION lz4;
+    ALTER TABLE blobs ALTER COLUMN data SET COMPRESSION lz4;
+EXCEPTION WHEN feature_not_supported OR invalid_parameter_value THEN  -- this server was built without lz4
+END $$;
+"""
+
+_TRIGGER_FUNCTIONS = """
 CREATE OR REPLACE FUNCTION bartack_refuse() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF TG_OP = 'DELETE' AND coalesce(current_setting('bartack.purge', true), '') <> '' THEN
         IF TG_TABLE_NAME = 'blobs' THEN
             RETURN OLD;
-        ELSIF OLD.session_id = current_setting('bartack.purge') THEN
+        ELSIF OLD.session::text = current_setting('bartack.purge') THEN
             RETURN OLD;
         END IF;
     END IF;
@@ -92,7 +92,7 @@ DECLARE
     missing bigint;
 BEGIN
     SELECT n.seq - 1 INTO missing FROM added n WHERE n.seq > 1 AND NOT EXISTS (
-        SELECT FROM entries e WHERE e.session_id = n.session_id AND e.seq = n.seq - 1) LIMIT 1;
+        SELECT FROM entries e WHERE e.session = n.session AND e.seq = n.seq - 1) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'seq % is missing', missing USING ERRCODE = 'restrict_violation';
     END IF;
@@ -101,6 +101,136 @@ END $$;
 
 CREATE OR REPLACE TRIGGER entries_no_gap AFTER INSERT ON entries REFERENCING NEW TABLE AS added
     FOR EACH STATEMENT EXECUTE FUNCTION bartack_no_gap();
+"""
+
+# The appends of a group. `s_...` are the sessions: their number, checksum, fence and lease as they were looked up (no
+# number: there was no such session; no lease: it does not matter), and what they become. The first column of the other
+# tables is a place in `s_...`. Returns the numbers of the sessions; NULL for those that were not as expected, of which
+# nothing is stored.
+_APPEND = f"""
+CREATE OR REPLACE FUNCTION bartack_append(
+    s_id text[], s_number bigint[], s_checksum bytea[], s_fence text[], s_lease text[],
+    n_title text[], n_created text[], n_updated text[], n_tail_id text[], n_tail_seq bigint[], n_checksum bytea[],
+    n_fence text[], n_lease text[], n_untitled boolean[],
+    e_at int[], e_seq int[], e_needs_restore boolean[], e_key bytea[], e_checksum bytea[], e_text text[],
+    e_words text[],
+    r_at int[], r_seq int[], r_call bytea[],
+    b_at int[], b_seq int[], b_parent int[],
+    x_at int[], x_key bytea[], x_redacted text[],
+    u_at int[], u_name bytea[], o_name bytea[], o_data bytea[],
+    m_at int[], m_key bytea[], m_model text[], {", ".join(f"m_{name} {kind}[]" for name, kind in SPEND_TYPES.items())}
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    good int[];
+    numbers bigint[] := s_number;
+    made bigint;
+    place int;
+BEGIN
+    IF cardinality(o_name) > 0 THEN
+        PERFORM pg_advisory_xact_lock_shared(hashtextextended('bartack blobs ' || current_schema(), 0));
+    END IF;
+    WITH changed AS (
+        UPDATE sessions s SET updated = coalesce(a.updated, s.updated), tail_id = coalesce(a.tail_id, s.tail_id),
+            tail_seq = coalesce(a.tail_seq, s.tail_seq), checksum = coalesce(a.checksum, s.checksum),
+            fence = coalesce(a.fence, s.fence), lease = coalesce(a.lease, s.lease),
+            title = CASE WHEN a.untitled THEN NULL ELSE s.title END
+        FROM unnest(s_number, s_checksum, s_fence, s_lease, n_updated, n_tail_id, n_tail_seq, n_checksum, n_fence,
+            n_lease, n_untitled) WITH ORDINALITY AS a (number, old_checksum, old_fence, old_lease, updated, tail_id,
+            tail_seq, checksum, fence, lease, untitled, at)
+        WHERE s.number = a.number AND s.checksum = a.old_checksum AND s.fence = a.old_fence
+            AND (a.old_lease IS NULL OR s.lease = a.old_lease)
+        RETURNING a.at
+    ) SELECT coalesce(array_agg(at), '{{}}') INTO good FROM changed;
+    FOR place IN SELECT at FROM unnest(s_id, s_number) WITH ORDINALITY AS a (id, number, at)
+        WHERE a.number IS NULL ORDER BY a.id LOOP
+        INSERT INTO sessions (id, title, created, updated, tail_id, tail_seq, checksum, fence, lease)
+        VALUES (s_id[place], CASE WHEN n_untitled[place] THEN NULL ELSE n_title[place] END, n_created[place],
+            n_updated[place], n_tail_id[place], n_tail_seq[place], n_checksum[place], coalesce(n_fence[place], ''),
+            n_lease[place])
+        ON CONFLICT DO NOTHING RETURNING number INTO made;
+        IF FOUND THEN
+            numbers[place] := made;
+            good := good || place;
+        END IF;
+    END LOOP;
+    IF cardinality(o_name) > 0 THEN
+        INSERT INTO blobs SELECT * FROM unnest(o_name, o_data) AS a (name, data)
+        WHERE name IN (SELECT name FROM unnest(u_at, u_name) AS u (at, name) WHERE at = ANY (good))
+        ORDER BY name ON CONFLICT DO NOTHING;
+        INSERT INTO blob_uses SELECT numbers[at], name FROM unnest(u_at, u_name) AS a (at, name) WHERE at = ANY (good)
+        ON CONFLICT DO NOTHING;
+    END IF;
+    INSERT INTO entries (session, seq, needs_restore, key, checksum, text, words)
+    SELECT numbers[at], seq, needs_restore, key, checksum, text, words::int[]
+    FROM unnest(e_at, e_seq, e_needs_restore, e_key, e_checksum, e_text, e_words)
+        AS a (at, seq, needs_restore, key, checksum, text, words) WHERE at = ANY (good);
+    IF cardinality(r_at) > 0 THEN
+        INSERT INTO results SELECT numbers[at], seq, call FROM unnest(r_at, r_seq, r_call) AS a (at, seq, call)
+        WHERE at = ANY (good);
+    END IF;
+    IF cardinality(b_at) > 0 THEN
+        INSERT INTO branches SELECT numbers[at], seq, parent FROM unnest(b_at, b_seq, b_parent) AS a (at, seq, parent)
+        WHERE at = ANY (good);
+    END IF;
+    IF cardinality(x_at) > 0 THEN
+        INSERT INTO redactions SELECT numbers[at], key, id FROM unnest(x_at, x_key, x_redacted) AS a (at, key, id)
+        WHERE at = ANY (good) ON CONFLICT DO NOTHING;
+    END IF;
+    IF cardinality(m_at) > 0 THEN
+        INSERT INTO spend SELECT numbers[at], key, model, {", ".join(SPEND_FIELDS)}
+        FROM unnest(m_at, m_key, m_model, {", ".join(f"m_{name}" for name in SPEND_FIELDS)})
+            AS a (at, key, model, {", ".join(SPEND_FIELDS)}) WHERE at = ANY (good)
+        ON CONFLICT (session, key) DO UPDATE
+        SET {", ".join(f"{name} = spend.{name} + excluded.{name}" for name in SPEND_FIELDS)};
+    END IF;
+    RETURN ARRAY (SELECT CASE WHEN at = ANY (good) THEN number END
+        FROM unnest(numbers) WITH ORDINALITY AS a (number, at) ORDER BY at);
+END $$;
+"""
+
+# Deletes a session whose tail is still the expected one, and the blobs that no other session uses.
+_DROP = """
+CREATE OR REPLACE FUNCTION bartack_drop(dropped bigint, expected bytea) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('bartack blobs ' || current_schema(), 0));
+    DELETE FROM sessions WHERE number = dropped AND checksum = expected;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM set_config('bartack.purge', dropped::text, true);
+    DELETE FROM entries WHERE session = dropped;
+    DELETE FROM results WHERE session = dropped;
+    DELETE FROM branches WHERE session = dropped;
+    DELETE FROM redactions WHERE session = dropped;
+    DELETE FROM spend WHERE session = dropped;
+    DELETE FROM journal WHERE session = dropped;
+    DELETE FROM blobs b USING blob_uses u WHERE u.session = dropped AND b.name = u.name
+        AND NOT EXISTS (SELECT FROM blob_uses o WHERE o.name = b.name AND o.session <> dropped);
+    DELETE FROM blob_uses WHERE session = dropped;
+    PERFORM set_config('bartack.purge', '', true);
+    RETURN true;
+END $$;
+"""
+
+# Writes a batch of the journal if the fence is still the expected one; without text, empties it.
+_JOURNAL = """
+CREATE OR REPLACE FUNCTION bartack_journal(
+    session_id text, expected text, new_generation bigint, new_number bigint, new_text text
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    found_number bigint;
+BEGIN
+    SELECT number INTO found_number FROM sessions WHERE id = session_id AND fence = expected FOR SHARE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    DELETE FROM journal WHERE session = found_number AND generation IS DISTINCT FROM new_generation;
+    IF new_text IS NOT NULL THEN
+        INSERT INTO journal VALUES (found_number, new_generation, new_number, new_text) ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN true;
+END $$;
 """
 
 
@@ -117,7 +247,9 @@ CREATE OR REPLACE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table}
 _APPEND_ONLY = ("entries", "results", "branches", "redactions", "blobs", "blob_uses")
 
 # The step to each version from the one before. Each may run twice; a released one is never edited.
-MIGRATIONS: Sequence[str] = (_FIRST + "".join(map(_triggers, _APPEND_ONLY)),)
+MIGRATIONS: Sequence[str] = (
+    _TABLES + _TRIGGER_FUNCTIONS + "".join(map(_triggers, _APPEND_ONLY)) + _APPEND + _DROP + _JOURNAL,
+)
 
 _OLDEST_SERVER = 140000  # CREATE OR REPLACE TRIGGER was added in PostgreSQL 14
 
@@ -170,30 +302,12 @@ async def _version(connection: Connection, schema: str, newest: int) -> int:
     return version
 
 
-# -- locks, held until the end of the transaction
-
-
-async def lock_sessions(connection: Connection, schema: str, session_ids: Iterable[str]) -> None:
-    """Lock these sessions for writing, in the same order everywhere, which avoids deadlocks."""
-    numbers = sorted({_lock_number("session", schema, session_id) for session_id in session_ids})
-    await connection.execute("SELECT pg_advisory_xact_lock(n) FROM unnest($1::bigint[]) n", numbers)
-
-
-async def lock_blobs(connection: Connection, schema: str, *, shared: bool) -> None:
-    """Lock the blobs: shared to refer to them, exclusively to delete unused ones."""
-    function = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
-    await connection.execute(f"SELECT {function}($1)", _lock_number("blobs", schema))
-
-
 def _lock_number(*names: str) -> int:
     """The number of an advisory lock: 63 bits of a hash."""
     return int.from_bytes(sha256("\0".join(names).encode("utf-8", "surrogatepass")).digest()[:8]) >> 1
 
 
 # -- text
-
-_KEY_LIMIT = 1000  # bytes; an index row may have 2,700, and contains up to two keys
-_LEXEME_LIMIT = 200  # characters; PostgreSQL's own limit is 2,046 bytes
 
 
 def escape(text: str) -> str:
@@ -208,19 +322,11 @@ def unescape(text: str) -> str:
     return "\\".join(part.replace("\\0", "\0") for part in text.split("\\\\")) if "\\" in text else text
 
 
-def key_of(text: str) -> str:
-    """An id as an index contains it: escaped or, if it is too long, hashed. Different ids have different keys."""
-    safe = escape(text)
-    if len(safe.encode()) <= _KEY_LIMIT:
-        return safe
-    return "\\#" + sha256(safe.encode()).hexdigest()  # no escaped text contains this pair
+def key_of(text: str) -> bytes:
+    """An id as indexes contain it."""
+    return digest_of(escape(text).encode())
 
 
-def lexemes_of(words: Iterable[str]) -> list[str]:
-    """Words as the index contains them: each once, long ones truncated. They may find too much, never too little."""
-    return sorted({word[:_LEXEME_LIMIT] for word in words})
-
-
-def tsquery_of(phrases: Iterable[Iterable[str]]) -> str:
-    """The tsquery for all these words, which are letters and digits and need no escaping."""
-    return " & ".join(f"'{word}'" for word in lexemes_of(word for phrase in phrases for word in phrase))
+def numbers_of(words: Iterable[str]) -> list[int]:
+    """Words as the index contains them, each once. Different words may share a number."""
+    return sorted({crc32(word.encode()) - 2**31 for word in words})

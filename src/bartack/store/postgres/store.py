@@ -6,6 +6,7 @@ fail; the next call reconnects.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
 from typing import TypeVar, cast
 
 from bartack.environment import Environment
@@ -14,32 +15,21 @@ from bartack.nouns.entries import Entry, MessageDeltaBatch
 from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.store.append import Batch, Permit, check_drop, check_fence
 from bartack.store.append_only import AppendOnlyStore, ChangeLease, L, Readable
+from bartack.store.checksums import seal
 from bartack.store.entries import Entries
+from bartack.store.errors import no_session
 from bartack.store.live import LiveEvent
 from bartack.store.postgres.connection import SERVER_ERRORS, Connection, Database, server_error
 from bartack.store.postgres.group_commit import GroupCommit
 from bartack.store.postgres.notifications import Notifications
 from bartack.store.postgres.queries import Queries
-from bartack.store.postgres.rows import lease_of, set_leases
-from bartack.store.postgres.schema import escape, lock_blobs, lock_sessions, migrate
+from bartack.store.postgres.rows import fence_of, lease_of, lease_text, tail_of
+from bartack.store.postgres.schema import escape, migrate
 from bartack.store.session_store import Lease, Tail
 
 __all__ = ["PostgresStore"]
 
 T = TypeVar("T")
-
-_TABLES = (
-    "words",
-    "redactions",
-    "branches",
-    "results",
-    "entries",
-    "spend",
-    "leases",
-    "journal",
-    "blob_uses",
-    "sessions",
-)
 
 
 class PostgresStore(AppendOnlyStore):
@@ -51,7 +41,7 @@ class PostgresStore(AppendOnlyStore):
     def __init__(self, database: Database, environment: Environment | None) -> None:
         super().__init__(environment)
         self._database = database
-        self._notifications = Notifications(database, self._followers.wake)
+        self._notifications = Notifications(database, self._notified)
         self._writer = GroupCommit(database, self._notifications.send)
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -61,6 +51,11 @@ class PostgresStore(AppendOnlyStore):
         super().check_usable()
         if asyncio.get_running_loop() is not self._loop:
             raise StoreError("The store was opened in another event loop. Open it again in this one.")
+
+    def _notified(self, name: str) -> None:
+        for session_id in self._followers.followed():
+            if self._notifications.name_of(session_id) == name:
+                self._followers.wake(session_id)
 
     @classmethod
     async def open(cls, url: str, *, environment: Environment | None = None) -> "PostgresStore":
@@ -84,32 +79,37 @@ class PostgresStore(AppendOnlyStore):
         return await self._writer.append(batch, expected_tail, permit)
 
     async def _change_lease(self, session_id: str, change: ChangeLease[L]) -> L:
+        """Look at the lease and replace it if it is still the same: no lock is held while this process decides."""
+
         async def work(connection: Connection) -> L:
-            await lock_sessions(connection, self._database.schema, [session_id])
-            await Queries(connection).tail(session_id)
-            sql = "SELECT lease FROM leases WHERE session_id = $1"
-            held = lease_of(await connection.fetchval(sql, escape(session_id)))
-            now = await connection.fetchval("SELECT clock_timestamp()")
-            lease = change(lambda: now, held)
-            if lease is not None:
-                await set_leases(connection, [lease])
-            return lease
+            while True:
+                sql = "SELECT lease, clock_timestamp() AS now FROM sessions WHERE id = $1"
+                record = await connection.fetchrow(sql, escape(session_id))
+                if record is None:
+                    raise no_session(session_id)
+                now: datetime = record["now"]
+                lease = change(lambda now=now: now, lease_of(record["lease"]))  # type: ignore[misc]
+                if lease is None:
+                    return lease
+                sql = "UPDATE sessions SET lease = $2, fence = $3 WHERE id = $1 AND lease IS NOT DISTINCT FROM $4"
+                values = (lease_text(lease), fence_of(lease), record["lease"])
+                if await connection.execute(sql, escape(session_id), *values) == "UPDATE 1":
+                    self._writer.lease_changed(lease)
+                    return lease
 
         return await self._database.write(work, "changing a lease")
 
     async def _write_journal(self, lease: Lease, batch: MessageDeltaBatch | None) -> None:
         name = escape(lease.session_id)
+        text = None if batch is None else escape(seal(wire.encode(batch)).decode())
+        values = (None, None, None) if batch is None else (batch.generation, batch.number, text)
 
         async def work(connection: Connection) -> None:
-            held = "SELECT lease FROM leases WHERE session_id = $1 FOR SHARE"  # keeps it until the commit
-            check_fence(lease.session_id, lease, lease_of(await connection.fetchval(held, name)))
-            if batch is None:
-                await connection.execute("DELETE FROM journal WHERE session_id = $1", name)
-                return
-            sql = "DELETE FROM journal WHERE session_id = $1 AND generation <> $2"
-            await connection.execute(sql, name, batch.generation)
-            sql = "INSERT INTO journal VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING"
-            await connection.execute(sql, name, batch.generation, batch.number, escape(wire.encode(batch).decode()))
+            sql = "SELECT bartack_journal($1, $2, $3, $4, $5)"
+            if not await connection.fetchval(sql, name, fence_of(lease), *values):
+                held = await connection.fetchval("SELECT lease FROM sessions WHERE id = $1", name)
+                check_fence(lease.session_id, lease, lease_of(held))
+                raise StoreError("The lease changed while the journal was written. Try again.", retryable=True)
 
         await self._database.write(work, "writing the journal")
         self._notifications.send([lease.session_id])
@@ -122,14 +122,14 @@ class PostgresStore(AppendOnlyStore):
         self.check_usable()
 
         async def work(connection: Connection) -> None:
-            await lock_sessions(connection, self._database.schema, [session_id])
-            await lock_blobs(connection, self._database.schema, shared=False)
-            check_drop(session_id, await Queries(connection).tail(session_id), expected_tail)
-            name = escape(session_id)
-            await connection.execute("SELECT set_config('bartack.purge', $1, true)", name)
-            for table in _TABLES:
-                await connection.execute(f"DELETE FROM {table} WHERE session_id = $1", name)
-            await connection.execute("DELETE FROM blobs WHERE name NOT IN (SELECT name FROM blob_uses)")
+            while True:
+                record = await connection.fetchrow("SELECT * FROM sessions WHERE id = $1", escape(session_id))
+                if record is None:
+                    raise no_session(session_id)
+                check_drop(session_id, tail_of(record), expected_tail)
+                sql = "SELECT bartack_drop($1, $2)"
+                if await connection.fetchval(sql, record["number"], record["checksum"]):
+                    return
 
         await self._database.write(work, "dropping a session")
         self._followers.wake(session_id)

@@ -1,7 +1,6 @@
 """`SqliteTables`: the SQL of a SQLite store."""
 
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ from bartack.store.index import (
     text_of,
     totals_of,
 )
-from bartack.store.search import cut_page, phrases, read_cursor, snippet
+from bartack.store.search import cut_page, phrases, read_cursor, read_time, snippet
 from bartack.store.session_store import NO_SPEND, Finding, Hit, Lease, Page, SessionInfo, Spend, Tail, Totals
 from bartack.store.sqlite.inspection import session_damage, store_damage
 
@@ -286,8 +285,8 @@ class SqliteTables:
         return SessionInfo(
             id=id or "",
             title=title,
-            created=_time(created),
-            updated=_time(updated),
+            created=read_time(created),
+            updated=read_time(updated),
             entries=seq,
             tail=Tail(tail_id or "", seq),
             spend=self._totals(number).spend,
@@ -335,13 +334,6 @@ class SqliteTables:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode(errors="replace")
-
-
-def _time(text: str | None) -> datetime:
-    try:
-        return datetime.fromisoformat(text or "")
-    except ValueError:  # damaged
-        return datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _read_lease(stored: bytes) -> Lease | None:
