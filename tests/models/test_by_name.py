@@ -194,10 +194,20 @@ async def test_the_first_variable_that_is_set_is_used(monkeypatch: pytest.Monkey
     assert (await request_of("google:m", api_key=None)).headers["x-goog-api-key"] == "from-gemini"
 
 
-def test_an_invalid_key_is_rejected_without_repeating_it() -> None:
-    with pytest.raises(ModelError) as refused:
-        connect("openai:m", api_key="sk-one\nsk-two", client=BytesClient())
+@pytest.mark.parametrize("key", ["sk-one\nsk-two", "sk-\x00", "sk-\N{EN DASH}", "sk-\x7f"])
+def test_an_invalid_key_is_an_error_of_the_configuration_that_does_not_repeat_it(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`authentication` means that the provider rejected a key; this one is never sent."""
+    with pytest.raises(PartValidationError) as refused:
+        connect("openai:m", api_key=key, client=BytesClient())
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
     assert "sk-" not in str(refused.value)
+    if "\x00" not in key:  # no environment variable has one
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        with pytest.raises(PartValidationError, match="Check OPENAI_API_KEY") as refused:
+            connect("openai:m", client=BytesClient())
+        assert "sk-" not in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["nobody:m", "nobody/m", "m", "", ":m", "anthropic:", "nobody/a:b"])

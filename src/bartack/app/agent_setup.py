@@ -90,7 +90,8 @@ def connect_model(name: str) -> ProviderModel | LocalModel:
         model: ProviderModel | LocalModel = connect(name, **settings)
         return model
     except BartackError as error:
-        if error.code in {ErrorCode.AUTHENTICATION, ErrorCode.MISSING_CREDENTIALS}:
+        is_about_key = isinstance(error, PartValidationError) and error.path == "$.api_key"
+        if is_about_key or error.code is ErrorCode.MISSING_CREDENTIALS:
             with_hint(error, "--model local needs no key.")
         elif error.code is ErrorCode.INVALID_CONFIG:
             wrong = _wrong_setting(error, settings)

@@ -174,11 +174,15 @@ def _missing_setting(vendor: Vendor, name: str, variables: Iterable[str]) -> Par
 
 
 def _credentials(vendor: Vendor, api_key: str | None, settings: Mapping[str, str]) -> Credentials:
-    key = (api_key or "").strip() or _from_environment(vendor.key_names)
+    given = (api_key or "").strip()
+    key = given or _from_environment(vendor.key_names)
     if key is not None:
         if not key.isascii() or not key.isprintable():
-            raise ModelError(
-                f"The API key for {vendor.name} contains invalid characters.", code=ErrorCode.AUTHENTICATION
+            check = "" if given else f" Check {' or '.join(vendor.key_names)}."
+            raise PartValidationError(
+                f"The API key for {vendor.name} contains invalid characters.{check}",
+                path="$.api_key",
+                code=ErrorCode.INVALID_CONFIG,
             )
         return HeaderKey("bearer" if vendor.auth in ("aws", "google") else vendor.auth, key)
     if vendor.auth == "aws":

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from bartack import formats
 from bartack.formats.bedrock_converse.encode import encode
 from bartack.formats.bedrock_converse.read import read_request
 from bartack.formats.losses import Losses
+from bartack.formats.repair import CONTINUE_PROMPT
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
@@ -46,6 +48,37 @@ def content_of(message: Message) -> list[dict[str, Any]]:
     [sent] = messages_of(message)
     content: list[dict[str, Any]] = sent["content"]
     return content
+
+
+# -- an answer at the end
+
+SONNET_4_5 = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
+
+
+def last_turn(model_id: str, text: str = "Once upon", **settings: Any) -> tuple[dict[str, Any], list[str]]:
+    request = ModelRequest(
+        (user("Tell"), assistant(text)), config=ModelConfig(model_id, **settings), provider="bedrock"
+    )
+    found = formats.encode("bedrock-converse", request)
+    return found.body["messages"][-1], [loss.action for loss in found.report.losses]
+
+
+@pytest.mark.parametrize("model_id", [SONNET_4_5, "anthropic.claude-3-haiku-20240307-v1:0"])
+def test_an_older_claude_continues_an_answer(model_id: str) -> None:
+    assert last_turn(model_id) == ({"role": "assistant", "content": [{"text": "Once upon"}]}, [])
+    assert last_turn(model_id, "Once \n") == ({"role": "assistant", "content": [{"text": "Once"}]}, ["dropped"])
+
+
+@pytest.mark.parametrize("model_id", ["us.anthropic.claude-opus-4-6-v1", "amazon.nova-pro-v1:0", "meta.llama3-8b", "x"])
+def test_other_models_get_a_prompt_after_an_answer(model_id: str) -> None:
+    assert last_turn(model_id) == ({"role": "user", "content": [{"text": CONTINUE_PROMPT}]}, ["added"])
+
+
+@pytest.mark.parametrize(
+    "settings", [{"thinking": ThinkingConfig(effort="low")}, {"output_schema": {"type": "object", "properties": {}}}]
+)
+def test_an_answer_is_not_continued_with_settings_that_exclude_it(settings: Any) -> None:
+    assert last_turn(SONNET_4_5, **settings) == ({"role": "user", "content": [{"text": CONTINUE_PROMPT}]}, ["added"])
 
 
 # -- the conversation

@@ -45,7 +45,8 @@ def converse_faults(body: Json, model: str) -> Iterator[str]:
             yield f"$.system[{place}].text is blank"
     messages = body.get("messages") or []
     if "titan" not in model:  # it accepts neighbours of one role
-        yield from _order([message.get("role") for message in messages])
+        yield from _order([message.get("role") for message in messages], model)
+        yield from _prefill(messages)
     for place, message in enumerate(messages):
         yield from _message(message, f"$.messages[{place}]", model)
     yield from twice(_document_names(messages), "Duplicate document names")
@@ -56,13 +57,20 @@ def converse_faults(body: Json, model: str) -> Iterator[str]:
         yield "too many cache points"
 
 
-def _order(roles: list[Any]) -> Iterator[str]:
+def _order(roles: list[Any], model: str) -> Iterator[str]:
     if roles[:1] != ["user"]:
         yield "A conversation must start with a user message"
     if any(before == after for before, after in pairwise(roles)):
         yield "A conversation must alternate between user and assistant roles"
-    if roles[-1:] == ["assistant"]:
+    if roles[-1:] == ["assistant"] and not claude.continues_answers(model):
         yield "A conversation must end with a user message"
+
+
+def _prefill(messages: list[Json]) -> Iterator[str]:
+    last = messages[-1] if messages else {}
+    text = last.get("content", [{}])[-1].get("text", "") if last.get("role") == "assistant" else ""
+    if text != text.rstrip():
+        yield "final assistant content cannot end with trailing whitespace"
 
 
 def _message(message: Json, at: str, model: str) -> Iterator[str]:

@@ -60,6 +60,12 @@ def _joined(messages: list[Json]) -> list[Json]:
     return joined
 
 
+def continues_answers(model: str) -> bool:
+    """Whether it is a Claude before 4.6: claude-sonnet-4-5, claude-opus-4-20250514, claude-3-5-haiku."""
+    version = re.search(r"claude-(?:[a-z]+-)?(\d)(?:-(\d)\b)?", model)
+    return version is not None and (int(version[1]), int(version[2] or 0)) < (4, 6)
+
+
 def _order(messages: list[Json], model: str) -> Iterator[str]:
     if not messages:
         yield "$.messages: at least one message is required"
@@ -75,8 +81,7 @@ def _order(messages: list[Json], model: str) -> Iterator[str]:
     last = _blocks(messages[-1])[-1:]
     if roles[-1] == "assistant":
         is_paused = any(block.get("type") in _PROVIDER_CALLS for block in _blocks(messages[-1]))
-        version = re.search(r"claude-\w+-(\d)-(\d)\b", model)
-        if version is not None and (version[1], version[2]) >= ("4", "6") and not is_paused:
+        if "claude" in model and not continues_answers(model) and not is_paused:
             yield "This model does not support assistant message prefill"
         if last and last[0].get("type") == "text" and str(last[0].get("text")) != str(last[0].get("text")).rstrip():
             yield "final assistant content cannot end with trailing whitespace"

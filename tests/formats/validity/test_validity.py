@@ -222,7 +222,8 @@ def converse_body(*turns: Any, **settings: Any) -> dict[str, Any]:
         (converse_body([{"text": " "}]), "is blank"),
         (converse_body([HI], [TOOL_USE], [TOOL_RESULT]), "toolConfig field must be defined"),
         (converse_body([HI], [TOOL_USE], [HI], **TOOLS), "is answered by []"),
-        (converse_body([HI], [HI]), "must end with a user"),
+        (converse_body([HI], [HI]), None),
+        (converse_body([HI], [{"text": "Ho "}]), "trailing whitespace"),
         (converse_body([PDF]), "text block must be included"),
         (converse_body([PDF, PDF, HI]), "Duplicate document names"),
         (converse_body([HI], [{"reasoningContent": {"reasoningText": {"text": "x"}}}, HI], [HI]), "no signature"),
@@ -231,6 +232,11 @@ def converse_body(*turns: Any, **settings: Any) -> dict[str, Any]:
 )
 def test_faults_in_converse_are_found(body: dict[str, Any], fault: str | None) -> None:
     check_one("bedrock-converse", body, fault, model="anthropic.claude-sonnet-4-5")
+
+
+@pytest.mark.parametrize("model", ["anthropic.claude-sonnet-4-6", "amazon.nova-pro-v1:0"])
+def test_a_model_that_does_not_continue_answers_refuses_them_in_converse(model: str) -> None:
+    check_one("bedrock-converse", converse_body([HI], [HI]), "must end with a user", model=model)
 
 
 @pytest.mark.parametrize(

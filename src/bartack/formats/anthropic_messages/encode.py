@@ -33,7 +33,7 @@ from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["encode", "system_text"]
+__all__ = ["encode", "excludes_prefill", "system_text"]
 
 Json = dict[str, Any]
 
@@ -115,7 +115,7 @@ def _end_turns(turns: list[Json], request: ModelRequest, model: Claude, losses: 
         if not _can_continue(turns[-1]):
             why = "the paused answer no longer ends with the provider's tools"
     elif last["type"] == "text":
-        why = _excludes_prefill(request.config, model)
+        why = excludes_prefill(request.config, model)
     if why:
         losses.add(where, f"the user text {CONTINUE_PROMPT!r}", why, action="added")
         turns.append({"role": "user", "content": [{"type": "text", "text": CONTINUE_PROMPT}]})
@@ -126,7 +126,7 @@ def _end_turns(turns: list[Json], request: ModelRequest, model: Claude, losses: 
         turns[-1]["content"][-1] = {**last, "text": last["text"].rstrip()}
 
 
-def _excludes_prefill(config: ModelConfig, model: Claude) -> str:
+def excludes_prefill(config: ModelConfig, model: Claude) -> str:
     """Why an answer cannot be continued with these settings, or nothing.
 
     Neither thinking nor an output schema can be combined with it (docs.claude.com; not recorded).

@@ -1,5 +1,8 @@
 """Bedrock's Converse and ConverseStream, for every model on Bedrock."""
 
+from msgspec.structs import replace
+
+from bartack.formats.anthropic_messages.capabilities import claude
 from bartack.formats.bedrock_converse.decode import BedrockConverse
 from bartack.formats.bedrock_converse.encode import encode
 from bartack.formats.bedrock_converse.read import read_request
@@ -8,17 +11,23 @@ from bartack.formats.history_rules import PLAIN_NAME, HistoryRules
 
 __all__ = ["FORMAT"]
 
+_RULES = HistoryRules(
+    # "A conversation must start with a user message", "... must alternate between user and assistant roles".
+    # The API accepts . and : in ids as well; Claude behind it does not.
+    call_id_pattern=r"[a-zA-Z0-9_-]{1,64}",
+    tool_name_pattern=PLAIN_NAME,
+    allows_user_after_tool=True,
+)
+# Claude refuses a trailing answer since 4.6, here as in its own API; Sonnet 4.5 continues it
+# (github.com/strands-agents/sdk-python/issues/1694).
+_PREFILL_RULES = replace(_RULES, allows_assistant_last=True)
+
 FORMAT = Format(
     decoder=BedrockConverse,
     encode=encode,
     read_request=read_request,
-    rules=HistoryRules(
-        # "A conversation must start with a user message", "... must alternate between user and assistant roles".
-        # The API accepts . and : in ids as well; Claude behind it does not.
-        call_id_pattern=r"[a-zA-Z0-9_-]{1,64}",
-        tool_name_pattern=PLAIN_NAME,
-        allows_user_after_tool=True,
-    ),
+    rules=_RULES,
+    rules_for=lambda provider, model_id: _PREFILL_RULES if claude(model_id).takes_prefill else _RULES,
     # ConverseStreamOutput in the Bedrock API reference: its events and its exceptions.
     event_types=(
         "messageStart",

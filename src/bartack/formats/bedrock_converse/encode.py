@@ -7,6 +7,8 @@ The model and the choice to stream are part of the URL. What Converse requires, 
 - There is no tool choice ``none``. Tools are omitted for it, unless the history has calls: such a history requires a
   `toolConfig`, so that minimal specs are made from the names of its calls if no tools are given.
 - A message with a document needs a text, too.
+- Only Claude continues an answer at the end, under the same conditions as in its own format; repair adds a prompt for
+  all other models.
 - Settings of a single model family are part of `additionalModelRequestFields` (`capabilities`).
 
 Source: Bedrock API reference, Converse; its validation errors.
@@ -15,12 +17,13 @@ Source: Bedrock API reference, Converse; its validation errors.
 from typing import Any
 
 from bartack.formats.anthropic_messages.capabilities import Turn, claude, sampling
-from bartack.formats.anthropic_messages.encode import system_text
+from bartack.formats.anthropic_messages.encode import excludes_prefill, system_text
 from bartack.formats.bedrock_converse.blocks import BlockWriter
 from bartack.formats.bedrock_converse.capabilities import add_cache_points, thinking_fields
 from bartack.formats.bedrock_converse.events import SERVER_TOOL, Kept, Keys
 from bartack.formats.body_values import own_fields, with_extra
 from bartack.formats.losses import Losses
+from bartack.formats.repair import CONTINUE_PROMPT
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
@@ -99,7 +102,22 @@ def _conversation(request: ModelRequest, losses: Losses) -> tuple[list[Json], li
         kinds = {next(iter(block)) for block in turn["content"]}
         if "document" in kinds and not kinds & {"text", "toolResult"}:
             turn["content"].append(_DOCUMENT_ONLY)
+    _end_turns(turns, request, losses)
     return system, turns
+
+
+def _end_turns(turns: list[Json], request: ModelRequest, losses: Losses) -> None:
+    """Prepare a text at the end to be continued, or add a prompt if it cannot be."""
+    if not turns or turns[-1]["role"] != "assistant" or "text" not in turns[-1]["content"][-1]:
+        return
+    last, where = turns[-1]["content"][-1], f"messages[{len(request.messages) - 1}]"
+    why = excludes_prefill(request.config, claude(request.config.model_id))
+    if why:
+        losses.add(where, f"the user text {CONTINUE_PROMPT!r}", why, action="added")
+        turns.append({"role": "user", "content": [{"text": CONTINUE_PROMPT}]})
+    elif last["text"] != last["text"].rstrip():
+        losses.add(where, "trailing whitespace", "not accepted at the end of the last answer")
+        turns[-1]["content"][-1] = {**last, "text": last["text"].rstrip()}
 
 
 def _drop_trailing_reasoning(blocks: list[Json], where: str, losses: Losses) -> None:
