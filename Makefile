@@ -15,6 +15,8 @@ UNIT := $(addprefix tests/,nouns stream formats session views seeds test_exports
 PYTHONS = $(BIN)/python scripts/other_pythons.py $(UNIT) tests/properties --oldest tests/recordings
 CORES := $(shell getconf _NPROCESSORS_ONLN || echo 2)
 COVER := $(BIN)/python -m pytest -n $(CORES) $(UNIT) --cov
+# Python 3.11.2 reports lines inside a `match` that it did not execute; 3.11.7 does not. Before, nothing is measured.
+TRACES_WELL := $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11, 7))'
 
 # Cached bytecode saves every worker, subprocess and other Python from compiling the code and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -41,7 +43,7 @@ run: .venv/ready
 
 #: make test         lint, type-check and run all tests, the pure ones under every Python found
 test: style types
-	$(COVER)
+	if $(TRACES_WELL); then $(COVER); else $(COVER:--cov=); fi
 	$(PYTHONS)
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(UNIT:%=--ignore=%)
 	$(if $(CI),$(BIN)/python -m scripts.check_wheel)

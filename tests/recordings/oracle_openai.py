@@ -58,15 +58,15 @@ def read_stream(api: str, case_dir: Path) -> PlainReading:
 
 
 def oracle_error(body: bytes, meta: Json) -> tuple[int, str | None, str]:
-    """Of an HTTP error: the status, the provider's own word for it (code, else type) and its message."""
-    return (meta["http_status"], *_error_words(json.loads(body)))
+    """Of an HTTP error: the status, the provider's own code for it (code, else type) and its message."""
+    return (meta["http_status"], *_error_code_and_message(json.loads(body)))
 
 
 def stream_error(case_dir: Path) -> tuple[str | None, str] | None:
-    """Of an error inside a stream: the provider's own word for it and its message; None if there is no such error."""
+    """Of an error inside a stream: the provider's own code for it and its message; None if there is no such error."""
     for event in _payloads(load_case(case_dir))[0]:
         if _is_error(event):
-            return _error_words(event["response"] if event.get("type") == "response.failed" else event)
+            return _error_code_and_message(event["response"] if event.get("type") == "response.failed" else event)
     return None
 
 
@@ -88,7 +88,7 @@ def _is_error(event: Json) -> bool:
     return bool(event.get("error")) or "error" in kinds or "response.failed" in kinds
 
 
-def _error_words(payload: Json) -> tuple[str | None, str]:
+def _error_code_and_message(payload: Json) -> tuple[str | None, str]:
     """Shapes: {error: {code, type, message}}, flat {code, message}, xAI {code, error: text}, ChatGPT {detail: text}."""
     inner = payload.get("error")
     error = inner if isinstance(inner, dict) else payload
@@ -260,7 +260,7 @@ def _read_chat_usage(chunk: Json, reading: PlainReading) -> None:
     reasoning = _count(out, "reasoning_tokens")
     if reasoning is None:
         reasoning = _count(usage, "reasoning_tokens")
-    # xAI counts reasoning beside completion tokens; only the total gives it away.
+    # xAI counts reasoning beside completion tokens; it shows only in the total.
     beside = reasoning is not None and usage.get("total_tokens") == sent + made + reasoning
     cached = _count(into, "cached_tokens")
     if cached is None:  # DeepSeek, Mistral, Together
@@ -379,7 +379,7 @@ def _provider_runs(item: Json, api: str) -> bool:
     """Whether the provider executes the call; of an approval request too, once it is granted."""
     kind = item["type"]
     if kind == "custom_tool_call":
-        return api == "xai-responses"  # xAI takes no custom tools from clients: these are parts of its X search
+        return api == "xai-responses"  # xAI accepts no custom tools from clients: these are parts of its X search
     if kind == "shell_call":
         environment = item.get("environment") or {}
         return bool(environment.get("type", "local") != "local")

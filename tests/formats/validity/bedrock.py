@@ -1,4 +1,4 @@
-"""What Bedrock's Converse and InvokeModel refuse, for `tests.formats.validity.checks`.
+"""What Bedrock's Converse and InvokeModel reject, for `tests.formats.validity.checks`.
 
 Sources: the API reference of Converse (Message, ContentBlock, ToolUseBlock, DocumentBlock, ToolConfiguration), and the
 service's error messages where they are quoted. What the model itself refuses is included for Claude.
@@ -44,7 +44,7 @@ def converse_faults(body: Json, model: str) -> Iterator[str]:
         if "text" in block and is_blank(block["text"]):
             yield f"$.system[{place}].text is blank"
     messages = body.get("messages") or []
-    if "titan" not in model:  # it accepts neighbours of one role
+    if "titan" not in model:  # it accepts adjacent messages of one role
         yield from _order([message.get("role") for message in messages], model)
         yield from _prefill(messages)
     for place, message in enumerate(messages):

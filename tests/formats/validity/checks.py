@@ -1,4 +1,4 @@
-"""Why a provider would refuse a request body: an independent check of the encoders.
+"""Why a provider would reject a request body: an independent check of the encoders.
 
 In: a format and a body as it is sent. Out: `faults`, each with its path; empty for a body that is accepted. The rules
 come from the providers' references and from known error messages. Every recorded request that was accepted has no
@@ -30,7 +30,7 @@ _CHECKS: dict[str, Callable[[Json, str, str], Iterator[str]]] = {
 
 
 def faults(format: str, body: Json, *, model: str = "", provider: str = "") -> list[str]:
-    """All reasons for which the provider would refuse this body."""
+    """All reasons for which the provider would reject this body."""
     try:
         json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except (TypeError, ValueError) as error:  # lone surrogates are a ValueError

@@ -1,4 +1,4 @@
-"""What Anthropic's Messages API refuses, for `tests.formats.validity.checks`.
+"""What Anthropic's Messages API rejects, for `tests.formats.validity.checks`.
 
 Sources: the API reference, the pages on extended and adaptive thinking, tool use, vision, PDF and prompt caching, and
 the API's error messages where they are quoted.
@@ -50,7 +50,7 @@ def _blocks(message: Json) -> list[Json]:
 
 
 def _joined(messages: list[Json]) -> list[Json]:
-    """The messages as the API sees them: neighbours of one role are one turn."""
+    """The messages as the API sees them: adjacent messages of one role are one turn."""
     joined: list[Json] = []
     for message in messages:
         if joined and joined[-1].get("role") == message.get("role"):

@@ -1,4 +1,4 @@
-"""What Gemini's two APIs refuse, for `tests.formats.validity.checks`.
+"""What Gemini's two APIs reject, for `tests.formats.validity.checks`.
 
 Sources: the references of generateContent and of Interactions, the pages on function calling, thought signatures and
 file input, and the API's error messages where they are quoted.
@@ -88,7 +88,7 @@ def _type(mime_type: Any, at: str) -> Iterator[str]:
 
 
 def _joined(contents: list[Json]) -> list[Json]:
-    """The contents as turns: neighbouring contents of the model are one."""
+    """The contents as turns: adjacent contents of the model are one."""
     joined: list[Json] = []
     for content in contents:
         if joined and joined[-1].get("role") == content.get("role") == "model":

@@ -1,4 +1,4 @@
-"""What Chat Completions and the Responses API refuse, for `tests.formats.validity.checks`.
+"""What Chat Completions and the Responses API reject, for `tests.formats.validity.checks`.
 
 Sources: OpenAI's and the vendors' API references, and their error messages where they are quoted. OpenAI accepts empty
 text from a user; others do not ("must not be empty", Moonshot), so it is a fault here.

@@ -1,4 +1,4 @@
-"""What Cohere and Ollama refuse, for `tests.formats.validity.checks`.
+"""What Cohere and Ollama reject, for `tests.formats.validity.checks`.
 
 Sources: Cohere's reference of `/v2/chat` and its list of errors; Ollama's reference, and its server, which parses a
 request into typed structs and refuses what does not fit.
