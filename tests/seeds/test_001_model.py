@@ -132,7 +132,9 @@ async def test_update_config_changes_the_cache_config_of_the_model_and_of_its_re
 
 def test_an_invalid_config_is_rejected_at_once() -> None:
     """001-2.1.2"""
-    for bad in ({"max_tokens": 0}, {"temperature": "warm"}, {"top_p": 3}):
+    values = {"max_tokens": 0}, {"temperature": "warm"}, {"top_p": 3}
+    types = {"max_tokens": 1.5}, {"stop_sequences": "x"}, {"thinking": "yes"}, {"output_schema": 5}
+    for bad in (*values, *types):
         with pytest.raises(PartValidationError) as caught:
             make(BytesClient(WHOLE), **bad)
         assert caught.value.code is ErrorCode.INVALID_CONFIG
