@@ -40,6 +40,7 @@ __all__ = [
     "sync_folder",
     "write_all",
     "write_file",
+    "write_synced",
 ]
 
 # -- errors
@@ -74,14 +75,19 @@ def make_folder(folder: Path) -> None:
 def write_file(path: Path, data: bytes) -> None:
     """Write a file completely or not at all, accessible to the owner only."""
     part = path.with_name(f"{path.name}.part")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    write_synced(part, data, os.O_TRUNC)
+    part.replace(path)
+    sync_folder(path.parent)
+
+
+def write_synced(path: Path, data: bytes, mode: int) -> None:
+    """Write to a file, created for the owner only, and wait for the disk; `mode` is os.O_TRUNC or os.O_APPEND."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | mode, 0o600)
     try:
         write_all(descriptor, data)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    part.replace(path)
-    sync_folder(path.parent)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

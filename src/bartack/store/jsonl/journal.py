@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bartack.nouns import wire
 from bartack.nouns.entries import MessageDeltaBatch
-from bartack.store.files import write_all, write_file
+from bartack.store.files import write_file, write_synced
 from bartack.store.live import read_batches
 
 __all__ = ["read_journal", "write_journal"]
@@ -20,12 +20,7 @@ def write_journal(path: Path, batch: MessageDeltaBatch | None) -> None:
     if batch.number == 0:
         write_file(path, line)
         return
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        write_all(descriptor, line)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    write_synced(path, line, os.O_APPEND)
 
 
 def read_journal(path: Path, generation: int, after: int) -> list[bytes]:
