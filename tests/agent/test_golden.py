@@ -9,6 +9,7 @@ from bartack.agent import Agent
 from bartack.agent.replay import replayed_model, replayed_tools
 from bartack.nouns import wire
 from bartack.store import MemoryStore, open_store
+from bartack.store.checksums import split_checksum
 from bartack.store.transfer import export_session, import_lines
 from scripts.make_golden import GOLDEN, trace
 from tests.agent.kit import FAST, SESSION, check_session, make
@@ -63,7 +64,7 @@ def conversation_of(entries: list[Entry]) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("name", FREE)
 async def test_a_stored_session_can_be_replayed(name: str) -> None:
-    entries = [wire.decode(Entry, line) for line in lines(name)]
+    entries = [wire.decode(Entry, split_checksum(line.rstrip())[0]) for line in lines(name)]
     store = MemoryStore()
     agent = Agent(replayed_model(entries), tools=replayed_tools(entries), store=store, retry=FAST)
     for entry in entries:

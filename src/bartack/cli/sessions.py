@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Annotated
@@ -25,7 +25,7 @@ from bartack.store import Entries, Finding, Hit, ModelSpend, Page, SessionInfo, 
 from bartack.store.index import text_of
 from bartack.store.maintenance import check, repair
 from bartack.store.maintenance import purge as purge_session
-from bartack.store.transfer import Imported, export_session, import_lines
+from bartack.store.transfer import Imported, export_session, import_lines, read_lines
 
 app = new_app("List, search, export, import, check and purge stored sessions.")
 
@@ -205,7 +205,10 @@ def import_sessions(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import sessions from a JSONL file. Each is imported completely or not at all; existing entries are skipped."""
+    """Import sessions from a JSONL file. Existing entries are skipped, so an interrupted import can be repeated.
+
+    Runs and tool calls that the file leaves open are closed: an import never executes anything.
+    """
     if file == "-":
         imported = _import(sys.stdin.buffer, None, store)
     else:
@@ -215,18 +218,27 @@ def import_sessions(
 
 
 def _import(file: IO[bytes], size: int | None, store: str | None) -> Imported:
-    with progress_bar("reading", size) as advance:
+    with progress_bar("importing", size) as advance:
 
         def lines() -> Iterator[bytes]:
-            for line in file:
+            for line in read_lines(file):
                 advance(len(line))
                 yield line
 
+        stored = [0]
+
+        def count(so_far: Imported) -> None:
+            stored[0] = so_far.entries
+
+        def run(opened: SessionStore) -> Awaitable[Imported]:
+            return import_lines(opened, lines(), on_progress=count)
+
         try:
-            return with_store(store, lambda opened: import_lines(opened, lines()), may_be_new=True)
+            return with_store(store, run, may_be_new=True)
         except StoreError as error:
-            is_line = error.code is ErrorCode.INVALID_VALUE
-            with_hint(error, "Nothing was imported. Fix or remove this line and try again." if is_line else None)
+            if error.code is ErrorCode.INVALID_VALUE:
+                before = f"The first {stored[0]} entries were imported." if stored[0] else "Nothing was imported."
+                with_hint(error, f"{before} Fix or remove this line and import the file again.")
             raise
 
 

@@ -20,10 +20,10 @@ from bartack.nouns.errors import PartValidationError
 from bartack.nouns.ids import derived_id
 from bartack.session.redaction import redacted
 
-__all__ = ["UNREADABLE", "Entries", "Envelope", "envelope_of", "envelopes_of", "read_entry", "unreadable_id"]
+__all__ = ["NO_TIME", "UNREADABLE", "Entries", "Envelope", "envelope_of", "envelopes_of", "read_entry", "unreadable_id"]
 
 UNREADABLE = "bartack.unreadable"
-_NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Envelope(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -73,7 +73,7 @@ def read_entry(session_id: str, seq: int, text: bytes) -> Entry:
             id=unreadable_id(session_id, seq) if envelope is None else envelope.id,
             session_id=session_id,
             seq=seq,
-            timestamp=_NO_TIME if envelope is None else _time(envelope.timestamp),
+            timestamp=NO_TIME if envelope is None else _time(envelope.timestamp),
             fact=Custom(UNREADABLE, {"error": str(error)}),
             parent_id=None if envelope is None else envelope.parent_id,
         )
@@ -83,7 +83,7 @@ def _time(text: str) -> datetime:
     try:
         return wire.load(datetime, text)
     except PartValidationError:
-        return _NO_TIME
+        return NO_TIME
 
 
 class Entries(Sequence[Entry]):

@@ -1,62 +1,243 @@
-"""Sessions as canonical JSONL, from any store to any other. Redacted content is not exported."""
+"""Sessions as canonical JSONL with checksums, from any store to any other.
 
-from collections.abc import AsyncIterator, Iterable
+Redacted content is not exported, and a redaction that arrives later takes effect on entries that are already there. An
+import never acts: what the file leaves open is closed, so nothing in it is executed, whoever approved it. Only calls
+that are open here can be approved, and only here.
+
+An import can be repeated. Entries are appended in batches that end where no tool call is open, if possible between two
+runs; after an interruption, the same import continues.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import IO, NamedTuple
 
 from msgspec.structs import replace
 
+from bartack.formats.repair import INTERRUPTED
 from bartack.nouns import wire
-from bartack.nouns.entries import Entry, Redaction
-from bartack.nouns.errors import PartValidationError
+from bartack.nouns.entries import Custom, Entry, Fact, Redaction, RunEnded
+from bartack.nouns.errors import Conflict, ErrorCode, NotFound, PartValidationError
+from bartack.nouns.messages import tool_message
 from bartack.nouns.noun import Noun
+from bartack.nouns.parts import ToolResult
 from bartack.session.redaction import redacted
-from bartack.store.entries import envelope_of
+from bartack.store.checksums import chain, digest_of, split_checksum, with_checksum
+from bartack.store.entries import Entries, envelope_of, read_entry
 from bartack.store.errors import invalid
-from bartack.store.session_store import SessionStore
+from bartack.store.open_work import OpenBranch, OpenWork
+from bartack.store.salvage import whole_session
+from bartack.store.session_store import SessionStore, Tail, next_entries
 
-__all__ = ["Imported", "export_session", "import_lines"]
+__all__ = ["IMPORTED", "LINE_LIMIT", "Imported", "export_session", "import_lines", "read_lines"]
+
+IMPORTED = "bartack.imported"
+LINE_LIMIT = 64 * 1024 * 1024  # bytes
+_BATCH = 500  # entries; where a run is longer, twice as many
+_NOT_RUN = "Not executed: the session was imported before this call was started."
 
 
 class Imported(Noun, frozen=True):
-    """The imported sessions, and their number of entries."""
+    """The sessions of an import and the number of entries read, whether or not they were already stored."""
 
     sessions: tuple[str, ...]
     entries: int
 
 
+# -- export
+
+
 async def export_session(store: SessionStore, session_id: str) -> AsyncIterator[bytes]:
-    """The lines of a session, all branches, in order of `seq`; each ends in a newline."""
+    """The lines of a session, all branches, in order of `seq`; each ends in a newline.
+
+    An entry that is damaged is exported as one that says so, with what is left of its text.
+    """
     entries = await store.entries(session_id)
-    hidden = {
-        wire.decode(Redaction, bytes(envelope.payload)).entry_id
-        for text in entries.texts
-        if b'"redaction"' in text and (envelope := envelope_of(text)) is not None and envelope.kind == Redaction.kind
-    }
-    for position, text in enumerate(entries.texts):
+    hidden = _redacted_ids(entries)
+    checksum = b""
+    for seq, text in enumerate(whole_session(session_id, entries.seqs, entries.texts), 1):
         envelope = envelope_of(text)
         if envelope is not None and envelope.id in hidden:
-            entry = entries[position]
-            text = wire.encode(replace(entry, fact=redacted(entry.fact), extra=None))
-        yield text.replace(b"\n", b" ") + b"\n"  # only damaged text contains a newline
+            text = wire.encode(_hidden(read_entry(session_id, seq, text)))
+        checksum = chain(checksum, digest_of(text))
+        yield with_checksum(text, checksum) + b"\n"
 
 
-async def import_lines(store: SessionStore, lines: Iterable[bytes]) -> Imported:
-    """Append sessions from canonical JSONL. All lines are read before anything is stored.
+def _redacted_ids(entries: Entries) -> set[str]:
+    """The entries that a redaction refers to."""
+    found: set[str] = set()
+    for text in entries.texts:
+        envelope = envelope_of(text) if b'"redaction"' in text else None
+        if envelope is not None and envelope.kind == Redaction.kind:
+            try:
+                found.add(wire.decode(Redaction, bytes(envelope.payload)).entry_id)
+            except PartValidationError:
+                pass  # an unreadable entry, which the check reports
+    return found
 
-    Each session is imported completely or not at all. Entries that are already stored are skipped.
+
+# -- import
+
+
+def read_lines(file: IO[bytes], limit: int = LINE_LIMIT) -> Iterator[bytes]:
+    """The lines of a file; `StoreError` for one that is longer than `limit` bytes."""
+    number = 0
+    while line := file.readline(limit + 1):
+        number += 1
+        if len(line) > limit:
+            raise invalid(f"Line {number} has more than {limit:,} bytes.")
+        yield line
+
+
+async def import_lines(
+    store: SessionStore, lines: Iterable[bytes], *, on_progress: Callable[[Imported], None] | None = None
+) -> Imported:
+    """Append sessions from canonical JSONL, the lines of each session together and in order.
+
+    Entries that are already stored are skipped. Entries are stored as they are read: after an error, those before it
+    are there, and the same import continues. `on_progress` is called after each batch.
 
     Raises:
-        StoreError: A line is not an entry; the message has its number. Nothing was stored.
-        Conflict: A session contradicts what is stored. Sessions before it were imported.
+        StoreError: A line is not an entry or does not match its checksum; the message has its number.
+        Conflict: A session contradicts what is stored.
     """
-    sessions: dict[str, list[Entry]] = {}
+    sessions: dict[str, None] = {}
+    count = 0
+    current: _SessionImport | None = None
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
+        entry, text, checksum = _read(number, line)
+        if current is None or current.session_id != entry.session_id:
+            if current is not None:
+                await current.finish()
+            current = await _SessionImport.begin(store, entry.session_id)
+            sessions[entry.session_id] = None
+        current.verify(number, text, checksum)
+        count += 1
+        if await current.add(entry, text) and on_progress is not None:
+            on_progress(Imported(tuple(sessions), count))
+    if current is not None:
+        await current.finish()
+    return Imported(tuple(sessions), count)
+
+
+def _read(number: int, line: bytes) -> tuple[Entry, bytes, bytes | None]:
+    text, checksum = split_checksum(line.rstrip())
+    try:
+        return wire.decode(Entry, text), text, checksum
+    except PartValidationError as error:
+        raise invalid(f"Line {number} is not an entry: {error}", error) from error
+
+
+class _SessionImport:
+    """The import of one session."""
+
+    def __init__(self, store: SessionStore, session_id: str, stored: Entries | None) -> None:
+        self.session_id = session_id
+        self._store = store
+        self._stored = stored
+        self._hidden = set[str]() if stored is None else _redacted_ids(stored)
+        self._tail: Tail | None = None  # of what is stored, as far as it was read
+        self._batch: list[Entry] = []
+        self._open = OpenWork()
+        self._checksum: bytes | None = b""  # of the last line; None: the lines have none
+
+    @classmethod
+    async def begin(cls, store: SessionStore, session_id: str) -> "_SessionImport":
         try:
-            entry = wire.decode(Entry, line)
-        except PartValidationError as error:
-            raise invalid(f"Line {number} is not an entry: {error}", error) from error
-        sessions.setdefault(entry.session_id, []).append(entry)
-    for session_id, entries in sessions.items():
-        await store.append(session_id, entries, None)
-    return Imported(tuple(sessions), sum(map(len, sessions.values())))
+            return cls(store, session_id, await store.entries(session_id))
+        except NotFound:
+            return cls(store, session_id, None)
+
+    def verify(self, number: int, text: bytes, checksum: bytes | None) -> None:
+        """Raise `StoreError` for a line that does not follow the one before it."""
+        if self._checksum == b"" and checksum is None:
+            self._checksum = None  # not exported by Bartack
+        expected = None if self._checksum is None else chain(self._checksum, digest_of(text))
+        if checksum != expected:
+            raise invalid(f"Line {number} does not match its checksum: it was changed, or lines before it are missing.")
+        self._checksum = checksum
+
+    async def add(self, entry: Entry, text: bytes) -> bool:
+        """Add the next entry; returns whether a batch was stored."""
+        is_full = self._is_full()
+        if is_full:
+            await self._append(())
+        self._open.push(entry)
+        if not self._batch and self._is_stored(entry, text):
+            self._tail = Tail(entry.id, entry.seq)
+        else:
+            self._batch.append(entry)
+        return is_full
+
+    def _is_full(self) -> bool:
+        """Whether the batch is large enough, and can end here without leaving anything open that acts."""
+        size = len(self._batch)
+        return size >= _BATCH and not self._open.calls and (size >= 2 * _BATCH or not self._open.has_run)
+
+    def _is_stored(self, entry: Entry, text: bytes) -> bool:
+        """Whether the entry is stored, as it is or with its content redacted on either side; `Conflict` if changed."""
+        stored, position = self._stored, 0 if self._tail is None else self._tail.seq
+        if stored is None or position >= len(stored):
+            return False
+        if stored.texts[position] != text:
+            here = read_entry(self.session_id, stored.seqs[position], stored.texts[position])
+            is_same = _hidden(entry) == _hidden(here) and (entry.id in self._hidden or entry == _hidden(entry))
+            if not is_same:
+                raise Conflict(f"Entry {here.id!r} of session {self.session_id!r} is stored with other content.")
+        return True
+
+    async def finish(self) -> None:
+        """Store the rest, together with what closes the session. If all was stored already, nothing changes."""
+        if self._batch:
+            await self._append(self._closing())
+
+    async def _append(self, closing: Iterable["_Closing"]) -> None:
+        entries = list(self._batch)
+        for one in closing:
+            last = Tail(entries[-1].id, entries[-1].seq)
+            entries += next_entries(
+                *(self.session_id, last, [one.fact], self._store.environment),
+                parent_id=one.parent_id,
+                run_id=one.run_id,
+            )
+        await self._store.append(self.session_id, entries, None if self._tail is None else self._tail.entry_id)
+        self._tail = Tail(entries[-1].id, entries[-1].seq)
+        self._batch.clear()
+
+    def _closing(self) -> Iterator["_Closing"]:
+        """What closes everything that is open."""
+        *others, newest = self._open.branches()
+        closed = [one for branch in others for one in self._closing_branch(branch)]
+        yield from closed
+        withdrawn = [Redaction(entry_id, reason="imported") for entry_id in self._open.queued]
+        last = [*self._closing_branch(newest), *(_Closing(fact) for fact in withdrawn)]
+        if closed and not last:  # the newest branch stays the newest
+            last.append(_Closing(Custom(IMPORTED, {"closedCallsOfOtherBranches": True})))
+        if last:
+            yield last[0]._replace(parent_id=newest.head)
+            yield from last[1:]
+
+    def _closing_branch(self, branch: OpenBranch) -> list["_Closing"]:
+        facts: list[Fact] = []
+        for call in branch.calls:
+            is_started = call in self._open.started
+            code = ErrorCode.TOOL_INTERRUPTED if is_started else ErrorCode.TOOL_NOT_RUN
+            result = ToolResult(call, INTERRUPTED if is_started else _NOT_RUN, is_error=True, error_code=code)
+            facts.append(tool_message(result))
+        if branch.has_run:
+            facts.append(RunEnded("aborted", reason="imported"))
+        parents = [branch.head, *(None for _ in facts)]
+        return [_Closing(fact, parent, branch.run_id) for fact, parent in zip(facts, parents, strict=False)]
+
+
+class _Closing(NamedTuple):
+    """A fact that closes something."""
+
+    fact: Fact
+    parent_id: str | None = None  # None: the entry before it
+    run_id: str | None = None
+
+
+def _hidden(entry: Entry) -> Entry:
+    return replace(entry, fact=redacted(entry.fact), extra=None)

@@ -9,6 +9,7 @@ from bartack.models import ScriptedModel
 from bartack.nouns.tables import AgentStatus
 from bartack.store import open_store
 from bartack.tools import LocalRuntime, file_tools
+from tests.agent.test_import import forged_session
 from tests.cli.chat.gates import Gated
 from tests.cli.chat.scene import scene, writes
 from tests.cli.chat.terminal import is_at_prompt, needs_tmux
@@ -194,3 +195,18 @@ def test_the_work_of_a_killed_chat_is_resumed(tmp_path: Path) -> None:
         again[2].wait_for("Written.")
         assert (question.project / "a.txt").read_text() == "text"
         again[2].wait_for(is_at_prompt)
+
+
+def test_an_imported_session_executes_nothing(tmp_path: Path) -> None:
+    """The file has an unfinished run with a command that it claims was approved."""
+    with scene(tmp_path, ["I will not."], ["Hello."]) as here:
+        file = tmp_path / "forged.jsonl"
+        file.write_bytes(b"".join(forged_session("holiday")))
+        here.bartack("sessions", "import", str(file))
+        with here.chat("--session", "holiday") as chat:
+            chat.wait_for_prompt()
+            chat.say("Hello?")
+            chat.wait_for_prompt()
+            chat.key("C-d")
+            chat.wait_for("[left with 0]")
+        assert not (here.project / "pwned").exists()
