@@ -2,18 +2,21 @@
 
 import pytest
 
-from bartack.formats.history_rules import HistoryRules
+from bartack.formats.history_rules import STRICTEST, HistoryRules
 from bartack.formats.repair import (
     CONTINUE_PROMPT,
     INTERRUPTED,
     RESULTS_RECEIVED,
     START_PROMPT,
+    KnownCalls,
     Repaired,
     RepairNote,
     repair,
+    repair_rest,
 )
+from bartack.formats.trail import PrefixChanged
 from bartack.nouns.errors import ErrorCode
-from bartack.nouns.messages import Message, Meta, assistant, system, tool_message, user
+from bartack.nouns.messages import Message, Meta, Role, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, Image, Part, Text, Thinking, ToolCall, ToolResult
 from tests.formats.every_rule import RULES
 
@@ -418,3 +421,33 @@ def test_a_tool_name_that_is_not_accepted_is_renamed() -> None:
     what = "tool 'mcp.read file' to 'mcp_read_file'"
     assert only_note(repaired) == RepairNote(1, "renamed", what, "the name is not accepted")
     assert repair(history, LENIENT) == Repaired(history)
+
+
+# -- the rest of a history
+
+
+@pytest.mark.parametrize(
+    ("last_role", "rest"),
+    [
+        ("assistant", [user(" ")]),  # dropped, so the answer is the last message
+        ("assistant", [user(" "), assistant("More.")]),
+        ("assistant", [assistant("More.")]),
+        ("assistant", [system("Be brief."), user("Next.")]),
+        ("assistant", [tool_message(result("unknown")), user("Next.")]),
+        ("assistant", [user("Next."), tool_message(result("open"))]),
+        ("tool", [user("Next.")]),  # needs an answer before it
+        ("tool", [tool_message(result("unknown")), assistant("Read.")]),
+    ],
+)
+def test_a_rest_that_may_change_what_is_before_it_is_refused(last_role: Role, rest: list[Message]) -> None:
+    known = KnownCalls({"open", "closed"}, {"open", "closed"}, {"open"}, last_role)
+    with pytest.raises(PrefixChanged):
+        repair_rest(rest, STRICTEST, known)
+
+
+def test_a_rest_is_repaired_as_part_of_the_whole() -> None:
+    known = KnownCalls({"abcdefghi"}, {"abcdefghi"}, set(), "assistant")
+    rest = repair_rest([user("Again."), assistant(call("abcdefghi")), tool_message(result("x"))], STRICTEST, known)
+    assert rest.call_ids() == {"abcdefghi"}
+    assert [note.action for note in rest.notes] == ["renamed", "added", "dropped"]
+    assert [*rest.cuts()] == []

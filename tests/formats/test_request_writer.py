@@ -14,6 +14,7 @@ from bartack.formats.trail import Trail
 from bartack.nouns.config import CacheConfig, ModelConfig, ThinkingConfig, ToolSpec
 from bartack.nouns.messages import Message, Meta, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import History
 
 MODELS = {
     "anthropic-messages": "claude-opus-4-6",
@@ -229,6 +230,25 @@ def test_settings_may_change_between_calls(format: str) -> None:
 
 
 @every_format
+def test_a_history_of_a_known_thread_is_not_compared(format: str) -> None:
+    conversation, thread = Conversation(format), object()
+    history = turns(5)
+
+    def send(head: list[Message], rest: list[Message], thread: object) -> int:
+        request = ModelRequest(History.of(head, rest, thread), config=conversation.config)
+        assert conversation.writer.write(request).body == msgspec.json.encode(encode(format, request).body)
+        return conversation.encoded
+
+    assert send([system("Be brief.")], history, thread) > 20
+    assert send([system("Be brief.")], [*history, user("Next.")], thread) <= 10
+    assert send([system("Be brief."), user("Summary.")], [*history, user("Next.")], thread) > 20
+    assert send([system("Be kind."), user("Summary.")], [*history, user("Next.")], thread) > 20
+    changed = [user("Other."), *history[1:], user("Next.")]
+    assert send([system("Be kind."), history[0]], changed, object()) > 20
+    assert send([system("Be kind."), history[0]], [*changed, *turn(7)], object()) <= 10
+
+
+@every_format
 def test_branches_and_conversations_are_kept_apart(format: str) -> None:
     conversation = Conversation(format)
     history, other = turns(5), copies(turns(5))
@@ -303,12 +323,20 @@ def own(**data: Any) -> Continuation:
 def test_an_id_that_was_sent_before_is_not_sent_again() -> None:
     conversation = Conversation("openai-responses")
     answer = assistant(Text("Yes.", continuation=own(item={"type": "message", "id": "msg_1"}, field="content")))
-    conversation.send(user("A?"), answer, turns(3))
-    body = conversation.send(user("A?"), answer, turns(3), user("B?"), answer, user("C?"))
+    history = [user("A?"), answer, *turns(3)]
+    conversation.send(history)
+    body = conversation.send(history, user("B?"), answer, user("C?"))
+    assert conversation.encoded <= 10
     assert [item["id"] for item in body["input"] if "id" in item] == ["msg_1"]
-    again = [user("A?"), answer, *turns(3), user("B?"), answer, user("C?")]
-    conversation.send(again)
-    conversation.send(again, turn(7))
+
+
+def test_reasoning_without_its_ciphertext_depends_on_the_setting_store() -> None:
+    conversation = Conversation("openai-responses")
+    reasoning = Thinking("hm", continuation=own(item={"type": "reasoning", "id": "rs_1"}))
+    history = [user("A?"), assistant(reasoning, Text("Yes.")), *turns(3)]
+    for store in (False, 0, True, 1, False):
+        conversation.config = replace(conversation.config, extra={"store": store})
+        conversation.send(history)
 
 
 def test_reasoning_waits_for_the_item_that_it_led_to() -> None:
@@ -323,7 +351,7 @@ def test_reasoning_waits_for_the_item_that_it_led_to() -> None:
 
 def test_instructions_that_were_read_from_a_request_are_sent_there() -> None:
     conversation = Conversation("openai-responses", cache_config=CacheConfig())
-    prompt = Message("system", (Text("Be brief.", continuation=own(instructions=True)),))
+    prompt = Message("system", (Text("Be brief.", continuation=own(instructions=True)), Text("-", ignored=True)))
     more = Message("system", (Text("Be kind.", continuation=own(instructions=True)),))
     history = turns(4)
     for end in range(1, len(history) + 1):
@@ -360,6 +388,33 @@ def test_a_provider_call_is_sent_once_its_result_arrives() -> None:
     conversation.send(history, user("Well?"), result, user("Thanks."), turn(5))
     again = assistant("Once more.", search)
     conversation.send(history, user("Well?"), result, user("Thanks."), turn(5), user("More."), again, user("Thanks."))
+
+
+def test_what_was_known_of_provider_calls_applies_to_later_messages() -> None:
+    conversation = Conversation("anthropic-messages")
+    found = {"type": "code_execution_tool_result", "content": []}
+    data = claudes(type="server_tool_use", result=found)
+    code = ToolCall("srvtoolu_1", "code", {}, executed_by="provider", continuation=data)
+    block = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_2", "content": []}
+    carried = Thinking("", continuation=claudes(block=block))
+    history = [user("Run it."), assistant("Running.", code, carried, "Ran."), *turns(3)]
+    conversation.send(history)
+    caller = claudes(caller={"type": "code_execution", "tool_id": "srvtoolu_1"})
+    called = assistant(ToolCall("toolu_9", "look", {}, continuation=caller))
+    body = conversation.send(history, user("Again."), called)
+    assert conversation.encoded <= 10
+    assert "tool_id" in str(body)
+    search = ToolCall("srvtoolu_2", "search", {}, executed_by="provider", continuation=claudes(type="server_tool_use"))
+    body = conversation.send(history, user("Search."), assistant("Searching.", search), user("Well?"))
+    assert conversation.encoded <= 10
+    assert str(body).count("srvtoolu_2") == 2
+
+
+def test_an_answer_of_which_nothing_can_be_sent_is_left_out() -> None:
+    conversation = Conversation("anthropic-messages")
+    foreign = ToolCall("ws_1", "search", {}, executed_by="provider", result=ToolResult("ws_1", "found"))
+    conversation.send(turns(3)[:-1], assistant("Done."))
+    conversation.send(turns(3)[:-1], assistant(foreign), user("Next."))
 
 
 def test_a_provider_call_may_stay_open_while_its_code_calls_tools() -> None:

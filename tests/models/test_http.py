@@ -56,6 +56,18 @@ async def test_a_request_is_sent_unchanged() -> None:
     assert request.headers["accept-encoding"] == "identity"
 
 
+async def test_a_large_body_is_sent_without_a_warning() -> None:
+    body = random.Random(1).randbytes(3_000_000)
+    async with fault_server(ANSWER) as server, HttpClient() as client:
+        request = HttpRequest(url=server.base_url + "/v1", headers={"Content-Type": "application/json"}, body=body)
+        async with client.send(request) as response:
+            assert b"".join([chunk async for chunk in response.chunks]) == b"onetwo"
+        (received,) = server.requests
+    assert received.body == body
+    assert received.headers["content-length"] == "3000000"
+    assert received.headers["content-type"] == "application/json"
+
+
 async def test_connections_are_reused_even_if_the_end_is_not_read() -> None:
     async with fault_server(ANSWER) as server, HttpClient() as client:
         for _ in range(3):

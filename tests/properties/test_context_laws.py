@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from operator import is_
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from bartack.nouns.entries import (
 from bartack.nouns.errors import AgentError
 from bartack.nouns.messages import Message, Meta, ModelRef, assistant, tool_message, user
 from bartack.nouns.parts import Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.requests import History
 from bartack.nouns.wire import decode
 from bartack.nouns.wire import encode as stored
 from bartack.session.context import ContextBuildResult, ContextFold, ContextInput, ContextManager
@@ -181,6 +183,19 @@ def test_a_request_has_the_one_before_it_as_a_prefix(format: str, facts: list[Fa
             now = sent(manager.build_context(given_to(fold)).messages, format)[FORMATS[format]]
             assert now[: len(before)] == before
             before = now
+
+
+@given(conversations() | sessions().map(lambda session: [entry.fact for entry in session]), configs)
+def test_contexts_of_one_thread_have_the_same_messages(facts: list[Fact], config: ContextConfig) -> None:
+    fold, manager = ContextFold(), ContextManager(config)
+    seen: dict[int, History] = {}  # the last one of each thread, which also keeps the thread alive
+    for entry in chain(*facts):
+        fold.push(entry)
+        now = manager.build_context(given_to(fold)).messages
+        assert isinstance(now, History)
+        before = seen.setdefault(id(now.thread), now)
+        assert all(map(is_, now[now.head :], before[before.head :]))
+        seen[id(now.thread)] = now
 
 
 @given(conversations(), configs)

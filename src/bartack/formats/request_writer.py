@@ -6,8 +6,8 @@ conversation repairs and encodes only what follows, and is put together from bot
 of a request that is encoded from its first message:
 
 - A conversation is recognized by its messages, which must be the same objects; only plain system prompts are compared
-  by their text. If one was changed, replaced by a summary or taken back, or if a setting has changed, everything is
-  encoded again.
+  by their text. A `History` of the same thread is known to have them. If a message was changed, replaced by a summary
+  or taken back, or if a setting has changed, everything is encoded again.
 - If a new message affects what was written (a late result of a call, for example), everything is encoded again.
 - A format whose encoder does not call `Trail.wrote` is always encoded in full.
 
@@ -32,7 +32,7 @@ from bartack.formats.repair import KnownCalls, RepairedRest, repair_rest
 from bartack.formats.trail import Facts, PrefixChanged, Trail
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Text
-from bartack.nouns.requests import ModelRequest
+from bartack.nouns.requests import History, ModelRequest
 
 __all__ = ["RequestWriter", "Written", "encode_request"]
 
@@ -75,8 +75,7 @@ class RequestWriter:
         items = rest.trail.items
         name = next((key for key, value in body.items() if items is not None and value is items), None)
         if name is None:  # the format does not continue, or a setting replaces the messages
-            if beginning.messages:
-                raise PrefixChanged
+            assert not beginning.messages  # it would have the same settings
             return Written(msgspec.json.encode(body), report, call_ids)
         new_items = beginning.extend(request, rest)
         written = Written(_joined(body, name, beginning.json, new_items), report, call_ids)
@@ -187,7 +186,8 @@ class _Beginning:
     def __init__(self, request: ModelRequest) -> None:
         self._config = request.config
         self._provider = request.provider
-        self.messages: tuple[Message, ...] = ()
+        self.messages: list[Message] = []
+        self._thread: tuple[int, object] | None = None  # that the messages belong to, and where it begins
         self.sent = 0  # how many messages they became
         self.calls = KnownCalls()
         self.facts: Facts = {}
@@ -207,11 +207,15 @@ class _Beginning:
         head = 0
         while known[head].role == "system" and _is_same_prompt(known[head], given[head]):
             head += 1
-        return all(map(is_, known[head:], given[head : len(known)]))
+        known[:head] = given[:head]
+        if isinstance(given, History) and self._thread == (given.head, given.thread):
+            known = known[: given.head]
+        return all(map(is_, known, given))
 
     def extend(self, request: ModelRequest, rest: EncodedRest) -> list[Any]:
         """Add the part of a request that later ones repeat; returns the items of the remaining part."""
-        trail, repaired = rest.trail, rest.repaired
+        trail, repaired, given = rest.trail, rest.repaired, request.messages
+        self._thread = (given.head, given.thread) if isinstance(given, History) else None
         items = trail.items or []
         cuts = [cut for cut in repaired.cuts() if trail.can_end_before(self.sent + cut[0])]
         if not cuts:
@@ -226,7 +230,8 @@ class _Beginning:
         self.facts = trail.facts_before(sent)
         self.of_history += [loss for at, loss in rest.of_history if at < index]
         self.of_messages += [loss for at, loss in rest.of_messages if at < sent]
-        self.messages, self.sent = request.messages[: len(self.messages) + index], sent
+        self.messages += given[len(self.messages) : len(self.messages) + index]
+        self.sent = sent
         return items[place:]
 
 

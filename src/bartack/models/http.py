@@ -14,6 +14,7 @@ import ssl
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
+from io import BytesIO
 from typing import Any, Self, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
@@ -35,6 +36,7 @@ __all__ = ["HttpClient"]
 
 # 100,000 tokens are about 40 MB of events in the most verbose format; images may be added to that.
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+_LARGE_BYTES = 1024 * 1024
 _DRAIN_SECONDS = 0.05  # how long to wait, after the last event, for the end of the body that frees the connection
 
 T = TypeVar("T")
@@ -213,7 +215,9 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
 
 def _options(request: HttpRequest) -> dict[str, Any]:
     headers = {"Accept-Encoding": "identity", "User-Agent": "bartack", **request.headers}
-    options: dict[str, Any] = {"data": request.body, "headers": headers, "allow_redirects": False}
+    # As a file, a large body is sent in pieces. In one piece it would hold up the event loop; aiohttp warns about that.
+    data = BytesIO(request.body) if len(request.body) > _LARGE_BYTES else request.body
+    options: dict[str, Any] = {"data": data, "headers": headers, "allow_redirects": False}
     proxy, credentials = _proxy_for(request.url)
     if proxy is not None:
         options["proxy"] = proxy

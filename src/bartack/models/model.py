@@ -110,7 +110,7 @@ class StreamingModel(Model, ABC):
         if metadata.run_id is None:
             metadata = replace(metadata, run_id=self._environment.new_id())
         return ModelRequest(
-            (Message("system", parts), *messages) if parts else tuple(messages),
+            (Message("system", parts), *messages) if parts else _as_tuple(messages),
             config=updated_config(self.config, params) if params else self.config,
             tools=tuple(tool_specs or ()),
             provider=self.provider,
@@ -134,6 +134,10 @@ class StreamingModel(Model, ABC):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _as_tuple(messages: Sequence[Message]) -> tuple[Message, ...]:
+    return messages if isinstance(messages, tuple) else tuple(messages)  # a `History` as it is
 
 
 def updated_config(config: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:

@@ -1,12 +1,31 @@
 """One call to a model, from the context that produced it to the encoder that writes its body."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 from bartack.nouns.config import ModelConfig, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.noun import Noun
 
-__all__ = ["ModelRequest", "RequestMetadata"]
+__all__ = ["History", "ModelRequest", "RequestMetadata"]
+
+
+class History(tuple[Message, ...]):
+    """The messages of a conversation that keeps growing, as a context builds them.
+
+    Histories with the same `thread` have the same message objects, as far as both go, after the first `head` messages.
+    So a message that was known in one does not have to be compared in the next.
+    """
+
+    head: int
+    thread: object
+
+    @classmethod
+    def of(cls, head: Sequence[Message], rest: Sequence[Message], thread: object) -> Self:
+        """The history that begins with `head` and continues with the messages of the thread."""
+        history = cls((*head, *rest))
+        history.head, history.thread = len(head), thread
+        return history
 
 
 class RequestMetadata(Noun, frozen=True, kw_only=True):

@@ -81,8 +81,7 @@ class _Messages:
         self._starts += [index] * (len(self._out) - len(self._starts))
 
     def _add_system(self, message: Message, where: str) -> None:
-        is_leading = self._trail.first == 0 and all(one["role"] == "system" for one in self._out)
-        is_accepted = self._vendor.system_anywhere or is_leading
+        is_accepted = self._vendor.system_anywhere or all(one["role"] == "system" for one in self._out)
         role = "system" if is_accepted else "user"
         if not is_accepted:
             self._losses.add(where, "system role", "the provider accepts it only at the start; sent as user text")

@@ -13,6 +13,7 @@ from bartack.nouns.errors import AgentError, ErrorCode
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.noun import Noun
 from bartack.nouns.parts import Text
+from bartack.nouns.requests import History
 from bartack.session.context.fold import ContextFold
 from bartack.session.context.item import ContextItem, summary_message
 from bartack.session.context.shortening import shorten_text
@@ -89,7 +90,7 @@ class ContextManager:
         fold = input.fold
         window = self._window(input)
         return ContextBuildResult(
-            (*_head(input, fold.summary), *window.messages()),
+            History.of(_head(input, fold.summary), window.messages(), window.thread),
             window.tokens(fold.model),
             window.limits.budget,
             over_budget=window.exceeds(fold.model),

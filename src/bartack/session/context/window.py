@@ -65,6 +65,7 @@ class Window:
         self.items: list[ContextItem] = []
         self.estimated = self.untrimmed = limits.overhead
         self.needs_compaction = False
+        self.thread = object()  # another one whenever a message changes that was shown before
         self.notes: list[TrimNote] = []
         self._shown: list[Message] = []
         self._sizes: list[int] = []  # estimated, as shown
@@ -76,6 +77,7 @@ class Window:
         self._shortened_end = 0  # items before it are already shortened
         self._dropped_end = 0  # items before it are dropped, except pinned ones
         self._pinned: list[int] = []
+        self._omission: Message | None = None  # in place of what was dropped
         self._first_request: int | None = None  # the user's first message
         self._last_request: int | None = None  # the user's last message
 
@@ -89,10 +91,10 @@ class Window:
 
     def messages(self) -> list[Message]:
         """The messages of the items, as trimmed."""
-        if not self._dropped_end:
+        if self._omission is None:
             return self._shown
         pinned = [self._shown[index] for index in self._pinned]
-        return [*pinned, _omission_note(self._dropped_end - len(pinned)), *self._shown[self._dropped_end :]]
+        return [*pinned, self._omission, *self._shown[self._dropped_end :]]
 
     def add(self, item: ContextItem) -> None:
         """Add the next item, and trim if it exceeds the budget."""
@@ -173,6 +175,7 @@ class Window:
             item, index = self.items[self._shortened_end], self._shortened_end
             if item.short is not None:
                 self._shown[index], self._sizes[index] = item.short
+                self.thread = object()
                 saved = item.tokens - self._sizes[index]
                 self.estimated -= saved
                 self.notes.append(TrimNote(item.entry_id, "shortened", saved))
@@ -186,6 +189,7 @@ class Window:
         saved = self._sizes[index] - message_tokens(message)
         if saved > 0:
             self._shown[index], self._sizes[index] = message, self._sizes[index] - saved
+            self.thread = object()
             self.estimated -= saved
             self.notes.append(TrimNote(self.items[index].entry_id, "shortened", saved))
 
@@ -210,6 +214,8 @@ class Window:
                 self.estimated -= self._sizes[index]
                 self.notes.append(TrimNote(self.items[index].entry_id, "dropped", self._sizes[index]))
         self._dropped_end = end
+        self._omission = _omission_note(end - len(self._pinned))
+        self.thread = object()
         self._shortened_end = max(self._shortened_end, end)
 
     def _is_pinned(self, index: int) -> bool:
