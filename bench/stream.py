@@ -61,11 +61,12 @@ def floor(name: str, pieces: list[bytes]) -> None:
 
 def bartack_from_memory(name: str, pieces: list[bytes]) -> Message:
     reader, guard, assembler = decoder(FORMATS[name]), Contract("run"), MessageAssembler("run", guarded=True)
-    admit, consume, stamp = guard.admit, assembler.consume, DeltaStamper("run").stamp
+    admit, consume, stamp = guard.admit_bare, assembler.consume, DeltaStamper("run").stamp
     for piece in [*pieces, None]:
         now = datetime.now(UTC)
-        for delta in stamp(reader.receive_eof() if piece is None else reader.receive_data(piece), now):
-            admit(delta)
+        allowed, violation = admit(reader.receive_eof() if piece is None else reader.receive_data(piece))
+        assert violation is None
+        for delta in stamp(allowed, now):
             consume(delta)
     return assembler.build_final_message()
 

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import random
+import selectors
 import socket
 import ssl
 import time
@@ -10,7 +11,9 @@ import zlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import aiohttp
 import pytest
+from aiohttp.base_protocol import BaseProtocol
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -19,7 +22,7 @@ from cryptography.x509.oid import NameOID
 from msgspec.structs import replace
 
 from bartack.models import HttpRequest, Timeouts, connect
-from bartack.models.http import HttpClient
+from bartack.models.http import HttpClient, _Waits
 from bartack.nouns.deltas import Failed
 from bartack.nouns.errors import ErrorCode, ModelError
 from bartack.nouns.messages import user
@@ -217,6 +220,77 @@ async def test_silence_between_chunks_times_out() -> None:
     error = await failure(replace(ANSWER, steps=(b"one", Stall(5))), Timeouts(silence=0.05))
     assert error.code is ErrorCode.TIMEOUT
     assert "silence" in error.message
+
+
+class VirtualTime(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer instead of waiting."""
+
+    def __init__(self) -> None:
+        selector = selectors.DefaultSelector()
+        select = selector.select
+        self._now = 0.0
+
+        def jump(timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            self._now += timeout or 0
+            return select(0)
+
+        selector.select = jump  # type: ignore[method-assign]
+        super().__init__(selector)
+
+    def time(self) -> float:
+        return self._now
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "expected"),
+    [
+        (Timeouts(silence=300, total=None), (10, 2000 + 300, "silence")),
+        (Timeouts(silence=300, total=900), (4, 900, "total")),
+        (Timeouts(silence=300, total=None, first_byte=100), (0, 100, "first_byte")),
+    ],
+)
+def test_one_timer_measures_each_wait_of_a_long_stream(timeouts: Timeouts, expected: tuple[int, float, str]) -> None:
+    """Ten chunks, one every 200 seconds, then nothing."""
+
+    async def read_all() -> tuple[int, float, str]:
+        loop = asyncio.get_running_loop()
+        content = aiohttp.StreamReader(connected_protocol(loop), 2**16, loop=loop)
+        for number in range(1, 11):
+            loop.call_at(200 * number, content.feed_data, b"chunk")
+        waits = _Waits(timeouts, HttpRequest(url="http://host"))
+        count = 0
+        try:
+            while await waits.read(content):
+                count += 1
+        except ModelError as error:
+            return count, loop.time(), error.message.partition("time limit: ")[2].rstrip(").")
+        return count, loop.time(), "end"
+
+    with asyncio.Runner(loop_factory=VirtualTime) as runner:
+        assert runner.run(read_all()) == expected
+
+
+def test_a_reader_that_pauses_is_not_timed_out_by_its_own_pause() -> None:
+    async def read_late() -> bytes:
+        loop = asyncio.get_running_loop()
+        content = aiohttp.StreamReader(connected_protocol(loop), 2**16, loop=loop)
+        waits = _Waits(Timeouts(silence=10, total=None), HttpRequest(url="http://host"))
+        content.feed_data(b"one")
+        await waits.read(content)
+        loop.call_later(5, content.feed_data, b"two")
+        await waits.read(content)
+        await asyncio.sleep(100)
+        loop.call_later(5, content.feed_data, b"three")
+        return await waits.read(content)
+
+    with asyncio.Runner(loop_factory=VirtualTime) as runner:
+        assert runner.run(read_late()) == b"three"
+
+
+def connected_protocol(loop: asyncio.AbstractEventLoop) -> BaseProtocol:
+    protocol = BaseProtocol(loop)
+    protocol.connection_made(asyncio.Transport())
+    return protocol
 
 
 async def test_the_first_byte_times_out_before_and_after_the_headers() -> None:

@@ -246,3 +246,32 @@ def test_a_stream_of_exactly_the_limit_is_accepted() -> None:
 def test_arguments_are_limited_for_each_call() -> None:
     second = ToolCallStart("c2", "t")
     after(START, CALL, second, ToolCallArgs("c1", "1234"), ToolCallArgs("c2", "1234"), limits=LIMITS)
+
+
+# -- deltas without stamps
+
+
+def test_bare_deltas_are_admitted_up_to_the_first_that_is_not_allowed() -> None:
+    deltas = [START, TextDelta("a"), ToolCallArgs("c1", "{}"), TextDelta("b")]
+    contract = Contract()
+    allowed, error = contract.admit_bare(deltas)
+    assert allowed == deltas[:2]
+    assert error is not None
+    assert error.rule == "000-5.5"
+    assert contract.admit_bare([TextDelta("c")]) == ([TextDelta("c")], None)
+
+
+def test_a_bare_delta_that_is_out_of_place_is_refused() -> None:
+    allowed, error = Contract().admit_bare([TextDelta("a")])
+    assert allowed == []
+    assert error is not None
+    assert error.rule == "000-5.1"
+
+
+def test_the_limit_of_arguments_applies_to_each_of_two_interleaved_calls() -> None:
+    other = ToolCallStart("c2", "read")
+    pieces = [ToolCallArgs("c1", "1"), ToolCallArgs("c2", "12"), ToolCallArgs("".join(["c", "2"]), "34")]
+    limits = StreamLimits(max_args_chars=4)
+    contract = after(START, CALL, other, *pieces, ToolCallArgs("c1", "234"), limits=limits)
+    assert refusal(contract, at(50, ToolCallArgs("c1", "5"))).code is ErrorCode.STREAM_TOO_LARGE
+    assert refusal(contract, at(50, ToolCallArgs("c2", "5"))).code is ErrorCode.STREAM_TOO_LARGE

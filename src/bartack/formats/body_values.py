@@ -1,7 +1,6 @@
 """Values that the bodies and events of several formats have in common, written, read and checked."""
 
 import hashlib
-import json
 import re
 from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,9 +9,10 @@ from typing import Any
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.errors import MissingRequiredField, PartValidationError
-from bartack.nouns.json_values import MAX_DEPTH, is_within, json_name, json_text, plain
+from bartack.nouns.json_values import MAX_DEPTH, is_within, json_name, json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ToolCall
+from bartack.stream.assembler import parse_arguments
 
 __all__ = [
     "NO_OUTPUT",
@@ -106,10 +106,9 @@ def object_of(value: Mapping[str, Any], key: str) -> dict[str, Any]:
 def parsed_object(text: str) -> dict[str, Any] | None:
     """The JSON object in a text, such as the arguments of a call; None if it is not one, or could not be stored."""
     try:
-        value = plain(json.loads(text))
-    except (ValueError, RecursionError, PartValidationError):
+        return parse_arguments(text) if text.strip() else None
+    except PartValidationError:
         return None
-    return value if isinstance(value, dict) else None
 
 
 def own_fields(spec: ToolSpec, format: str) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Emitter:
         self._made_ids = 0
         self._has_client_calls = False
         self._usage: Usage | None = None
-        self._joins_surrogates = False
+        self.joins_surrogates = False  # until then, a hot path may append to `deltas` itself
         self._pending_halves: dict[object, str] = {}
 
     def take(self) -> list[Delta]:
@@ -66,7 +66,7 @@ class Emitter:
         if self.ended:
             del deltas[self._last :]
             self._last = 0
-        return [_without_surrogates(delta) for delta in deltas] if self._joins_surrogates else deltas
+        return [_without_surrogates(delta) for delta in deltas] if self.joins_surrogates else deltas
 
     def start(self, model_id: str | None = None, request_id: str | None = None) -> None:
         """Start the stream. Repeating it changes nothing."""
@@ -76,21 +76,21 @@ class Emitter:
 
     def more_text(self, piece: str) -> None:
         """Add to the open text part. The hot path: nearly every event of a stream."""
-        if self._joins_surrogates:
+        if self.joins_surrogates:
             self.text(piece)
         elif piece:
             self.deltas.append(TextDelta(piece))
 
     def more_thinking(self, piece: str) -> None:
         """Add to the open thinking part."""
-        if self._joins_surrogates:
+        if self.joins_surrogates:
             self.thinking(piece)
         elif piece:
             self.deltas.append(ThinkingDelta(piece))
 
     def text(self, piece: str, *, new_part: bool = False, continuation: dict[str, Any] | None = None) -> None:
         """Add visible text. An empty piece without continuation data is ignored."""
-        if self._joins_surrogates:
+        if self.joins_surrogates:
             piece = self._joined("text", piece)
         if piece or continuation:
             if not self.started:
@@ -99,7 +99,7 @@ class Emitter:
 
     def thinking(self, piece: str, *, new_part: bool = False, continuation: dict[str, Any] | None = None) -> None:
         """Add reasoning. An empty piece without continuation data is ignored."""
-        if self._joins_surrogates:
+        if self.joins_surrogates:
             piece = self._joined("thinking", piece)
         if piece or continuation:
             if not self.started:
@@ -110,7 +110,7 @@ class Emitter:
 
     def join_surrogates(self) -> None:
         """From now on, keep half a surrogate pair at the end of a piece for the next piece of its kind."""
-        self._joins_surrogates = True
+        self.joins_surrogates = True
 
     def _joined(self, key: object, piece: str) -> str:
         piece = self._pending_halves.pop(key, "") + piece
@@ -158,7 +158,7 @@ class Emitter:
 
     def more_args(self, call_id: str, piece: str) -> None:
         """Add argument text to an open call by its public id."""
-        if self._joins_surrogates:
+        if self.joins_surrogates:
             piece = self._joined(("call", call_id), piece)
         if piece:
             self.deltas.append(ToolCallArgs(call_id, piece))

@@ -8,7 +8,7 @@
 A `GuardedStream` is not guarded a second time.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -17,12 +17,14 @@ from bartack.models.client import mask_secrets
 from bartack.nouns.deltas import Delta, Failed, MessageDelta, Start
 from bartack.nouns.errors import BartackError, ErrorCode, StreamError
 from bartack.nouns.requests import RequestMetadata
+from bartack.nouns.tables import AssemblyStatus
 from bartack.stream.contract import Contract, StreamLimits
 from bartack.stream.stamping import DeltaStamper
 
 __all__ = ["GuardedStream", "guarded", "guarded_batches"]
 
 T = TypeVar("T")
+_Admitted = tuple[Sequence[MessageDelta], StreamError | None]  # what may pass, and the violation after it
 
 
 class GuardedStream:
@@ -53,49 +55,57 @@ def guarded(
     """The stream of any model, held to the contract; all its deltas must belong to `run_id`."""
     if isinstance(stream, GuardedStream) and stream.run_id == run_id:
         return stream
-    metadata = RequestMetadata(run_id=run_id)
-    guard = _guard(stream, lambda delta, _: (delta,), run_id, metadata, environment or Environment(), limits=limits)
-    return GuardedStream(guard, run_id)
+    contract = Contract(run_id, limits)
+
+    def admitted(delta: MessageDelta, _: datetime) -> _Admitted:
+        contract.admit(delta)
+        return (delta,), None
+
+    def stamper() -> DeltaStamper:
+        return DeltaStamper(run_id, first_seq=contract.last_seq + 1)
+
+    return GuardedStream(_guard(stream, contract, admitted, stamper, environment or Environment()), run_id)
 
 
 def guarded_batches(
-    batches: AsyncIterator[Iterable[Delta]],
+    batches: AsyncIterator[Sequence[Delta]],
     metadata: RequestMetadata,
     environment: Environment,
     *,
-    take_raw: Callable[[], Any] = lambda: None,
+    take_raw: Callable[[], Any] | None = None,
 ) -> GuardedStream:
     """The bare deltas of a model, stamped and held to the contract; `take_raw` returns the raw data of each batch.
 
     The first batch is requested when the stream is first read; that is the time of the request, and of `start`.
     """
     run_id = metadata.run_id or environment.new_id()
-    stamp = DeltaStamper(run_id, metadata).stamp
+    contract, stamper = Contract(run_id), DeltaStamper(run_id, metadata)
+    admit, stamp, now = contract.admit_bare, stamper.stamp, environment.now
 
-    def stamped(deltas: Iterable[Delta], requested_at: datetime) -> list[MessageDelta]:
-        return stamp(deltas, environment.now(), requested_at=requested_at, provider_raw=take_raw())
+    def admitted(deltas: Sequence[Delta], requested_at: datetime) -> _Admitted:
+        allowed, error = admit(deltas)
+        raw = None if take_raw is None else take_raw()
+        return stamp(allowed, now(), requested_at=requested_at, provider_raw=raw), error
 
-    return GuardedStream(_guard(batches, stamped, run_id, metadata, environment), run_id)
+    return GuardedStream(_guard(batches, contract, admitted, lambda: stamper, environment), run_id)
 
 
 async def _guard(
     source: AsyncIterator[T],
-    stamped: Callable[[T, datetime], Iterable[MessageDelta]],
-    run_id: str,
-    metadata: RequestMetadata,
+    contract: Contract,
+    admitted: Callable[[T, datetime], _Admitted],
+    stamper: Callable[[], DeltaStamper],
     environment: Environment,
-    *,
-    limits: StreamLimits | None = None,
 ) -> AsyncIterator[MessageDelta]:
-    contract = Contract(run_id, limits)
-    admit = contract.admit
     requested_at = environment.now()
     try:
         try:
             async for item in source:
-                for delta in stamped(item, requested_at):
-                    admit(delta)
+                deltas, violation = admitted(item, requested_at)
+                for delta in deltas:
                     yield delta
+                if violation is not None:
+                    raise violation
                 if contract.ended:
                     return
             message = "The model's stream ended before it was complete."
@@ -106,11 +116,12 @@ async def _guard(
             failed = Failed(error.code, mask_secrets(str(error)), retryable=error.retryable)
         except Exception as error:  # noqa: BLE001 - a third-party model may raise anything
             failed = Failed(ErrorCode.PROVIDER_ERROR, mask_secrets(f"{type(error).__name__}: {error}"))
-        starts = [] if contract.last_seq >= 0 else [Start("", environment.new_id())]
-        stamper = DeltaStamper(run_id, metadata, first_seq=contract.last_seq + 1)
-        for delta in stamper.stamp([*starts, failed], environment.now(), requested_at=requested_at):
-            admit(delta)
+        starts = [Start("", environment.new_id())] if contract.status is AssemblyStatus.IDLE else []
+        ending, violation = contract.admit_bare([*starts, failed])
+        for delta in stamper().stamp(ending, environment.now(), requested_at=requested_at):
             yield delta
+        if violation is not None:
+            raise violation
     finally:
         await _close(source)
 

@@ -67,13 +67,16 @@ class HttpClient:
         session = await self._session()
         waits = _Waits(self.timeouts, request)
         url = URL(request.url, encoded=True)
-        async with await waits.on(session.request(request.method, url, **_options(request))) as response:
-            yield HttpResponse(
-                status=response.status,
-                headers={name.lower(): value for name, value in response.headers.items()},
-                chunks=self._chunks(response, request, waits),
-            )
-            await _drain(response)
+        try:
+            async with await waits.on(session.request(request.method, url, **_options(request))) as response:
+                yield HttpResponse(
+                    status=response.status,
+                    headers={name.lower(): value for name, value in response.headers.items()},
+                    chunks=self._chunks(response, request, waits),
+                )
+                await _drain(response)
+        finally:
+            waits.end()
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop. The client remains usable."""
@@ -92,8 +95,8 @@ class HttpClient:
     ) -> AsyncIterator[bytes]:
         decompressor = decompressor_for(response.headers.get("Content-Encoding", ""), request.host)
         received = 0
-        while chunk := await waits.on(response.content.readany()):
-            waits.has_begun = True
+        content = response.content
+        while chunk := await waits.read(content):
             for piece in (chunk,) if decompressor is None else decompressor.steps(chunk):
                 received += len(piece)
                 if received > self._max_response_bytes:
@@ -127,17 +130,26 @@ class HttpClient:
 
 
 class _Waits:
-    """Applies the time limits to one request, and turns every failure into `ModelError`."""
+    """Applies the time limits to one request, and turns every failure into `ModelError`.
+
+    A stream is read about once per token. One timer therefore serves all reads: when it fires, it looks at how long
+    the current read has been waiting, and is set again if that is not too long yet.
+    """
 
     def __init__(self, timeouts: Timeouts, request: HttpRequest) -> None:
         self._timeouts = timeouts
         self._request = request
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
-        self.has_begun = False  # the first byte of the body has arrived
+        self._has_begun = False  # the first byte of the body has arrived
+        self._timer: asyncio.TimerHandle | None = None
+        self._reading: aiohttp.StreamReader | None = None  # while a read is waiting
+        self._since = 0.0  # when that read began to wait
+        self._expired = ""  # the limit that ended it
 
     async def on(self, awaitable: Awaitable[T]) -> T:
         """The awaited value. Raises `ModelError` after the time limit or a network failure."""
+        self._since = self._loop.time()
         deadline, name = self._deadline()
         try:
             async with asyncio.timeout_at(deadline):
@@ -149,11 +161,52 @@ class _Waits:
         except (aiohttp.ClientError, OSError) as error:
             raise _unreachable(self._request, error) from None
 
+    async def read(self, content: aiohttp.StreamReader) -> bytes:
+        """The next bytes of the body; none at its end. Raises `ModelError` like `on`."""
+        self._since = self._loop.time()
+        if self._timer is None:
+            self._set_timer()
+        self._reading = content
+        try:
+            chunk = await content.readany()
+        except (aiohttp.ClientError, OSError) as error:  # includes TimeoutError
+            if self._expired:
+                raise self._timed_out(self._expired) from None
+            raise _unreachable(self._request, error) from None
+        finally:
+            self._reading = None
+        if not self._has_begun:
+            self._has_begun = True
+            self.end()  # another limit applies from now on; the next read sets the timer for it
+        return chunk
+
+    def end(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self) -> None:
+        deadline, _ = self._deadline()
+        if deadline is not None:
+            self._timer = self._loop.call_at(deadline, self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        deadline, name = self._deadline()
+        if self._reading is None or deadline is None:
+            return  # the next read sets the timer
+        if self._loop.time() < deadline:
+            self._set_timer()
+        else:
+            self._expired = name
+            self._reading.set_exception(TimeoutError())
+
     def _deadline(self) -> tuple[float | None, str]:
         timeouts = self._timeouts
         limits = [(self._began, timeouts.total, "total")]
-        if self.has_begun:
-            limits.append((self._loop.time(), timeouts.silence, "silence"))
+        if self._has_begun:
+            limits.append((self._since, timeouts.silence, "silence"))
         else:
             limits.append((self._began, timeouts.first_byte, "first_byte"))
         return min(

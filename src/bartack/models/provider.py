@@ -162,7 +162,8 @@ class ProviderModel(StreamingModel):
         """The answer to a prepared call."""
         exchange = _Exchange(self, call)
         metadata = call.request.metadata
-        return guarded_batches(exchange.batches(), metadata, self._environment, take_raw=exchange.take_raw)
+        take_raw = exchange.take_raw if self._provider_raw else None
+        return guarded_batches(exchange.batches(), metadata, self._environment, take_raw=take_raw)
 
     def _prepared(self, request: ModelRequest) -> PreparedCall:
         vendor = self.vendor
@@ -246,9 +247,9 @@ class _Exchange:
 
     def _note(self, deltas: list[Delta]) -> None:
         for delta in deltas:
-            if isinstance(delta, Usage):
+            if type(delta) is Usage:
                 self._usage = delta
-            elif isinstance(delta, Start):
+            elif type(delta) is Start:
                 self._model_id = delta.model_id or self._model_id
             else:
                 self._has_content = True

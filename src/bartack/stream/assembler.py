@@ -94,7 +94,8 @@ class MessageAssembler:
         """
         if self._contract is not None:
             self._contract.admit(delta)
-        _STEPS[type(delta.delta)](self, delta.delta, delta)
+        bare = delta.delta
+        _STEPS[type(bare)](self, bare, delta)
         self._last = delta
 
     def snapshot(self) -> Message:
@@ -139,8 +140,8 @@ class MessageAssembler:
 
     def _on_text(self, delta: TextDelta | ThinkingDelta, stamped: MessageDelta) -> None:
         text = self._text
-        if text is None or text.kind is not delta.kind or delta.new_part:
-            text = self._text = _TextBuilder(delta.kind, stamped.timestamp)
+        if text is None or text.delta_type is not type(delta) or delta.new_part:
+            text = self._text = _TextBuilder(type(delta), stamped.timestamp)
             self._builders.append(text)
         text.pieces.append(delta.text_delta)
         text.end = stamped.timestamp
@@ -215,10 +216,10 @@ _MILLISECOND = timedelta(milliseconds=1)
 class _TextBuilder:
     """A text or thinking part under construction."""
 
-    __slots__ = ("continuation", "end", "kind", "pieces", "start")
+    __slots__ = ("continuation", "delta_type", "end", "pieces", "start")
 
-    def __init__(self, kind: str, start: datetime) -> None:
-        self.kind = kind
+    def __init__(self, delta_type: type[TextDelta | ThinkingDelta], start: datetime) -> None:
+        self.delta_type = delta_type
         self.start = start
         self.end = start
         self.pieces: list[str] = []
@@ -227,7 +228,7 @@ class _TextBuilder:
     def part(self, origin: ModelRef) -> Text | Thinking:
         if len(self.pieces) > 1:  # joined once, so that the next snapshot copies one text
             self.pieces = ["".join(self.pieces)]
-        make = Text if self.kind == TextDelta.kind else Thinking
+        make = Text if self.delta_type is TextDelta else Thinking
         return make(
             self.pieces[0],
             time=Span(start=self.start, end=self.end),

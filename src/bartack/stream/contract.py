@@ -8,7 +8,7 @@ The tables ASSEMBLY and CALL define which kinds are allowed when. The rest is he
 once and closed before the end, text is valid, and sizes are limited.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, get_args
 
@@ -51,36 +51,50 @@ class Contract:
         limits = limits or StreamLimits()
         self.run_id = run_id
         self.status = AssemblyStatus.IDLE
+        self.ended = False  # in `done` or `error`
         self.last_seq = -1
         self._checks = _ALLOWED[self.status]
         self._limits = limits
         self._room = limits.max_chars  # characters left; a delta uses one more than its text
         self._calls: dict[str, CallStatus] = {}
-        self._args_room: dict[str, int] = {}  # of each open call
+        self._args_room: dict[str, int] = {}  # of each open call, as of when another one received arguments
+        self._args_id: str | None = None  # the call that received arguments last
+        self._args_left = 0  # its room
         self._provider_calls: set[str] = set()
         # The stamps checked last. Most deltas have the same objects, which need not be checked again.
         self._run_seen: str | None = None
         self._time_seen: datetime | None = None
-
-    @property
-    def ended(self) -> bool:
-        """Whether the stream has ended in `done` or `error`."""
-        return self.status in (AssemblyStatus.DONE, AssemblyStatus.ERROR)
 
     def admit(self, stamped: MessageDelta) -> None:
         """Accept the next delta, or raise `StreamError` and change nothing."""
         if type(stamped) is not MessageDelta:
             raise StreamError(f"expected a MessageDelta, got {type(stamped).__name__}", rule="000-4.1")
         seq, delta = stamped.seq, stamped.delta
-        if stamped.run_id is not self._run_seen or stamped.timestamp is not self._time_seen:
+        if stamped.timestamp is not self._time_seen or stamped.run_id is not self._run_seen:
             self._check_stamps(stamped)
         if type(seq) is not int or seq <= self.last_seq:
             raise StreamError(f"seq must increase: got {seq!r} after {self.last_seq}", rule="000-5.3")
-        check = self._checks.get(type(delta))
-        if check is None:
-            raise self._out_of_place(delta)
+        try:
+            check = self._checks[type(delta)]
+        except KeyError:
+            raise self._out_of_place(delta) from None
         check(self, delta)
         self.last_seq = seq
+
+    def admit_bare(self, deltas: Sequence[Delta]) -> tuple[Sequence[Delta], StreamError | None]:
+        """The deltas that are allowed next, and why the one after them is not, if there is one.
+
+        For deltas that `DeltaStamper` stamps afterwards: its stamps need no checks, and `last_seq` remains as it is.
+        """
+        for index, delta in enumerate(deltas):
+            try:
+                check = self._checks.get(type(delta))
+                if check is None:
+                    raise self._out_of_place(delta)
+                check(self, delta)
+            except StreamError as error:
+                return deltas[:index], error
+        return deltas, None
 
     def _check_stamps(self, stamped: MessageDelta) -> None:
         run_id, time = stamped.run_id, stamped.timestamp
@@ -101,6 +115,7 @@ class Contract:
 
     def _enter(self, delta: Delta) -> None:
         self.status = advance(ASSEMBLY, self.status, delta.kind)
+        self.ended = self.status in (AssemblyStatus.DONE, AssemblyStatus.ERROR)
         self._checks = _ALLOWED[self.status]
 
     def _out_of_place(self, delta: Delta) -> StreamError:
@@ -147,16 +162,25 @@ class Contract:
             self._provider_calls.add(delta.tool_call_id)
 
     def _call_args(self, delta: ToolCallArgs) -> None:
-        text, call_id = delta.args_text_delta, delta.tool_call_id
+        text = delta.args_text_delta
         if type(text) is not str or not text.isascii():
             _require_text(text, "argsTextDelta", _PAYLOAD_RULES[delta.kind])
-        if type(call_id) is not str or call_id not in self._args_room:  # only an open call accepts arguments
-            self._advance_call(delta, "000-5.5")
-        size = len(text)
-        room, args_room = self._room - size - 1, self._args_room[call_id] - size
+        size, call_id = len(text), delta.tool_call_id
+        is_same = call_id is self._args_id  # true of most pieces
+        room, args_room = self._room - size - 1, (self._args_left if is_same else self._room_for(delta)) - size
         if room < 0 or args_room < 0:
             raise self._too_large()
-        self._room, self._args_room[call_id] = room, args_room
+        if not is_same:
+            if self._args_id is not None:
+                self._args_room[self._args_id] = self._args_left
+            self._args_id = call_id
+        self._room, self._args_left = room, args_room
+
+    def _room_for(self, delta: ToolCallArgs) -> int:
+        call_id = delta.tool_call_id
+        if type(call_id) is not str or call_id not in self._args_room:  # only an open call accepts arguments
+            self._advance_call(delta, "000-5.5")
+        return self._args_left if call_id == self._args_id else self._args_room[call_id]
 
     def _call_end(self, delta: ToolCallEnd) -> None:
         _require_payload(delta)
@@ -165,6 +189,8 @@ class Contract:
             raise StreamError(f"result for call {delta.tool_call_id!r}, which the client executes", rule="D-3.10")
         self._calls[delta.tool_call_id] = status
         del self._args_room[delta.tool_call_id]
+        if delta.tool_call_id == self._args_id:
+            self._args_id = None
 
     def _advance_call(self, delta: ToolCallArgs | ToolCallEnd, rule: str) -> CallStatus:
         if type(delta.tool_call_id) is not str:

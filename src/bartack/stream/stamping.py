@@ -3,9 +3,10 @@
 Decoders have neither a run nor a clock. The code that reads the stream stamps its deltas here, and only here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from itertools import count
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,14 +23,15 @@ class DeltaStamper:
     def __init__(self, run_id: str, metadata: RequestMetadata | None = None, *, first_seq: int = 0) -> None:
         """`metadata` supplies the numbers of the model call and the attempt."""
         self._run_id = run_id
-        self._seq = count(first_seq)
+        self._seq = first_seq
         metadata = metadata or RequestMetadata()
         numbers = {"model_call_index": metadata.model_call_index, "attempt": metadata.attempt}
-        self._attempt: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
+        known: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
+        self._make: Callable[..., MessageDelta] = partial(MessageDelta, **known) if known else MessageDelta
 
     def stamp(
         self,
-        deltas: Iterable[Delta],
+        deltas: Sequence[Delta],
         now: datetime,
         *,
         requested_at: datetime | None = None,
@@ -39,13 +41,10 @@ class DeltaStamper:
 
         `provider_raw`, for debugging, is attached to the first one.
         """
-        run_id, seq, attempt = self._run_id, self._seq, self._attempt
-        if attempt:
-            stamped = [MessageDelta(run_id, next(seq), delta, now, **attempt) for delta in deltas]
-        else:
-            stamped = [MessageDelta(run_id, next(seq), delta, now) for delta in deltas]
+        first, self._seq = self._seq, self._seq + len(deltas)
+        stamped = list(map(self._make, repeat(self._run_id), range(first, self._seq), deltas, repeat(now)))
         if requested_at is not None and stamped and type(stamped[0].delta) is Start:
             stamped[0] = replace(stamped[0], timestamp=requested_at)
-        if provider_raw is not None:
+        if provider_raw is not None and stamped:
             stamped[0] = replace(stamped[0], provider_raw=provider_raw)
         return stamped

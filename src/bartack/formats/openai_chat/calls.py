@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from bartack.formats.emitter import Emitter
+from bartack.formats.framing import LIMIT
 from bartack.formats.openai_chat.events import CallPiece, FunctionPiece, Keys
 from bartack.formats.pending import PendingData
+from bartack.nouns.deltas import ToolCallArgs
 from bartack.nouns.json_values import json_text
 
 __all__ = ["ToolCalls"]
@@ -65,24 +67,28 @@ class ToolCalls:
 
     def read(self, pieces: list[CallPiece]) -> None:
         """Add the pieces of one chunk."""
+        pending, out = self._pending, self._out
         for piece in pieces:
-            call = self._latest.get(piece.index)
-            function = piece.function
+            call, function = self._latest.get(piece.index), piece.function
             if call is None or piece.id or function is None or function.name or piece.extra_content:
                 call = self._call_of(call, piece)
                 if piece.custom is not None:
                     call.pieces.append(piece.custom.input or "")
-                    self._pending.hold(len(call.pieces[-1]))
+                    pending.hold(len(call.pieces[-1]))
                 if function is None:
                     continue
             arguments = function.arguments
             if arguments:
                 if type(arguments) is not str:
-                    arguments = self._pending.text_of_json(arguments)
-                self._pending.hold(len(arguments))
+                    arguments = pending.text_of_json(arguments)
                 call.pieces.append(arguments)
-                if call.is_open:
-                    self._out.more_args(call.outer_id, arguments)
+                pending.size += len(arguments)
+                if pending.size > LIMIT:
+                    pending.hold(0)
+                if call.is_open and not out.joins_surrogates:
+                    out.deltas.append(ToolCallArgs(call.outer_id, arguments))
+                elif call.is_open:
+                    out.more_args(call.outer_id, arguments)
 
     def read_legacy(self, function: FunctionPiece) -> None:
         """Add a piece of a `function_call`, the form before tool calls: at most one per answer, without an id."""

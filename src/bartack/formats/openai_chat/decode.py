@@ -37,6 +37,7 @@ from bartack.formats.openai_chat.events import (
     usage_in,
 )
 from bartack.formats.openai_chat.settings import NAME
+from bartack.nouns.deltas import TextDelta
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.parts import FileRef, Image
 
@@ -104,8 +105,9 @@ class OpenAIChat(Decoder):
         choices = event.choices
         for choice in choices or ():
             if not choice.index:
-                if choice.delta is not None:
-                    self._read_delta(choice.delta, frame)
+                delta = choice.delta
+                if delta is not None:
+                    self._read_delta(delta, frame)
                 elif choice.message is not None:
                     self._read_message(choice.message, event, frame)
                 if choice.finish_reason:
@@ -125,16 +127,19 @@ class OpenAIChat(Decoder):
 
     def _read_delta(self, delta: ChatDelta, frame: Frame) -> None:
         # The hot path: every token comes through here. Comparing with None is cheaper than testing truth.
-        if delta.reasoning_content is not None or delta.reasoning is not None or delta.reasoning_details is not None:
-            self._read_thinking(delta, frame)
+        thought = delta.reasoning_content
+        if thought is not None or delta.reasoning is not None or delta.reasoning_details is not None:
+            if thought and self._writing == "thinking" and delta.reasoning_details is None:
+                self.out.more_thinking(thought)
+            else:
+                self._read_thinking(delta, frame)
         content = delta.content
         if content:
             if isinstance(content, str):
-                if self._writing == "text":
-                    self.out.more_text(content)
+                if self._writing == "text" and not self.out.joins_surrogates:
+                    self.out.deltas.append(TextDelta(content))
                 else:
-                    self._switch_to("text")
-                    self.out.text(content)
+                    self._add_text(content)
             else:
                 self._read_content_list(content, frame)
         if delta.tool_calls is not None:
