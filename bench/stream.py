@@ -6,7 +6,9 @@
 
 Then (b) for 500 to 32,000 events, which must stay flat, and 200 streams at once in one process. At last the shape of a
 live stream: one event per read, one read per millisecond, where waking up the event loop costs most. It is compared
-with a protocol on a bare socket that discards what it receives. Target: at most 1.4 times the bare socket.
+with a protocol on a bare socket that discards what it receives (target: at most 1.4 times that), and with a task that
+is woken for each read and discards it, which is the least that any asynchronous iterator costs. On the event loop of
+asyncio, and on uvloop if that is installed.
 Run it with `make bench` or `python -m bench.stream`. All numbers are microseconds of this process's CPU per event.
 """
 
@@ -17,9 +19,11 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from itertools import pairwise
 from multiprocessing.connection import Connection
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+from bartack.app.event_loop import loop_factory
 from bartack.formats import decoder
 from bartack.formats.framing import Frame, ServerSentEvents
 from bartack.nouns.messages import Message, user
@@ -127,7 +131,8 @@ class Discard(asyncio.Protocol):
     def __init__(self, request: bytes) -> None:
         self._request = request
         self.reads = 0
-        self.ended = asyncio.get_running_loop().create_future()
+        self.loop = asyncio.get_running_loop()
+        self.ended = self.loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         cast(asyncio.WriteTransport, transport).write(self._request)  # that of uvloop is not a subclass
@@ -139,35 +144,77 @@ class Discard(asyncio.Protocol):
         self.ended.set_result(None)
 
 
-async def bare_socket(port: int, name: str) -> int:
-    """The number of reads of one live stream, received and discarded."""
+class Wake(Discard):
+    """Wakes a task for each read."""
+
+    waiter: "asyncio.Future[None] | None" = None
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._wake()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    async def read_all(self) -> None:
+        while not self.ended.done():
+            self.waiter = self.loop.create_future()
+            await self.waiter
+
+
+P = TypeVar("P", bound=Discard)
+
+
+async def received(port: int, name: str, protocol: Callable[[bytes], P]) -> P:
+    """A protocol that receives one live stream."""
     request = f"POST /live/{name}/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     loop = asyncio.get_running_loop()
-    _, protocol = await loop.create_connection(lambda: Discard(request.encode()), "127.0.0.1", port)
-    await protocol.ended
-    return protocol.reads
+    _, connected = await loop.create_connection(lambda: protocol(request.encode()), "127.0.0.1", port)
+    return connected
 
 
-async def live(port: int, name: str) -> tuple[float, float, int]:
-    """Microseconds of CPU per event on a bare socket and through Bartack, and the reads of the bare socket."""
+async def live(port: int, name: str) -> tuple[list[float], int]:
+    """Microseconds of CPU per event on a bare socket, with a task and through Bartack, and the number of reads."""
     import bartack.models  # noqa: PLC0415 - needs the extra http
 
-    costs: list[tuple[float, float]] = []
+    costs: list[list[float]] = []
     reads = 0
     base = f"http://127.0.0.1:{port}/live/{name}"
     async with bartack.models.connect(f"{VENDORS[name]}:m", base_url=base, api_key="none") as model:
         for _ in range(LIVE_ROUNDS + 1):
-            start = time.process_time()
-            reads = await bare_socket(port, name)
-            between = time.process_time()
+            times = [time.process_time()]
+            bare = await received(port, name, Discard)
+            await bare.ended
+            reads = bare.reads
+            times.append(time.process_time())
+            await (await received(port, name, Wake)).read_all()
+            times.append(time.process_time())
             assembler = MessageAssembler("run", guarded=True)
             async for delta in model.stream([user("go")]):
                 assembler.consume(delta)
             assembler.build_final_message()
-            costs.append((between - start, time.process_time() - between))
+            times.append(time.process_time())
+            costs.append([end - start for start, end in pairwise(times)])
     # The first round loads what is loaded once.
-    bare, bartack_cost = (min(column) / LIVE_EVENTS * 1e6 for column in zip(*costs[1:], strict=True))
-    return bare, bartack_cost, reads
+    return [min(column) / LIVE_EVENTS * 1e6 for column in zip(*costs[1:], strict=True)], reads
+
+
+def print_live(port: int) -> None:
+    loops: dict[str, Callable[[], asyncio.AbstractEventLoop] | None] = {"asyncio": None}
+    if (uvloop := loop_factory()) is not None:
+        loops["uvloop"] = uvloop
+    for loop, factory in loops.items():
+        print(f"\nlive, {loop:8} {'bare':>8} {'task':>8} {'bartack':>8} {'/bare':>6} {'/task':>6}")
+        for name in FORMATS:
+            with asyncio.Runner(loop_factory=factory) as runner:
+                (bare, task, cost), reads = runner.run(live(port, name))
+            ratios = f"{cost / bare:6.2f} {cost / task:6.2f}"
+            print(f"{name:14} {bare:8.2f} {task:8.2f} {cost:8.2f} {ratios}   {LIVE_EVENTS} events, {reads} reads")
 
 
 def over_http(port: int, name: str, content: str, events: int, at_once: int = 1) -> Callable[[], object]:
@@ -213,12 +260,7 @@ def main() -> None:
         cost = cpu_per_event(over_http(port, "chat", "text", 2000, at_once=200), 200 * 2000, rounds=1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"{cost:.2f} microseconds per event; this process has used at most {peak:.0f} MB")
-        print(
-            f"\n{'live':10} {'bare socket':>12} {'bartack':>8} {'ratio':>6}   {LIVE_EVENTS} events, one per millisecond"
-        )
-        for name in FORMATS:
-            bare, cost, reads = asyncio.run(live(port, name))
-            print(f"{name:10} {bare:12.2f} {cost:8.2f} {cost / bare:6.2f}   {reads} reads")
+        print_live(port)
     finally:
         server.terminate()
         server.join()

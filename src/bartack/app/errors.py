@@ -29,6 +29,7 @@ EXTRAS: Mapping[str, str] = {
     "google.auth": "vertex",
     "apsw": "sqlite",
     "asyncpg": "postgres",
+    "uvloop": "uvloop",
     "xllamacpp": "local",
 }
 

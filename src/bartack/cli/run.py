@@ -24,6 +24,7 @@ from bartack.agent.run import as_message
 from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
 from bartack.app.attachments import MAX_BYTES, load_attachment, unsupported_content
 from bartack.app.errors import failure_hint, with_hint, with_store_hint
+from bartack.app.event_loop import run_async
 from bartack.app.notices import losses_text
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import ensure_session, latest_session_here, opened_store
@@ -181,7 +182,7 @@ def _execute(prepare: Callable[[], Job], output: Output) -> int:
         with redirect_stdout(sys.stderr):  # what tools print is not part of the answer
             with options.usage_errors():
                 job = prepare()
-            status = asyncio.run(single.run(job))
+            status = run_async(single.run(job))
         output.end(single.result, single.failed)
     except OutputClosed:
         raise

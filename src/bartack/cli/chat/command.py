@@ -17,6 +17,7 @@ from rich.console import Console
 from bartack.agent import LiveApprover
 from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
 from bartack.app.errors import with_hint
+from bartack.app.event_loop import run_async
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import latest_session_here, opened_store
 from bartack.app.settings import setting, settings_file
@@ -73,7 +74,7 @@ def chat(
     _greet(console, setup.choice)
     _offer_download(setup.model)
     try:
-        asyncio.run(_chat(setup, console, session, continue_latest=continue_latest, thinking=is_expanded))
+        run_async(_chat(setup, console, session, continue_latest=continue_latest, thinking=is_expanded))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(128 + signal.SIGINT) from None
     except BartackError as error:
