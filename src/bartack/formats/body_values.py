@@ -6,13 +6,14 @@ from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.errors import MissingRequiredField, PartValidationError
 from bartack.nouns.json_values import MAX_DEPTH, is_within, json_name, json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ToolCall
-from bartack.stream.assembler import parse_arguments
 
 __all__ = [
     "NO_OUTPUT",
@@ -106,9 +107,13 @@ def object_of(value: Mapping[str, Any], key: str) -> dict[str, Any]:
 def parsed_object(text: str) -> dict[str, Any] | None:
     """The JSON object in a text, such as the arguments of a call; None if it is not one, or could not be stored."""
     try:
-        return parse_arguments(text) if text.strip() else None
-    except PartValidationError:
+        value = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
         return None
+    if type(value) is not dict:
+        return None
+    is_flat = text.count("{") + text.count("[") <= MAX_DEPTH  # counting is much faster than descending
+    return value if is_flat or is_within(value, MAX_DEPTH) else None
 
 
 def own_fields(spec: ToolSpec, format: str) -> dict[str, Any]:
