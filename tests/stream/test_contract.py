@@ -252,7 +252,7 @@ def test_arguments_are_limited_for_each_call() -> None:
 
 
 def test_bare_deltas_are_admitted_up_to_the_first_that_is_not_allowed() -> None:
-    deltas = [START, TextDelta("a"), ToolCallArgs("c1", "{}"), TextDelta("b")]
+    deltas: list[Delta] = [START, TextDelta("a"), ToolCallArgs("c1", "{}"), TextDelta("b")]
     contract = Contract()
     allowed, error = contract.admit_bare(deltas)
     assert allowed == deltas[:2]
