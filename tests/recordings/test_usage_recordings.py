@@ -31,7 +31,7 @@ def usages_of(case_dir: Path) -> list[Usage]:
 
 
 @pytest.mark.parametrize("api", ALL_APIS)
-def test_the_counts_of_every_recorded_usage_fit_together(api: str) -> None:
+def test_the_counts_of_every_recorded_usage_fit_together(recordings: Path, api: str) -> None:
     """D-3.4.8."""
     reported: dict[str, list[int]] = {}
     for case_dir in case_dirs(api):

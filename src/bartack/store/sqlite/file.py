@@ -170,7 +170,7 @@ def connect_read_only(path: Path, *, wait_s: float) -> apsw.Connection:
     """
     try:
         return _read_only(str(path), path, wait_s)
-    except apsw.CantOpenError:
+    except (apsw.CantOpenError, apsw.ReadOnlyError):  # the latter if only this user may not write to the folder
         if log_of(path).exists():
             return _read_only(str(path), path, wait_s, vfs="unix-none")
         return _read_only(f"{path.absolute().as_uri()}?immutable=1", path, wait_s)
