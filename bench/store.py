@@ -1,9 +1,13 @@
-"""Costs of a SQLite store, as ratios within one run.
+"""Costs of the stores, as ratios within one run.
 
-(a) Group commit: 64 tasks that append one entry at a time, compared with one commit per entry.
-    Target: at least 10 times as fast.
+(a) Group commit in SQLite: 64 tasks that append one entry at a time, compared with one commit per entry (target: at
+    least 10 times as fast), and with apsw alone, which encodes the same entries and inserts them into one table, 64 per
+    commit (target: at most 2 times).
 (b) Size: appending to a store of 1,000 entries, and to larger ones (up to 1,000,000 with --million). Target: flat.
 (c) Opening a session of 100,000 entries, compared with decoding its bytes with msgspec. Target: at most 2 times.
+(d) PostgreSQL: appending one entry after the other, compared with a plain INSERT of the same text by asyncpg (target:
+    at most 2 times), and the size of the tables and their indexes, compared with the JSON in them. It needs the
+    programs of a PostgreSQL server, which runs in a temporary folder.
 
 Run it with `make bench` or `python bench/store.py [--million]`.
 """
@@ -18,15 +22,19 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+import apsw
 import msgspec
 
+from bartack.environment import Environment
+from bartack.nouns import wire
 from bartack.nouns.deltas import Usage
 from bartack.nouns.entries import Entry, Fact
 from bartack.nouns.messages import Meta, ModelRef, assistant, tool_message, user
 from bartack.nouns.parts import Text, ToolCall, ToolResult
-from bartack.store import Tail, next_entries
+from bartack.store import SessionStore, Tail, next_entries
 from bartack.store.jsonl import JsonlStore
 from bartack.store.sqlite import SqliteStore
+from scripts.postgres_cluster import Cluster, find_programs
 
 TASKS = 64
 LONG = 100_000
@@ -66,21 +74,49 @@ class OneByOne(SqliteStore):
     group_limit = 1
 
 
+def insert_alone(path: Path, each: int) -> tuple[float, float]:
+    """Seconds per entry with apsw alone: with encoding the entries, and only for storing their text."""
+    facts = [fact for number in range(-(-each // 4)) for fact in turn(number)][:each]
+    sessions = [next_entries(f"{task}", Tail("header", 1), facts, Environment()) for task in range(TASKS)]
+    connection = apsw.Connection(str(path))
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", "full")
+    connection.execute("CREATE TABLE entry (session TEXT, seq INTEGER, text TEXT, PRIMARY KEY (session, seq))")
+    storing = 0.0
+    start = time.perf_counter()
+    for entries in zip(*sessions, strict=True):
+        rows = [(entry.session_id, entry.seq, wire.encode(entry).decode()) for entry in entries]
+        encoded = time.perf_counter()
+        with connection:
+            connection.executemany("INSERT INTO entry VALUES (?, ?, ?)", rows)
+        storing += time.perf_counter() - encoded
+    whole = time.perf_counter() - start
+    connection.close()
+    return whole / (TASKS * each), storing / (TASKS * each)
+
+
 async def group_commit(folder: Path) -> None:
     grouped = await SqliteStore.open(folder / "grouped.db")
     single = await OneByOne.open(folder / "single.db")
     rounds = [
-        (await append_one_by_one(grouped, f"r{n}", 40), await append_one_by_one(single, f"r{n}", 4)) for n in range(3)
+        (
+            await append_one_by_one(grouped, f"r{n}", 40),
+            await append_one_by_one(single, f"r{n}", 4),
+            *insert_alone(folder / f"bare{n}.db", 40),
+        )
+        for n in range(5)
     ]
     await grouped.close()
     await single.close()
-    together, alone = median(first for first, _ in rounds), median(second for _, second in rounds)
+    together, alone, bare, storing = (median(times) for times in zip(*rounds, strict=True))
     print(f"(a) 64 tasks, group commit      {together * 1e6:8.0f} us per entry, {1 / together:6.0f} entries/s")
     print(f"    64 tasks, commit per entry  {alone * 1e6:8.0f} us per entry, {1 / alone:6.0f} entries/s")
     print(f"    ratio {alone / together:.1f} (target: 10 or more)")
+    print(f"    apsw alone                  {bare * 1e6:8.0f} us per entry, {1 / bare:6.0f} entries/s")
+    print(f"    ratio {together / bare:.1f} (target: 2.0 or less); {together / storing:.1f} if apsw encodes nothing")
 
 
-async def fill(store: SqliteStore | JsonlStore, name: str, entries: int) -> None:
+async def fill(store: SessionStore, name: str, entries: int) -> None:
     """Create a session of this many entries, in large appends."""
     header = await store.create_session(name)
     tail = Tail(header.id, 1)
@@ -132,6 +168,40 @@ async def open_long_session(kind: type[SqliteStore | JsonlStore], path: Path) ->
     print(f"    msgspec decodes them in {decode * 1e3:.0f} ms; ratio {min(times) / decode:.2f} (target: 2 or less)")
 
 
+async def postgres(url: str) -> None:
+    """Appends and sizes on a PostgreSQL server that syncs every commit."""
+    import asyncpg  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
+
+    from bartack.store.postgres import PostgresStore  # noqa: PLC0415 - asyncpg is an extra
+
+    store = await PostgresStore.open(url)
+    alone = await asyncpg.connect(url)
+    await alone.execute("CREATE TABLE entry (session text, seq int, text text, PRIMARY KEY (session, seq))")
+    header = await store.create_session("s")
+    facts = [fact for number in range(100) for fact in turn(number)]
+    entries = (header, *next_entries("s", Tail(header.id, 1), facts, store.environment))
+    times: list[tuple[float, float]] = []
+    for before, entry in pairwise(entries):
+        start = time.perf_counter()
+        await store.append("s", [entry], before.id)
+        middle = time.perf_counter()
+        await alone.execute("INSERT INTO entry VALUES ($1, $2, $3)", "s", entry.seq, wire.encode(entry).decode())
+        times.append((middle - start, time.perf_counter() - middle))
+    ours, bare = median(first for first, _ in times), median(second for _, second in times)
+    print(f"(d) PostgreSQL: {ours * 1e3:.2f} ms per append, {bare * 1e3:.2f} ms per plain INSERT,")
+    print(f"    ratio {ours / bare:.1f} (target: 2.0 or less)")
+    for number in range(20):
+        await fill(store, f"filler-{number}", 500)
+    size = await alone.fetchval(
+        "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = 'bartack' AND c.relkind = 'r'"
+    )
+    json = sum([len(text) for info in (await store.sessions()).items for text in (await store.entries(info.id)).texts])
+    print(f"    10,000 entries: {int(size) / 1e6:.1f} MB for {json / 1e6:.1f} MB of JSON, ratio {int(size) / json:.2f}")
+    await alone.close()
+    await store.close()
+
+
 async def main() -> None:
     steps = [1000, 10_000, 50_000] + ([100_000, 1_000_000] if "--million" in sys.argv else [])
     with tempfile.TemporaryDirectory() as name:
@@ -140,6 +210,12 @@ async def main() -> None:
         await sizes(folder, steps)
         await open_long_session(SqliteStore, folder / "long.db")
         await open_long_session(JsonlStore, folder / "long")
+    programs = find_programs()
+    if programs is None:
+        print("(d) PostgreSQL: skipped, because initdb and pg_ctl were not found")
+        return
+    with Cluster(programs) as cluster:
+        await postgres(cluster.url)
 
 
 if __name__ == "__main__":

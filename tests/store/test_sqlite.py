@@ -34,9 +34,9 @@ async def filled(path: Path) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "UPDATE entry SET text = '{}' WHERE number = (1 << 32) + 2",
-        "UPDATE entry SET number = 99 WHERE number = (1 << 32) + 2",
-        "DELETE FROM entry WHERE number = (1 << 32) + 13",
+        "UPDATE entry SET text = '{}' WHERE session = 1 AND seq = 2",
+        "UPDATE entry SET seq = 99 WHERE session = 1 AND seq = 2",
+        "DELETE FROM entry WHERE session = 1 AND seq = 13",
         "DELETE FROM entry",
         "UPDATE result SET call_id = 'x'",
         "DELETE FROM result",
@@ -45,11 +45,11 @@ async def filled(path: Path) -> None:
         "UPDATE blob SET data = x'00'",
         "DELETE FROM blob",
         "DELETE FROM blob_use",
-        "REPLACE INTO entry SELECT number, id, '{}', 0, x'' FROM entry WHERE number = (1 << 32) + 2",
-        "INSERT INTO entry VALUES ((1 << 32) + 99, 'gap', '{}', 0, x'')",
-        "INSERT INTO entry VALUES ((1 << 32) + 3, 'again', '{}', 0, x'')",
-        "INSERT INTO entry VALUES ((1 << 32) + 15, 'e1', '{}', 0, x'')",
-        "INSERT INTO entry VALUES (1 << 32, 'zero', '{}', 0, x'')",
+        "REPLACE INTO entry SELECT number, session, seq, id, '{}', 0, x'' FROM entry WHERE session = 1 AND seq = 2",
+        "INSERT INTO entry VALUES (NULL, 1, 99, 'gap', '{}', 0, x'')",
+        "INSERT INTO entry VALUES (NULL, 1, 3, 'again', '{}', 0, x'')",
+        "INSERT INTO entry VALUES (NULL, 1, 15, 'e1', '{}', 0, x'')",
+        "INSERT INTO entry VALUES (NULL, 1, 0, 'zero', '{}', 0, x'')",
         "INSERT INTO result VALUES (1, 'c1', 99)",
     ],
 )
@@ -71,9 +71,7 @@ async def test_an_append_refused_by_the_database_does_not_affect_its_group(tmp_p
         await store.create_session(name)
     before = await store.tail_of("b")
     connection = apsw.Connection(str(tmp_path / "a.db"))  # another program, which does not update the session's tail
-    connection.execute(
-        "INSERT INTO entry SELECT (number << 32) + 2, 'foreign', '{}', 0, x'' FROM session WHERE id = 'b'"
-    )
+    connection.execute("INSERT INTO entry SELECT NULL, number, 2, 'foreign', '{}', 0, x'' FROM session WHERE id = 'b'")
     connection.close()
     outcomes = await asyncio.gather(
         *(add(store, name, user(f"from {name}")) for name in ("a", "b", "c")), return_exceptions=True

@@ -44,7 +44,7 @@ from bartack.store.checksums import chain, digest_of
 from bartack.store.errors import invalid, newer_session, no_entry, no_session
 from bartack.store.holder import is_dead
 from bartack.store.index import results_of, spend_of, text_of
-from bartack.store.search import sortable, words
+from bartack.store.search import sortable
 from bartack.store.session_store import Claim, Lease, ModelSpend, Tail
 
 __all__ = [
@@ -86,7 +86,7 @@ class Row(NamedTuple):
     needs_restore: bool
     results: tuple[str, ...]  # the tool calls that get their result
     spend: ModelSpend | None
-    words: str  # for the full-text index
+    searched: str  # the text that a search finds
     redacts: str | None  # the id of the entry that this one redacts
     title: str | None
     is_request: bool
@@ -197,7 +197,7 @@ def row_of(entry: Entry, blobs: dict[str, bytes]) -> Row:
         needs_restore=text is not whole and text != whole,
         results=results_of(fact),
         spend=spend_of(fact),
-        words=" ".join(words(text_of(fact))),
+        searched=text_of(fact),
         redacts=fact.entry_id if isinstance(fact, Redaction) else None,
         title=fact.title if isinstance(fact, SessionHeader) else None,
         is_request=isinstance(fact, REQUESTS),
@@ -216,7 +216,8 @@ def check_append(
 ) -> CheckedAppend:
     """What to write; raises `Conflict` or `NotFound` if the batch must not be stored."""
     tail = existing.tail
-    stored = list(takewhile(lambda row: existing.texts.get(row.id) == row.text, batch.rows))
+    texts = existing.texts
+    stored = list(takewhile(lambda row: texts.get(row.id) == row.text, batch.rows)) if texts else []
     new = batch.rows[len(stored) :]
     if not new:
         return CheckedAppend((), _claimed_again(batch.session_id, permit, now, existing.lease))
@@ -270,7 +271,7 @@ def _chained(rows: Sequence[Row], checksum: bytes) -> tuple[Row, ...]:
     chained: list[Row] = []
     for row in rows:
         checksum = chain(checksum, row.digest)
-        chained.append(row._replace(checksum=checksum))
+        chained.append(Row(*row[:-1], checksum))  # `_replace` takes three times as long
     return tuple(chained)
 
 

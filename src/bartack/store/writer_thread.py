@@ -2,12 +2,15 @@
 
 A commit waits for the disk once, whether it contains one entry or a thousand. While one group is being committed the
 next one gathers. Work whose caller was cancelled before its group started is not run.
+
+Work is handed to the thread once per round of the event loop: the callers that one commit wakes up come back together,
+and waking the thread for each of them would cost more than the work itself.
 """
 
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
@@ -20,6 +23,16 @@ T = TypeVar("T")
 
 
 @dataclass(eq=False, slots=True)
+class _Round:
+    """The work that one round of an event loop hands over."""
+
+    wait_s: float
+    jobs: list["Job"] = field(default_factory=list)
+    left: int = 0  # without an outcome
+    timer: asyncio.TimerHandle | None = None
+
+
+@dataclass(eq=False, slots=True)
 class Job:
     """The work of one caller and, once it has run, its outcome."""
 
@@ -27,6 +40,7 @@ class Job:
     is_read: bool
     loop: asyncio.AbstractEventLoop
     future: "asyncio.Future[Any]"
+    round: "_Round"
     value: Any = None
     error: BaseException | None = None
 
@@ -59,7 +73,8 @@ class WriterThread:
     def __init__(self, commit: Callable[[Sequence[Job]], None], *, name: str, limit: int = 1024) -> None:
         self._commit = commit
         self._limit = limit
-        self._queue: SimpleQueue[Job | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[Job] | None] = SimpleQueue()
+        self._rounds: dict[asyncio.AbstractEventLoop, _Round] = {}  # those that are not handed over yet
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -69,54 +84,70 @@ class WriterThread:
         if self._closed:
             raise closed()
         loop = asyncio.get_running_loop()
-        job = Job(work, is_read, loop, loop.create_future())
-        self._queue.put(job)
-        handle = loop.call_later(wait_s, _time_out, job, wait_s)
-        try:
-            return cast(T, await job.future)
-        finally:
-            handle.cancel()
+        round = self._rounds.get(loop)
+        if round is None:
+            round = self._rounds[loop] = _Round(wait_s)
+            loop.call_soon(self._hand_over, loop)
+        job = Job(work, is_read, loop, loop.create_future(), round)
+        round.jobs.append(job)
+        return cast(T, await job.future)
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        round = self._rounds.pop(loop, None)
+        if round is not None:
+            round.left = len(round.jobs)
+            round.timer = loop.call_later(round.wait_s, _time_out, round)
+            self._queue.put(round.jobs)
 
     async def close(self) -> None:
         """Finish pending work and stop the thread."""
         if not self._closed:
             self._closed = True
+            self._hand_over(asyncio.get_running_loop())
             self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
         is_open = True
         while is_open:
-            jobs = [self._queue.get()]
-            while len(jobs) < self._limit and not self._queue.empty():
-                jobs.append(self._queue.get())
-            is_open = None not in jobs
-            group = [job for job in jobs if job is not None and not job.future.done()]
-            if group:
-                self._run_group(group)
+            jobs: list[Job] = []
+            while not jobs or not self._queue.empty():
+                more = self._queue.get()
+                if more is None:
+                    is_open = False
+                    break
+                jobs += more
+            for start in range(0, len(jobs), self._limit):
+                self._run_group(jobs[start : start + self._limit])
 
-    def _run_group(self, group: list[Job]) -> None:
+    def _run_group(self, jobs: list[Job]) -> None:
+        group = [job for job in jobs if not job.future.done()]
         try:
-            self._commit(group)
+            if group:
+                self._commit(group)
         except BaseException as error:  # noqa: BLE001 - raised in every caller; the thread continues
             for job in group:
                 job.error = error
         loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
-        for job in group:
+        for job in jobs:
             loops.setdefault(job.loop, []).append(job)
-        for loop, jobs in loops.items():
+        for loop, mine in loops.items():
             if not loop.is_closed():
-                loop.call_soon_threadsafe(_deliver, jobs)
+                loop.call_soon_threadsafe(_deliver, mine)
 
 
 def _deliver(jobs: list[Job]) -> None:
     for job in jobs:
         deliver(job.future, job.value, job.error)
+        job.round.left -= 1
+        if job.round.left == 0 and job.round.timer is not None:
+            job.round.timer.cancel()
 
 
-def _time_out(job: Job, wait_s: float) -> None:
-    message = (
-        f"The store did not respond within {wait_s} s: it is locked by another process, or the disk hangs. "
-        "The outcome is unknown; append the same entries again."
-    )
-    deliver(job.future, None, StoreError(message, retryable=True))
+def _time_out(round: _Round) -> None:
+    for job in round.jobs:
+        message = (
+            f"The store did not respond within {round.wait_s} s: it is locked by another process, or the disk hangs. "
+            "The outcome is unknown; append the same entries again."
+        )
+        deliver(job.future, None, StoreError(message, retryable=True))

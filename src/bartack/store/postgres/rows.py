@@ -13,6 +13,7 @@ from bartack.store.checksums import seal, unseal
 from bartack.store.index import model_key
 from bartack.store.postgres.connection import Connection
 from bartack.store.postgres.schema import SPEND_TYPES, escape, key_of, numbers_of, unescape
+from bartack.store.search import words
 from bartack.store.session_store import NO_SPEND, Lease, Spend, Tail
 
 __all__ = ["Checked", "Known", "fence_of", "insert", "lease_of", "lease_text", "look_up", "tail_of"]
@@ -206,8 +207,9 @@ def _redacts_header(one: Checked) -> bool:
 
 
 def _entry(place: int, row: Row) -> tuple[Any, ...]:
-    words = "{" + ",".join(map(str, numbers_of(row.words.split(" ")))) + "}" if row.words else None
-    return place, row.seq, row.needs_restore, key_of(row.id), row.checksum, row.text.decode(), words
+    numbers = numbers_of(words(row.searched))
+    indexed = "{" + ",".join(map(str, numbers)) + "}" if numbers else None
+    return place, row.seq, row.needs_restore, key_of(row.id), row.checksum, row.text.decode(), indexed
 
 
 def _spends(rows: Iterable[tuple[int, Row]]) -> list[tuple[Any, ...]]:

@@ -81,8 +81,8 @@ def _broken_schema(connection: apsw.Connection) -> Damage:
 
 
 def _unrelated_rows(connection: apsw.Connection) -> Damage:
-    for table, column in _TABLES.items():
-        sql = f"SELECT DISTINCT {column} FROM {table} WHERE {column} NOT IN (SELECT number FROM session)"
+    for table in _TABLES:
+        sql = f"SELECT DISTINCT session FROM {table} WHERE session NOT IN (SELECT number FROM session)"
         for (number,) in connection.execute(sql):
             yield None, f"{table} has rows of a session that does not exist (number {number})"
     for (name,) in connection.execute("SELECT name FROM blob WHERE name NOT IN (SELECT name FROM blob_use)"):
@@ -93,21 +93,20 @@ def _unrelated_rows(connection: apsw.Connection) -> Damage:
         yield None, "a deletion was not finished"
 
 
-_TABLES = {"entry": "number >> 32", "search": "rowid >> 32"} | dict.fromkeys(
-    ("branch", "result", "redaction", "spend", "blob_use", "journal"), "session"
-)
+_TABLES = ("entry", "branch", "result", "redaction", "spend", "blob_use", "journal")
 
 
 def _broken_search(connection: apsw.Connection) -> Damage:
     """Every word of the search index, compared with the words of the entries."""
     indexed = _indexed(connection)
     hidden = set(connection.execute("SELECT session, entry_id FROM redaction"))
-    for number, text, is_cut in connection.execute("SELECT number, CAST(text AS BLOB), needs_restore FROM entry"):
-        session = _Session(connection, number >> 32)
-        entry = read_entry("", number & 0xFFFFFFFF, (session.whole(text) or b"") if is_cut else text)
-        found = [] if (number >> 32, entry.id) in hidden else words(text_of(entry.fact))
+    entries = "SELECT number, session, seq, CAST(text AS BLOB), needs_restore FROM entry"
+    for number, session, seq, text, is_cut in connection.execute(entries):
+        whole = _Session(connection, session).whole(text) if is_cut else text
+        entry = read_entry("", seq, whole or b"")
+        found = [] if (session, entry.id) in hidden else words(text_of(entry.fact))
         if indexed.pop(number, 0) != sum(map(hash, enumerate(word.encode()[:_WORD_LIMIT] for word in found))):
-            yield None, f"the search index is wrong about entry {entry.id!r} of session number {number >> 32}"
+            yield None, f"the search index is wrong about entry {entry.id!r} of session number {session}"
     for number in indexed:
         yield None, f"the search index contains an entry that does not exist (number {number})"
 
@@ -149,8 +148,8 @@ class _Session:
     def entries(self) -> list[Any]:
         """Seq, id, text, needs_restore and checksum of each entry, text as bytes."""
         return self.rows(
-            "SELECT number & 0xffffffff, CAST(id AS BLOB), CAST(text AS BLOB), needs_restore, checksum FROM entry "
-            "WHERE number BETWEEN ? << 32 AND (? << 32) + 0xffffffff ORDER BY number"
+            "SELECT seq, CAST(id AS BLOB), CAST(text AS BLOB), needs_restore, checksum FROM entry "
+            "WHERE session = ? ORDER BY seq"
         )
 
     def blob(self, name: str) -> bytes | None:

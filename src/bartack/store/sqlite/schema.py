@@ -29,11 +29,11 @@ CREATE TABLE session (
 ) STRICT;
 CREATE INDEX session_by_time ON session (updated, id);
 
-CREATE TABLE entry (  -- in the order of sessions and their entries
-    number INTEGER PRIMARY KEY CHECK (number & 0xffffffff >= 1),  -- session << 32 | seq
-    id TEXT NOT NULL, text TEXT NOT NULL, needs_restore INTEGER NOT NULL, checksum BLOB NOT NULL
+CREATE TABLE entry (  -- `number` and new ids grow, so that an append to any session writes to the same few pages
+    number INTEGER PRIMARY KEY, session INTEGER NOT NULL, seq INTEGER NOT NULL CHECK (seq >= 1),
+    id TEXT NOT NULL, text TEXT NOT NULL, needs_restore INTEGER NOT NULL, checksum BLOB NOT NULL,
+    UNIQUE (session, seq), UNIQUE (id, session)
 ) STRICT;
-CREATE UNIQUE INDEX entry_by_id ON entry (number >> 32, id);
 
 CREATE TABLE branch (
     session INTEGER NOT NULL, seq INTEGER NOT NULL, parent_seq INTEGER NOT NULL, PRIMARY KEY (session, seq)
@@ -61,20 +61,20 @@ CREATE TABLE journal (
     PRIMARY KEY (session, generation, number)
 ) STRICT, WITHOUT ROWID;
 
--- Words are split and case-folded before (bartack.store.search), which leaves nothing for a tokenizer to decide.
+-- Text is split and case-folded before (bartack.store.search), except for ASCII, which this tokenizer splits the same.
 CREATE VIRTUAL TABLE search USING fts5 (words, content = '', contentless_delete = 1, tokenize = 'ascii');
 
 -- The session that the current transaction deletes: the only way past the triggers below.
 CREATE TABLE purging (session INTEGER PRIMARY KEY) STRICT;
 
 CREATE TRIGGER entry_no_gap BEFORE INSERT ON entry
-WHEN NEW.number & 0xffffffff > 1 AND NOT EXISTS (SELECT 1 FROM entry WHERE number = NEW.number - 1)
+WHEN NEW.seq > 1 AND NOT EXISTS (SELECT 1 FROM entry WHERE session = NEW.session AND seq = NEW.seq - 1)
 BEGIN SELECT RAISE (ABORT, 'gap in seq'); END;
 """
 
 # Append-only tables, and their unique columns.
 _APPEND_ONLY = {
-    "entry": ("number", "number >> 32, id"),
+    "entry": ("number", "session, seq", "id, session"),
     "branch": ("session, seq",),
     "result": ("session, call_id",),
     "redaction": ("session, entry_id",),
@@ -85,7 +85,7 @@ _APPEND_ONLY = {
 
 def _triggers(table: str) -> str:
     """Triggers that refuse to change or replace rows, and to delete them outside a purge."""
-    key = {"blob": "", "entry": "WHERE session = OLD.number >> 32"}.get(table, "WHERE session = OLD.session")
+    key = "" if table == "blob" else "WHERE session = OLD.session"
     exists = " OR ".join(
         f"EXISTS (SELECT 1 FROM {table} WHERE ({columns}) = ({_of_new(columns)}))" for columns in _APPEND_ONLY[table]
     )

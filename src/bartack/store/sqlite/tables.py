@@ -1,6 +1,6 @@
 """`SqliteTables`: the SQL of a SQLite store."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from bartack.store.index import (
     text_of,
     totals_of,
 )
-from bartack.store.search import cut_page, phrases, read_cursor, read_time, snippet
+from bartack.store.search import cut_page, phrases, read_cursor, read_time, snippet, words
 from bartack.store.session_store import NO_SPEND, Finding, Hit, Lease, Page, SessionInfo, Spend, Tail, Totals
 from bartack.store.sqlite.inspection import session_damage, store_damage
 
@@ -38,6 +38,8 @@ _ADD_SPEND = (
     f"VALUES (?, ?, ?, {', '.join('?' * len(SPEND_FIELDS))}) ON CONFLICT DO UPDATE SET "
     + ", ".join(f"{name} = {name} + excluded.{name}" for name in SPEND_FIELDS)
 )
+_MATCHES = "search JOIN entry ON entry.number = search.rowid"
+_KNOWN = 10_000  # sessions whose rows are remembered
 _BLOBS = ", ".join(f"CAST({name} AS BLOB)" for name in ("id", "title", "created", "updated", "tail_id"))
 
 
@@ -60,6 +62,8 @@ class SqliteTables:
         # to remove it.
         self._search_changes: list[tuple[int, str | None]] = []
         self._spends: dict[tuple[int, ModelKey], Spend] = {}
+        self._known: dict[str, Session] = {}  # as of the last transaction of this connection
+        self._version = -1  # changes when another connection has written
 
     def _all(self, sql: str, *values: str | float | None) -> list[Any]:
         return self.connection.execute(sql, values).fetchall()
@@ -78,6 +82,13 @@ class SqliteTables:
         number, tail_id, tail_seq, checksum, lease = row
         return Session(number, Tail(tail_id, tail_seq), checksum, None if lease is None else _read_lease(lease))
 
+    def begin(self) -> None:
+        """Call at the start of a transaction that writes."""
+        version = self.connection.pragma("data_version")
+        if version != self._version or len(self._known) > _KNOWN:
+            self._known.clear()
+        self._version = version
+
     def _session(self, session_id: str) -> Session:
         session = self._find(session_id)
         if session is None:
@@ -85,22 +96,19 @@ class SqliteTables:
         return session
 
     def _find_seq(self, number: int, entry_id: str) -> int | None:
-        row = self._first("SELECT number & 0xffffffff FROM entry WHERE number >> 32 = ? AND id = ?", number, entry_id)
+        row = self._first("SELECT seq FROM entry WHERE session = ? AND id = ?", number, entry_id)
         return None if row is None else int(row[0])
 
     # -- in
 
     def existing(self, batch: Batch) -> Existing:
-        session = self._find(batch.session_id)
+        session = self._known.get(batch.session_id) or self._find(batch.session_id)
         if session is None:
             return Existing(None)
+        self._known[batch.session_id] = session
         number, tail, checksum, lease = session
-        texts = {}
-        for entry_id in batch.ids:
-            sql = "SELECT CAST(text AS BLOB) FROM entry WHERE number >> 32 = ? AND id = ?"
-            row = self._first(sql, number, entry_id)
-            if row is not None:
-                texts[entry_id] = row[0]
+        is_next = batch.rows[0].seq == tail.seq + 1  # if an id is taken by another entry, the database refuses it
+        texts = {} if is_next else self._stored_texts(number, batch.ids)
         seqs = {}
         for entry_id in batch.references:
             seq = tail.seq if entry_id == tail.entry_id else self._find_seq(number, entry_id)
@@ -109,6 +117,11 @@ class SqliteTables:
         is_result = "SELECT 1 FROM result WHERE session = ? AND call_id = ?"
         results = [call for call in batch.calls if self._first(is_result, number, call)]
         return Existing(tail, texts, seqs, results, lease, number, checksum)
+
+    def _stored_texts(self, number: int, ids: Iterable[str]) -> dict[str, bytes]:
+        sql = "SELECT CAST(text AS BLOB) FROM entry WHERE session = ? AND id = ?"
+        found = ((entry_id, self._first(sql, number, entry_id)) for entry_id in ids)
+        return {entry_id: row[0] for entry_id, row in found if row is not None}
 
     def insert(self, batch: Batch, rows: tuple[Row, ...], existing: Existing) -> None:
         """Store the rows; `flush` must follow before the commit."""
@@ -119,7 +132,8 @@ class SqliteTables:
             for seq, parent_seq in branch_starts_of(batch, rows, existing):
                 self._run("INSERT INTO branch VALUES (?, ?, ?)", number, seq, parent_seq)
         except apsw.ConstraintError as error:  # the database has the last word if what was looked up does not hold
-            raise Conflict(f"The database refused the append: {error}") from error
+            tail = None if existing.tail is None else existing.tail.entry_id
+            raise Conflict(f"The database refused the append: {error}", tail=tail) from error
         for name, blob in batch.blobs.items():
             if not self._first("SELECT 1 FROM blob WHERE name = ?", name):
                 self._run("INSERT INTO blob VALUES (?, ?)", name, blob)
@@ -135,17 +149,20 @@ class SqliteTables:
             )
             begin = (batch.session_id, rows[0].title, batch.created)
             self._run(sql, *begin, batch.updated, last.id, last.seq, last.checksum)
-            return self.connection.last_insert_rowid()
+            number = self.connection.last_insert_rowid()
+            self._known[batch.session_id] = Session(number, Tail(last.id, last.seq), last.checksum, None)
+            return number
         sql = "UPDATE session SET updated = ?, tail_id = ?, tail_seq = ?, checksum = ? WHERE number = ?"
         self._run(sql, batch.updated, last.id, last.seq, last.checksum, existing.number)
+        session = Session(existing.number, Tail(last.id, last.seq), last.checksum, existing.lease)
+        self._known[batch.session_id] = session
         return existing.number
 
     def _insert_row(self, session: int, row: Row) -> None:
-        number = session << 32 | row.seq
-        sql = "INSERT INTO entry VALUES (?, ?, ?, ?, ?)"
-        self._run(sql, number, row.id, row.text.decode(), row.needs_restore, row.checksum)
-        if row.words:
-            self._search_changes.append((number, row.words))
+        sql = "INSERT INTO entry VALUES (NULL, ?, ?, ?, ?, ?, ?)"
+        self._run(sql, session, row.seq, row.id, row.text.decode(), row.needs_restore, row.checksum)
+        if row.searched:
+            self._search_changes.append((self.connection.last_insert_rowid(), _indexable(row.searched)))
         for call in row.results:
             self._run("INSERT INTO result VALUES (?, ?, ?)", session, call, row.seq)
         if row.spend is not None:
@@ -158,9 +175,8 @@ class SqliteTables:
         if entry_id in self._hidden(session):
             return
         self._run("INSERT INTO redaction VALUES (?, ?)", session, entry_id)
-        seq = self._find_seq(session, entry_id)
-        assert seq is not None  # `check_append` has made sure
-        self._search_changes.append((session << 32 | seq, None))
+        number, seq = self._first("SELECT number, seq FROM entry WHERE session = ? AND id = ?", session, entry_id)
+        self._search_changes.append((number, None))
         if seq == 1:
             self._run("UPDATE session SET title = NULL WHERE number = ?", session)
 
@@ -175,15 +191,28 @@ class SqliteTables:
             else:
                 self.connection.executemany("INSERT INTO search (rowid, words) VALUES (?, ?)", changes)
 
-    def forget_changes(self) -> None:
-        """Call at the end of a transaction."""
+    def mark(self) -> tuple[int, dict[tuple[int, ModelKey], Spend]]:
+        """What `undo` needs to take back what follows."""
+        return len(self._search_changes), dict(self._spends)
+
+    def undo(self, mark: tuple[int, dict[tuple[int, ModelKey], Spend]]) -> None:
+        """Call when the transaction was rolled back to this point."""
+        length, self._spends = mark
+        del self._search_changes[length:]
+        self._known.clear()
+
+    def end(self, *, is_committed: bool) -> None:
+        """Call at the end of a transaction that wrote."""
         self._search_changes.clear()
         self._spends.clear()
+        if not is_committed:
+            self._known.clear()
 
     def lease(self, session_id: str) -> Lease | None:
         return self._session(session_id).lease
 
     def set_lease(self, lease: Lease) -> None:
+        self._known.pop(lease.session_id, None)
         self._run("UPDATE session SET lease = ? WHERE id = ?", seal(wire.encode(lease)).decode(), lease.session_id)
 
     def write_journal(self, session_id: str, batch: MessageDeltaBatch | None) -> None:
@@ -197,15 +226,12 @@ class SqliteTables:
     def drop(self, session_id: str) -> None:
         """Delete a session, and the blobs that no other session uses."""
         number = self._session(session_id).number
+        self._known.pop(session_id, None)
         self.connection.pragma("secure_delete", "ON")
         self.dropped = True
         self._run("INSERT INTO purging VALUES (?)", number)
-        first, last = number << 32, (number + 1) << 32
-        self._run(
-            "DELETE FROM search WHERE rowid IN (SELECT number FROM entry WHERE number BETWEEN ? AND ?)", first, last
-        )
-        self._run("DELETE FROM entry WHERE number BETWEEN ? AND ?", first, last)
-        for table in ("branch", "result", "redaction", "spend", "blob_use", "journal"):
+        self._run("DELETE FROM search WHERE rowid IN (SELECT number FROM entry WHERE session = ?)", number)
+        for table in ("entry", "branch", "result", "redaction", "spend", "blob_use", "journal"):
             self._run(f"DELETE FROM {table} WHERE session = ?", number)
         self._run("DELETE FROM blob WHERE name NOT IN (SELECT name FROM blob_use)")
         self._run("DELETE FROM session WHERE number = ?", number)
@@ -238,13 +264,14 @@ class SqliteTables:
         return Entries(session_id, seqs, texts, hidden)
 
     def _texts(self, session: int, seqs: range) -> list[bytes]:
-        sql = "SELECT CAST(text AS BLOB), needs_restore FROM entry WHERE number BETWEEN ? AND ? ORDER BY number"
-        found = self._all(sql, session << 32 | seqs.start, session << 32 | max(seqs.stop - 1, 0))
+        where = "session = ? AND seq BETWEEN ? AND ?"
+        sql = f"SELECT CAST(text AS BLOB), needs_restore FROM entry WHERE {where} ORDER BY seq"
+        found = self._all(sql, session, seqs.start, seqs.stop - 1)
         return [restore(text, self._find_blob) if is_cut else text for text, is_cut in found]
 
     def _seqs(self, session: int, seqs: range) -> list[int]:
-        sql = "SELECT number & 0xffffffff FROM entry WHERE number BETWEEN ? AND ? ORDER BY number"
-        return [seq for (seq,) in self._all(sql, session << 32 | seqs.start, session << 32 | max(seqs.stop - 1, 0))]
+        sql = "SELECT seq FROM entry WHERE session = ? AND seq BETWEEN ? AND ? ORDER BY seq"
+        return [seq for (seq,) in self._all(sql, session, seqs.start, seqs.stop - 1)]
 
     def _find_blob(self, name: str) -> bytes | None:
         row = self._first("SELECT data FROM blob WHERE name = ?", name)
@@ -259,7 +286,8 @@ class SqliteTables:
     def heads(self, session_id: str) -> tuple[str, ...]:
         number, tail, *_ = self._session(session_id)
         heads = branch_heads(tail.seq, self._branch_starts(number))
-        return tuple(self._first("SELECT id FROM entry WHERE number = ?", number << 32 | seq)[0] for seq in heads)
+        sql = "SELECT id FROM entry WHERE session = ? AND seq = ?"
+        return tuple(self._first(sql, number, seq)[0] for seq in heads)
 
     def sessions(self, limit: int, cursor: str | None, query: str | None) -> Page:
         conditions, values = ["TRUE"], list[str | int | None]()
@@ -270,7 +298,7 @@ class SqliteTables:
             fts_query = _fts_query(query)
             if fts_query is None:
                 return cut_page([], limit)
-            conditions.append("number IN (SELECT rowid >> 32 FROM search WHERE search MATCH ?)")
+            conditions.append(f"number IN (SELECT session FROM {_MATCHES} WHERE search MATCH ?)")
             values.append(fts_query)
         found = self._all(
             f"SELECT number, tail_seq, {_BLOBS} FROM session "
@@ -297,8 +325,8 @@ class SqliteTables:
         if fts_query is None:
             return ()
         found = self._all(
-            "SELECT id, number, search.rowid & 0xffffffff FROM search JOIN session ON number = search.rowid >> 32 "
-            "WHERE search MATCH ? ORDER BY updated DESC, id DESC, search.rowid LIMIT ?",
+            f"SELECT session.id, session.number, seq FROM {_MATCHES} JOIN session ON session.number = entry.session "
+            "WHERE search MATCH ? ORDER BY session.updated DESC, session.id DESC, seq LIMIT ?",
             *(fts_query, limit),
         )
         return tuple(self._hit(*row, query=phrases(text)) for row in found)
@@ -330,6 +358,11 @@ class SqliteTables:
         if session_id is None:
             return tuple(store_damage(self.connection))
         return tuple(session_damage(self.connection, session_id, self._session(session_id).number))
+
+
+def _indexable(text: str) -> str:
+    """The text in such a form that FTS5 splits it into the words of `words`. It splits ASCII in the same way."""
+    return text if text.isascii() else " ".join(words(text))
 
 
 def _text(value: bytes | None) -> str | None:
