@@ -1,8 +1,8 @@
 """Sessions as canonical JSONL with checksums, from any store to any other.
 
 Redacted content is not exported, and a redaction that arrives later takes effect on entries that are already there. An
-import never acts: what the file leaves open is closed, so nothing in it is executed, whoever approved it. Only calls
-that are open here can be approved, and only here.
+import never acts: what the file leaves open is closed, so nothing in it is executed, even if approved. Only calls that
+are open here can be approved, and only here.
 
 An import can be repeated. Entries are appended in batches that end where no tool call is open, if possible between two
 runs; after an interruption, the same import continues.
