@@ -9,29 +9,9 @@ from typing import Any
 
 import apsw
 
-from bartack.nouns.errors import Conflict
 from bartack.nouns.messages import user
-from bartack.store import Tail, next_entries, open_store
+from bartack.store import Tail, next_entries
 from bartack.store.sqlite import SqliteStore
-
-
-async def write(address: str, name: str, count: str) -> None:
-    """Append to a private session and to "shared", where others write too; prints the number of conflicts."""
-    store = await open_store(address)
-    header = await store.create_session(name)
-    tail, conflicts = Tail(header.id, 1), 0
-    for number in range(int(count)):
-        tail = await store.append(name, next_entries(name, tail, [user(f"{number}")], store.environment), tail.entry_id)
-        while True:
-            shared = await store.tail_of("shared")
-            entries = next_entries("shared", shared, [user(f"{name}/{number}")], store.environment)
-            try:
-                await store.append("shared", entries, shared.entry_id)
-                break
-            except Conflict:
-                conflicts += 1
-    await store.close()
-    print(conflicts)
 
 
 async def open_and_close(path: str) -> None:

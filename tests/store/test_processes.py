@@ -1,4 +1,4 @@
-"""Several processes on one store: many writers, one that releases its locks, one that is killed."""
+"""Locks that a process releases by mistake, and stores in forked processes."""
 
 import asyncio
 import os
@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from bartack.nouns.errors import StoreError
-from bartack.nouns.messages import Message, user
-from bartack.store import SessionStore, open_store
-from bartack.store.maintenance import check
+from bartack.nouns.messages import user
+from bartack.store import SessionStore
 from bartack.store.sqlite import SqliteStore
-from tests.store.stores import HANG_S, KINDS, add, opener
+from tests.store.stores import KINDS, add, opener
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,22 +36,6 @@ async def other_process(*arguments: str) -> str:
     return out.decode()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
-async def test_8_processes_on_one_store_lose_nothing(tmp_path: Path, kind: str) -> None:
-    address = f"{kind}:{tmp_path / 'sessions'}"
-    store = await open_store(address)
-    await store.create_session("shared")
-    async with asyncio.timeout(HANG_S):
-        await asyncio.gather(*(other_process("write", address, f"p{number}", "10") for number in range(8)))
-    shared = [entry.fact.text for entry in await store.load("shared") if isinstance(entry.fact, Message)]
-    assert sorted(shared) == sorted(f"p{process}/{number}" for process in range(8) for number in range(10))
-    for process in range(8):
-        mine = [entry.fact.text for entry in await store.load(f"p{process}") if isinstance(entry.fact, Message)]
-        assert mine == [f"{number}" for number in range(10)]
-    assert await check(store) == []
-    await store.close()
-
-
 async def entries_lost(path: Path, guarded: str) -> int:
     """The number of acknowledged entries that are lost."""
     durable = int(await other_process("lose_locks", str(path), guarded))
@@ -70,18 +53,6 @@ async def test_released_locks_lose_entries_only_without_the_guard(tmp_path: Path
     if lost == 0 and sqlite3.sqlite_version_info > (3, 45):
         pytest.skip(f"SQLite {sqlite3.sqlite_version} of this Python checks for other processes")
     assert lost > 0
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "status"),
-    [("sqlite", ["--kills", "5"], 0), ("jsonl", ["--kills", "5"], 0), ("sqlite", ["--kills", "100", "--lie"], 1)],
-)
-def test_a_killed_writer_loses_no_acknowledged_entry(kind: str, options: list[str], status: int) -> None:
-    """`make crash` kills it 200 times. The last case is the negative control: it stops at the first loss."""
-    script = ROOT / "scripts" / "crash.py"
-    done = subprocess.run([sys.executable, str(script), "--store", kind, *options], capture_output=True, check=False)
-    assert done.returncode == status, (done.stdout + done.stderr).decode()
-    assert b"acknowledged entries" in done.stdout
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")

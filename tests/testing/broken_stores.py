@@ -1,12 +1,15 @@
 """Stores that break one rule each, for the negative controls of the store checks."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 from msgspec.structs import replace
 
 from bartack.nouns.entries import Entry, MessageDeltaBatch
 from bartack.nouns.errors import Conflict
 from bartack.store import Hit, Lease, MemoryStore, Tail
+from bartack.store.sqlite import SqliteStore
 
 
 class LosesTheFence(MemoryStore):
@@ -159,3 +162,44 @@ class KeepsTheJournal(MemoryStore):
         await super().drop_session(session_id, expected_tail=expected_tail)
         if journal is not None:
             self._logs._journals[session_id] = journal
+
+
+class AcknowledgesTooEarly(SqliteStore):
+    """Stores what a writer appends to its own session when the next append comes, and acknowledges it at once."""
+
+    _late: tuple[str, Sequence[Entry], str | None] | None = None
+
+    async def append(
+        self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
+    ) -> Tail:
+        if session_id.endswith("-shared") or entries[0].seq == 1:
+            return await super().append(session_id, entries, expected_tail, lease=lease)
+        late, self._late = self._late, (session_id, entries, expected_tail)
+        if late is not None:
+            await super().append(*late)
+        return Tail(entries[-1].id, entries[-1].seq)
+
+
+class HangsAfterAKill(SqliteStore):
+    """Takes turns with a file that a killed process leaves behind."""
+
+    async def append(
+        self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
+    ) -> Tail:
+        while not self._takes_turn():  # noqa: ASYNC110 - another process gives it back
+            await asyncio.sleep(0.001)
+        try:
+            return await super().append(session_id, entries, expected_tail, lease=lease)
+        finally:
+            self._turn.unlink()
+
+    @property
+    def _turn(self) -> Path:
+        return Path(f"{self.path}.turn")
+
+    def _takes_turn(self) -> bool:
+        try:
+            self._turn.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True

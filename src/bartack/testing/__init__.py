@@ -35,10 +35,12 @@ from bartack.testing.faults import FAULT_FORMATS, Outcome, Reset, Scenario, Stal
 from bartack.testing.model_checks import StreamResult, check_fault, check_stream
 from bartack.testing.server import ReceivedRequest, fault_server
 from bartack.testing.store_checks import StoreCheck, store_checks
+from bartack.testing.store_kills import KillReport, kill_writers
 from bartack.testing.store_steps import OpenStore
 
 __all__ = [
     "FAULT_FORMATS",
+    "KillReport",
     "OpenStore",
     "Outcome",
     "ReceivedRequest",
@@ -50,6 +52,7 @@ __all__ = [
     "check_fault",
     "check_stream",
     "fault_server",
+    "kill_writers",
     "scenarios",
     "store_checks",
 ]

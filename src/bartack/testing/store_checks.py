@@ -1,6 +1,7 @@
 """`store_checks`: the contract of `bartack.store.session_store`, as checks that any store can be put through."""
 
 from collections.abc import Awaitable, Callable
+from functools import wraps
 
 from msgspec import Struct
 
@@ -11,10 +12,11 @@ from bartack.testing import (
     store_checks_conflict,
     store_checks_journal,
     store_checks_lease,
+    store_checks_process,
     store_checks_read,
     store_checks_reopen,
 )
-from bartack.testing.store_steps import OpenStore
+from bartack.testing.store_steps import OpenStore, opened
 
 __all__ = ["StoreCheck", "store_checks"]
 
@@ -29,6 +31,7 @@ _ONE_STORE: tuple[CheckStore, ...] = (
     *store_checks_journal.CHECKS,
 )
 _PERSISTENT: tuple[CheckOpen, ...] = (*store_checks_reopen.CHECKS, *store_checks_journal.PERSISTENT)
+_PROCESSES: tuple[CheckOpen, ...] = store_checks_process.CHECKS
 
 
 class StoreCheck(Struct, frozen=True):
@@ -50,24 +53,22 @@ class StoreCheck(Struct, frozen=True):
         return self.name
 
 
-def store_checks(*, persistent: bool = True) -> tuple[StoreCheck, ...]:
-    """The checks for a store; without those for stores that can be opened again if it is not `persistent`."""
-    checks = [StoreCheck(_name(check), _on_one_store(check)) for check in _ONE_STORE]
-    if persistent:
-        checks += [StoreCheck(_name(check), check) for check in _PERSISTENT]
-    return tuple(checks)
+def store_checks(*, persistent: bool = True, processes: bool = True) -> tuple[StoreCheck, ...]:
+    """The checks for a store.
 
-
-def _name(check: Callable[..., object]) -> str:
-    return check.__name__.replace("_", " ")
+    `persistent=False` leaves out those that open it more than once, for a store whose sessions end with the object.
+    `processes=False` leaves out those that start other processes, to which `open_store` is sent by pickling it.
+    """
+    chosen: list[CheckOpen] = [_on_one_store(check) for check in _ONE_STORE]
+    chosen += _PERSISTENT if persistent else ()
+    chosen += _PROCESSES if persistent and processes else ()
+    return tuple(StoreCheck(check.__name__.replace("_", " "), check) for check in chosen)
 
 
 def _on_one_store(check: CheckStore) -> CheckOpen:
+    @wraps(check)
     async def run(open_store: OpenStore) -> None:
-        store = await open_store()
-        try:
+        async with opened(open_store) as store:
             await check(store)
-        finally:
-            await store.close()
 
     return run

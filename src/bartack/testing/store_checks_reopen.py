@@ -1,29 +1,19 @@
 """Opening a store again, and two stores at the same place: for stores whose sessions outlive the store object."""
 
 import asyncio
-from contextlib import AsyncExitStack
 
 from bartack.nouns.errors import Conflict, LeaseLost, SessionInUse, StoreError
 from bartack.nouns.messages import user
-from bartack.store.session_store import SessionStore
-from bartack.testing.store_steps import HANG_S, OpenStore, add, following, refusal, sample_session
+from bartack.testing.store_steps import HANG_S, OpenStore, add, following, opened, refusal, sample_session
 
 __all__ = ["CHECKS"]
 
 
-async def _opened(stack: AsyncExitStack, open_store: OpenStore) -> SessionStore:
-    store = await open_store()
-    stack.push_async_callback(store.close)
-    return store
-
-
 async def entries_survive_reopening(open_store: OpenStore) -> None:
     entries = sample_session()
-    async with AsyncExitStack() as stack:
-        store = await _opened(stack, open_store)
+    async with opened(open_store) as store:
         await store.append("s", entries, None)
-    async with AsyncExitStack() as stack:
-        again = await _opened(stack, open_store)
+    async with opened(open_store) as again:
         assert await again.load("s") == entries, "a store that was opened again has other entries"
         (info,) = (await again.sessions()).items
         assert info.entries == len(entries), f"a session of {len(entries)} entries is listed with {info.entries}"
@@ -32,12 +22,10 @@ async def entries_survive_reopening(open_store: OpenStore) -> None:
 
 
 async def leases_survive_reopening(open_store: OpenStore) -> None:
-    async with AsyncExitStack() as stack:
-        store = await _opened(stack, open_store)
+    async with opened(open_store) as store:
         await store.create_session("s")
         lease = await store.acquire_lease("s", "one", ttl=600)
-    async with AsyncExitStack() as stack:
-        again = await _opened(stack, open_store)
+    async with opened(open_store) as again:
         await refusal(SessionInUse, again.acquire_lease("s", "two"), "a second owner, after reopening")
         await add(again, "s", user("mine"), lease=lease)
         new = await again.acquire_lease("s", "two", takeover=True)
@@ -53,8 +41,7 @@ async def a_closed_store_refuses_everything(open_store: OpenStore) -> None:
 
 
 async def two_stores_see_each_other(open_store: OpenStore) -> None:
-    async with AsyncExitStack() as stack:
-        one, two = await _opened(stack, open_store), await _opened(stack, open_store)
+    async with opened(open_store) as one, opened(open_store) as two:
         header = await one.create_session("s")
         (first,) = await add(two, "s", user("from the second"))
         assert (await one.tail_of("s")).entry_id == first.id, "the first store does not see the tail of the second"
@@ -67,8 +54,7 @@ async def two_stores_see_each_other(open_store: OpenStore) -> None:
 
 
 async def two_stores_share_leases(open_store: OpenStore) -> None:
-    async with AsyncExitStack() as stack:
-        one, two = await _opened(stack, open_store), await _opened(stack, open_store)
+    async with opened(open_store) as one, opened(open_store) as two:
         await one.create_session("s")
         lease = await one.acquire_lease("s", "one")
         await refusal(SessionInUse, two.acquire_lease("s", "two"), "a second owner in the second store")
@@ -79,8 +65,7 @@ async def two_stores_share_leases(open_store: OpenStore) -> None:
 
 
 async def a_follower_gets_entries_of_another_store(open_store: OpenStore) -> None:
-    async with AsyncExitStack() as stack:
-        mine, other = await _opened(stack, open_store), await _opened(stack, open_store)
+    async with opened(open_store) as mine, opened(open_store) as other:
         await mine.create_session("s")
         follower = mine.follow("s", after=1)
         async with asyncio.timeout(HANG_S):

@@ -1,6 +1,7 @@
 """What the checks of stores have in common: opening, appending, and stating what must be refused."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from bartack.environment import Environment
@@ -9,12 +10,22 @@ from bartack.nouns.messages import Message, Meta, ModelRef, assistant, tool_mess
 from bartack.nouns.parts import Image, Thinking, ToolCall, ToolResult
 from bartack.store.session_store import Lease, SessionStore, Tail, next_entries
 
-__all__ = ["HANG_S", "OpenStore", "add", "following", "refusal", "run_start", "sample_session", "texts_of"]
+__all__ = ["HANG_S", "OpenStore", "add", "following", "opened", "refusal", "run_start", "sample_session", "texts_of"]
 
 OpenStore = Callable[[], Awaitable[SessionStore]]
 E = TypeVar("E", bound=Exception)
 
 HANG_S = 300.0  # only ends a check that hangs: no check depends on how fast the machine is
+
+
+@asynccontextmanager
+async def opened(open_store: OpenStore) -> AsyncIterator[SessionStore]:
+    """The store, which is closed at the end of the block."""
+    store = await open_store()
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 async def refusal(kind: type[E], work: Awaitable[object], what: str) -> E:
