@@ -23,7 +23,7 @@ from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.nouns.wire import dump
 from bartack.store import Entries, Finding, Hit, ModelSpend, Page, SessionInfo, SessionStore, Totals
 from bartack.store.index import text_of
-from bartack.store.maintenance import check, repair
+from bartack.store.maintenance import Checked, can_repair, check_all
 from bartack.store.maintenance import purge as purge_session
 from bartack.store.transfer import Imported, export_session, import_lines, read_lines
 
@@ -256,12 +256,12 @@ def fsck(
         typer.Argument(metavar="SESSION", help="Sessions to check (default: all).", autocompletion=complete_sessions),
     ] = None,
     do_repair: Annotated[
-        bool, typer.Option("--repair", help="Append missing entries. Existing ones are never changed.")
+        bool, typer.Option("--repair", help="Append what is missing, and set aside what is torn. Entries never change.")
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check for damage: torn lines, gaps, calls without results, broken parents, invalid JSON, missing bodies.
+    """Check for damage: altered or lost entries, torn lines, calls without results, missing blobs.
 
     The exit status is 1 if there are findings; with --repair, if any remain.
     """
@@ -279,25 +279,13 @@ def fsck(
 
 def _finding_row(found: Finding) -> tuple[str, ...]:
     seq = "" if found.seq is None else str(found.seq)
-    fix = "--repair" if found.repairable else ""
+    fix = "--repair" if can_repair(found) else ""
     return safe_line(found.session_id or ""), seq, found.fault, safe_line(found.message), fix
 
 
-async def _fsck(
-    store: SessionStore, sessions: list[str] | None, *, do_repair: bool
-) -> tuple[int, list[str], list[Finding]]:
-    findings = [] if sessions else list(await store.inspect(repair=do_repair))
-    names = sessions or [info.id async for info in all_sessions(store)]
-    repaired: list[str] = []
-    with progress_bar("checking", len(names)) as advance:
-        for name in names:
-            found = await check(store, name)
-            if do_repair and any(finding.repairable for finding in found):
-                found = await repair(store, name)
-                repaired.append(name)
-            findings += found
-            advance()
-    return len(names), repaired, findings
+async def _fsck(store: SessionStore, sessions: list[str] | None, *, do_repair: bool) -> Checked:
+    with progress_bar("checking", len(sessions) if sessions else None) as advance:
+        return await check_all(store, sessions, do_repair=do_repair, on_session=advance)
 
 
 @app.command()

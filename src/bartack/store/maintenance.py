@@ -1,57 +1,167 @@
 """Checking, repairing and purging sessions, in any store: `bartack sessions fsck` and `bartack sessions purge`.
 
-`check` reads everything and changes nothing. `repair` moves what a crash left half-written to a separate file, and
-appends a result for each tool call without one; stored entries are never rewritten. `purge` is the only way to really
-remove data.
+`check` reads everything, changes nothing, and reports whatever it cannot read as a finding too. `repair` sets aside
+what a crash left half-written, appends a result for each tool call without one, and records damage that cannot be
+undone, so that it is reported once; stored entries are never rewritten. `purge` is the only way to really remove data.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from bartack.formats.repair import INTERRUPTED
 from bartack.nouns import wire
 from bartack.nouns.entries import Custom, Entry
-from bartack.nouns.errors import ErrorCode, NotFound, PartValidationError
+from bartack.nouns.errors import ErrorCode, NotFound, PartValidationError, StoreError
 from bartack.nouns.ids import derived_id
 from bartack.nouns.messages import Message, tool_message
 from bartack.nouns.parts import ToolResult
 from bartack.session.redaction import visible
 from bartack.store.entries import Entries, envelope_of
 from bartack.store.index import results_of
+from bartack.store.open_work import OpenWork
 from bartack.store.session_store import Finding, FindingKind, Lease, SessionStore, next_entries
 
-__all__ = ["REPAIRED", "check", "purge", "repair"]
+__all__ = ["REPAIRED", "Checked", "can_repair", "check", "check_all", "purge", "repair"]
 
 REPAIRED = "bartack.repaired"
+_DAMAGE = frozenset({"checksum", "bad_json", "gap", "repeat", "broken_parent", "wrong_session", "damaged"})
+_PAGE = 100
+
+
+class Checked(NamedTuple):
+    """The result of `check_all`: how many sessions were checked, which were repaired, and what is wrong."""
+
+    sessions: int
+    repaired: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
 
 async def check(store: SessionStore, session_id: str | None = None) -> list[Finding]:
     """The problems of a session, or of the whole store."""
-    if session_id is not None:
-        findings = list(await store.inspect(session_id))
+    if session_id is None:
+        return list((await check_all(store)).findings)
+    entries: Entries | None = None
+    findings = await _guarded(session_id, store.inspect(session_id))
+    try:
         entries = await store.entries(session_id)
-        return [*findings, *_check_entries(entries), *_check_calls(entries)]
-    findings = list(await store.inspect())
+    except NotFound:
+        if not findings:
+            raise
+    except StoreError as error:
+        findings.append(_unreadable(session_id, error))
+    if entries is None:
+        return findings
+    known = _known(entries)
+    findings += [*_check_entries(entries), *_check_calls(entries)]
+    return [finding for finding in findings if _key(finding) not in known]
+
+
+async def check_all(
+    store: SessionStore,
+    sessions: Sequence[str] | None = None,
+    *,
+    do_repair: bool = False,
+    on_session: Callable[[], None] = lambda: None,
+) -> Checked:
+    """Check these sessions, or the whole store, and repair what can be repaired. `on_session` follows each session."""
+    findings = [] if sessions else await _guarded(None, store.inspect())
+    if do_repair and any(can_repair(finding) for finding in findings):
+        findings = await _repair_store(store, findings)
+    names = list(sessions or ())
+    if not sessions:
+        try:
+            names = [name async for name in _session_ids(store)]
+        except StoreError as error:
+            findings.append(_unreadable(None, error))
+    repaired: list[str] = []
+    for name in names:
+        found = await check(store, name)
+        if do_repair and any(can_repair(finding) for finding in found):
+            found = await repair(store, name)
+            repaired.append(name)
+        findings += found
+        on_session()
+    return Checked(len(names), tuple(repaired), tuple(findings))
+
+
+async def _session_ids(store: SessionStore) -> AsyncIterator[str]:
     cursor: str | None = None
     while True:
-        page = await store.sessions(100, cursor)
+        page = await store.sessions(_PAGE, cursor)
         for info in page.items:
-            findings += await check(store, info.id)
+            yield info.id
         cursor = page.cursor
         if cursor is None:
-            return findings
+            return
+
+
+async def _guarded(session_id: str | None, inspection: Awaitable[Iterable[Finding]]) -> list[Finding]:
+    """The findings; that the store cannot be read is one too."""
+    try:
+        return list(await inspection)
+    except NotFound:
+        return []
+    except StoreError as error:
+        return [_unreadable(session_id, error)]
+
+
+def _unreadable(session_id: str | None, error: StoreError) -> Finding:
+    return Finding(session_id=session_id, fault="damaged", message=f"cannot be read: {error.message}")
+
+
+def can_repair(finding: Finding) -> bool:
+    """Whether `repair` fixes the problem, or records it as known because it cannot be undone."""
+    return finding.repairable or (finding.fault in _DAMAGE and finding.seq is not None)
+
+
+async def _repair_store(store: SessionStore, findings: Sequence[Finding]) -> list[Finding]:
+    """Repair the store as a whole, and sessions that are not listed because nothing of them can be read."""
+    for name in dict.fromkeys(finding.session_id for finding in findings if can_repair(finding)):
+        await _guarded(name, store.inspect(name, repair=True))
+    return await _guarded(None, store.inspect())
 
 
 async def repair(store: SessionStore, session_id: str) -> list[Finding]:
-    """Fix what can be fixed, and return the remaining problems. Raises `Conflict` while the session is in use."""
+    """Fix what can be fixed, record what cannot, and return the remaining problems.
+
+    Raises `Conflict` while the session is in use.
+    """
+    before = await check(store, session_id)
     lease = await store.acquire_lease(session_id, "bartack fsck")
     try:
         await store.inspect(session_id, repair=True)
         await _close_calls(store, lease)
+        await _record_damage(store, lease, [*before, *await check(store, session_id)])
     finally:
         await store.release_lease(lease)
     return await check(store, session_id)
+
+
+async def _record_damage(store: SessionStore, lease: Lease, findings: Iterable[Finding]) -> None:
+    """Append a note about entries that are lost, so that they are not reported again."""
+    damage = {_key(finding): finding for finding in findings if finding.fault in _DAMAGE and can_repair(finding)}
+    if damage:
+        damage |= {_key(finding): finding for finding in findings if finding.fault == "orphan_result"}
+        tail = await store.tail_of(lease.session_id)
+        note = Custom(REPAIRED, {"damage": [list(key) for key in damage]})
+        await _append(store, lease, tail.entry_id, note)
+
+
+def _key(finding: Finding) -> tuple[int | None, str, str]:
+    return finding.seq, finding.fault, finding.message
+
+
+def _known(entries: Entries) -> set[tuple[object, ...]]:
+    """The keys of the findings that a repair has recorded."""
+    notes = [entries[place].fact for place, text in enumerate(entries.texts) if REPAIRED.encode() in text]
+    return {
+        tuple(key)
+        for fact in notes
+        if isinstance(fact, Custom) and fact.name == REPAIRED
+        for key in fact.data.get("damage", ())
+    }
 
 
 def _check_entries(entries: Entries) -> Iterator[Finding]:
@@ -115,25 +225,16 @@ def _calls_of(entry: Entry) -> list[str]:
 
 async def _close_calls(store: SessionStore, lease: Lease) -> None:
     """Append a result for each open call, at the end of a branch with that call. The newest branch stays the newest."""
-    session_id = lease.session_id
-    entries = await store.entries(session_id)
-    open_calls = {call for entry in entries for call in _calls_of(entry)}
-    open_calls -= {call for entry in entries for call in results_of(entry.fact)}
-    *others, newest = await store.heads(session_id)
-    to_close: list[tuple[str, list[str]]] = []
-    for head in (newest, *others):
-        on_branch = [call for entry in await store.load(session_id, head=head) for call in _calls_of(entry)]
-        calls = [call for call in on_branch if call in open_calls]
-        open_calls.difference_update(calls)
-        to_close.append((head, calls))
-    for head, calls in reversed(to_close):
-        if calls:
-            results = [
-                ToolResult(call, INTERRUPTED, is_error=True, error_code=ErrorCode.TOOL_INTERRUPTED) for call in calls
-            ]
-            await _append(store, lease, head, tool_message(*results))
-    if any(calls for _, calls in to_close[1:]) and not to_close[0][1]:
-        await _append(store, lease, newest, Custom(REPAIRED, {"closedCallsOfOtherBranches": True}))
+    *others, newest = OpenWork(await store.entries(lease.session_id)).branches()
+    for branch in (*others, newest):
+        if branch.calls:
+            await _append(store, lease, branch.head, tool_message(*map(_interrupted, branch.calls)))
+    if others and not newest.calls:
+        await _append(store, lease, newest.head, Custom(REPAIRED, {"closedCallsOfOtherBranches": True}))
+
+
+def _interrupted(call: str) -> ToolResult:
+    return ToolResult(call, INTERRUPTED, is_error=True, error_code=ErrorCode.TOOL_INTERRUPTED)
 
 
 async def _append(store: SessionStore, lease: Lease, head: str, fact: Message | Custom) -> None:

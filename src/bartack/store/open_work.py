@@ -30,17 +30,17 @@ class OpenWork:
         self.started: set[str] = set()  # tool calls that were started
         self.queued: dict[str, None] = {}  # entries with messages that were not delivered
         self._runs: dict[str, Entry] = {}  # starts and ends of runs
-        self._parents: dict[str, str | None] = {}
+        self._parents: dict[str, str] = {}
         self._last_children: dict[str, str] = {}
         self._tail = ""
         for entry in entries:
             self.push(entry)
 
     def push(self, entry: Entry) -> None:
-        """Add the next entry."""
-        if entry.parent_id is not None:
-            self._last_children[entry.parent_id] = entry.id
-        self._parents[entry.id] = entry.parent_id
+        """Add the next entry. If its parent is unknown, because that is damaged, it follows the one before it."""
+        parent = entry.parent_id if entry.parent_id in self._parents else self._tail
+        self._last_children[parent] = entry.id
+        self._parents[entry.id] = parent
         self._tail = entry.id
         match entry.fact:
             case Message() as message:
@@ -86,10 +86,9 @@ class OpenWork:
 
     def _to_root(self, entry_id: str) -> Iterator[str]:
         """The entry, its parent, and so on. A parent comes before its child, so this ends."""
-        here: str | None = entry_id
-        while here in self._parents:
-            yield here
-            here = self._parents[here]
+        while entry_id in self._parents:
+            yield entry_id
+            entry_id = self._parents[entry_id]
 
     def _head_after(self, entry_id: str) -> str:
         """The end of a branch with this entry."""

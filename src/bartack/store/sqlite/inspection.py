@@ -157,8 +157,9 @@ class _Session:
         return None if found is None else found[0]
 
     def whole(self, text: bytes) -> bytes | None:
-        """The text as it was appended; None if a blob is lost."""
-        return None if any(self.blob(name) is None for name in referenced(text)) else restore(text, self.blob)
+        """The text as it was appended; None if a blob is lost or was altered."""
+        is_damaged = any(damage_to(name, self.blob(name)) for name in referenced(text))
+        return None if is_damaged else restore(text, self.blob)
 
 
 def _broken_chain(session: _Session) -> Damage:
