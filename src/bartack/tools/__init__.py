@@ -4,15 +4,13 @@
 and leaves a result for each. `LocalRuntime` with `file_tools` gives an agent a directory to work in.
 """
 
+from bartack.session.decisions import Decision, arguments_digest, decided_fact
 from bartack.tools.approval import (
     ApprovalPolicy,
     Approver,
-    Decision,
     always,
-    arguments_digest,
     by_definition,
     by_tool,
-    decided_fact,
     never,
 )
 from bartack.tools.definition import Tool, ToolDefinition, tool

@@ -1,51 +1,19 @@
-"""Approval: which calls need one, and which decision counts for which call.
+"""Approval: which calls need one, and who decides.
 
-A policy decides whether a call needs approval, an `Approver` obtains a `Decision`. Question and decision are stored as
-facts with the exact arguments, and a decision counts for those arguments only: approving ``rm build`` does not approve
-``rm -r /``.
+A policy decides whether a call needs approval, an `Approver` obtains a `Decision` (see `bartack.session.decisions`).
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
-import msgspec
-
-from bartack.nouns.entries import ApprovalDecided, ApprovalRequired
-from bartack.nouns.errors import ErrorCode, ToolError
+from bartack.nouns.entries import ApprovalRequired
 from bartack.nouns.parts import ToolCall
+from bartack.session.decisions import Decision
 from bartack.tools.definition import ToolDefinition
 
-__all__ = [
-    "ApprovalPolicy",
-    "Approver",
-    "Decision",
-    "always",
-    "approval_reason",
-    "arguments_digest",
-    "by_definition",
-    "by_tool",
-    "counts_for",
-    "decided_fact",
-    "never",
-]
+__all__ = ["ApprovalPolicy", "Approver", "always", "approval_reason", "by_definition", "by_tool", "never"]
 
 ApprovalPolicy = Callable[[ToolCall, ToolDefinition], bool | str]  # a text is a reason, shown with the question
-Verdict = Literal["approve", "deny", "modify_args", "pause", "resume", "abort", "expire"]
-
-
-class _DecisionDetails(msgspec.Struct, frozen=True, kw_only=True):
-    arguments: dict[str, Any] | None = None  # for modify_args: the arguments to run with
-    reason: str | None = None
-    decided_by: str | None = None
-    arguments_digest: str | None = None  # of the arguments that were shown
-
-
-class Decision(_DecisionDetails, frozen=True):
-    """The decision about one call."""
-
-    decision: Verdict
 
 
 class Approver(Protocol):
@@ -95,54 +63,3 @@ def approval_reason(policy: ApprovalPolicy, call: ToolCall, definition: ToolDefi
     if isinstance(answer, str):
         return answer
     return "" if answer else None
-
-
-# -- decisions
-
-
-def arguments_digest(arguments: dict[str, Any]) -> str:
-    """The SHA-256 of the arguments as JSON with sorted keys; `ToolError` if they are not JSON."""
-    try:
-        text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ToolError(f"The arguments are not JSON: {error}", code=ErrorCode.TOOL_BAD_ARGUMENTS) from None
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def decided_fact(request: ApprovalRequired, decision: Decision) -> ApprovalDecided:
-    """The decision as a fact, with the arguments before and after.
-
-    Raises `ToolError` if the decision does not fit the request: it was made for other arguments, ``modify_args`` comes
-    without arguments, or ``approve`` with different ones.
-    """
-    shown = arguments_digest(request.arguments)
-    if decision.arguments_digest is not None and decision.arguments_digest != shown:
-        raise ToolError("The decision was made for other arguments.", code=ErrorCode.TOOL_DENIED)
-    arguments = None
-    if decision.decision == "modify_args":
-        if decision.arguments is None:
-            raise ToolError("modify_args needs arguments.", code=ErrorCode.TOOL_BAD_ARGUMENTS)
-        arguments_digest(decision.arguments)
-        arguments = decision.arguments
-    elif decision.decision == "approve":
-        if decision.arguments is not None and arguments_digest(decision.arguments) != shown:
-            raise ToolError("approve cannot change arguments; use modify_args.", code=ErrorCode.TOOL_BAD_ARGUMENTS)
-        arguments = request.arguments
-    return ApprovalDecided(
-        request.tool_call_id,
-        decision.decision,
-        original_arguments=request.arguments,
-        arguments=arguments,
-        reason=decision.reason,
-        decided_by=decision.decided_by,
-    )
-
-
-def counts_for(fact: ApprovalRequired | ApprovalDecided, arguments: dict[str, Any]) -> bool:
-    """Whether the question or decision is about exactly these arguments."""
-    asked = fact.arguments if isinstance(fact, ApprovalRequired) else fact.original_arguments
-    if asked is None or arguments_digest(asked) != arguments_digest(arguments):
-        return False
-    if isinstance(fact, ApprovalDecided) and fact.decision == "approve":
-        return fact.arguments is not None and arguments_digest(fact.arguments) == arguments_digest(arguments)
-    return True

@@ -19,7 +19,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.errors import BartackError, ErrorCode
-from bartack.tools.schema_check import check_arguments
+from bartack.session.schema_check import check_arguments
 from bartack.tools.signature import Signature
 from bartack.tools.tool_context import ToolContext
 

@@ -19,10 +19,11 @@ from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import tool_message
 from bartack.nouns.parts import Span, Text, ToolCall, ToolResult
 from bartack.nouns.tables import TOOL, ToolStatus, advance
+from bartack.session.decisions import Decision, arguments_digest, counts_for, decided_fact
 from bartack.session.run_state import OpenCall
 from bartack.session.tool_state import WHILE_RUNNING
 from bartack.tools import tool_round
-from bartack.tools.approval import Decision, approval_reason, arguments_digest, counts_for, decided_fact
+from bartack.tools.approval import approval_reason
 from bartack.tools.attempt import attempt
 from bartack.tools.definition import ToolDefinition
 from bartack.tools.output import error_result, limited, output_of, valid_text

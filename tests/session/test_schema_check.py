@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bartack import ErrorCode, ToolError
-from bartack.tools.schema_check import check_arguments
+from bartack.session.schema_check import check_arguments
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -87,3 +87,10 @@ def test_false_allows_nothing_and_unknown_keywords_are_ignored() -> None:
     check_arguments(
         {"x": 1}, {"properties": {"x": {"type": "hologram", "contentEncoding": "odd", "$ref": "#/$defs/no"}}}
     )
+
+
+def test_a_schema_may_refer_to_its_root() -> None:
+    tree: dict[str, Any] = {"properties": {"left": {"$ref": "#"}, "n": {"type": "integer"}}}
+    check_arguments({"left": {"left": {"n": 1}}}, tree)
+    with pytest.raises(ToolError, match=r"`\$\.left\.n`"):
+        check_arguments({"left": {"n": "1"}}, tree)

@@ -1,0 +1,57 @@
+"""A decision counts for exactly the arguments it was made for."""
+
+from typing import Any
+
+import pytest
+
+from bartack import ErrorCode, ToolError
+from bartack.nouns.entries import ApprovalDecided, ApprovalRequired
+from bartack.session.decisions import Decision, arguments_digest, counts_for, decided_fact
+
+QUESTION = ApprovalRequired("c1", "pay", {"amount": 3, "to": "ann"})
+
+
+@pytest.mark.parametrize(
+    ("decision", "arguments"),
+    [
+        (Decision("approve"), {"amount": 3, "to": "ann"}),
+        (Decision("approve", arguments={"to": "ann", "amount": 3}), {"amount": 3, "to": "ann"}),
+        (Decision("modify_args", arguments={"amount": 1}), {"amount": 1}),
+        (Decision("deny", arguments_digest=arguments_digest(QUESTION.arguments)), None),
+    ],
+)
+def test_the_fact_has_the_arguments_before_and_after(decision: Decision, arguments: dict[str, Any] | None) -> None:
+    fact = decided_fact(QUESTION, decision)
+    assert (fact.decision, fact.original_arguments) == (decision.decision, QUESTION.arguments)
+    assert fact.arguments == arguments
+
+
+@pytest.mark.parametrize(
+    ("decision", "code"),
+    [
+        (Decision("approve", arguments_digest=arguments_digest({"amount": 4})), ErrorCode.TOOL_DENIED),
+        (Decision("approve", arguments={"amount": 4}), ErrorCode.TOOL_BAD_ARGUMENTS),
+        (Decision("modify_args"), ErrorCode.TOOL_BAD_ARGUMENTS),
+        (Decision("modify_args", arguments={"amount": float("nan")}), ErrorCode.TOOL_BAD_ARGUMENTS),
+    ],
+)
+def test_a_decision_that_does_not_fit_its_question_is_refused(decision: Decision, code: ErrorCode) -> None:
+    with pytest.raises(ToolError) as caught:
+        decided_fact(QUESTION, decision)
+    assert caught.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("fact", "expected"),
+    [
+        (QUESTION, True),
+        (ApprovalRequired("c1", "pay", {"amount": 3}), False),
+        (ApprovalDecided("c1", "deny"), False),
+        (ApprovalDecided("c1", "deny", original_arguments={"amount": 3, "to": "ann"}), True),
+        (ApprovalDecided("c1", "approve", original_arguments={"amount": 3, "to": "ann"}), False),
+        (ApprovalDecided("c1", "approve", original_arguments=QUESTION.arguments, arguments={"amount": 9}), False),
+        (ApprovalDecided("c1", "approve", original_arguments=QUESTION.arguments, arguments=QUESTION.arguments), True),
+    ],
+)
+def test_a_fact_counts_for_the_same_arguments_only(fact: ApprovalRequired | ApprovalDecided, expected: bool) -> None:
+    assert counts_for(fact, {"to": "ann", "amount": 3}) is expected
