@@ -14,6 +14,7 @@ from bartack.nouns.tool_states import ToolState
 from bartack.session.run_state import OpenCall, RunState
 from bartack.session.tool_state import ToolFold
 from bartack.tools import RoundOutcome, ToolDefinition, ToolExecutor, ToolRegistry, ToolSettings
+from bartack.tools.tool_round import Superseded
 from tests.sample_session import chain
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -31,13 +32,41 @@ class Log:
     def __init__(self, fails: Callable[[Fact], bool] = lambda _: False) -> None:
         self.facts: list[Fact] = []
         self.calls: tuple[ToolCall, ...] = ()
+        self.state = RunState()
+        self.before: Callable[[Fact], Fact | None] = lambda _: None  # what others add just before a fact is stored
+        self._changed = asyncio.Event()
         self._fails = fails
 
-    async def record(self, fact: Fact) -> None:
+    def begin(self, calls: list[OpenCall]) -> None:
+        self.calls = tuple(one.call for one in calls)
+        self.state.open_calls = {one.call.tool_call_id: one for one in calls}
+
+    async def record(self, fact: Fact, *, still: Callable[[], bool] | None = None) -> None:
         await asyncio.sleep(0)
         if self._fails(fact):
             raise OSError("disk full")
+        other = self.before(fact)
+        if other is not None:
+            self.add(other)
+        if still is not None and not still():
+            raise Superseded
+        self._push(fact)
+
+    def add(self, fact: Fact) -> None:
+        """Add a fact as another process does."""
+        self._push(fact)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _push(self, fact: Fact) -> None:
         self.facts.append(fact)
+        self.state.push(chain(fact)[0])
+
+    def find(self, tool_call_id: str) -> OpenCall | None:
+        return self.state.open_calls.get(tool_call_id)
+
+    async def changed(self) -> None:
+        await self._changed.wait()
 
     @property
     def kinds(self) -> list[str]:
@@ -86,8 +115,8 @@ class Bench:
         return await self.resume([OpenCall(one) for one in calls])
 
     async def resume(self, calls: list[OpenCall]) -> RoundOutcome:
-        self.log.calls = tuple(one.call for one in calls)
-        return await self.executor.run(calls, record=self.log.record, run_id="r", session_id="s")
+        self.log.begin(calls)
+        return await self.executor.run(calls, log=self.log, run_id="r", session_id="s")
 
     async def stopped(self, *calls: ToolCall, when: asyncio.Event | None = None) -> dict[str, ToolResult]:
         """The results of calls whose task is cancelled, at once or when the event is set."""

@@ -383,3 +383,68 @@ async def test_a_question_that_cannot_be_recorded_is_not_put_to_the_approver() -
     with pytest.raises(OSError, match="disk full"):
         await Bench(pay, log=log, approver=approver).run(call("pay", amount=1))
     assert ran == []
+
+
+# -- decisions by others, while the call waits
+
+
+async def test_a_decision_in_the_session_wakes_a_waiting_call_and_cancels_its_approver() -> None:
+    asked, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def wait(_: ApprovalRequired) -> Decision:
+        asked.set()
+        try:
+            return await forever()
+        finally:
+            cancelled.set()
+
+    bench = Bench(pay, approver=FunctionApprover(wait))
+    running = asyncio.create_task(bench.one("pay", amount=3))
+    await asked.wait()
+    bench.log.add(decided_fact(bench.log.of(ApprovalRequired)[0], Decision("approve")))
+    assert (await running).content == "paid"
+    assert cancelled.is_set()
+    assert bench.log.kinds == ["approval_required", "approval_decided", "tool_started", "message"]
+
+
+@pytest.mark.parametrize(("first", "then", "happened"), [("approve", "deny", []), ("deny", "approve", ["paid 3"])])
+async def test_a_decision_can_be_corrected_until_it_was_acted_upon(first: Any, then: Any, happened: list[str]) -> None:
+    bench = Bench(pay, approver=deciding(first))
+
+    def correct(fact: Any) -> ApprovalDecided | None:
+        if fact.kind not in ("tool_started", "message") or len(bench.log.of(ApprovalDecided)) > 1:
+            return None
+        return decided_fact(bench.log.of(ApprovalRequired)[0], Decision(then))
+
+    bench.log.before = correct
+    result = await bench.one("pay", amount=3)
+    assert ran == happened
+    assert result.is_error is not bool(happened)
+    assert [fact.decision for fact in bench.log.of(ApprovalDecided)] == [first, then]
+
+
+async def test_corrected_arguments_replace_changed_ones() -> None:
+    bench = Bench(pay, approver=deciding("modify_args", arguments={"amount": 1}))
+    corrections = [Decision("modify_args", arguments={"amount": 2}), Decision("approve")]
+
+    def correct(fact: Any) -> ApprovalDecided | None:
+        if fact.kind != "tool_started" or not corrections:
+            return None
+        return decided_fact(bench.log.of(ApprovalRequired)[0], corrections.pop(0))
+
+    bench.log.before = correct
+    result = await bench.one("pay", amount=3)
+    assert ran == ["paid 3"]
+    assert (result.content, result.metadata) == ("paid", None)
+
+
+async def test_a_decision_stored_first_wins_over_that_of_the_approver() -> None:
+    bench = Bench(pay, approver=deciding("approve"))
+    bench.log.before = lambda fact: (
+        decided_fact(bench.log.of(ApprovalRequired)[0], Decision("deny"))
+        if isinstance(fact, ApprovalDecided) and not bench.log.of(ApprovalDecided)
+        else None
+    )
+    assert (await bench.one("pay", amount=3)).error_code is ErrorCode.TOOL_DENIED
+    assert [fact.decision for fact in bench.log.of(ApprovalDecided)] == ["deny"]
+    assert ran == []

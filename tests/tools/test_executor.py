@@ -216,10 +216,10 @@ async def test_a_start_is_recorded_before_the_tool_runs() -> None:
         return "ok"
 
     class Slow(Log):
-        async def record(self, fact: Any) -> None:
+        async def record(self, fact: Any, **condition: Any) -> None:
             order.append(f"recording {fact.kind}")
             await asyncio.sleep(0.01)
-            await super().record(fact)
+            await super().record(fact, **condition)
             order.append(f"recorded {fact.kind}")
 
     await Bench(act, log=Slow()).one("act")

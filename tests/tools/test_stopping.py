@@ -307,7 +307,7 @@ async def test_a_store_that_hangs_does_not_block_a_cancellation_forever(monkeypa
     monkeypatch.setattr("bartack.tools.executor._RECORDING_MS", 20)
 
     class Hanging(Log):
-        async def record(self, fact: Any) -> None:
+        async def record(self, fact: Any, **condition: Any) -> None:
             await asyncio.sleep(3600)
 
     bench = Bench(add, log=Hanging())

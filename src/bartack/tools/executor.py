@@ -1,24 +1,23 @@
 """`ToolExecutor`: executes the calls of one answer and leaves a result for each, whatever happens.
 
-    outcome = await executor.run(state.open_calls.values(), record=append, run_id=run_id, session_id=session_id)
+    outcome = await executor.run(state.open_calls.values(), log=log, run_id=run_id, session_id=session_id)
 
-Every fact is passed to `record` before anything relies on it: a tool runs after its start is stored, and a result is
-stored before it is used. If `record` fails, nothing more runs.
+Every fact is recorded in the log before anything relies on it: a tool runs after its start is stored, and a result is
+stored before it is used. If recording fails, nothing more runs.
 
 The work happens in a separate task. The caller of `run` may be cancelled at any moment; the work is then stopped, its
 tools are ended, a result is recorded for each call that has none, and only then does the cancellation propagate.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 
 from msgspec import Struct
 
-from bartack.nouns.entries import Fact
 from bartack.nouns.parts import ToolResult
 from bartack.session.run_state import OpenCall
 from bartack.tools import tool_round
-from bartack.tools.tool_round import ToolRound, ToolSettings, WriteFailed, retrieve_exception, wait_uncancelled
+from bartack.tools.tool_round import CallLog, ToolRound, ToolSettings, WriteFailed, retrieve_exception, wait_uncancelled
 from bartack.tools.tool_run import ToolRun
 
 __all__ = ["RoundOutcome", "ToolExecutor"]
@@ -41,11 +40,9 @@ class ToolExecutor:
     def __init__(self, settings: ToolSettings) -> None:
         self._settings = settings
 
-    async def run(
-        self, calls: Iterable[OpenCall], *, record: Callable[[Fact], Awaitable[None]], run_id: str, session_id: str
-    ) -> RoundOutcome:
-        """A result for every call, except those that need an approval. Raises what `record` raised."""
-        round = ToolRound(self._settings, record, run_id, session_id)
+    async def run(self, calls: Iterable[OpenCall], *, log: CallLog, run_id: str, session_id: str) -> RoundOutcome:
+        """A result for every call, except those that need an approval. Raises what the log raised."""
+        round = ToolRound(self._settings, log, run_id, session_id)
         runs = [ToolRun(round, one) for one in calls if one.call.executed_by == "client"]
         work = asyncio.create_task(_work(round, runs))
         try:

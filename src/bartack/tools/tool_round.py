@@ -1,19 +1,32 @@
 """`ToolSettings`, which an agent passes to its tool calls, and `ToolRound`, what the calls of one answer share."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from bartack.environment import Environment
 from bartack.nouns.entries import Fact
+from bartack.nouns.errors import ErrorCode, ToolError
 from bartack.nouns.parts import ToolCall, ToolResult
+from bartack.session.run_state import OpenCall
 from bartack.tools.approval import ApprovalPolicy, Approver, by_definition
+from bartack.tools.output import valid_text
 from bartack.tools.registry import ToolRegistry
 from bartack.tools.runtime import Runtime
 
-__all__ = ["ToolRound", "ToolSettings", "WriteFailed", "retrieve_exception", "wait_uncancelled"]
+__all__ = [
+    "NOT_STARTED",
+    "CallLog",
+    "Superseded",
+    "ToolRound",
+    "ToolSettings",
+    "WriteFailed",
+    "describe",
+    "retrieve_exception",
+    "wait_uncancelled",
+]
 
 BeforeTool = Callable[[ToolCall], Coroutine[Any, Any, ToolCall | ToolResult | None]]
 AfterTool = Callable[[ToolCall, ToolResult], Coroutine[Any, Any, ToolResult | None]]
@@ -21,6 +34,9 @@ AfterTool = Callable[[ToolCall, ToolResult], Coroutine[Any, Any, ToolResult | No
 TIMEOUT_MS = 60_000  # for a tool that declares no limit
 GRACE_MS = 2_000  # between cancelling a tool, a hook or an approver and abandoning it; not measured
 RETRY_DELAY_MS = 100  # before the first retry of a tool; doubles with each further one
+NOT_STARTED = "Aborted before the tool started."
+_MAX_ERROR_CHARS = 4_000  # some exceptions carry a whole page
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,24 +80,43 @@ class WriteFailed(Exception):
     """A fact could not be recorded; `ToolRound.failure` is the cause."""
 
 
+class Superseded(Exception):
+    """A fact was not recorded, because something that others added to the session came first."""
+
+
+class CallLog(Protocol):
+    """The session, as far as the calls of a round are concerned. Others may add decisions to it at any moment."""
+
+    async def record(self, fact: Fact, *, still: Callable[[], bool] | None = None) -> None:
+        """Make a fact durable. If `still` is false by then, raise `Superseded` and store nothing."""
+
+    def find(self, tool_call_id: str) -> OpenCall | None:
+        """What the session holds about a call at this moment; None if the call is not open."""
+
+    async def changed(self) -> None:
+        """Wait until others have added something."""
+
+
 @dataclass(eq=False)
 class ToolRound:
     """The calls of one answer while they run: where facts are recorded, and the signal to stop."""
 
     settings: ToolSettings
-    append: Callable[[Fact], Awaitable[None]]
+    log: CallLog
     run_id: str
     session_id: str
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     aborted: bool = False  # by the approver
     failure: BaseException | None = None
 
-    async def record(self, fact: Fact) -> None:
-        """Make a fact durable. After the first failure nothing more is recorded."""
+    async def record(self, fact: Fact, *, still: Callable[[], bool] | None = None) -> None:
+        """Make a fact durable (see `CallLog.record`). After the first failure nothing more is recorded."""
         if self.failure is not None:
             raise WriteFailed
         try:
-            await self.append(fact)
+            await self.log.record(fact, still=still)
+        except Superseded:
+            raise
         except BaseException as error:
             self.fail(error)
             raise WriteFailed from error
@@ -90,6 +125,23 @@ class ToolRound:
         """Stop the round, which then raises `error`."""
         self.failure = self.failure or error
         self.stop.set()
+
+    async def call(self, name: str, work: Coroutine[Any, Any, T], seconds: float | None, *, patient: bool = False) -> T:
+        """What user code returns; `ToolError` if it fails, does not finish in time, or the round is stopped."""
+        aborted = ToolError(NOT_STARTED, code=ErrorCode.TOOL_ABORTED)
+        if self.stop.is_set() and not patient:
+            work.close()
+            raise aborted
+        task = asyncio.create_task(work)
+        if not await self.finishes(task, seconds, patient=patient):
+            late = ToolError(f"{name} timed out.", code=ErrorCode.TOOL_TIMEOUT)
+            raise aborted if self.stop.is_set() and not patient else late
+        if task.cancelled():
+            raise ToolError(f"{name} was cancelled.")
+        error = task.exception()
+        if error is not None:
+            raise ToolError(f"{name} failed: {describe(error)}")
+        return task.result()
 
     async def finishes(
         self,
@@ -124,3 +176,9 @@ class ToolRound:
             stopping.cancel()
         retrieve_exception(work)
         return False
+
+
+def describe(error: BaseException) -> str:
+    """The error for a model to read."""
+    text = error.message if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
+    return valid_text(text if len(text) <= _MAX_ERROR_CHARS else f"{text[:_MAX_ERROR_CHARS]} [...]")

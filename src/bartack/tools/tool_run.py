@@ -6,42 +6,38 @@ further step.
 """
 
 import asyncio
-from collections.abc import Coroutine
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from bartack.formats.repair import INTERRUPTED
-from bartack.nouns.entries import ApprovalDecided, ApprovalRequired, ToolProgress, ToolStarted
+from bartack.nouns.entries import ApprovalDecided, ToolProgress, ToolStarted
 from bartack.nouns.errors import ErrorCode, ToolError
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import tool_message
 from bartack.nouns.parts import Span, Text, ToolCall, ToolResult
 from bartack.nouns.tables import TOOL, ToolStatus, advance
-from bartack.session.decisions import Decision, arguments_digest, counts_for, decided_fact
+from bartack.session.decisions import arguments_digest
 from bartack.session.run_state import OpenCall
 from bartack.session.tool_state import WHILE_RUNNING
 from bartack.tools import tool_round
-from bartack.tools.approval import approval_reason
 from bartack.tools.attempt import attempt
+from bartack.tools.call_approval import CallApproval, asked_approval
 from bartack.tools.definition import ToolDefinition
-from bartack.tools.output import error_result, limited, output_of, valid_text
+from bartack.tools.output import error_result, limited, output_of
 from bartack.tools.tool_context import ToolContext
-from bartack.tools.tool_round import ToolRound, WriteFailed
+from bartack.tools.tool_round import NOT_STARTED, Superseded, ToolRound, WriteFailed, describe
 
 __all__ = ["ToolRun"]
 
 T = TypeVar("T")
-_MAX_ERROR_CHARS = 4_000  # some exceptions carry a whole page
 
 _TRUNCATED = (
     "Not executed: the response containing this call was cut off before it was complete. "
     "Call the tool again, in smaller steps if necessary."
 )
 _BAD_JSON = "Not executed: the arguments are not a valid JSON object: {}"
-_NOT_STARTED = "Aborted before the tool started."
-_EXPIRED = "no decision before the deadline"
 
 
 class ToolRun:
@@ -57,7 +53,8 @@ class ToolRun:
         self._past = open_call
         self._status = ToolStatus.PENDING
         self._started_at: datetime | None = None
-        self._question: ApprovalRequired | None = None
+        self._asked = self.call  # as it is put to the approver
+        self._approval: CallApproval | None = None  # None: it needs none
         self._values: dict[str, Any] = {}
         self._is_modified = False
 
@@ -69,14 +66,15 @@ class ToolRun:
             self._check()
             if await self._passes_hook():
                 self._read_arguments()
-                await self._ask()
+                self._asked = self.call
+                self._approval = await asked_approval(self._round, self._past, self.call, self.definition)
         except ToolError as refusal:
             await self._fail(refusal.code, refusal.message)
 
     def _check(self) -> None:
         past, definition, name = self._past, self.definition, self.call.tool_name
         if self._round.stop.is_set():
-            raise ToolError(_NOT_STARTED, code=ErrorCode.TOOL_ABORTED)
+            raise ToolError(NOT_STARTED, code=ErrorCode.TOOL_ABORTED)
         if past.truncated:
             raise ToolError(_TRUNCATED, code=ErrorCode.TOOL_NOT_RUN)
         if past.bad_args is not None:
@@ -97,7 +95,7 @@ class ToolRun:
         if self._settings.before_tool is None:
             return True
         try:
-            answer = await self._call("The before_tool hook", self._settings.before_tool(self.call), self._hook_s)
+            answer = await self._round.call("The before_tool hook", self._settings.before_tool(self.call), self._hook_s)
         except ToolError as error:
             is_aborted = error.code is ErrorCode.TOOL_ABORTED
             raise ToolError(error.message, code=error.code if is_aborted else ErrorCode.TOOL_NOT_RUN) from None
@@ -118,77 +116,32 @@ class ToolRun:
             arguments_digest(self.call.arguments)
             self._values = self.definition.read_arguments(self.call.arguments)
         except Exception as error:  # noqa: BLE001 - a definition may have its own reader
-            text = f"Invalid arguments for tool {self.call.tool_name!r}: {_describe(error)}"
+            text = f"Invalid arguments for tool {self.call.tool_name!r}: {describe(error)}"
             if self._is_modified:
                 text = f"The user changed the arguments. {text}"
             raise ToolError(text, code=ErrorCode.TOOL_BAD_ARGUMENTS) from None
-
-    async def _ask(self) -> None:
-        """Record a question if the call needs approval and the session does not hold the question already."""
-        assert self.definition is not None
-        asked = self._past.question
-        if asked is not None and counts_for(asked, self.call.arguments):
-            self._question = asked
-            return
-        reason = approval_reason(self._settings.approval, self.call, self.definition)
-        if reason is None:
-            return
-        limit = self._settings.approval_timeout_ms
-        self._question = ApprovalRequired(
-            self.call.tool_call_id,
-            self.call.tool_name,
-            self.call.arguments,
-            reason=valid_text(reason) or None,
-            expires_at=None if limit is None else self._now() + timedelta(milliseconds=limit),
-        )
-        await self._round.record(self._question)
 
     # -- approval
 
     async def _is_approved(self) -> bool:
         """Whether the call may run; False if it still waits. `ToolError` if it may not."""
-        question, verdict = self._question, self._past.verdict
-        if question is None:
+        if self._approval is None:
             return True
-        if verdict is None or not counts_for(verdict, self.call.arguments):
-            decision = await self._decision(question)
-            if decision is None:
-                return False
-            verdict = await self._record_decision(question, decision)
-        return self._apply(verdict)
+        verdict = await self._approval.verdict()
+        return verdict is not None and self._apply(verdict)
 
-    async def _decision(self, question: ApprovalRequired) -> Decision | None:
-        """The approver's decision; None if there is no approver to ask."""
-        left = None if question.expires_at is None else (question.expires_at - self._now()).total_seconds()
-        if left is not None and left <= 0:
-            return Decision("expire", reason=_EXPIRED)
-        if self._settings.approver is None:
-            return None
-        try:
-            return await self._call("the approver", self._settings.approver.decide(question), left)
-        except ToolError as error:
-            if error.code is ErrorCode.TOOL_ABORTED:
-                raise
-            is_late = error.code is ErrorCode.TOOL_TIMEOUT
-            return Decision("expire", reason=_EXPIRED) if is_late else Decision("deny", reason=error.message)
-
-    async def _record_decision(self, question: ApprovalRequired, decision: Decision) -> ApprovalDecided:
-        try:
-            fact = decided_fact(question, decision)
-        except ToolError as error:
-            fact = decided_fact(question, Decision("deny", reason=error.message, decided_by=decision.decided_by))
-        await self._round.record(fact)
-        return fact
+    def _is_current(self) -> bool:
+        """Whether the decision that the call acts upon is still the last one."""
+        return self._approval is None or self._approval.is_current()
 
     def _apply(self, decided: ApprovalDecided) -> bool:
         because = f": {decided.reason}" if decided.reason else "."
         match decided.decision:
             case "approve":
+                self._use_arguments(self._asked.arguments, is_modified=False)
                 return True
             case "modify_args":
-                self.call = replace(self.call, arguments=decided.arguments or {})
-                self._is_modified = True
-                self._read_arguments()
+                self._use_arguments(decided.arguments or {}, is_modified=True)
                 return True
             case "deny" | "expire" as verdict:
                 text = "The call was denied" if verdict == "deny" else "The call was not approved"
@@ -200,12 +153,28 @@ class ToolRun:
             case "pause" | "resume":
                 return False
 
+    def _use_arguments(self, arguments: dict[str, Any], *, is_modified: bool) -> None:
+        if is_modified or self._is_modified:
+            self.call = replace(self._asked, arguments=arguments)
+            self._is_modified = is_modified
+            self._read_arguments()
+
     # -- running
 
     async def run(self, slots: asyncio.Semaphore) -> None:
-        """Continue from `prepare` to the result, or leave the call waiting for approval."""
-        if self.result is not None:
-            return
+        """Continue from `prepare` to the result, or leave the call waiting for approval.
+
+        A decision may be corrected until the call has acted upon it, that is until its start or result is stored.
+        """
+        while self.result is None:
+            try:
+                await self._run(slots)
+                break
+            except Superseded:
+                if self._is_current():  # not by a correction, but by the end of the run
+                    await self._fail(ErrorCode.TOOL_ABORTED, NOT_STARTED)
+
+    async def _run(self, slots: asyncio.Semaphore) -> None:
         try:
             if await self._is_approved():
                 async with slots:
@@ -223,17 +192,17 @@ class ToolRun:
         last = first + self.definition.retries
         for number in range(first, last + 1):
             if self._round.stop.is_set():
-                raise ToolError(_NOT_STARTED, code=ErrorCode.TOOL_ABORTED)
+                raise ToolError(NOT_STARTED, code=ErrorCode.TOOL_ABORTED)
             try:
                 value = await self._attempt(self.definition, number)
-            except WriteFailed:
+            except (WriteFailed, Superseded):
                 raise
             except ToolError as error:
                 if number == last or not error.retryable:
-                    return await self._fail(error.code, _describe(error))
+                    return await self._fail(error.code, describe(error))
             except Exception as error:  # noqa: BLE001 - tools may raise anything
                 if number == last:
-                    return await self._fail(ErrorCode.TOOL_FAILED, _describe(error))
+                    return await self._fail(ErrorCode.TOOL_FAILED, describe(error))
             else:
                 return await self._finish(self._result_of(value))
             delay = asyncio.create_task(asyncio.sleep(tool_round.RETRY_DELAY_MS / 1000 * 2 ** (number - first)))
@@ -245,7 +214,7 @@ class ToolRun:
         started = ToolStarted(
             call.tool_call_id, call.tool_name, call.arguments, idempotent=definition.idempotent, attempt=number
         )
-        await self._round.record(started)
+        await self._round.record(started, still=self._is_current)
         self._start()
         context = ToolContext(
             tool_call_id=call.tool_call_id,
@@ -297,7 +266,7 @@ class ToolRun:
         event = "fail" if self._started_at is not None else "reject"
         event = WHILE_RUNNING.get(result.error_code, event) if result.is_error else "complete"  # type: ignore[arg-type]
         status = advance(TOOL, self._status, event)
-        await self._round.record(tool_message(result))
+        await self._round.record(tool_message(result), still=None if self._started_at else self._is_current)
         self.result, self._status = result, status
 
     async def _after_hook(self, result: ToolResult) -> ToolResult:
@@ -305,28 +274,9 @@ class ToolRun:
             return result
         work = self._settings.after_tool(self.call, result)
         try:
-            return await self._call("The after_tool hook", work, self._hook_s, patient=True) or result
+            return await self._round.call("The after_tool hook", work, self._hook_s, patient=True) or result
         except ToolError as error:  # the hook may exist to hide something: without it the result is not shown
             return error_result(self.call.tool_call_id, ErrorCode.TOOL_FAILED, error.message)
-
-    async def _call(
-        self, name: str, work: Coroutine[Any, Any, T], seconds: float | None, *, patient: bool = False
-    ) -> T:
-        """What user code returns; `ToolError` if it fails, does not finish in time, or the round is stopped."""
-        aborted = ToolError(_NOT_STARTED, code=ErrorCode.TOOL_ABORTED)
-        if self._round.stop.is_set() and not patient:
-            work.close()
-            raise aborted
-        task = asyncio.create_task(work)
-        if not await self._round.finishes(task, seconds, patient=patient):
-            late = ToolError(f"{name} timed out.", code=ErrorCode.TOOL_TIMEOUT)
-            raise aborted if self._round.stop.is_set() and not patient else late
-        if task.cancelled():
-            raise ToolError(f"{name} was cancelled.")
-        error = task.exception()
-        if error is not None:
-            raise ToolError(f"{name} failed: {_describe(error)}")
-        return task.result()
 
     def _now(self) -> datetime:
         return self._settings.environment.now()
@@ -343,8 +293,3 @@ def _with_changed_arguments(result: ToolResult, arguments: dict[str, Any]) -> To
     else:
         content = {**content, "note": note}
     return replace(result, content=content, metadata={**(result.metadata or {}), "approved_arguments": arguments})
-
-
-def _describe(error: BaseException) -> str:
-    text = error.message if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
-    return valid_text(text if len(text) <= _MAX_ERROR_CHARS else f"{text[:_MAX_ERROR_CHARS]} [...]")
