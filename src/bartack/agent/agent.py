@@ -13,7 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bartack.agent.approvals import LiveApprover, append_decision
 from bartack.agent.channel import EventChannel
 from bartack.agent.events import RunResult
 from bartack.agent.loop import Loop
@@ -39,6 +38,7 @@ from bartack.nouns.config import AgentConfig
 from bartack.nouns.errors import AgentError, ErrorCode, PartValidationError
 from bartack.session.context import ContextManager
 from bartack.store import MemoryStore, SessionStore, open_store
+from bartack.store.requests import decide
 from bartack.tools import ApprovalPolicy, Approver, Decision, Runtime, ToolDefinition, ToolRegistry, ToolSettings
 from bartack.tools.approval import by_tool
 from bartack.tools.tool_context import in_event_loop
@@ -119,6 +119,7 @@ class Agent:
             name=name,
             lease_s=lease_s,
             max_repeats=max_repeats,
+            connect=self._connect,
         )
 
     # -- running
@@ -212,9 +213,13 @@ class Agent:
         """
         return await self.resume_stream(session, model=model, takeover=takeover).complete()
 
-    async def abort(self, session: str, *, reason: str = "user") -> RunResult:
-        """End a run after a crash or a pause: its open calls get error results, and nothing more is executed."""
-        run = self.resume_stream(session)
+    async def abort(self, session: str, *, reason: str = "user", takeover: bool = False) -> RunResult:
+        """End a run after a crash or a pause: its open calls get error results, and nothing more is executed.
+
+        A run that is live in another process is asked to end with `bartack.store.requests.request_abort`, or cut off
+        with `takeover`.
+        """
+        run = self.resume_stream(session, takeover=takeover)
         run.abort(reason)
         return await run.complete()
 
@@ -240,24 +245,17 @@ class Agent:
     async def approve(
         self, session: str, tool_call_id: str, *, arguments: dict[str, Any] | None = None, **details: Any
     ) -> None:
-        """Approve a call of a paused run, which `resume` then executes, with other `arguments` if given.
+        """Approve a call, with other `arguments` if given. A live run continues; a paused one executes it on `resume`.
 
-        `details` are `reason`, `decided_by` and `arguments_digest` (see `Decision`). Raises `NotFound` if the call is
-        not awaiting approval.
+        `details` are `reason`, `decided_by` and `arguments_digest` (see `Decision`). Raises what
+        `bartack.store.requests.decide` raises.
         """
         decision = Decision("approve" if arguments is None else "modify_args", arguments=arguments, **details)
-        await self._decide(session, tool_call_id, decision)
+        await decide(await self._open_store(True), session, tool_call_id, decision)
 
     async def deny(self, session: str, tool_call_id: str, **details: Any) -> None:
-        """Refuse a call of a paused run; the model sees the `reason`."""
-        await self._decide(session, tool_call_id, Decision("deny", **details))
-
-    async def _decide(self, session: str, tool_call_id: str, decision: Decision) -> None:
-        approver = self._settings.tools.approver
-        if isinstance(approver, LiveApprover) and approver.is_pending(tool_call_id):
-            approver.resolve(tool_call_id, decision)  # a live run of this agent waits for it, and records it
-        else:
-            await append_decision(await self._open_store(True), session, tool_call_id, decision)
+        """Refuse a call; the model sees the `reason`."""
+        await decide(await self._open_store(True), session, tool_call_id, Decision("deny", **details))
 
     # -- its parts
 

@@ -1,4 +1,4 @@
-"""Decisions about tool calls: `LiveApprover` while a run waits for them, `append_decision` for a run that has paused.
+"""`LiveApprover`: the owner of a run decides about its tool calls while the run waits.
 
 agent = Agent(..., approver=LiveApprover())
 async with agent.stream("Clean up") as run:
@@ -8,17 +8,14 @@ async with agent.stream("Clean up") as run:
 """
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
-from bartack.agent.session_view import SessionView
 from bartack.nouns.entries import ApprovalRequired
-from bartack.nouns.errors import Conflict, NotFound
-from bartack.store.session_store import SessionStore, next_entries
-from bartack.tools import Decision, decided_fact
+from bartack.nouns.errors import NotFound
+from bartack.tools import Decision
 
-__all__ = ["LiveApprover", "append_decision"]
-
-_TRIES = 5  # other processes may append at the same time
+__all__ = ["LiveApprover"]
 
 
 class LiveApprover:
@@ -41,9 +38,10 @@ class LiveApprover:
         finally:
             self._pending.pop(request.tool_call_id, None)
 
-    def is_pending(self, tool_call_id: str) -> bool:
-        """Whether this call is awaiting a decision."""
-        return tool_call_id in self._pending
+    def forget(self, tool_call_ids: Iterable[str]) -> None:
+        """Accept no more decisions about these calls."""
+        for tool_call_id in tool_call_ids:
+            self._pending.pop(tool_call_id, None)
 
     def approve(self, tool_call_id: str, *, arguments: dict[str, Any] | None = None, **details: Any) -> None:
         """Let the call run, with other arguments if given. `NotFound` if it is not awaiting approval.
@@ -64,25 +62,3 @@ class LiveApprover:
         if future is None or future.done():
             raise NotFound(f"Call {tool_call_id!r} is not awaiting approval.")
         future.set_result(decision)
-
-
-async def append_decision(store: SessionStore, session_id: str, tool_call_id: str, decision: Decision) -> None:
-    """Store a decision for a paused run, which finds it when it is resumed.
-
-    Raises `NotFound` if the call is not awaiting approval, and `Conflict` if it has been decided.
-    """
-    for left in reversed(range(_TRIES)):
-        view = await SessionView.load(store, session_id)
-        known = view.state.open_calls.get(tool_call_id)
-        if known is None or known.question is None:
-            raise NotFound(f"Call {tool_call_id!r} in session {session_id!r} is not awaiting approval.")
-        if known.verdict is not None:
-            raise Conflict(f"Call {tool_call_id!r} has already been decided: {known.verdict.decision}.")
-        fact = decided_fact(known.question, decision)
-        entries = next_entries(session_id, view.tail, [fact], store.environment, run_id=view.state.run_id)
-        try:
-            await store.append(session_id, entries, view.tail.entry_id)
-            return
-        except Conflict:
-            if not left:
-                raise

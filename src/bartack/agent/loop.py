@@ -16,16 +16,17 @@ from bartack.agent.compaction import compact
 from bartack.agent.events import RunFinished, RunPaused, RunResult
 from bartack.agent.model_turn import ModelTurn
 from bartack.agent.run_context import RunContext, RunFailed, RunOutcome
-from bartack.agent.run_log import complete, start
+from bartack.agent.run_log import CLEANUP_S, News, complete, start
 from bartack.agent.session_view import SessionViews
 from bartack.agent.tool_calls import execute_calls, stopped_results
 from bartack.nouns.deltas import Failed
-from bartack.nouns.entries import RunEnded
+from bartack.nouns.entries import AbortRequested, RunEnded
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError, StoreError
 from bartack.nouns.messages import Message, user
 from bartack.nouns.parts import Text
 from bartack.session.run_state import OpenCall
 from bartack.tools import ToolExecutor
+from bartack.tools.tool_round import Superseded
 
 __all__ = ["Loop"]
 
@@ -49,13 +50,21 @@ class Loop:
         self._stop: RunOutcome | None = None
         self._has_cancelled = False
         self._is_ending = False
+        context.log.listener = self._notice
 
     def stop(self, outcome: RunOutcome) -> None:
         """End the run as soon as it can be interrupted, unless it is ending already."""
-        if self._stop is None and not self._is_ending:
+        if self._stop is None:
             self._stop = outcome
-            if self._task is not None:
+            if self._task is not None and not self._is_ending:
                 self._has_cancelled = self._task.cancel()
+
+    def _notice(self, news: News) -> None:
+        """React at once to what others have added. Everything else is read from the facts between two steps."""
+        if isinstance(news, StoreError):
+            self.stop(RunOutcome("fail", "store", _failed(news)))
+        elif isinstance(news.fact, AbortRequested):
+            self.stop(_requested_abort(news.fact))
 
     def snapshot(self) -> Message | None:
         """The answer so far, while one is arriving."""
@@ -70,23 +79,14 @@ class Loop:
         assert task is not None
         cancelled_before = task.cancelling()
         timer = self._start_timer()
-        error: BaseException | None = None
         self.context.move("prepare")
-        try:
-            outcome = self._stop or await (self._compact_session() if self._compact else self._steps())
-        except asyncio.CancelledError as cancelled:
-            outcome = self._stop or RunOutcome("abort", "cancelled")
-            error = cancelled
-        except RunFailed as failure:
-            outcome = failure.outcome
-        except StoreError as failure:
-            outcome, error = RunOutcome("fail", "store", _failed(failure)), failure
-        except Exception as failure:  # noqa: BLE001 - user code may raise anything; it is raised again below
-            outcome, error = RunOutcome("fail", "error", _failed(failure)), failure
-        finally:
-            self._is_ending = True
-            if timer is not None:
-                timer.cancel()
+        outcome, error = await self._outcome()
+        while not await self._is_recorded(outcome):  # others have added something that comes first
+            self._is_ending = False
+            is_cancelled = task.cancelling() > cancelled_before
+            outcome, error = (RunOutcome("abort", "cancelled"), None) if is_cancelled else await self._outcome()
+        if timer is not None:
+            timer.cancel()
         result = await self._conclude(outcome)
         if self._has_cancelled:  # by `stop`, to interrupt the run
             task.uncancel()
@@ -97,6 +97,23 @@ class Loop:
         if error is not None:
             raise error
         return result
+
+    async def _outcome(self) -> tuple[RunOutcome, BaseException | None]:
+        """How the run ends, and what `drive` raises then."""
+        try:
+            if self._stop is not None:
+                return self._stop, None
+            return await (self._compact_session() if self._compact else self._steps()), None
+        except asyncio.CancelledError as cancelled:
+            return self._stop or RunOutcome("abort", "cancelled"), cancelled
+        except RunFailed as failure:
+            return failure.outcome, None
+        except StoreError as failure:
+            return RunOutcome("fail", "store", _failed(failure)), failure
+        except Exception as failure:  # noqa: BLE001 - user code may raise anything; it is raised by `drive`
+            return RunOutcome("fail", "error", _failed(failure)), failure
+        finally:
+            self._is_ending = True
 
     def _start_timer(self) -> asyncio.TimerHandle | None:
         limit_ms = self.context.settings.config.loop.timeout_ms
@@ -116,27 +133,38 @@ class Loop:
     async def _steps(self) -> RunOutcome:
         context = self.context
         while True:
-            if context.state.open_calls:
-                round = await execute_calls(context, self._executor)
-                if round.aborted:
-                    return RunOutcome("abort", "human")
-                if round.waiting:
-                    return RunOutcome("pause")
-                continue
-            steering = context.inbox.take_steering()
-            if steering:
-                await context.log.append(*steering)
-            answer = context.state.answer
-            if answer is not None:
-                outcome = await self._outcome_of(answer)
+            state = context.state
+            if state.abort is not None:
+                return _requested_abort(state.abort)
+            if state.open_calls:
+                outcome = await self._execute_calls()
                 if outcome is not None:
                     return outcome
-                continue
-            self._check_limits()
-            model = context.inbox.take_model()
-            if model is not None:
-                await context.switch_model(model, "chosen")
-            await self._turn.take()
+            elif await context.deliver(steer=True):
+                pass
+            elif state.answer is not None:
+                outcome = await self._outcome_of(state.answer)
+                if outcome is not None:
+                    return outcome
+            else:
+                self._check_limits()
+                if not await context.update_model():
+                    await self._turn.take()
+
+    async def _execute_calls(self) -> RunOutcome | None:
+        """How the run ends, or pauses, with its open calls; None if it continues."""
+        context = self.context
+        before = {call_id: one.verdict for call_id, one in context.state.open_calls.items()}
+        round = await execute_calls(context, self._executor)
+        if round.aborted:
+            return RunOutcome("abort", "human")
+        if round.waiting:
+            await context.log.catch_up()
+            calls = context.state.open_calls
+            is_decided = any(calls[call_id].verdict is not before[call_id] for call_id in round.waiting)
+            if not is_decided and context.state.abort is None:
+                return RunOutcome("pause")
+        return None
 
     async def _outcome_of(self, answer: Message) -> RunOutcome | None:
         """How the run ends with this answer; None if it continues."""
@@ -148,9 +176,7 @@ class Loop:
             except PartValidationError as error:
                 await self._request_correction(error, reason)
                 return None
-        queued = self.context.inbox.take_queued()
-        if queued:
-            await self.context.log.append(*queued)
+        if await self.context.deliver(steer=False):
             return None
         return RunOutcome("complete", None if reason == "stop" else reason, value=value)
 
@@ -178,16 +204,24 @@ class Loop:
 
     # -- the end
 
-    async def _conclude(self, outcome: RunOutcome) -> RunResult:
-        """Make the last facts durable, then give the result. Only a store that hangs can interrupt this."""
-        context, log = self.context, self.context.log
+    async def _is_recorded(self, outcome: RunOutcome) -> bool:
+        """Make the last facts durable; False if others have added something that the run must react to first.
+
+        Only a store that hangs can interrupt this.
+        """
+        log = self.context.log
         try:
-            await complete(start(self._append_end(outcome)))
+            await complete(start(self._append_end(outcome)), max(CLEANUP_S, log.retries_for_s))
+        except Superseded:
+            return False
         except StoreError as error:  # raised by `drive`
             log.failure = log.failure or error
-        finally:
-            with suppress(StoreError):
-                await complete(start(log.close()))
+        return True
+
+    async def _conclude(self, outcome: RunOutcome) -> RunResult:
+        context, log = self.context, self.context.log
+        with suppress(StoreError):
+            await complete(start(log.close()))
         if outcome.event == "pause":
             context.channel.put(RunPaused(context.state.questions))
         else:
@@ -200,6 +234,7 @@ class Loop:
 
     async def _append_end(self, outcome: RunOutcome) -> None:
         state, log = self.context.state, self.context.log
+        await log.settle()
         if outcome.event == "pause" or log.failure is not None:
             return
         facts = self._turn.take_partial()
@@ -211,7 +246,16 @@ class Loop:
                 open_calls += [OpenCall(call) for call in fact.tool_calls if call.executed_by == "client"]
         status, (usage, cost_usd) = _STATUSES[outcome.event], totals
         ended = RunEnded(status, reason=outcome.reason, error=outcome.error, usage=usage, cost_usd=cost_usd)
-        await log.append(*facts, *stopped_results(open_calls), ended)
+        still = self._is_done if outcome.event == "complete" and not self._compact else None
+        await log.append(*facts, *stopped_results(open_calls), ended, still=still)
+
+    def _is_done(self) -> bool:
+        """Whether nothing has been requested since the last step."""
+        return not self.context.state.inbox and self.context.state.abort is None and self.context.inbox.is_empty
+
+
+def _requested_abort(request: AbortRequested) -> RunOutcome:
+    return RunOutcome("abort", request.reason or "user")
 
 
 def _failed(error: Exception) -> Failed:

@@ -1,30 +1,30 @@
 """`open_run`: how a run starts.
 
-When it returns, the session exists, its lease is held, its entries are loaded and `run_started` is durable. That is
-before the first model call, so a second writer gets its `Conflict` before anything is paid for: from the lease while
-another run is live, from the expected tail if both start at the same moment.
+One transaction takes the session's lease and stores the first facts of the run: those that end a run whose process
+died, `run_started`, the messages that were queued in the meantime and the prompt. So if the session is in use, nothing
+has happened: no prompt is stored and no model was called.
 """
 
-import asyncio
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-from uuid import uuid4
+from typing import Any, NamedTuple
 
 from bartack.agent.channel import EventChannel
 from bartack.agent.events import RunResult
-from bartack.agent.run_context import Inbox, ModelSwitch, RunContext, RunOutcome, model_ref, run_result
+from bartack.agent.run_context import Inbox, ModelSwitch, RunContext, RunOutcome, delivered, model_ref, run_result
 from bartack.agent.run_log import RunLog
-from bartack.agent.session_view import SessionView, SessionViews, ensure_session
+from bartack.agent.session_view import SessionView, SessionViews
 from bartack.agent.settings import AgentSettings
 from bartack.agent.tool_calls import closing_facts
 from bartack.models.model import Model
-from bartack.nouns.entries import Fact, ModelChange, RunStarted, RuntimeInit
-from bartack.nouns.errors import StoreError
+from bartack.models.prices import ModelInfo
+from bartack.nouns.config import ToolSpec
+from bartack.nouns.entries import Entry, Fact, ModelChange, RunStarted, RuntimeInit, SessionHeader
+from bartack.nouns.errors import Conflict, NotFound
 from bartack.nouns.messages import Message
 from bartack.nouns.tables import AgentStatus
 from bartack.session.run_state import RunState
-from bartack.store.session_store import Lease, SessionStore
+from bartack.store.session_store import Lease, SessionStore, Tail, next_entries
 
 __all__ = ["RunOptions", "open_run"]
 
@@ -55,34 +55,83 @@ async def open_run(
     channel: EventChannel,
     inbox: Inbox,
 ) -> RunContext | RunResult:
-    """A run that has started, or the last result if there is nothing to resume. `Conflict` if the session is in use."""
-    if options.prompt is not None:
-        await ensure_session(store, options.session_id)
-    view = await views.take(store, options.session_id)
-    owner = f"run {uuid4()}"  # not a name that another run could have
-    lease = await store.acquire_lease(options.session_id, owner, settings.lease_s, takeover=options.takeover)
-    try:
-        view = await view.current(store)
+    """A run that has started, or the last result if there is nothing to resume.
+
+    Raises `SessionInUse` if another run is live on the session; then nothing has happened.
+    """
+    while True:
+        view = await _current_view(store, views, options)
         if not options.is_new and view.state.is_finished:
-            await _release(store, lease)
             views.put(store, view)
             return _last_result(settings, view)
         if options.head is not None:
             view = await SessionView.load(store, options.session_id, options.head)
-        resumed = None if options.is_new else view.state.run_id
-        run_id = resumed or settings.environment.new_id()
-        log = RunLog(store, view, lease, run_id, lease_s=settings.lease_s, channel=channel)
-        return await _start(settings, options, log, channel, inbox)
-    except BaseException:
-        await _release(store, lease)
-        raise
+        opening = await _opening(settings, options, store, view)
+        try:
+            lease = await _claimed(settings, options, store, view, opening)
+        except Conflict as error:
+            if options.head is None:
+                views.put(store, view)
+            if error.tail in (None, view.tail.entry_id):
+                raise
+            continue  # others have appended in the meantime
+        log = RunLog(store, view, lease, opening.run_id, lease_s=settings.lease_s, channel=channel)
+        log.begin(opening.entries)
+        return RunContext(
+            settings=settings,
+            log=log,
+            channel=channel,
+            inbox=inbox,
+            model=opening.model,
+            info=opening.info,
+            hints=opening.hints,
+            tool_specs=opening.tool_specs,
+            switch=opening.switch,
+        )
 
 
-async def _start(
-    settings: AgentSettings, options: RunOptions, log: RunLog, channel: EventChannel, inbox: Inbox
-) -> RunContext:
-    """Append the first facts of the run, after those that end an earlier run which will not be resumed."""
-    model, state = options.model or settings.model, log.session.state
+class _Opening(NamedTuple):
+    """What a run starts with."""
+
+    run_id: str
+    model: Model
+    info: ModelInfo
+    hints: tuple[str, ...]
+    tool_specs: tuple[ToolSpec, ...]
+    switch: ModelSwitch | None
+    entries: tuple[Entry, ...]
+
+
+async def _current_view(store: SessionStore, views: SessionViews, options: RunOptions) -> SessionView:
+    try:
+        return await views.take(store, options.session_id)
+    except NotFound:
+        if options.prompt is None:
+            raise
+        return SessionView(options.session_id)
+
+
+async def _claimed(
+    settings: AgentSettings, options: RunOptions, store: SessionStore, view: SessionView, opening: _Opening
+) -> Lease:
+    """The lease, once the first entries of the run are durable. No two runs have the same owner name."""
+    started = next(entry for entry in opening.entries if isinstance(entry.fact, RunStarted))
+    return await store.claim(
+        options.session_id,
+        opening.entries,
+        view.tail.entry_id or None,
+        f"{settings.name or 'agent'} {started.id}",
+        ttl=settings.lease_s,
+        takeover=options.takeover,
+    )
+
+
+async def _opening(settings: AgentSettings, options: RunOptions, store: SessionStore, view: SessionView) -> _Opening:
+    """The first facts of the run, after those that end an earlier run which will not be resumed."""
+    state = view.state
+    resumed = None if options.is_new else state.run_id
+    run_id = resumed or settings.environment.new_id()
+    model = options.model or await _requested_model(settings, state) or settings.model
     info = await settings.info_for(model)
     hints, runtime_facts = await _connect_runtime(settings, state)
     specs = settings.tools.registry.build_model_tool_specs()
@@ -92,20 +141,35 @@ async def _start(
     )
     is_switched = previous is not None and previous != ref
     facts = [started, *([ModelChange(ref, previous)] if is_switched else []), *runtime_facts]
+    if resumed is None and not options.compact:  # messages that were queued while no run was live
+        facts += [delivered(request, queued) for request, queued in state.inbox.items()]
     if options.prompt is not None:
         facts.append(options.prompt)
-    await log.open((state.run_id, closing_facts(state) if options.is_new else ()), facts)
-    return RunContext(
-        settings=settings,
-        log=log,
-        channel=channel,
-        inbox=inbox,
-        model=model,
-        info=info,
-        hints=hints,
-        tool_specs=specs,
-        switch=ModelSwitch(previous, "chosen") if is_switched else None,
+    closing = closing_facts(state) if options.is_new else []
+    return _Opening(
+        run_id,
+        model,
+        info,
+        hints,
+        specs,
+        ModelSwitch(previous, "chosen") if is_switched else None,
+        _entries(store, view, (state.run_id, closing), (run_id, facts)),
     )
+
+
+def _entries(store: SessionStore, view: SessionView, *batches: tuple[str | None, Sequence[Fact]]) -> tuple[Entry, ...]:
+    """The facts of each run as entries that follow the view, with a header first if the session is new."""
+    tail, parent = (view.tail, view.parent_id) if view.tail.seq else (None, None)
+    made: list[Entry] = []
+    for run_id, facts in (*(() if tail else ((None, [SessionHeader()]),)), *batches):
+        made += next_entries(view.session_id, tail, facts, store.environment, parent_id=parent, run_id=run_id)
+        if made:
+            tail, parent = Tail(made[-1].id, made[-1].seq), None
+    return tuple(made)
+
+
+async def _requested_model(settings: AgentSettings, state: RunState) -> Model | None:
+    return None if state.requested_model is None else await settings.find_model(state.requested_model)
 
 
 async def _connect_runtime(settings: AgentSettings, state: RunState) -> tuple[tuple[str, ...], list[Fact]]:
@@ -118,11 +182,6 @@ async def _connect_runtime(settings: AgentSettings, state: RunState) -> tuple[tu
     hints = runtime.get_hints()
     fact = RuntimeInit(runtime.name, await runtime.get_init_data())
     return (hints,) if hints else (), [] if fact == state.runtime else [fact]
-
-
-async def _release(store: SessionStore, lease: Lease) -> None:
-    with suppress(StoreError):
-        await asyncio.shield(store.release_lease(lease))
 
 
 def _last_result(settings: AgentSettings, view: SessionView) -> RunResult:

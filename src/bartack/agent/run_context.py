@@ -1,8 +1,11 @@
 """`RunContext`: everything that one run works with, and its status."""
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from bartack.agent.channel import EventChannel
 from bartack.agent.events import RunResult, StatusChanged
@@ -13,14 +16,15 @@ from bartack.models.model import Model
 from bartack.models.prices import ModelInfo
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.deltas import Failed
-from bartack.nouns.entries import ModelChange
+from bartack.nouns.entries import MessageQueued, ModelChange
 from bartack.nouns.errors import ErrorCode
-from bartack.nouns.messages import Message, ModelRef
+from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.nouns.tables import AGENT, AgentStatus, advance
 from bartack.session.context import ContextInput
 from bartack.session.run_state import RunState
+from bartack.tools.tool_round import Superseded
 
-__all__ = ["Inbox", "ModelSwitch", "RunContext", "RunFailed", "RunOutcome", "model_ref", "run_result"]
+__all__ = ["Inbox", "ModelSwitch", "RunContext", "RunFailed", "RunOutcome", "delivered", "model_ref", "run_result"]
 
 
 class RunOutcome(NamedTuple):
@@ -49,21 +53,27 @@ class ModelSwitch(NamedTuple):
 
 @dataclass(eq=False)
 class Inbox:
-    """Messages and a model for a run while it works. They take effect between its steps."""
+    """What the owner of a run wants from it while it works, in memory. It takes effect between two steps.
+
+    What others want is in the session: see `RunState`.
+    """
 
     steering: deque[Message] = field(default_factory=deque)  # delivered before the next model call
     queued: deque[Message] = field(default_factory=deque)  # delivered one by one when the run would end
     model: Model | None = None
 
-    def take_steering(self) -> list[Message]:
-        """The messages for the next model call."""
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message is left."""
+        return not self.steering and not self.queued
+
+    def take(self, *, steer: bool) -> list[Message]:
+        """All messages for the next model call, or the next message for when the run would end."""
+        if not steer:
+            return [self.queued.popleft()] if self.queued else []
         taken = list(self.steering)
         self.steering.clear()
         return taken
-
-    def take_queued(self) -> list[Message]:
-        """The next queued message, if there is one."""
-        return [self.queued.popleft()] if self.queued else []
 
     def take_model(self) -> Model | None:
         """The model to switch to, if there is one."""
@@ -125,6 +135,42 @@ class RunContext:
         if self.status is not previous:
             self.channel.put(StatusChanged(self.status, previous))
 
+    async def deliver(self, *, steer: bool) -> bool:
+        """Append the messages that are due before the next model call, or else the next one that waits for the end of
+        the run; whether there was any."""
+        state = self.state
+        due = [request for request, queued in state.inbox.items() if queued.steer is steer]
+        if due:
+            taken = due if steer else due[:1]
+            messages = [delivered(request, state.inbox[request]) for request in taken]
+            with suppress(Superseded):  # one of them was withdrawn
+                await self.log.append(*messages, still=lambda: all(request in state.inbox for request in taken))
+            return True
+        own = self.inbox.take(steer=steer)
+        if own:
+            await self.log.append(*own)
+        return bool(own)
+
+    async def update_model(self) -> bool:
+        """Switch to the model that was requested, by the owner or in the session; whether that changed anything."""
+        own, requested = self.inbox.take_model(), self.state.requested_model
+        if own is not None:
+            await self.switch_model(own, "chosen")
+        elif requested is None or requested == model_ref(self.info):
+            return False
+        else:
+            await self._follow_switch(requested)
+        return True
+
+    async def _follow_switch(self, requested: ModelRef) -> None:
+        """Use the model that others chose. If it is not available, record which one answers instead."""
+        model = await self.settings.find_model(requested)
+        if model is not None and model is not self.model:
+            self.switch = ModelSwitch(model_ref(self.info), "chosen")
+            self.model, self.info = model, await self.settings.info_for(model)
+        if model_ref(self.info) != requested:
+            await self.log.append(ModelChange(model_ref(self.info), requested))
+
     async def switch_model(self, model: Model, reason: Literal["chosen", "fallback"]) -> None:
         """Use another model from the next call on."""
         info = await self.settings.info_for(model)
@@ -137,6 +183,12 @@ class RunContext:
         status = AgentStatus.AWAITING_HUMAN if outcome.event == "pause" else self.status
         undelivered = (*self.inbox.steering, *self.inbox.queued)
         return run_result(self.session, self.run_id, status, outcome, undelivered)
+
+
+def delivered(request_id: str, queued: MessageQueued) -> Message:
+    """The message of a request, as the conversation contains it. It names the request, which is thereby done."""
+    message = queued.message
+    return replace(message, meta=replace(message.meta or Meta(), request_id=request_id))
 
 
 def model_ref(info: ModelInfo) -> ModelRef:

@@ -1,17 +1,23 @@
-"""`RunLog`: appends the facts of one run to its session.
+"""`RunLog`: one run's hold on its session: it appends the facts of the run and reads those that others add.
 
-Each append carries the run's lease and the tail it expects, so that a second writer is noticed before anything that
-costs is done. What was appended reaches the folds and the reader only once it is durable. After the first failure
-nothing more is written, because memory must not run ahead of the disk (D-5.7).
+Each append carries the run's lease and the tail that it expects. If others have added requests in the meantime, they
+are read and folded first, and then the same facts are appended after them; only the loss of the lease ends the run.
+What was appended reaches the folds and the reader only once it is durable.
+
+A store that fails for a moment does not end a run: what may be retried is retried with the same entries for as long as
+the lease can be kept. After any other failure nothing more is written, because memory must not run ahead of the disk
+(D-5.7).
 
 An append that has begun is completed even if the task that requested it is cancelled: without its tail the run
 could not record that it was stopped.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from bartack.agent.channel import EventChannel
 from bartack.agent.events import EntryAppended
@@ -19,12 +25,15 @@ from bartack.agent.session_view import SessionView
 from bartack.nouns.entries import Entry, Fact
 from bartack.nouns.errors import Conflict, StoreError
 from bartack.store.session_store import Lease, SessionStore, Tail, next_entries
-from bartack.tools.tool_round import retrieve_exception, wait_uncancelled
+from bartack.tools.tool_round import Superseded, retrieve_exception, wait_uncancelled
 
-__all__ = ["CLEANUP_S", "RunLog", "complete", "start"]
+__all__ = ["CLEANUP_S", "News", "RunLog", "complete", "start"]
 
 CLEANUP_S = 10.0  # for recording the end of a run; a store that takes longer has failed
+_RETRY_S = 0.05  # before the first retry of a store operation; doubles with each further one
+_MAX_RETRY_S = 1.0
 T = TypeVar("T")
+News = Entry | StoreError  # what others added, or why the run cannot go on
 
 
 def start(work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
@@ -34,16 +43,16 @@ def start(work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     return task
 
 
-async def complete(task: "asyncio.Task[T]") -> T:
+async def complete(task: "asyncio.Task[T]", seconds: float = CLEANUP_S) -> T:
     """Wait for the task, even while being cancelled; `StoreError` if it takes too long."""
-    await wait_uncancelled(task, CLEANUP_S)
+    await wait_uncancelled(task, seconds)
     if not task.done():
-        raise StoreError(f"The store did not respond within {CLEANUP_S:g} s.")
+        raise StoreError(f"The store did not respond within {seconds:g} s.")
     return task.result()
 
 
 class RunLog:
-    """The appending side of one run."""
+    """The session as one run appends to it and follows it."""
 
     def __init__(
         self,
@@ -55,65 +64,166 @@ class RunLog:
         lease_s: float,
         channel: EventChannel,
     ) -> None:
+        """Must be called right after the lease was taken."""
         self.store = store
         self.session = session
         self.run_id = run_id
         self.failure: StoreError | None = None
+        self.listener: Callable[[News], None] = lambda _: None
         self._lease = lease
         self._lease_s = lease_s
+        self._held_until = asyncio.get_running_loop().time() + lease_s
         self._channel = channel
         self._lock = asyncio.Lock()
-        self._renewal: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
 
-    async def append(self, *facts: Fact) -> tuple[Entry, ...]:
-        """The facts as durable entries. After the first `StoreError` every call raises it."""
-        return await asyncio.shield(start(self._write([(self.run_id, facts)])))
-
-    async def open(self, closing: tuple[str | None, Sequence[Fact]], facts: Sequence[Fact]) -> None:
-        """Append the first facts of the run, after those that end an earlier one, and keep the lease from then on."""
-        await asyncio.shield(start(self._write([closing, (self.run_id, facts)])))
-        self._renewal = asyncio.create_task(self._renew_lease())
-
-    async def _write(self, batches: Sequence[tuple[str | None, Sequence[Fact]]]) -> tuple[Entry, ...]:
-        async with self._lock:
-            if self.failure is not None:
-                raise self.failure
-            session, environment = self.session, self.store.environment
-            entries: list[Entry] = []
-            tail, parent = session.tail, session.parent_id
-            for run_id, facts in batches:
-                added = next_entries(session.session_id, tail, facts, environment, parent_id=parent, run_id=run_id)
-                entries += added
-                if added:
-                    tail, parent = Tail(added[-1].id, added[-1].seq), None
-            try:
-                await self.store.append(session.session_id, entries, session.tail.entry_id, lease=self._lease)
-            except StoreError as error:
-                self.failure = error
-                raise
-            for entry in entries:
-                changes = session.push(entry)
-                if self._channel.is_open:
-                    self._channel.put(EntryAppended(entry))
-                    for change in changes:
-                        self._channel.put(change)
-            return tuple(entries)
+    def begin(self, entries: Iterable[Entry]) -> None:
+        """Fold the first entries of the run, which are durable, and keep the lease and read what others add until the
+        log is closed."""
+        for entry in entries:
+            self._push(entry)
+        self._tasks = [asyncio.create_task(self._keep_lease()), asyncio.create_task(self._follow())]
 
     async def close(self) -> None:
         """Release the lease. If the store fails here, the lease expires after its timeout."""
-        if self._renewal is not None:
-            self._renewal.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         async with self._lock:  # after an append that has begun
             with suppress(StoreError):
                 await self.store.release_lease(self._lease)
 
-    async def _renew_lease(self) -> None:
+    # -- appending
+
+    async def append(self, *facts: Fact, still: Callable[[], bool] | None = None) -> tuple[Entry, ...]:
+        """The facts as durable entries. After the first `StoreError` every call raises it.
+
+        If `still` is false once all that others have added is known, raises `Superseded` and stores nothing.
+        """
+        return await asyncio.shield(start(self._append(facts, still)))
+
+    async def settle(self) -> None:
+        """Wait for an append that has begun."""
+        async with self._lock:
+            pass
+
+    async def _append(self, facts: tuple[Fact, ...], still: Callable[[], bool] | None) -> tuple[Entry, ...]:
+        async with self._lock:
+            session = self.session
+            entries: tuple[Entry, ...] = ()
+            is_stored = False
+            while not is_stored:
+                if self.failure is not None:
+                    raise self.failure
+                if still is not None and not still():
+                    raise Superseded
+                entries = self._following(entries) or next_entries(
+                    session.session_id, session.tail, facts, self.store.environment, run_id=self.run_id
+                )
+                try:
+                    is_stored = await self._is_stored(entries)
+                except StoreError as error:
+                    self.failure = error
+                    raise
+            for entry in entries:
+                self._push(entry)
+            return entries
+
+    async def _is_stored(self, entries: tuple[Entry, ...]) -> bool:
+        """Append the entries; False if others were faster, and then what they added is folded."""
+        session = self.session
+        try:
+            await self._retried(
+                lambda: self.store.append(session.session_id, entries, session.tail.entry_id, lease=self._lease)
+            )
+        except Conflict as error:
+            if error.tail in (None, session.tail.entry_id):
+                raise
+            await self._catch_up()
+            return False
+        return True
+
+    def _following(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        """The entries after the tail as it is now. They keep their ids, so they are stored once whatever happens."""
+        moved: list[Entry] = []
+        tail = self.session.tail
+        for entry in entries:
+            moved.append(replace(entry, seq=tail.seq + 1, parent_id=tail.entry_id))
+            tail = Tail(entry.id, tail.seq + 1)
+        return tuple(moved)
+
+    def _push(self, entry: Entry) -> None:
+        changes = self.session.push(entry)
+        if self._channel.is_open:
+            self._channel.put(EntryAppended(entry))
+            for change in changes:
+                self._channel.put(change)
+
+    # -- what others add
+
+    async def catch_up(self) -> None:
+        """Fold what others have added so far."""
+        async with self._lock:
+            if self.failure is None:
+                await self._catch_up()
+
+    async def changed(self) -> None:
+        """Wait until others have added something."""
+        await self._changed.wait()
+
+    async def _catch_up(self) -> None:
+        session = self.session
+        for entry in await self._retried(lambda: self.store.entries(session.session_id, after_seq=session.tail.seq)):
+            self._fold(entry)
+
+    def _fold(self, entry: Entry) -> None:
+        self._push(entry)
+        self._changed.set()
+        self._changed = asyncio.Event()
+        self.listener(entry)
+
+    async def _follow(self) -> None:
+        while True:
+            with suppress(StoreError):  # the next append will meet it, unless it has passed by then
+                async for entry in self.store.follow(self.session.session_id, self.session.tail.seq):
+                    async with self._lock:
+                        if entry.seq > self.session.tail.seq:
+                            self._fold(entry)
+            await asyncio.sleep(_MAX_RETRY_S)
+
+    # -- keeping the lease
+
+    async def _keep_lease(self) -> None:
         while True:
             await asyncio.sleep(self._lease_s / 3)
             try:
-                self._lease = await self.store.renew_lease(self._lease, self._lease_s)
+                await self._retried(self._renew_lease)
             except Conflict as error:  # taken over; the store would refuse the next append too
                 self.failure = self.failure or error
+                self.listener(error)
                 return
             except StoreError:  # the next renewal may succeed
                 pass
+
+    async def _renew_lease(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._lease = await self.store.renew_lease(self._lease, self._lease_s)
+        self._held_until = now + self._lease_s
+
+    @property
+    def retries_for_s(self) -> float:
+        """How long an operation is retried at most, from now."""
+        return max(0.0, self._held_until - asyncio.get_running_loop().time())
+
+    async def _retried(self, work: Callable[[], Awaitable[T]]) -> T:
+        """The result of the work, repeated while it may succeed and the lease can be kept."""
+        delay = _RETRY_S
+        while True:
+            try:
+                return await work()
+            except StoreError as error:
+                if not error.retryable or self.retries_for_s < delay:
+                    raise
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _MAX_RETRY_S)

@@ -9,11 +9,9 @@ decoded when a model is called.
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from contextlib import suppress
 
 from bartack.agent.events import ToolChanged
 from bartack.nouns.entries import Entry
-from bartack.nouns.errors import Conflict, NotFound
 from bartack.nouns.messages import Message
 from bartack.nouns.tool_states import Completed, Errored
 from bartack.session.context import ContextFold
@@ -22,7 +20,7 @@ from bartack.session.run_state import RunState
 from bartack.session.tool_state import ToolFold
 from bartack.store.session_store import SessionStore, Tail
 
-__all__ = ["SessionView", "SessionViews", "ensure_session"]
+__all__ = ["SessionView", "SessionViews"]
 
 _KEPT = 16  # sessions
 
@@ -125,12 +123,3 @@ class SessionViews:
         self._views[id(store), view.session_id] = view
         while len(self._views) > _KEPT:
             self._views.popitem(last=False)
-
-
-async def ensure_session(store: SessionStore, session_id: str) -> None:
-    """Create the session if it does not exist."""
-    try:
-        await store.tail_of(session_id)
-    except NotFound:
-        with suppress(Conflict):  # created by another process in the meantime
-            await store.create_session(session_id)

@@ -19,8 +19,8 @@ from bartack.models.prices import ModelInfo
 from bartack.models.provider import ProviderModel
 from bartack.nouns.config import AgentConfig
 from bartack.nouns.deltas import Failed
-from bartack.nouns.errors import ErrorCode, PartValidationError
-from bartack.nouns.messages import Message
+from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
+from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.requests import ModelRequest
 from bartack.session.context import ContextManager
 from bartack.store.address import StoreAddress
@@ -92,6 +92,7 @@ class AgentSettings:
     name: str | None
     lease_s: float
     max_repeats: int | None
+    connect: Callable[[str], Model]  # by name
     _infos: dict[int, tuple[Model, ModelInfo]] = field(default_factory=dict)
 
     async def info_for(self, model: Model) -> ModelInfo:
@@ -102,6 +103,17 @@ class AgentSettings:
             info = await asyncio.to_thread(model.model_info) if is_slow else model.model_info()
             known = self._infos[id(model)] = (model, info)
         return known[1]
+
+    async def find_model(self, ref: ModelRef) -> Model | None:
+        """The model of this agent with these names, or else a new one; None if it cannot be connected."""
+        for model in (self.model, *self.fallback_models, *(model for model, _ in self._infos.values())):
+            info = await self.info_for(model)
+            if (info.provider, info.model_id) == (ref.provider, ref.model):
+                return model
+        try:
+            return self.connect(f"{ref.provider}:{ref.model}")
+        except BartackError:  # an unknown vendor, or no API key
+            return None
 
 
 def model_settings(config: AgentConfig, model: str | Model | None) -> tuple[str | Model, dict[str, Any]]:

@@ -1,12 +1,12 @@
 """The open calls of a run -> their results: executed, refused, or closed when the run ends without them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from bartack.agent.approvals import LiveApprover
 from bartack.agent.events import ApprovalRequested
 from bartack.agent.run_context import RunContext, RunFailed
 from bartack.formats.repair import INTERRUPTED
-from bartack.nouns.entries import ApprovalRequired, Fact, RunEnded
+from bartack.nouns.entries import ApprovalRequired, Fact, RunEnded, ToolStarted
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, tool_message
 from bartack.session.run_state import REPEATED, OpenCall, RunState
@@ -32,21 +32,41 @@ async def execute_calls(context: RunContext, executor: ToolExecutor) -> RoundOut
     _update_status(context)
     await _refuse_repeats(context)
 
-    async def record(fact: Fact) -> None:
-        await context.log.append(fact)
+    for question in context.state.questions:  # asked before a crash or a pause: this reader has not seen it
+        if question.expires_at is None or question.expires_at > context.settings.environment.now():
+            _publish_question(context, question)
+    calls = dict(context.state.open_calls)
+    try:
+        return await executor.run(
+            calls.values(), log=_Calls(context), run_id=context.run_id, session_id=context.session.session_id
+        )
+    finally:
+        if isinstance(context.settings.tools.approver, LiveApprover):
+            context.settings.tools.approver.forget(calls)
+
+
+class _Calls:
+    """The calls of a run, as the executor reads and records them."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+
+    async def record(self, fact: Fact, *, still: Callable[[], bool] | None = None) -> None:
+        context = self._context
+
+        def may_start() -> bool:
+            return context.state.abort is None and (still is None or still())
+
+        await context.log.append(fact, still=may_start if isinstance(fact, ToolStarted) else still)
         _update_status(context)
         if isinstance(fact, ApprovalRequired):
             _publish_question(context, fact)
 
-    for question in context.state.questions:  # asked before a crash or a pause: this reader has not seen it
-        if question.expires_at is None or question.expires_at > context.settings.environment.now():
-            _publish_question(context, question)
-    return await executor.run(
-        list(context.state.open_calls.values()),
-        record=record,
-        run_id=context.run_id,
-        session_id=context.session.session_id,
-    )
+    def find(self, tool_call_id: str) -> OpenCall | None:
+        return self._context.state.open_calls.get(tool_call_id)
+
+    async def changed(self) -> None:
+        await self._context.log.changed()
 
 
 def _update_status(context: RunContext) -> None:
@@ -85,7 +105,8 @@ def closing_facts(state: RunState) -> list[Fact]:
     facts: list[Fact] = [*_results(state.open_calls.values(), not_started, started)]
     if state.run_id is not None:
         usage, cost_usd = state.totals
-        facts.append(RunEnded("aborted", reason="interrupted", usage=usage, cost_usd=cost_usd))
+        reason = "interrupted" if state.abort is None else state.abort.reason or "user"
+        facts.append(RunEnded("aborted", reason=reason, usage=usage, cost_usd=cost_usd))
     return facts
 
 

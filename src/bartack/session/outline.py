@@ -10,7 +10,16 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import Struct
 
-from bartack.nouns.entries import Custom, Entry, ModelChange, RunEnded, RunStarted, RuntimeInit
+from bartack.nouns.entries import (
+    Custom,
+    Entry,
+    MessageQueued,
+    ModelChange,
+    Redaction,
+    RunEnded,
+    RunStarted,
+    RuntimeInit,
+)
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ToolCall, ToolResult
 
@@ -34,6 +43,7 @@ class _OutlinePart(Struct, frozen=True, gc=False):
 class _OutlineMeta(Struct, frozen=True, rename="camel", gc=False):
     model_call_index: int | None = None
     attempt: int | None = None
+    request_id: str | None = None
 
 
 class _OutlinePayload(Struct, frozen=True, rename="camel", gc=False):
@@ -46,6 +56,7 @@ class _OutlinePayload(Struct, frozen=True, rename="camel", gc=False):
     model: _Present | None = None
     tool_call_id: str = ""
     first_kept_entry_id: str = ""
+    entry_id: str = ""  # that a redaction hides
 
 
 class Outline(Struct, frozen=True, rename="camel", gc=False):
@@ -118,9 +129,9 @@ class Past:
         self.end = _end_of_past(outlines)
         self.run_id: str | None = None
         self.last_run_id: str | None = None
-        self.start_id: str | None = None
-        self.previous_start_id: str | None = None
         self.models: list[int] = []  # entries that name a model
+        self.has_ended_since = False  # whether a run has ended since the last of them
+        self.inbox: dict[str, int] = {}  # entries with messages that have not been delivered, by id
         self.runtimes: list[int] = []  # entries that describe a runtime
         self.call_ids: set[str] = set()
         self.open_calls: set[str] = set()  # without a result
@@ -139,15 +150,21 @@ class Past:
                 self.open_calls.update(calls)
             if results:
                 self.open_calls.difference_update(results)
+            if self.inbox and outline.payload.meta is not None:
+                self.inbox.pop(outline.payload.meta.request_id or "", None)
         elif kind == RunStarted.kind:
             self.run_id = self.last_run_id = outline.run_id
-            self.previous_start_id, self.start_id = self.start_id, outline.id
             if outline.payload.model is not None:
                 self.models.append(index)
         elif kind == RunEnded.kind:
-            self.run_id = None
+            self.run_id, self.has_ended_since = None, True
         elif kind == ModelChange.kind:
             self.models.append(index)
+            self.has_ended_since = False
+        elif kind == MessageQueued.kind:
+            self.inbox[outline.id] = index
+        elif kind == Redaction.kind:
+            self.inbox.pop(outline.payload.entry_id, None)
         elif kind == RuntimeInit.kind:
             self.runtimes.append(index)
 

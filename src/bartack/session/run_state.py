@@ -15,12 +15,15 @@ from msgspec.structs import replace
 
 from bartack.nouns.deltas import Usage
 from bartack.nouns.entries import (
+    AbortRequested,
     ApprovalDecided,
     ApprovalRequired,
     CompactionSummary,
     Entry,
     Fact,
+    MessageQueued,
     ModelChange,
+    Redaction,
     RunEnded,
     RunStarted,
     RuntimeInit,
@@ -29,6 +32,7 @@ from bartack.nouns.entries import (
 )
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.parts import ToolCall, ToolResult
+from bartack.session.decisions import counts_for
 from bartack.session.outline import Outline, Past, last_readable
 
 __all__ = ["REPEATED", "OpenCall", "RunState", "Totals"]
@@ -42,6 +46,7 @@ class _CallRecord(Struct, frozen=True, kw_only=True):
     started: ToolStarted | None = None  # the last start
     question: ApprovalRequired | None = None  # the last question
     decision: ApprovalDecided | None = None  # the answer to that question
+    is_settled: bool = False  # the tool was started with that answer, which can no longer be corrected
 
 
 class OpenCall(_CallRecord, frozen=True):
@@ -84,10 +89,12 @@ class RunState:
     def __init__(self) -> None:
         self.run_id: str | None = None  # of the run that has started and not ended
         self.last_run_id: str | None = None
-        self.start_id: str | None = None  # entry id of the last `run_started`
-        self.previous_start_id: str | None = None  # and of the one before it
         self.ended: RunEnded | None = None  # how the last run ended
         self.model: ModelRef | None = None  # the current model
+        self.requested_model: ModelRef | None = None  # the same, if others chose it for the open run or the next one
+        self.inbox: dict[str, MessageQueued] = {}  # messages from others, not yet delivered, by entry id
+        self.abort: AbortRequested | None = None  # others have asked the open run to end
+        self.redactions = 0
         self.runtime: RuntimeInit | None = None
         self.open_calls: dict[str, OpenCall] = {}
         self.call_ids: set[str] = set()  # every id in use
@@ -108,12 +115,13 @@ class RunState:
         """The state after these entries. Those that `past` summarises are not read, except a few."""
         state = cls()
         models, runtimes = last_readable(past.models, entries), last_readable(past.runtimes, entries)
-        for index in (*models, *runtimes, *past.about_open_calls):
+        for index in (*models, *runtimes, *past.inbox.values(), *past.about_open_calls):
             state.push(entries[index])
+        if past.has_ended_since:
+            state.requested_model = None
         state.open_calls = {id: call for id, call in state.open_calls.items() if id in past.open_calls}
         state.call_ids = set(past.call_ids)
         state.run_id, state.last_run_id = past.run_id, past.last_run_id
-        state.start_id, state.previous_start_id = past.start_id, past.previous_start_id
         for index in range(past.end, len(entries)):
             state.push(entries[index])
         return state
@@ -130,9 +138,9 @@ class RunState:
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is nothing to resume: no open run, no open calls, no prompt without an answer."""
+        """Whether there is nothing to resume: no open run, no open calls, no message without an answer."""
         is_unanswered = self.last_message is not None and self.last_message.role == "user"
-        return self.run_id is None and not self.open_calls and not is_unanswered
+        return self.run_id is None and not self.open_calls and not is_unanswered and not self.inbox
 
     @property
     def questions(self) -> tuple[ApprovalRequired, ...]:
@@ -152,16 +160,16 @@ class RunState:
                 if entry.run_id != self.run_id:
                     self._begin_run()
                 self.run_id = self.last_run_id = entry.run_id
-                self.previous_start_id, self.start_id, self.ended = self.start_id, entry.id, None
+                self.ended = None
                 self.model = fact.model or self.model
             case Message():
                 self._add_message(fact)
             case ToolStarted():
-                self._update_call(fact.tool_call_id, started=fact)
+                self._update_call(fact.tool_call_id, started=fact, is_settled=True)
             case ApprovalRequired():  # a new question: an earlier decision does not answer it
-                self._update_call(fact.tool_call_id, question=fact, decision=None)
+                self._update_call(fact.tool_call_id, question=fact, decision=None, is_settled=False)
             case ApprovalDecided():
-                self._update_call(fact.tool_call_id, decision=fact)
+                self._decide(entry, fact)
             case StreamFailed():
                 self.failed_attempts += fact.model_call_index is not None  # a summary has no index
                 self.totals = self.totals.plus(fact)
@@ -169,34 +177,54 @@ class RunState:
                 self.totals = self.totals.plus(fact)
             case ModelChange():
                 self.model = fact.model
+                self.requested_model = fact.model if entry.run_id is None else None
+            case MessageQueued():
+                self.inbox[entry.id] = fact
+            case AbortRequested():
+                self.abort = fact if self.run_id is not None else None
+            case Redaction():
+                self.redactions += 1
+                self.inbox.pop(fact.entry_id, None)  # withdrawn before it was delivered
             case RuntimeInit():
                 self.runtime = fact
             case RunEnded():
                 self.run_id, self.ended = None, fact
+                self.abort = self.requested_model = None
             case _:
                 pass
 
     def add_other_branches(self, outlines: Iterable[Outline]) -> None:
         """Take from the outlines of all branches, in order, what holds for the whole session.
 
-        That is which run started last, which call ids are in use, and which calls have a result: a call that has one on
-        another branch is not executed again on this one.
+        That is which call ids are in use, and which calls have a result: a call that has one on another branch is not
+        executed again on this one.
         """
-        self.start_id = self.previous_start_id = None
         for outline in outlines:
-            if outline.kind == RunStarted.kind:
-                self.previous_start_id, self.start_id = self.start_id, outline.id
-            elif outline.kind == Message.kind:
+            if outline.kind == Message.kind:
                 self.call_ids.update(outline.calls)
                 for call_id in outline.results:
                     self.open_calls.pop(call_id, None)
 
-    def _update_call(self, call_id: str, **changes: ToolStarted | ApprovalRequired | ApprovalDecided | None) -> None:
+    def _decide(self, entry: Entry, fact: ApprovalDecided) -> None:
+        """Accept a decision if it is about exactly this question, in time, and the call has not acted upon another."""
+        known = self.open_calls.get(fact.tool_call_id)
+        if known is None or known.question is None or known.is_settled:
+            return
+        expires_at = known.question.expires_at
+        is_late = fact.decision != "expire" and expires_at is not None and entry.timestamp > expires_at
+        if not is_late and counts_for(fact, known.question.arguments):
+            self._update_call(fact.tool_call_id, decision=fact)
+
+    def _update_call(
+        self, call_id: str, **changes: ToolStarted | ApprovalRequired | ApprovalDecided | bool | None
+    ) -> None:
         known = self.open_calls.get(call_id)
         if known is not None:
             self.open_calls[call_id] = replace(known, **changes)
 
     def _add_message(self, message: Message) -> None:
+        if message.meta is not None and message.meta.request_id is not None:
+            self.inbox.pop(message.meta.request_id, None)
         if self.run_id is not None:
             self.messages.append(message)
         if message.role == "user":

@@ -1,0 +1,175 @@
+"""Requests: what anyone may ask of a session, from any process and at any moment, without a model.
+
+    await queue(store, "trip", "And on Tuesday?")
+    await decide(store, "trip", "call_1", Decision("approve"))
+    await request_abort(store, "trip")
+
+A request is a fact like any other, appended after the session's last entry. A live run reads it within a moment and
+acts upon it once; without a live run it waits for the next one. What is wrong is refused here, before it is stored.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from bartack.nouns.entries import (
+    AbortRequested,
+    ApprovalDecided,
+    Custom,
+    Entry,
+    Fact,
+    MessageQueued,
+    ModelChange,
+    Redaction,
+)
+from bartack.nouns.errors import Conflict, NotFound, PartValidationError, ToolError
+from bartack.nouns.messages import Message, ModelRef, user
+from bartack.session.decisions import Decision, decided_fact
+from bartack.session.outline import Past, outlines_of
+from bartack.session.run_state import RunState
+from bartack.session.schema_check import check_arguments
+from bartack.store.session_store import SessionStore, Tail, next_entries
+
+__all__ = ["decide", "note", "post", "queue", "redact", "request_abort", "steer", "switch_model"]
+
+
+async def post(store: SessionStore, session_id: str, *facts: Fact) -> Entry:
+    """Append facts to a session as it is now, and return the first entry.
+
+    While a run is live, the store refuses facts that are not requests with `SessionInUse`. `NotFound`: there is no such
+    session, or the entry that a redaction names does not exist.
+    """
+    while True:
+        entry = await _append(store, session_id, await store.tail_of(session_id), facts)
+        if entry is not None:
+            return entry
+
+
+async def queue(
+    store: SessionStore, session_id: str, message: Message | str, *, requested_by: str | None = None
+) -> Entry:
+    """Add a user message for when the live run would end, which then continues; or for the next run."""
+    return await post(store, session_id, MessageQueued(_as_message(message), requested_by=requested_by))
+
+
+async def steer(
+    store: SessionStore, session_id: str, message: Message | str, *, requested_by: str | None = None
+) -> Entry:
+    """Add a user message before the next model call of the live run; or for the next run."""
+    return await post(store, session_id, MessageQueued(_as_message(message), steer=True, requested_by=requested_by))
+
+
+async def decide(store: SessionStore, session_id: str, tool_call_id: str, decision: Decision) -> Entry:
+    """Decide about a tool call that needs approval. A decision can be corrected until the run has acted upon it.
+
+    Raises:
+        NotFound: The call is not awaiting approval.
+        Conflict: The approval has expired, or the run has acted upon an earlier decision.
+        PartValidationError: The changed arguments do not match the tool's schema.
+        ToolError: The decision was made for other arguments (see `Decision.arguments_digest`).
+    """
+    return await _checked(store, session_id, lambda state: _decided(store, state, tool_call_id, decision))
+
+
+async def request_abort(
+    store: SessionStore, session_id: str, *, reason: str | None = None, requested_by: str | None = None
+) -> Entry:
+    """End the open run as aborted: at once if it is live, otherwise when it is resumed. `NotFound` if none is open."""
+
+    def fact(state: RunState) -> Fact:
+        if state.run_id is None:
+            raise NotFound(f"Session {session_id!r} has no open run.")
+        return AbortRequested(reason=reason, requested_by=requested_by)
+
+    return await _checked(store, session_id, fact)
+
+
+async def switch_model(store: SessionStore, session_id: str, model: ModelRef | str) -> Entry:
+    """Let another model answer, from the next model call of the open run to its end; without an open run, in the next
+    one. `model` may be a name such as ``anthropic:claude-sonnet-4-6``.
+
+    The process of the run must be able to connect to the model; if it is not, the run keeps its model and records that.
+    """
+    ref = _as_ref(model) if isinstance(model, str) else model
+    return await _checked(store, session_id, lambda state: ModelChange(ref, state.model))
+
+
+async def redact(store: SessionStore, session_id: str, entry_id: str, *, reason: str | None = None) -> Entry:
+    """Hide the content of an entry, from the next model call on. A queued message is thereby withdrawn.
+
+    A queued message and the message that delivered it have the same content, so both are redacted.
+    """
+    facts = [Redaction(entry_id, reason=reason)]
+    for entry in await store.entries(session_id):
+        meta = entry.fact.meta if isinstance(entry.fact, Message) else None
+        request_id = None if meta is None else meta.request_id
+        if request_id is not None and entry_id in (entry.id, request_id):
+            facts.append(Redaction(entry.id if entry_id == request_id else request_id, reason=reason))
+    return await post(store, session_id, *facts)
+
+
+async def note(store: SessionStore, session_id: str, name: str, data: dict[str, Any]) -> Entry:
+    """Add a fact of the application, which runs and models do not see."""
+    return await post(store, session_id, Custom(name, data))
+
+
+async def _checked(store: SessionStore, session_id: str, fact: Callable[[RunState], Fact]) -> Entry:
+    """Append the fact that follows from the state of the session, which is read again if others were faster."""
+    while True:
+        tail, state = await _load_state(store, session_id)
+        entry = await _append(store, session_id, tail, (fact(state),))
+        if entry is not None:
+            return entry
+
+
+async def _load_state(store: SessionStore, session_id: str) -> tuple[Tail, RunState]:
+    tail = await store.tail_of(session_id)
+    stored = await store.load(session_id, head=tail.entry_id)
+    state = RunState.of_branch(stored, Past(outlines_of(stored.texts)))
+    if len(await store.heads(session_id)) > 1:
+        state.add_other_branches(outlines_of((await store.entries(session_id)).texts))
+    return tail, state
+
+
+async def _append(store: SessionStore, session_id: str, tail: Tail, facts: tuple[Fact, ...]) -> Entry | None:
+    """The first of the new entries; None if the session has another tail."""
+    entries = next_entries(session_id, tail, facts, store.environment)
+    try:
+        await store.append(session_id, entries, tail.entry_id)
+    except Conflict as error:
+        if error.tail in (None, tail.entry_id):
+            raise
+        return None
+    return entries[0]
+
+
+def _decided(store: SessionStore, state: RunState, tool_call_id: str, decision: Decision) -> ApprovalDecided:
+    known = state.open_calls.get(tool_call_id)
+    if (known is None and tool_call_id in state.call_ids) or (known is not None and known.is_settled):
+        raise Conflict(f"Call {tool_call_id!r} can no longer be decided: the run has acted upon it.")
+    question = None if known is None else known.question
+    if question is None:
+        raise NotFound(f"Call {tool_call_id!r} is not awaiting approval.")
+    if question.expires_at is not None and question.expires_at <= store.environment.now():
+        raise Conflict(f"The approval of call {tool_call_id!r} expired at {question.expires_at:%Y-%m-%d %H:%M:%S} UTC.")
+    fact = decided_fact(question, decision)
+    if decision.decision == "modify_args" and question.parameters is not None:
+        try:
+            check_arguments(fact.arguments or {}, question.parameters)
+        except ToolError as error:
+            raise PartValidationError(f"Invalid arguments: {error.message}", path="$.arguments") from error
+    return fact
+
+
+def _as_message(message: Message | str) -> Message:
+    made = user(message) if isinstance(message, str) else message
+    if made.role != "user":
+        raise PartValidationError(f"Only a user message can be queued, not {made.role}.", path="$.message")
+    return made
+
+
+def _as_ref(name: str) -> ModelRef:
+    vendor, _, model = re.sub("[:/]", "\n", name, count=1).partition("\n")
+    if not vendor or not model:
+        raise PartValidationError(f"Invalid model name {name!r}; expected vendor:model.", path="$.model")
+    return ModelRef(vendor, model)
