@@ -32,7 +32,9 @@ from bartack.formats import FORMATS, ModelRequest, encode, format_named
 from bartack.formats.repair import repair
 from bartack.models import ScriptedModel
 from bartack.models.scripted import ScriptedResponse
-from bartack.store import Lease, SessionStore, Tail, open_store
+from bartack.store import Lease, open_store
+from bartack.store.append import Batch, Permit
+from bartack.store.sqlite import SqliteStore
 from bartack.tools import Decision, ToolContext, ToolDefinition, tool
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -116,31 +118,29 @@ def tools(journal: Journal) -> list[ToolDefinition]:
     return [pay, pay_much, look]
 
 
-def fatal(store: SessionStore, journal: Journal, entries: int | None) -> SessionStore:
-    """The store with a log of its acknowledgements; after this many entries it kills its process."""
-    append = store.append
-    count = 0
+class FatalStore(SqliteStore):
+    """Logs what it has acknowledged, and kills its process after this many entries."""
 
-    async def logged(
-        session_id: str, given: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
-    ) -> Tail:
-        nonlocal count
-        tail = await append(session_id, given, expected_tail, lease=lease)
-        for entry in given:
-            journal.write("ack", entry.id)
-        count += len(given)
-        if entries is not None and count >= entries:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return tail
+    journal: Journal
+    left: int | None = None
 
-    store.append = logged  # type: ignore[method-assign, assignment]
-    return store
+    async def _append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Lease | None:
+        lease = await super()._append(batch, expected_tail, permit)
+        for entry_id in batch.ids:
+            self.journal.write("ack", entry_id)
+        if self.left is not None:
+            self.left -= len(batch.ids)
+            if self.left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return lease
 
 
 async def work(folder: Path, entries: int | None) -> None:
     """The run that will be killed."""
     journal = Journal(folder / "journal")
-    store = fatal(await open_store(folder / "sessions.db"), journal, entries)
+    store = await FatalStore.open(folder / "sessions.db")
+    assert isinstance(store, FatalStore)
+    store.journal, store.left = journal, entries
     journal.write("open")
     agent = Agent(Model([]), tools=tools(journal), store=store, approver=Approver())
     assert (await agent.run("Pay", session=SESSION)).output == "Done."
@@ -154,7 +154,7 @@ async def resume_and_check(folder: Path) -> None:
     agent = Agent(Model([]), tools=tools(journal), store=store, approver=Approver())
     is_there = bool((await store.sessions()).items)
     before = results_in(await store.load(SESSION)) if is_there else set()
-    done = await agent.resume(SESSION, takeover=True) if is_there else None
+    done = await agent.resume(SESSION) if is_there else None  # the session of a dead process is free at once
     if done is None or done.status == "idle":  # killed before the run had started
         done = await agent.run("Pay", session=SESSION)
     assert done.output == "Done.", done

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from bartack import (
     AgentConfig,
     ContextConfig,
-    Entry,
     ErrorCode,
     Failed,
     LoopConfig,
@@ -24,7 +23,8 @@ from bartack.agent import Agent, ApprovalRequested, LiveApprover, RetryPolicy
 from bartack.environment import Environment
 from bartack.models import ScriptedModel
 from bartack.models.scripted import ScriptedResponse
-from bartack.store import Lease, MemoryStore, Tail
+from bartack.store import Lease, MemoryStore
+from bartack.store.append import Batch, Permit
 from bartack.tools import ToolDefinition
 from tests.agent.kit import SESSION, PausingModel, call, counting_environment, fail, transfer, weather
 
@@ -62,14 +62,12 @@ class FailingStore(MemoryStore):
         super().__init__(environment=environment)
         self.left: int | None = None
 
-    async def append(
-        self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
-    ) -> Tail:
+    async def _append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Lease | None:
         if self.left is not None:
             self.left -= 1
             if self.left < 0:
                 raise StoreError("simulated crash")
-        return await super().append(session_id, entries, expected_tail, lease=lease)
+        return await super()._append(batch, expected_tail, permit)
 
 
 def _answer(*content: str | Thinking | ToolCall, tokens: int = 10) -> Message:
@@ -153,7 +151,7 @@ async def user_abort(setting: Setting) -> None:
 
 async def resume_after_crash(setting: Setting) -> None:
     first = setting.agent([_answer("Both.", call("c1"), call("c2", city="Rome"))])
-    setting.store.left = 5  # header, start and prompt, answer, and both starts: then the crash
+    setting.store.left = 4  # the first entries, the answer, and both starts: then the crash
     try:
         await first.run("Paris and Rome?", session=SESSION)
     except StoreError:

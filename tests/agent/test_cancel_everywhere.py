@@ -6,19 +6,20 @@ tools yield to other tasks as often as they can, so that there are many suspensi
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 
-from bartack import ApprovalRequired, Entry, Message, MessageDelta, NotFound, RunEnded, ToolCall, assistant
+from bartack import ApprovalRequired, Message, MessageDelta, NotFound, RunEnded, ToolCall, assistant
 from bartack.agent import Agent, RunResult
 from bartack.environment import Environment
 from bartack.models import ScriptedModel
 from bartack.models.guard import GuardedStream
 from bartack.nouns.requests import ModelRequest
-from bartack.store import Lease, MemoryStore, Tail
+from bartack.store import Lease, MemoryStore
+from bartack.store.append import Batch, Permit
 from bartack.tools import Decision, ToolContext, tool
 from tests.agent.kit import SESSION, check_session, make, starts, within
 
@@ -30,18 +31,10 @@ class SlowStore(MemoryStore):
         super().__init__(environment=environment)
         self.acknowledged: list[str] = []
 
-    async def append(
-        self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
-    ) -> Tail:
+    async def _append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Lease | None:
         await asyncio.sleep(0)
-        tail = await super().append(session_id, entries, expected_tail, lease=lease)
-        self.acknowledged += [entry.id for entry in entries]
-        await asyncio.sleep(0)
-        return tail
-
-    async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0, *, takeover: bool = False) -> Lease:
-        await asyncio.sleep(0)
-        lease = await super().acquire_lease(session_id, owner, ttl, takeover=takeover)
+        lease = await super()._append(batch, expected_tail, permit)
+        self.acknowledged += batch.ids
         await asyncio.sleep(0)
         return lease
 

@@ -56,13 +56,13 @@ class Counted(MemoryStore):
         return found
 
 
-async def test_a_session_is_read_once_and_the_context_stays_bounded() -> None:
+async def test_a_new_session_is_never_read_and_the_context_stays_bounded() -> None:
     store, model = Counted(), Looking()
     config = AgentConfig(context=ContextConfig(max_tokens=3000))
     agent, _, _ = make(model, look, store=store, config=config)
     for turn in range(200):
         assert (await agent.run(f"Look at {turn}", session=SESSION)).output == TEXT
-    assert (store.loads, store.read) == (1, 0)
+    assert (store.loads, store.read) == (0, 0)
     kinds = [entry.fact.kind for entry in await store.load(SESSION)]
     assert kinds.count("compaction_summary") > 5
     assert "stream_failed" not in kinds

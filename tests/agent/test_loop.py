@@ -102,7 +102,7 @@ async def test_events_have_deltas_facts_and_tool_states_in_order() -> None:
     assert isinstance(events[-1], RunFinished)
     assert events[-1].result is run.result
     appended = [event.entry for event in events if isinstance(event, EntryAppended)]
-    assert appended == list(await store.load(SESSION))[1:]
+    assert appended == list(await store.load(SESSION))
     assert [event.state.status for event in events if isinstance(event, ToolChanged)] == [
         "pending",
         "running",

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from bartack.nouns import wire
 from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.entries import (
+    AbortRequested,
     ApprovalDecided,
     ApprovalRequired,
     BranchSummary,
@@ -16,6 +17,7 @@ from bartack.nouns.entries import (
     Custom,
     Entry,
     Fact,
+    MessageQueued,
     ModelChange,
     Redaction,
     RunEnded,
@@ -46,6 +48,7 @@ metas = st.builds(
     model_call_index=st.none() | st.integers(0, 2),
     attempt=st.none() | st.integers(1, 2),
     is_api_error_message=st.booleans(),
+    request_id=st.none() | ids,
 )
 calls = st.builds(ToolCall, call_ids, st.just("read"), st.just({"path": "a"}))
 run_calls = st.builds(
@@ -64,7 +67,16 @@ facts: st.SearchStrategy[Fact] = st.one_of(
     st.builds(ToolStarted, call_ids, st.just("read"), st.just({})),
     st.builds(ToolProgress, call_ids, st.just("half")),
     st.builds(ApprovalRequired, call_ids, st.just("read"), st.just({})),
-    st.builds(ApprovalDecided, call_ids, st.sampled_from(["approve", "pause"])),
+    st.builds(
+        ApprovalDecided,
+        call_ids,
+        st.sampled_from(["approve", "pause"]),
+        original_arguments=st.just({}),
+        arguments=st.just({}),
+    ),
+    st.builds(MessageQueued, st.just(user("Wait.")), steer=st.booleans()),
+    st.builds(lambda id: user("Wait.", meta=Meta(request_id=id)), ids),
+    st.builds(AbortRequested),
     st.builds(StreamFailed, st.just(Failed(ErrorCode.SERVER_ERROR, "no")), model_call_index=st.just(0)),
     st.builds(ModelChange, models),
     st.builds(ThinkingLevelChange, st.sampled_from(["low", "high"])),

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from bartack import (
@@ -9,6 +10,7 @@ from bartack import (
     CompactionSummary,
     Custom,
     Entry,
+    MessageQueued,
     Meta,
     ModelChange,
     ModelRef,
@@ -73,7 +75,7 @@ def test_only_the_last_run_and_the_last_model_are_read() -> None:
     entries = runs(turn(0), turn(1), turn(2))
     state = RunState.of_branch(entries, past_of(entries))
     assert sorted(set(entries.read)) == [7, *range(14, 21)]
-    assert (state.start_id, state.previous_start_id, state.last_run_id) == ("e14", "e7", "r2")
+    assert state.last_run_id == "r2"
     assert state.call_ids == {"c0", "c1", "c2"}
     assert state.open_calls == {}
     assert [message.role for message in state.messages] == ["user", "assistant", "tool", "assistant"]
@@ -83,7 +85,6 @@ def test_a_resumed_run_is_read_from_its_beginning() -> None:
     entries = runs(turn(0), turn(1)[:4])
     resumed = replace(entries[7], id="again", seq=12)
     state = RunState.of_branch([*entries, resumed], past_of([*entries, resumed]))
-    assert (state.start_id, state.previous_start_id) == ("again", "e7")
     assert state.open_calls["c1"].started is not None
     assert len(state.messages) == 2
 
@@ -119,6 +120,23 @@ def test_the_last_model_and_runtime_that_can_be_read_apply() -> None:
     state = RunState.of_branch(damaged, past_of(list(entries)))
     assert state.model == MODEL
     assert state.runtime == RuntimeInit("local", {})
+
+
+def test_messages_that_were_not_delivered_are_read() -> None:
+    queued: list[Fact] = [MessageQueued(user(text)) for text in ("late", "delivered", "withdrawn")]
+    delivered: list[Fact] = [user("delivered", meta=Meta(request_id="e1")), user("other", meta=Meta())]
+    entries = runs([*queued, RunStarted(), *delivered, Redaction("e2"), RunEnded("aborted")], turn(1))
+    state = RunState.of_branch(entries, past_of(entries))
+    assert list(state.inbox) == ["e0"]
+    assert not {1, 2} & set(entries.read)
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_a_model_that_others_chose_is_requested_until_a_run_has_ended(is_over: bool) -> None:
+    first: list[Fact] = [ModelChange(MODEL), *([RunEnded("completed")] if is_over else [Custom("note", {})])]
+    entries = runs([RunStarted(), *first], [RunStarted(), user("Look.")])
+    entries = Counted([*entries[:1], replace(entries[1], run_id=None), *entries[2:]])
+    assert RunState.of_branch(entries, past_of(entries)).requested_model == (None if is_over else MODEL)
 
 
 def test_text_that_is_not_an_entry_has_an_outline_without_a_kind() -> None:

@@ -1,20 +1,23 @@
 """`RunState`: what the entries of a branch amount to for a run."""
 
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from bartack import (
+    AbortRequested,
     ApprovalDecided,
     ApprovalRequired,
     CompactionSummary,
     Entry,
     ErrorCode,
     Failed,
+    MessageQueued,
     Meta,
     ModelChange,
     ModelRef,
+    Redaction,
     RunEnded,
     RunStarted,
     RuntimeInit,
@@ -31,12 +34,17 @@ from bartack import (
 )
 from bartack.nouns import wire
 from bartack.nouns.entries import Fact
+from bartack.session.decisions import Decision, Verdict, decided_fact
 from bartack.session.outline import outlines_of
 from bartack.session.run_state import REPEATED, RunState, Totals
-from tests.sample_session import chain
+from tests.sample_session import at, chain
 
 CALL = ToolCall("c1", "weather", {"city": "Paris"})
 QUESTION = ApprovalRequired("c1", "weather", {"city": "Paris"})
+
+
+def decision(word: Verdict) -> ApprovalDecided:
+    return decided_fact(QUESTION, Decision(word))
 
 
 def folded(*facts: Fact) -> RunState:
@@ -68,7 +76,7 @@ def test_a_call_executed_by_the_provider_is_never_open() -> None:
 
 def test_an_open_call_holds_what_was_recorded_about_it() -> None:
     started = ToolStarted("c1", "weather", {"city": "Paris"}, attempt=2)
-    decided = ApprovalDecided("c1", "approve")
+    decided = decision("approve")
     state = folded(assistant(CALL), QUESTION, decided, started, ToolProgress("c1", "half"), ToolStarted("x", "y", {}))
     known = state.open_calls["c1"]
     assert (known.question, known.decision, known.started) == (QUESTION, decided, started)
@@ -86,21 +94,84 @@ def test_a_call_with_bad_arguments_names_the_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("decision", "is_open"),
+    ("word", "is_open"),
     [("approve", False), ("deny", False), ("expire", False), ("abort", False), ("pause", True), ("resume", True)],
 )
-def test_a_decision_settles_a_question_unless_it_postpones_it(
-    decision: Literal["approve", "deny", "expire", "abort", "pause", "resume"], is_open: bool
-) -> None:
+def test_a_decision_settles_a_question_unless_it_postpones_it(word: Verdict, is_open: bool) -> None:
     assert folded(assistant(CALL), QUESTION).questions == (QUESTION,)
-    state = folded(assistant(CALL), QUESTION, ApprovalDecided("c1", decision))
+    state = folded(assistant(CALL), QUESTION, decision(word))
     assert state.questions == ((QUESTION,) if is_open else ())
     assert (state.open_calls["c1"].verdict is None) is is_open
 
 
 def test_a_new_question_is_not_settled_by_an_earlier_decision() -> None:
-    state = folded(assistant(CALL), QUESTION, ApprovalDecided("c1", "approve"), QUESTION)
+    state = folded(assistant(CALL), QUESTION, decision("approve"), QUESTION)
     assert state.questions == (QUESTION,)
+
+
+def test_a_decision_holds_until_it_is_corrected_and_no_longer_once_the_tool_has_started() -> None:
+    facts: list[Fact] = [assistant(CALL), QUESTION, decision("approve"), decision("deny")]
+    assert folded(*facts).open_calls["c1"].verdict == decision("deny")
+    started = ToolStarted("c1", "weather", {"city": "Paris"})
+    state = folded(*facts[:3], started, decision("deny"))
+    assert state.open_calls["c1"].verdict == decision("approve")
+    state = folded(*facts[:3], started, QUESTION, decision("deny"))  # asked again, for example after a crash
+    assert state.open_calls["c1"].verdict == decision("deny")
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [
+        ApprovalDecided("c1", "approve"),
+        ApprovalDecided("c1", "approve", original_arguments={"city": "Rome"}, arguments={"city": "Rome"}),
+        ApprovalDecided("c1", "approve", original_arguments={"city": "Paris"}, arguments={"city": "Rome"}),
+        ApprovalDecided("unknown", "approve", original_arguments={"city": "Paris"}, arguments={"city": "Paris"}),
+    ],
+)
+def test_a_decision_about_other_arguments_is_ignored(ignored: ApprovalDecided) -> None:
+    assert folded(assistant(CALL), QUESTION, ignored).questions == (QUESTION,)
+    assert folded(assistant(CALL), ignored).open_calls["c1"].decision is None
+
+
+def test_a_decision_after_the_deadline_is_ignored_unless_it_is_that_the_question_expired() -> None:
+    question = replace(QUESTION, expires_at=at(1.5))  # the entries are a second apart
+    assert folded(assistant(CALL), question, decision("approve")).questions == (question,)
+    assert folded(assistant(CALL), question, decision("expire")).questions == ()
+    assert folded(assistant(CALL), replace(QUESTION, expires_at=at(2)), decision("approve")).questions == ()
+
+
+# -- requests from others
+
+
+def test_a_queued_message_waits_until_it_is_delivered_or_withdrawn() -> None:
+    state = folded(MessageQueued(user("One")), MessageQueued(user("Two"), steer=True))
+    assert [queued.message.text for queued in state.inbox.values()] == ["One", "Two"]
+    assert not state.is_finished
+    delivered = user("One", meta=Meta(request_id="e0"))
+    assert list(folded(MessageQueued(user("One")), MessageQueued(user("Two")), delivered).inbox) == ["e1"]
+    state = folded(MessageQueued(user("One")), Redaction("e0"))
+    assert (state.inbox, state.is_finished) == ({}, True)
+
+
+def test_an_abort_concerns_the_open_run_and_is_done_when_that_has_ended() -> None:
+    request = AbortRequested(reason="enough")
+    assert folded(RunStarted(), request).abort == request
+    assert folded(RunStarted(), request, RunStarted()).abort == request  # resumed
+    assert folded(RunStarted(), request, RunEnded("aborted")).abort is None
+    assert folded(request, RunStarted()).abort is None
+    first, asked, second = chain(RunStarted(), request, RunStarted())
+    assert pushed([first, asked, replace(second, run_id="r2")]).abort is None
+
+
+def test_a_model_that_others_choose_is_requested_until_the_run_ends_or_changes_it() -> None:
+    chosen, own = ModelRef("p", "chosen"), ModelRef("p", "own")
+    entries = chain(RunStarted(model=own), ModelChange(chosen), RunStarted(model=chosen), RunEnded("completed"))
+    entries[1] = replace(entries[1], run_id=None)
+    assert [pushed(entries[:end]).requested_model for end in (1, 2, 3, 4)] == [None, chosen, chosen, None]
+    assert pushed(entries).model == chosen
+    assert folded(RunStarted(), ModelChange(chosen)).requested_model is None
+    changed_back = pushed([*entries[:2], *chain(ModelChange(own))])
+    assert (changed_back.model, changed_back.requested_model) == (own, None)
 
 
 # -- the run
@@ -109,7 +180,7 @@ def test_a_new_question_is_not_settled_by_an_earlier_decision() -> None:
 def test_a_run_is_open_from_its_start_to_its_end() -> None:
     start = RunStarted(model=ModelRef("a", "m"))
     state = folded(start, user("Hi"))
-    assert (state.run_id, state.last_run_id, state.start_id, state.ended) == ("r", "r", "e0", None)
+    assert (state.run_id, state.last_run_id, state.ended) == ("r", "r", None)
     assert [message.text for message in state.messages] == ["Hi"]
     ended = RunEnded("completed")
     state = folded(user("before"), start, user("Hi"), assistant("Hello"), ended)
@@ -122,7 +193,6 @@ def test_a_resumed_run_keeps_its_numbers_and_a_new_one_begins_at_zero() -> None:
     entries = chain(RunStarted(), user("Hi"), answer, RunStarted())
     state = pushed(entries)
     assert (state.iterations, state.call_index, state.totals.usage) == (1, 1, Usage(3, 1))
-    assert (state.start_id, state.previous_start_id) == ("e3", "e0")
     state = pushed([*entries[:3], replace(entries[3], run_id="r2")])
     assert (state.iterations, state.call_index, state.totals, state.messages) == (0, 0, Totals(), [])
 
@@ -242,4 +312,3 @@ def test_other_branches_add_their_call_ids_and_results() -> None:
     state.add_other_branches(outlines_of(map(wire.encode, other)))
     assert state.open_calls == {}
     assert state.call_ids == {"c1", "next"}
-    assert (state.start_id, state.previous_start_id) == ("e3", "e0")

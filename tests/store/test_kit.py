@@ -21,6 +21,7 @@ RULES = {
     "D-5.2.2": "repeating an append has no effect",
     "D-5.4": "a tool call gets one result",
     "D-5.5": "a session is a tree",
+    "D-5.12": "nobody else may append anything but requests",
 }
 
 

@@ -261,7 +261,8 @@ async def test_without_an_approver_the_call_waits_and_the_others_run() -> None:
     outcome = await bench.run(call("pay", "c1", amount=1), call("look", "c2"))
     assert outcome.waiting == ("c1",)
     assert [result.tool_call_id for result in outcome.results] == ["c2"]
-    assert bench.log.of(ApprovalRequired) == [ApprovalRequired("c1", "pay", {"amount": 1})]
+    schema = pay.parameter_schema
+    assert bench.log.of(ApprovalRequired) == [ApprovalRequired("c1", "pay", {"amount": 1}, parameters=schema)]
 
 
 async def test_a_sequential_call_waits_for_earlier_calls_but_all_questions_are_recorded() -> None:

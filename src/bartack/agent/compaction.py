@@ -10,6 +10,7 @@ from bartack.nouns.errors import AgentError, ErrorCode
 from bartack.nouns.messages import Message, Meta, assistant
 from bartack.nouns.requests import ModelRequest, RequestMetadata
 from bartack.session.context import ContextUpdateResult, summary_request
+from bartack.tools.tool_round import Superseded
 
 __all__ = ["compact"]
 
@@ -30,6 +31,7 @@ async def compact(context: RunContext, *, overflow: bool = False) -> bool:
     if not update.needs_compaction:
         return False
     context.move("prepare")
+    redactions = context.log.redactions
     summary = await _summarise(context, update)
     if isinstance(summary, Failed):
         if overflow:
@@ -41,7 +43,10 @@ async def compact(context: RunContext, *, overflow: bool = False) -> bool:
         fact = manager.compaction(given, update, summary.text, model=meta.model, usage=meta.usage)
     except AgentError as error:
         raise RunFailed(error.code, error.message) from error
-    (entry,) = await context.log.append(fact)
+    try:
+        (entry,) = await context.log.append(fact, still=lambda: context.log.redactions == redactions)
+    except Superseded:  # the summary may contain what was redacted in the meantime
+        return await compact(context, overflow=overflow)
     context.channel.put(Compacted(entry, fact.tokens_before, fact.tokens_after))
     return True
 

@@ -5,6 +5,7 @@ died, `run_started`, the messages that were queued in the meantime and the promp
 has happened: no prompt is stored and no model was called.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 from bartack.agent.channel import EventChannel
 from bartack.agent.events import RunResult
 from bartack.agent.run_context import Inbox, ModelSwitch, RunContext, RunOutcome, delivered, model_ref, run_result
-from bartack.agent.run_log import RunLog
+from bartack.agent.run_log import RunLog, retried
 from bartack.agent.session_view import SessionView, SessionViews
 from bartack.agent.settings import AgentSettings
 from bartack.agent.tool_calls import closing_facts
@@ -116,13 +117,18 @@ async def _claimed(
 ) -> Lease:
     """The lease, once the first entries of the run are durable. No two runs have the same owner name."""
     started = next(entry for entry in opening.entries if isinstance(entry.fact, RunStarted))
-    return await store.claim(
-        options.session_id,
-        opening.entries,
-        view.tail.entry_id or None,
-        f"{settings.name or 'agent'} {started.id}",
-        ttl=settings.lease_s,
-        takeover=options.takeover,
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + settings.lease_s
+    return await retried(
+        lambda: store.claim(
+            options.session_id,
+            opening.entries,
+            view.tail.entry_id or None,
+            f"{settings.name or 'agent'} {started.id}",
+            ttl=settings.lease_s,
+            takeover=options.takeover,
+        ),
+        lambda: deadline - clock(),
     )
 
 

@@ -22,12 +22,13 @@ from msgspec.structs import replace
 from bartack.agent.channel import EventChannel
 from bartack.agent.events import EntryAppended
 from bartack.agent.session_view import SessionView
-from bartack.nouns.entries import Entry, Fact
-from bartack.nouns.errors import Conflict, StoreError
+from bartack.nouns.entries import Entry, Fact, Redaction
+from bartack.nouns.errors import Conflict, LeaseLost, StoreError
+from bartack.store.append import REQUESTS
 from bartack.store.session_store import Lease, SessionStore, Tail, next_entries
 from bartack.tools.tool_round import Superseded, retrieve_exception, wait_uncancelled
 
-__all__ = ["CLEANUP_S", "News", "RunLog", "complete", "start"]
+__all__ = ["CLEANUP_S", "News", "RunLog", "complete", "retried", "start"]
 
 CLEANUP_S = 10.0  # for recording the end of a run; a store that takes longer has failed
 _RETRY_S = 0.05  # before the first retry of a store operation; doubles with each further one
@@ -51,6 +52,19 @@ async def complete(task: "asyncio.Task[T]", seconds: float = CLEANUP_S) -> T:
     return task.result()
 
 
+async def retried(work: Callable[[], Awaitable[T]], seconds_left: Callable[[], float]) -> T:
+    """The result of a store operation, repeated while its failure is temporary and there is time."""
+    delay = _RETRY_S
+    while True:
+        try:
+            return await work()
+        except StoreError as error:
+            if not error.retryable or seconds_left() < delay:
+                raise
+        await asyncio.sleep(delay)
+        delay = min(2 * delay, _MAX_RETRY_S)
+
+
 class RunLog:
     """The session as one run appends to it and follows it."""
 
@@ -69,6 +83,7 @@ class RunLog:
         self.session = session
         self.run_id = run_id
         self.failure: StoreError | None = None
+        self.redactions = 0  # by others, during the run
         self.listener: Callable[[News], None] = lambda _: None
         self._lease = lease
         self._lease_s = lease_s
@@ -179,32 +194,39 @@ class RunLog:
 
     def _fold(self, entry: Entry) -> None:
         self._push(entry)
+        self.redactions += isinstance(entry.fact, Redaction)
         self._changed.set()
         self._changed = asyncio.Event()
         self.listener(entry)
 
     async def _follow(self) -> None:
-        while True:
+        """Fold what others add, until another run has taken the session."""
+        while self.failure is None:
             with suppress(StoreError):  # the next append will meet it, unless it has passed by then
                 async for entry in self.store.follow(self.session.session_id, self.session.tail.seq):
                     async with self._lock:
-                        if entry.seq > self.session.tail.seq:
-                            self._fold(entry)
+                        if entry.seq <= self.session.tail.seq:
+                            continue
+                        if not isinstance(entry.fact, REQUESTS):
+                            await self._confirm_lease()
+                            break
+                        self._fold(entry)
             await asyncio.sleep(_MAX_RETRY_S)
 
     # -- keeping the lease
 
     async def _keep_lease(self) -> None:
-        while True:
+        while self.failure is None:
             await asyncio.sleep(self._lease_s / 3)
-            try:
-                await self._retried(self._renew_lease)
-            except Conflict as error:  # taken over; the store would refuse the next append too
-                self.failure = self.failure or error
-                self.listener(error)
-                return
-            except StoreError:  # the next renewal may succeed
-                pass
+            with suppress(StoreError):  # the next renewal may succeed
+                await self._confirm_lease()
+
+    async def _confirm_lease(self) -> None:
+        try:
+            await self._retried(self._renew_lease)
+        except LeaseLost as error:  # the store would refuse the next append too
+            self.failure = self.failure or error
+            self.listener(error)
 
     async def _renew_lease(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -217,13 +239,4 @@ class RunLog:
         return max(0.0, self._held_until - asyncio.get_running_loop().time())
 
     async def _retried(self, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of the work, repeated while it may succeed and the lease can be kept."""
-        delay = _RETRY_S
-        while True:
-            try:
-                return await work()
-            except StoreError as error:
-                if not error.retryable or self.retries_for_s < delay:
-                    raise
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, _MAX_RETRY_S)
+        return await retried(work, lambda: self.retries_for_s)

@@ -13,7 +13,7 @@ import msgspec
 from bartack.nouns.entries import ApprovalDecided, ApprovalRequired
 from bartack.nouns.errors import ErrorCode, ToolError
 
-__all__ = ["Decision", "arguments_digest", "counts_for", "decided_fact"]
+__all__ = ["Decision", "Verdict", "arguments_digest", "counts_for", "decided_fact"]
 
 Verdict = Literal["approve", "deny", "modify_args", "pause", "resume", "abort", "expire"]
 

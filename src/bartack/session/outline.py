@@ -130,7 +130,7 @@ class Past:
         self.run_id: str | None = None
         self.last_run_id: str | None = None
         self.models: list[int] = []  # entries that name a model
-        self.has_ended_since = False  # whether a run has ended since the last of them
+        self.requested: int | None = None  # the entry with the model that others chose for the open or the next run
         self.inbox: dict[str, int] = {}  # entries with messages that have not been delivered, by id
         self.runtimes: list[int] = []  # entries that describe a runtime
         self.call_ids: set[str] = set()
@@ -157,10 +157,10 @@ class Past:
             if outline.payload.model is not None:
                 self.models.append(index)
         elif kind == RunEnded.kind:
-            self.run_id, self.has_ended_since = None, True
+            self.run_id = self.requested = None
         elif kind == ModelChange.kind:
             self.models.append(index)
-            self.has_ended_since = False
+            self.requested = index if outline.run_id is None else None
         elif kind == MessageQueued.kind:
             self.inbox[outline.id] = index
         elif kind == Redaction.kind:

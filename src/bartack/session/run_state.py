@@ -93,8 +93,6 @@ class RunState:
         self.model: ModelRef | None = None  # the current model
         self.requested_model: ModelRef | None = None  # the same, if others chose it for the open run or the next one
         self.inbox: dict[str, MessageQueued] = {}  # messages from others, not yet delivered, by entry id
-        self.abort: AbortRequested | None = None  # others have asked the open run to end
-        self.redactions = 0
         self.runtime: RuntimeInit | None = None
         self.open_calls: dict[str, OpenCall] = {}
         self.call_ids: set[str] = set()  # every id in use
@@ -109,6 +107,7 @@ class RunState:
         self.iterations = 0
         self.tool_rounds = 0
         self.totals = Totals()
+        self.abort: AbortRequested | None = None  # others have asked this run to end
 
     @classmethod
     def of_branch(cls, entries: Sequence[Entry], past: Past) -> Self:
@@ -117,8 +116,8 @@ class RunState:
         models, runtimes = last_readable(past.models, entries), last_readable(past.runtimes, entries)
         for index in (*models, *runtimes, *past.inbox.values(), *past.about_open_calls):
             state.push(entries[index])
-        if past.has_ended_since:
-            state.requested_model = None
+        requested = None if past.requested is None else entries[past.requested].fact
+        state.requested_model = requested.model if isinstance(requested, ModelChange) else None
         state.open_calls = {id: call for id, call in state.open_calls.items() if id in past.open_calls}
         state.call_ids = set(past.call_ids)
         state.run_id, state.last_run_id = past.run_id, past.last_run_id
@@ -183,7 +182,6 @@ class RunState:
             case AbortRequested():
                 self.abort = fact if self.run_id is not None else None
             case Redaction():
-                self.redactions += 1
                 self.inbox.pop(fact.entry_id, None)  # withdrawn before it was delivered
             case RuntimeInit():
                 self.runtime = fact

@@ -223,8 +223,9 @@ def check_append(
         return CheckedAppend((), _claimed_again(batch.session_id, permit, now, existing.lease))
     if tail is None and (expected_tail is not None or new[0].seq != 1):
         raise no_session(batch.session_id)
-    lease = _check_permit(batch.session_id, new, permit, now, existing)
-    _check_tail(batch.session_id, new[0].seq, tail, stored[-1].id if stored else expected_tail)
+    expected = stored[-1].id if stored else expected_tail
+    lease = _check_permit(batch.session_id, new, expected, permit, now=now, held=existing.lease)
+    _check_tail(batch.session_id, new[0].seq, tail, expected)
     for row in new:
         if row.id in existing.texts:
             raise Conflict(f"Entry {row.id!r} is already stored with other content.", tail=_id(tail))
@@ -237,9 +238,10 @@ def check_append(
     return CheckedAppend(_chained(new, existing.checksum), lease)
 
 
-def _check_permit(session_id: str, new: Sequence[Row], permit: Permit, now: Clock, existing: Existing) -> Lease | None:
+def _check_permit(
+    session_id: str, new: Sequence[Row], expected: str | None, permit: Permit, *, now: Clock, held: Lease | None
+) -> Lease | None:
     """The lease that a claim takes. Raises `LeaseLost` or `SessionInUse`."""
-    held = existing.lease
     match permit:
         case Lease():
             check_fence(session_id, permit, held)
@@ -247,14 +249,14 @@ def _check_permit(session_id: str, new: Sequence[Row], permit: Permit, now: Cloc
         case Claim():
             return take_lease(session_id, permit, now(), held)
         case None:
-            if held is not None and not _are_requests(new, existing.tail) and _is_held(held, time := now()):
+            if held is not None and not _are_requests(new, expected) and _is_held(held, time := now()):
                 raise _in_use(held, time)
             return None
 
 
-def _are_requests(rows: Sequence[Row], tail: Tail | None) -> bool:
+def _are_requests(rows: Sequence[Row], expected: str | None) -> bool:
     """Whether all are requests, and each follows the entry before it: a request must be on the branch of the run."""
-    previous = [_id(tail), *(row.id for row in rows)]
+    previous = [expected, *(row.id for row in rows)]
     return all(row.is_request and row.parent_id == parent for row, parent in zip(rows, previous, strict=False))
 
 

@@ -170,6 +170,15 @@ async def anyone_may_append_requests_to_a_live_run(store: SessionStore) -> None:
         await add(store, "s", user("more"), lease=lease)
 
 
+async def a_late_request_finds_another_tail(store: SessionStore) -> None:
+    entries = run_start(store)
+    lease = await store.claim("s", entries, None, "run 1")
+    late = next_entries("s", await store.tail_of("s"), [Custom("note", {})], store.environment)
+    (more,) = await add(store, "s", user("more"), lease=lease)
+    error = await refusal(Conflict, store.append("s", late, entries[-1].id), "a request after an entry before the last")
+    assert error.tail == more.id, f"Conflict.tail must be the last entry {more.id!r}, got {error.tail!r}: {error}"
+
+
 async def nobody_else_may_append_anything_but_requests(store: SessionStore) -> None:
     entries = run_start(store)
     lease = await store.claim("s", entries, None, "run 1")
@@ -199,5 +208,6 @@ CHECKS = (
     a_repeated_claim_gets_its_lease,
     a_takeover_ends_the_lease_of_the_owner,
     anyone_may_append_requests_to_a_live_run,
+    a_late_request_finds_another_tail,
     nobody_else_may_append_anything_but_requests,
 )

@@ -42,6 +42,7 @@ async def asked_approval(
         call.arguments,
         reason=valid_text(reason) or None,
         expires_at=None if limit is None else round.settings.environment.now() + timedelta(milliseconds=limit),
+        parameters=dict(definition.parameter_schema),
     )
     await round.record(question)
     return CallApproval(round, question)
