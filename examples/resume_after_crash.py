@@ -41,9 +41,9 @@ async def first(database: str) -> None:
 
 
 async def second(database: str) -> None:
-    """The process that resumes. The dead process still holds its lease, so it has to take over."""
+    """The process that resumes. The first one is dead, so its session is free."""
     async with agent(database) as resumed:
-        result = await resumed.resume("bill", takeover=True)
+        result = await resumed.resume("bill")
         print(result.output)
 
 

@@ -73,6 +73,7 @@ async def test_a_message_from_outside_steers_a_live_run() -> None:
 
 
 async def test_a_queued_message_continues_a_live_run_when_it_would_end() -> None:
+    """D-5.12.1"""
     model = PausingModel(["One.", "Two.", "Three."], after=1)
     agent, store, _ = make(model)
     task = asyncio.create_task(agent.run("First", session=SESSION))
@@ -100,6 +101,7 @@ async def test_messages_queued_without_a_live_run_are_taken_by_the_next_one(resu
 
 
 async def test_a_message_queued_after_a_crash_is_delivered_once() -> None:
+    """D-5.12.1"""
     agent, store, _ = make([])
     header = await store.create_session(SESSION)
     first = next_entries(
@@ -149,6 +151,7 @@ async def test_only_messages_of_a_user_can_be_queued() -> None:
 
 
 async def test_an_abort_from_outside_stops_a_live_run_and_keeps_the_partial_answer() -> None:
+    """D-5.12.4"""
     model = PausingModel(["A long answer."], after=3)
     agent, store, _ = make(model)
     task = asyncio.create_task(agent.run("Go", session=SESSION))
@@ -162,6 +165,7 @@ async def test_an_abort_from_outside_stops_a_live_run_and_keeps_the_partial_answ
 
 
 async def test_an_abort_of_a_run_that_is_not_live_takes_effect_when_it_is_resumed() -> None:
+    """D-5.12.4"""
     agent, store, _ = make([ASK, "never"])
     assert (await agent.run("Go", session=SESSION)).status is AgentStatus.AWAITING_HUMAN
     await request_abort(store, SESSION)
@@ -212,6 +216,7 @@ async def test_a_decision_that_comes_while_other_calls_run_saves_the_pause() -> 
 
 
 async def test_decisions_that_are_wrong_are_refused_before_they_are_stored() -> None:
+    """D-5.12.3"""
     agent, store, _ = make([ASK, "Done."], approval_timeout_ms=1000)
     await agent.run("Go", session=SESSION)
     before = await store.tail_of(SESSION)
@@ -242,6 +247,7 @@ async def test_a_call_without_a_question_and_one_with_a_result_cannot_be_decided
 
 
 async def test_a_late_approval_that_got_in_all_the_same_is_ignored() -> None:
+    """D-5.12.2"""
     agent, store, _ = make([ASK, "Never mind."], approval_timeout_ms=50)
     await agent.run("Go", session=SESSION)
     question = (await facts(store))[-1]
@@ -325,6 +331,7 @@ async def test_a_note_disturbs_nothing() -> None:
 
 
 async def test_anything_but_a_request_is_refused_while_a_run_is_live() -> None:
+    """D-5.11"""
     waiting = Waiting()
     agent, store, _ = make([wait_call(), "Done."], waiting.tool, name="worker")
     task = asyncio.create_task(agent.run("Go", session=SESSION))
@@ -376,6 +383,7 @@ class Flaky(MemoryStore):
 
 @pytest.mark.parametrize("stored", [True, False])
 async def test_a_store_that_fails_for_a_moment_does_not_end_a_run(stored: bool) -> None:
+    """D-5.7.1"""
     store = Flaky(stored=stored)
     agent, _, model = make([assistant(call("c1")), "Done."], store=store)
     assert (await within(agent.run("Go", session=SESSION))).output == "Done."

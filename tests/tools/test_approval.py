@@ -410,6 +410,7 @@ async def test_a_decision_in_the_session_wakes_a_waiting_call_and_cancels_its_ap
 
 @pytest.mark.parametrize(("first", "then", "happened"), [("approve", "deny", []), ("deny", "approve", ["paid 3"])])
 async def test_a_decision_can_be_corrected_until_it_was_acted_upon(first: Any, then: Any, happened: list[str]) -> None:
+    """D-5.12.2"""
     bench = Bench(pay, approver=deciding(first))
 
     def correct(fact: Any) -> ApprovalDecided | None:

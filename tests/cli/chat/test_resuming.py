@@ -159,8 +159,7 @@ async def test_an_approval_left_open_by_another_program_is_asked_for(tmp_path: P
 
 
 def test_the_work_of_a_killed_chat_is_resumed(tmp_path: Path) -> None:
-    """Killed during an answer, a tool call and a question; all three side by side, because each has to wait for the
-    lease of the killed chat to expire."""
+    """Killed during an answer, a tool call and a question; the session of a dead process is free at once."""
     for name in "answer", "tool", "question":
         (tmp_path / name).mkdir()
     sleeps: Step = {"call": "run_command", "arguments": {"command": "echo begun > begun.txt; sleep 60"}}
@@ -184,7 +183,6 @@ def test_the_work_of_a_killed_chat_is_resumed(tmp_path: Path) -> None:
         again = [stack.enter_context(here.chat("-c")) for here in scenes]
         for chat in again:
             chat.wait_for("do it")
-            chat.wait_for("waiting (Ctrl-C")
         again[0].wait_for("A whole answer.")
         again[0].wait_for_prompt()
         assert answer.user_texts() == ["do it"]
