@@ -512,7 +512,7 @@ def test_a_signal_stops_the_run_and_keeps_the_partial_answer(shell: Shell, numbe
         (session,) = shell.sessions()
         second = shell.bartack("me too", "--session", session)
         assert second.status == 1
-        assert "The session is in use by another process." in second.error()
+        assert "is in use by bartack" in second.error()
         process.send_signal(number)
         rest, stderr = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, printed + rest) == (status, b"It will\n")

@@ -35,7 +35,7 @@ from bartack.cli.store_access import store_flag
 from bartack.models.model import Model
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import ApprovalRequired, StreamFailed
-from bartack.nouns.errors import AgentError, BartackError, Conflict, ErrorCode, PartValidationError, StoreError
+from bartack.nouns.errors import AgentError, BartackError, ErrorCode, PartValidationError, StoreError
 from bartack.nouns.parts import FileRef, Image
 from bartack.nouns.tables import AgentStatus
 from bartack.store import SessionStore
@@ -235,11 +235,6 @@ class _SingleRun:
             if self._signal is None:
                 raise
             self.failed = _NOT_STARTED
-        except Conflict as error:
-            if self.has_started:
-                raise
-            in_use = Conflict("The session is in use by another process.")
-            raise with_hint(in_use, failure_hint(in_use.code, job.setup.model)) from error
         except BartackError as error:
             self._add_hint(error, job)
             raise

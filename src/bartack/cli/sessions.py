@@ -1,4 +1,7 @@
-"""`bartack sessions`: look at stored sessions, move them between stores, check and repair them, and purge them."""
+"""`bartack sessions`: look at stored sessions, move them between stores, check, repair and purge them.
+
+What can be requested of a session while a run is live is in `bartack.cli.session_requests`.
+"""
 
 import os
 import shlex
@@ -15,6 +18,7 @@ from bartack.app.notices import plural
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import all_sessions
 from bartack.app.usage import format_cost
+from bartack.cli import session_requests
 from bartack.cli.options import JsonOption, SessionArgument, StoreOption, complete_sessions, new_app
 from bartack.cli.output import Row, columns, note, print_json, print_table, progress_bar
 from bartack.cli.store_access import with_store
@@ -332,3 +336,6 @@ def _confirm(plan: str) -> None:
     if not typer.confirm("Continue?", err=True):
         note("nothing was removed")
         raise typer.Exit(1)
+
+
+session_requests.add_commands(app)

@@ -15,6 +15,7 @@ from typing import Any
 from bartack.nouns.entries import (
     AbortRequested,
     ApprovalDecided,
+    ApprovalRequired,
     Custom,
     Entry,
     Fact,
@@ -30,7 +31,17 @@ from bartack.session.run_state import RunState
 from bartack.session.schema_check import check_arguments
 from bartack.store.session_store import SessionStore, Tail, next_entries
 
-__all__ = ["decide", "note", "post", "queue", "redact", "request_abort", "steer", "switch_model"]
+__all__ = [
+    "decide",
+    "note",
+    "pending_approvals",
+    "post",
+    "queue",
+    "redact",
+    "request_abort",
+    "steer",
+    "switch_model",
+]
 
 
 async def post(store: SessionStore, session_id: str, *facts: Fact) -> Entry:
@@ -57,6 +68,12 @@ async def steer(
 ) -> Entry:
     """Add a user message before the next model call of the live run; or for the next run."""
     return await post(store, session_id, MessageQueued(_as_message(message), steer=True, requested_by=requested_by))
+
+
+async def pending_approvals(store: SessionStore, session_id: str) -> tuple[ApprovalRequired, ...]:
+    """The questions about tool calls that are still to be decided."""
+    _, state = await _load_state(store, session_id)
+    return state.questions
 
 
 async def decide(store: SessionStore, session_id: str, tool_call_id: str, decision: Decision) -> Entry:

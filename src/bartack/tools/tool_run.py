@@ -7,7 +7,7 @@ further step.
 
 import asyncio
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -31,7 +31,6 @@ from bartack.tools.tool_round import NOT_STARTED, Superseded, ToolRound, WriteFa
 
 __all__ = ["ToolRun"]
 
-T = TypeVar("T")
 
 _TRUNCATED = (
     "Not executed: the response containing this call was cut off before it was complete. "

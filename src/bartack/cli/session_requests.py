@@ -1,0 +1,173 @@
+"""`bartack sessions post`, `approve`, `deny`, `abort`, `switch`, `note` and `redact`: requests to a session.
+
+A run that is live in another process reacts at once. Without one, a request waits for the next run.
+"""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import typer
+
+from bartack.app.errors import with_hint
+from bartack.app.safe_text import safe_line
+from bartack.cli.options import JsonOption, SessionArgument, StoreOption, complete_models
+from bartack.cli.output import print_json
+from bartack.cli.store_access import with_store
+from bartack.nouns.entries import ApprovalRequired, Entry
+from bartack.nouns.errors import Conflict, NotFound, PartValidationError
+from bartack.nouns.json_values import json_text
+from bartack.nouns.wire import dump
+from bartack.session.decisions import Decision
+from bartack.store import SessionStore, requests
+
+CallArgument = Annotated[
+    str | None, typer.Argument(metavar="CALL", help="Id of the tool call. Default: the only one that awaits approval.")
+]
+ReasonOption = Annotated[str | None, typer.Option(metavar="TEXT", help="Reason, stored with the request.")]
+ByOption = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who makes the request; stored with it.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the commands of this module to `bartack sessions`."""
+    for command in (post, approve, deny, abort, switch, note, redact):
+        app.command()(command)
+
+
+def post(
+    session: SessionArgument,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The message.")],
+    *,
+    steer: Annotated[bool, typer.Option("--steer", help="Deliver it before the next model call.")] = False,
+    by: ByOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Queue a message for the run, which continues with it when it would end; or for the next run."""
+    send = requests.steer if steer else requests.queue
+    _request(store, lambda opened: send(opened, session, text, requested_by=by), "message queued", as_json=as_json)
+
+
+def approve(
+    session: SessionArgument,
+    call: CallArgument = None,
+    *,
+    arguments: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Run the tool with these arguments instead.")
+    ] = None,
+    reason: ReasonOption = None,
+    by: ByOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Approve a tool call. A live run continues; a paused one runs the tool when it is resumed."""
+    changed = None if arguments is None else _read_arguments(arguments)
+    verdict = Decision("approve" if changed is None else "modify_args", arguments=changed, reason=reason, decided_by=by)
+    _request(store, lambda opened: _decide(opened, session, call, verdict), "approved", as_json=as_json)
+
+
+def deny(
+    session: SessionArgument,
+    call: CallArgument = None,
+    *,
+    reason: ReasonOption = None,
+    by: ByOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Deny a tool call. The model sees the reason."""
+    verdict = Decision("deny", reason=reason, decided_by=by)
+    _request(store, lambda opened: _decide(opened, session, call, verdict), "denied", as_json=as_json)
+
+
+def abort(
+    session: SessionArgument,
+    *,
+    reason: ReasonOption = None,
+    by: ByOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """End the open run: at once if it is live, otherwise when it is resumed. The partial answer is kept."""
+    _request(
+        store,
+        lambda opened: requests.request_abort(opened, session, reason=reason, requested_by=by),
+        "abort requested",
+        as_json=as_json,
+    )
+
+
+def switch(
+    session: SessionArgument,
+    model: Annotated[str, typer.Argument(metavar="VENDOR:MODEL", help="The model.", autocompletion=complete_models)],
+    *,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let another model answer, from the next model call of the open run to its end, or in the next run."""
+    _request(store, lambda opened: requests.switch_model(opened, session, model), "model switched", as_json=as_json)
+
+
+def note(
+    session: SessionArgument,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The note.")],
+    *,
+    by: ByOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add a note, which models do not see."""
+    data = {"text": text} if by is None else {"text": text, "by": by}
+    _request(store, lambda opened: requests.note(opened, session, "note", data), "note added", as_json=as_json)
+
+
+def redact(
+    session: SessionArgument,
+    entry: Annotated[
+        str, typer.Argument(metavar="ENTRY", help="Id of the entry, as 'bartack sessions show --json' prints it.")
+    ],
+    *,
+    reason: ReasonOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hide the content of an entry from people and models. 'bartack sessions purge' removes it from the store."""
+    _request(
+        store, lambda opened: requests.redact(opened, session, entry, reason=reason), "entry redacted", as_json=as_json
+    )
+
+
+def _request(store: str | None, send: Callable[[SessionStore], Awaitable[Entry]], done: str, *, as_json: bool) -> None:
+    try:
+        entry = with_store(store, send)
+    except PartValidationError as error:
+        raise typer.BadParameter(error.message) from error
+    if as_json:
+        print_json(dump(entry))
+    else:
+        print(f"{done}: entry {safe_line(entry.id)}")
+
+
+async def _decide(store: SessionStore, session: str, call: str | None, verdict: Decision) -> Entry:
+    questions = await requests.pending_approvals(store, session)
+    if call is None and len(questions) != 1:
+        raise typer.BadParameter(f"name the call to decide about; {_awaiting(questions)}")
+    try:
+        return await requests.decide(store, session, call or questions[0].tool_call_id, verdict)
+    except (NotFound, Conflict) as error:
+        raise with_hint(error, f"Nothing was stored; {_awaiting(questions)}.") from None
+
+
+def _awaiting(questions: tuple[ApprovalRequired, ...]) -> str:
+    calls = [safe_line(f"{one.tool_call_id} ({one.tool_name} {json_text(one.arguments)})") for one in questions]
+    return f"awaiting approval: {', '.join(calls)}" if calls else "no call is awaiting approval"
+
+
+def _read_arguments(text: str) -> dict[str, Any]:
+    try:
+        read = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--arguments is not valid JSON: {error}") from error
+    if not isinstance(read, dict):
+        raise typer.BadParameter("--arguments must be a JSON object")
+    return read
