@@ -90,6 +90,9 @@ crash: .venv/ready
 	$(BIN)/python scripts/crash.py
 	$(BIN)/python scripts/bit_flips.py --every 101
 	$(BIN)/python scripts/crash_agent.py
+	$(BIN)/python scripts/race_runs.py --store sqlite
+	$(BIN)/python scripts/race_runs.py --store jsonl
+	$(BIN)/python scripts/race_runs.py --store postgres
 
 #: make fuzz         fuzz the wire formats (SECONDS=600 for ten minutes of CPU time)
 SECONDS ?= 60

@@ -16,7 +16,8 @@ from bartack.models import ScriptedModel
 from bartack.models.guard import GuardedStream
 from bartack.models.scripted import ScriptedResponse
 from bartack.nouns.requests import ModelRequest
-from bartack.store import MemoryStore, SessionStore
+from bartack.store import Lease, MemoryStore, SessionStore
+from bartack.store.append import Batch, Permit
 from bartack.tools import ToolDefinition, tool
 from tests.formats.every_rule import RULES
 from tests.formats.history_check import check_history
@@ -75,6 +76,25 @@ class Waiting:
             return "proceeded"
 
         self.tool = tool(name=name)(wait)
+
+
+class SlowStore(MemoryStore):
+    """Yields to other tasks before and after each write, and records what it has acknowledged."""
+
+    def __init__(self, environment: Environment | None = None) -> None:
+        super().__init__(environment=environment)
+        self.acknowledged: list[str] = []
+
+    async def _append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Lease | None:
+        await asyncio.sleep(0)
+        lease = await super()._append(batch, expected_tail, permit)
+        self.acknowledged += batch.ids
+        await asyncio.sleep(0)
+        return lease
+
+    async def release_lease(self, lease: Lease) -> None:
+        await asyncio.sleep(0)
+        await super().release_lease(lease)
 
 
 class PausingModel(ScriptedModel):

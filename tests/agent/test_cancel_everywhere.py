@@ -14,33 +14,11 @@ import pytest
 
 from bartack import ApprovalRequired, Message, MessageDelta, NotFound, RunEnded, ToolCall, assistant
 from bartack.agent import Agent, RunResult
-from bartack.environment import Environment
 from bartack.models import ScriptedModel
 from bartack.models.guard import GuardedStream
 from bartack.nouns.requests import ModelRequest
-from bartack.store import Lease, MemoryStore
-from bartack.store.append import Batch, Permit
 from bartack.tools import Decision, ToolContext, tool
-from tests.agent.kit import SESSION, check_session, make, starts, within
-
-
-class SlowStore(MemoryStore):
-    """Yields to other tasks before and after each write, and records what it has acknowledged."""
-
-    def __init__(self, environment: Environment | None = None) -> None:
-        super().__init__(environment=environment)
-        self.acknowledged: list[str] = []
-
-    async def _append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Lease | None:
-        await asyncio.sleep(0)
-        lease = await super()._append(batch, expected_tail, permit)
-        self.acknowledged += batch.ids
-        await asyncio.sleep(0)
-        return lease
-
-    async def release_lease(self, lease: Lease) -> None:
-        await asyncio.sleep(0)
-        await super().release_lease(lease)
+from tests.agent.kit import SESSION, SlowStore, check_session, make, starts, within
 
 
 class SlowModel(ScriptedModel):

@@ -124,14 +124,15 @@ def note(
 def redact(
     session: SessionArgument,
     entry: Annotated[
-        str, typer.Argument(metavar="ENTRY", help="Id of the entry, as 'bartack sessions show --json' prints it.")
+        str,
+        typer.Argument(metavar="ENTRY", help="Id of the entry, as 'bartack sessions show SESSION --json' prints it."),
     ],
     *,
     reason: ReasonOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Hide the content of an entry from people and models. 'bartack sessions purge' removes it from the store."""
+    """Hide the content of an entry from people and models. 'bartack sessions purge SESSION' deletes it."""
     _request(
         store, lambda opened: requests.redact(opened, session, entry, reason=reason), "entry redacted", as_json=as_json
     )
