@@ -35,6 +35,7 @@ from bartack.testing.faults import FAULT_FORMATS, Outcome, Reset, Scenario, Stal
 from bartack.testing.model_checks import StreamResult, check_fault, check_stream
 from bartack.testing.server import ReceivedRequest, fault_server
 from bartack.testing.store_checks import StoreCheck, store_checks
+from bartack.testing.store_damage import check_damage
 from bartack.testing.store_kills import KillReport, kill_writers
 from bartack.testing.store_steps import OpenStore
 
@@ -49,6 +50,7 @@ __all__ = [
     "Stall",
     "StoreCheck",
     "StreamResult",
+    "check_damage",
     "check_fault",
     "check_stream",
     "fault_server",
