@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from bartack.store.postgres import PostgresStore
 from bartack.store.postgres.connection import Database, server_error
 from bartack.store.postgres.notifications import Notifications
 from bartack.store.postgres.queries import Queries
+from bartack.store.postgres.rows import lease_text
 from bartack.store.postgres.schema import MIGRATIONS, migrate
 from tests.sample_session import SESSION, chain
 from tests.store.postgres_server import SERVER, address, schema_of
@@ -332,6 +334,15 @@ async def test_leases_are_shared_between_stores(store: PostgresStore, url: str) 
     await other.close()
 
 
+async def test_a_lease_expires_although_the_clock_was_set_back(store: PostgresStore, database: Any) -> None:
+    """A lease from before the clock of the server was set back by an hour."""
+    await store.create_session("s")
+    lease = await store.acquire_lease("s", "dead")
+    late = replace(lease, expires_at=lease.expires_at + timedelta(hours=1))
+    await database.execute("UPDATE sessions SET lease = $1", lease_text(late))
+    assert (await store.acquire_lease("s", "next")).epoch == lease.epoch + 1
+
+
 def test_the_queries_have_the_methods_of_a_readable_store() -> None:
     """Types cannot express that they are the same but for being coroutines."""
     names = {name for name in vars(Readable) if not name.startswith("_")}
@@ -385,6 +396,23 @@ async def test_a_newer_store_and_a_foreign_schema_are_refused(url: str, database
     await database.execute("DROP TABLE schema_version")
     with pytest.raises(StoreError, match="tables of another program"):
         await PostgresStore.open(url)
+
+
+@own_schema
+async def test_a_read_only_store_writes_nothing(url: str, database: Any) -> None:
+    with pytest.raises(StoreError, match="contains no store"):
+        await open_store(url, read_only=True)
+    writer = await PostgresStore.open(url)
+    await writer.create_session("s")
+    lease = await writer.acquire_lease("s", "owner")
+    reader = await open_store(url, read_only=True)
+    assert [info.id for info in (await reader.sessions()).items] == ["s"]
+    for write in (reader.create_session("t"), reader.renew_lease(lease), reader.drop_session("s")):
+        with pytest.raises(StoreError, match="was opened read-only"):
+            await write
+    assert await check(reader) == []
+    await reader.close()
+    await writer.close()
 
 
 @own_schema

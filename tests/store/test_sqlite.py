@@ -5,18 +5,23 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
+from bartack.environment import Environment
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import user
 from bartack.store.jsonl import JsonlStore
 from bartack.store.sqlite import SqliteStore
 from bartack.store.sqlite.file import check_library
 from bartack.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
+from bartack.store.sqlite.writer import Writer
+from bartack.store.writer_thread import Job
 from tests.sample_session import SESSION
 from tests.store.stores import add, following
 
@@ -247,6 +252,67 @@ async def test_an_append_cancelled_before_its_group_is_not_run(tmp_path: Path, m
         await second
     with pytest.raises(NotFound):
         await store.load("second")
+    await store.close()
+
+
+async def test_a_lease_expires_although_the_clock_was_set_back(tmp_path: Path) -> None:
+    now = datetime(2026, 1, 2, 12, tzinfo=UTC)
+    later = await SqliteStore.open(tmp_path / "a.db", environment=Environment(now=lambda: now + timedelta(hours=1)))
+    await later.create_session("s")
+    lease = await later.acquire_lease("s", "dead")
+    await later.close()
+    store = await SqliteStore.open(tmp_path / "a.db", environment=Environment(now=lambda: now))
+    assert (await store.acquire_lease("s", "next")).epoch == lease.epoch + 1
+    await store.close()
+
+
+async def test_appends_of_one_round_of_the_event_loop_are_one_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    commit = Writer._commit
+
+    def count(self: Writer, jobs: Sequence[Job]) -> None:
+        sizes.append(len(jobs))
+        commit(self, jobs)
+
+    monkeypatch.setattr(Writer, "_commit", count)
+    store = await SqliteStore.open(tmp_path / "a.db")
+    await asyncio.gather(*(store.create_session(f"{number}") for number in range(100)))
+    assert sizes == [100]
+    await store.close()
+
+
+async def test_a_session_that_another_process_changed_is_looked_up_again(tmp_path: Path) -> None:
+    """The writer remembers sessions from its last transaction."""
+    one, two = await SqliteStore.open(tmp_path / "a.db"), await SqliteStore.open(tmp_path / "a.db")
+    header = await one.create_session("s")
+    first = following(header, user("one"))
+    await two.append("s", first, header.id)
+    with pytest.raises(Conflict) as caught:
+        await one.append("s", following(header, user("two")), header.id)
+    assert caught.value.tail == first[0].id
+    await one.append("s", first, header.id)  # stored already
+    await two.drop_session("s")
+    with pytest.raises(NotFound):
+        await one.append("s", following(first[0]), first[0].id)
+    await one.close()
+    await two.close()
+
+
+async def test_an_entry_id_that_is_taken_is_a_conflict_that_leaves_no_trace(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "a.db")
+    header = await store.create_session("s")
+    first = following(header, user("one"))
+    await store.append("s", first, header.id)
+    taken = [*following(first[0], user("fine"), user("taken"))]
+    taken[1] = replace(taken[1], id=header.id)
+    with pytest.raises(Conflict) as caught:
+        await store.append("s", taken, first[0].id)
+    assert caught.value.tail == first[0].id
+    assert await store.search("fine") == ()
+    assert await store.load("s") == [header, *first]
+    assert await store.inspect() == await store.inspect("s") == ()
     await store.close()
 
 

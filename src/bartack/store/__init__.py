@@ -76,7 +76,7 @@ async def open_store(
             case StoreAddress(kind="postgres"):
                 from bartack.store.postgres import PostgresStore  # noqa: PLC0415 - asyncpg is an extra
 
-                store = PostgresStore.open(where.text, environment=environment)
+                store = PostgresStore.open(where.text, environment=environment, read_only=read_only)
             case _:
                 return MemoryStore(environment=environment)
     except ModuleNotFoundError as error:

@@ -24,7 +24,7 @@ from bartack.store.postgres.group_commit import GroupCommit
 from bartack.store.postgres.notifications import Notifications
 from bartack.store.postgres.queries import Queries
 from bartack.store.postgres.rows import fence_of, lease_of, lease_text, tail_of
-from bartack.store.postgres.schema import escape, migrate
+from bartack.store.postgres.schema import check_version, escape, migrate
 from bartack.store.session_store import Lease, Tail
 
 __all__ = ["PostgresStore"]
@@ -38,8 +38,9 @@ class PostgresStore(AppendOnlyStore):
     poll_s = 1.0  # in case a notification is lost
     patience_s = 30.0  # how long a follower waits for a server that is away
 
-    def __init__(self, database: Database, environment: Environment | None) -> None:
+    def __init__(self, database: Database, environment: Environment | None, *, read_only: bool) -> None:
         super().__init__(environment)
+        self._is_read_only = read_only
         self._database = database
         self._notifications = Notifications(database, self._notified)
         self._writer = GroupCommit(database, self._notifications.send)
@@ -58,8 +59,10 @@ class PostgresStore(AppendOnlyStore):
                 self._followers.wake(session_id)
 
     @classmethod
-    async def open(cls, url: str, *, environment: Environment | None = None) -> "PostgresStore":
-        """Open the store at this address, creating its tables if needed.
+    async def open(
+        cls, url: str, *, environment: Environment | None = None, read_only: bool = False
+    ) -> "PostgresStore":
+        """Open the store at this address, creating its tables if needed. A `read_only` store must have them already.
 
         A server that may lose acknowledged entries is refused, unless the address names the setting, as in
         ``?synchronous_commit=off``.
@@ -67,19 +70,25 @@ class PostgresStore(AppendOnlyStore):
         database = Database(url)
         connection = await database.connect()
         try:
-            await migrate(connection, database.schema)
+            await (check_version if read_only else migrate)(connection, database.schema)
         except SERVER_ERRORS as error:
             raise server_error(error, "creating the tables") from error
         finally:
             connection.terminate()
         await database.open_pool()
-        return cls(database, environment)
+        return cls(database, environment, read_only=read_only)
+
+    def _check_writable(self) -> None:
+        if self._is_read_only:
+            raise StoreError(f"Schema {self._database.schema!r} was opened read-only.")
 
     async def _append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Lease | None:
+        self._check_writable()
         return await self._writer.append(batch, expected_tail, permit)
 
     async def _change_lease(self, session_id: str, change: ChangeLease[L]) -> L:
         """Look at the lease and replace it if it is still the same: no lock is held while this process decides."""
+        self._check_writable()
 
         async def work(connection: Connection) -> L:
             while True:
@@ -100,6 +109,7 @@ class PostgresStore(AppendOnlyStore):
         return await self._database.write(work, "changing a lease")
 
     async def _write_journal(self, lease: Lease, batch: MessageDeltaBatch | None) -> None:
+        self._check_writable()
         name = escape(lease.session_id)
         text = None if batch is None else escape(seal(wire.encode(batch)).decode())
         values = (None, None, None) if batch is None else (batch.generation, batch.number, text)
@@ -120,6 +130,7 @@ class PostgresStore(AppendOnlyStore):
 
     async def drop_session(self, session_id: str, *, expected_tail: str | None = None) -> None:
         self.check_usable()
+        self._check_writable()
 
         async def work(connection: Connection) -> None:
             while True:
