@@ -42,7 +42,7 @@ COMMAND_LINES = sorted(
     {
         (where, line)
         for where, text in ALL
-        for quoted in re.findall(r"'(bartack [^']+)'", text)
+        for quoted in re.findall(r"'(bartack [^']*[^' ])'", text)  # a lock name in SQL ends with a space
         for line in re.split(r" && ", quoted)
     }
 )
