@@ -93,6 +93,9 @@ crash: .venv/ready
 	$(BIN)/python scripts/race_runs.py --store sqlite
 	$(BIN)/python scripts/race_runs.py --store jsonl
 	$(BIN)/python scripts/race_runs.py --store postgres
+	$(BIN)/python scripts/outside_hands.py --store sqlite
+	$(BIN)/python scripts/outside_hands.py --store jsonl
+	$(BIN)/python scripts/outside_hands.py --store postgres --every 5
 
 #: make fuzz         fuzz the wire formats (SECONDS=600 for ten minutes of CPU time)
 SECONDS ?= 60

