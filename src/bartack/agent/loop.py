@@ -221,7 +221,7 @@ class Loop:
     async def _conclude(self, outcome: RunOutcome) -> RunResult:
         context, log = self.context, self.context.log
         with suppress(StoreError):
-            await complete(start(log.close()))
+            await complete(start(self._close()))
         if outcome.event == "pause":
             context.channel.put(RunPaused(context.state.questions))
         else:
@@ -231,6 +231,10 @@ class Loop:
         result = context.result(outcome)
         context.channel.put(RunFinished(result))
         return result
+
+    async def _close(self) -> None:
+        await self._turn.close()
+        await self.context.log.close()
 
     async def _append_end(self, outcome: RunOutcome) -> None:
         state, log = self.context.state, self.context.log

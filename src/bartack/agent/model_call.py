@@ -12,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from bartack.agent.events import DeltaReceived, ModelSwitched
+from bartack.agent.journal import Journal
 from bartack.agent.run_context import RunContext
 from bartack.formats.losses import LossReport
 from bartack.models.guard import GuardedStream, guarded
@@ -43,16 +44,20 @@ class ModelCall:
         """The answer so far."""
         return self._assembler.snapshot()
 
-    async def receive(self) -> Failed | None:
-        """Read the answer to its end; the error if it failed."""
+    async def receive(self, journal: Journal | None = None) -> Failed | None:
+        """Read the answer to its end, and write it to the journal meanwhile; the error if it failed."""
         try:
             stream = self._stream()
         except BartackError as error:  # the request cannot be encoded, and nothing was sent
             return Failed(error.code, str(error))
         channel, consume = self._context.channel, self._assembler.consume
+        if journal is not None:
+            journal.begin()
         async with aclosing(stream):
             async for delta in stream:
                 consume(delta)
+                if journal is not None:
+                    journal.add(delta)
                 if self._publish and channel.is_open:
                     await channel.put_delta(DeltaReceived(delta))
         return self._assembler.get_error()

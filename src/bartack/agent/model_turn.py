@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from bartack.agent.compaction import compact
 from bartack.agent.events import Retrying
+from bartack.agent.journal import Journal
 from bartack.agent.model_call import ModelCall
 from bartack.agent.run_context import RunContext, RunFailed
 from bartack.nouns.config import ThinkingConfig
@@ -34,6 +35,8 @@ class ModelTurn:
         self._context = context
         self._fallbacks = list(context.settings.fallback_models)
         self._call: ModelCall | None = None  # while an answer is arriving
+        journal_ms = context.settings.config.loop.journal_ms
+        self._journal = None if journal_ms is None else Journal(context.log, journal_ms)
 
     def snapshot(self) -> Message | None:
         """The answer so far, while one is arriving."""
@@ -76,17 +79,24 @@ class ModelTurn:
         """Make one call, and append its answer or its failure."""
         context, hooks = self._context, self._context.settings.hooks
         call = self._call = ModelCall(context, await self._request(), publish=True)
-        failed = await call.receive()
+        failed = await call.receive(self._journal)
         if failed is None:
             message = call.answer()
             if hooks.after_model is not None:
                 message = await hooks.after_model(message) or message
             self._call = None  # from here on the log completes the append, even if the run is cancelled
             await context.log.append(message)
-            return None
-        self._call = None
-        await context.log.append(call.failure(failed))
+        else:
+            self._call = None
+            await context.log.append(call.failure(failed))
+        if self._journal is not None:
+            self._journal.end()
         return failed
+
+    async def close(self) -> None:
+        """Empty the journal, once the log has the last answer."""
+        if self._journal is not None:
+            await self._journal.close()
 
     async def _request(self) -> ModelRequest:
         context, settings = self._context, self._context.settings

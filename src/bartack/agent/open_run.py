@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from bartack.agent.channel import EventChannel
 from bartack.agent.events import RunResult
+from bartack.agent.journal import interrupted_answer
 from bartack.agent.run_context import Inbox, ModelSwitch, RunContext, RunOutcome, delivered, model_ref, run_result
 from bartack.agent.run_log import RunLog, retried
 from bartack.agent.session_view import SessionView, SessionViews
@@ -151,7 +152,9 @@ async def _opening(settings: AgentSettings, options: RunOptions, store: SessionS
         facts += [delivered(request, queued) for request, queued in state.inbox.items()]
     if options.prompt is not None:
         facts.append(options.prompt)
-    closing = closing_facts(state) if options.is_new else []
+    closing = [] if state.run_id is None else await interrupted_answer(store, options.session_id, state)
+    if options.is_new:
+        closing = closing_facts(state, *closing)
     return _Opening(
         run_id,
         model,

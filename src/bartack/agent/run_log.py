@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from bartack.agent.channel import EventChannel
 from bartack.agent.events import EntryAppended
 from bartack.agent.session_view import SessionView
-from bartack.nouns.entries import Entry, Fact, Redaction
+from bartack.nouns.entries import Entry, Fact, MessageDeltaBatch, Redaction
 from bartack.nouns.errors import Conflict, LeaseLost, StoreError
 from bartack.store.append import REQUESTS
 from bartack.store.session_store import Lease, SessionStore, Tail, next_entries
@@ -240,3 +240,13 @@ class RunLog:
 
     async def _retried(self, work: Callable[[], Awaitable[T]]) -> T:
         return await retried(work, lambda: self.retries_for_s)
+
+    # -- the journal
+
+    async def write_journal(self, batch: MessageDeltaBatch) -> None:
+        """Add a batch to the session's journal."""
+        await self.store.write_journal(self._lease, batch)
+
+    async def clear_journal(self) -> None:
+        """Empty the session's journal."""
+        await self.store.clear_journal(self._lease)

@@ -1,6 +1,7 @@
 """The open calls of a run -> their results: executed, refused, or closed when the run ends without them."""
 
 from collections.abc import Callable, Iterable
+from functools import reduce
 
 from bartack.agent.approvals import LiveApprover
 from bartack.agent.events import ApprovalRequested
@@ -9,7 +10,7 @@ from bartack.formats.repair import INTERRUPTED
 from bartack.nouns.entries import ApprovalRequired, Fact, RunEnded, ToolStarted
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, tool_message
-from bartack.session.run_state import REPEATED, OpenCall, RunState
+from bartack.session.run_state import REPEATED, OpenCall, RunState, Totals
 from bartack.tools import RoundOutcome, ToolExecutor, error_result
 
 __all__ = ["closing_facts", "execute_calls", "stopped_results"]
@@ -99,12 +100,12 @@ async def _refuse_repeats(context: RunContext) -> None:
         await context.log.append(*map(tool_message, refused))
 
 
-def closing_facts(state: RunState) -> list[Fact]:
-    """The facts that end a run which will not be resumed (D-5.8)."""
+def closing_facts(state: RunState, *before: Fact) -> list[Fact]:
+    """The facts that end a run which will not be resumed (D-5.8), after those that come before."""
     not_started, started = (ErrorCode.TOOL_NOT_RUN, _NOT_RUN), (ErrorCode.TOOL_INTERRUPTED, INTERRUPTED)
-    facts: list[Fact] = [*_results(state.open_calls.values(), not_started, started)]
+    facts: list[Fact] = [*before, *_results(state.open_calls.values(), not_started, started)]
     if state.run_id is not None:
-        usage, cost_usd = state.totals
+        usage, cost_usd = reduce(Totals.plus, before, state.totals)
         reason = "interrupted" if state.abort is None else state.abort.reason or "user"
         facts.append(RunEnded("aborted", reason=reason, usage=usage, cost_usd=cost_usd))
     return facts

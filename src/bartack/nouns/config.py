@@ -127,7 +127,11 @@ class ContextConfig(Noun, frozen=True, kw_only=True):
 
 
 class LoopConfig(Noun, frozen=True, kw_only=True):
-    """The limits of one run. None means no limit."""
+    """The limits of one run. None means no limit.
+
+    `journal_ms` is how often an answer that is arriving is written to the session's journal, so that other processes
+    can follow it and a crash leaves what had arrived; 100 to 250 is a good choice. None: never.
+    """
 
     max_iterations: int | None = None
     max_tool_rounds: int | None = None
@@ -136,6 +140,7 @@ class LoopConfig(Noun, frozen=True, kw_only=True):
     max_cost_usd: float | None = None
     max_retries: int = 2
     max_parallel: int | None = None
+    journal_ms: int | None = None
 
 
 class ObservabilityConfig(Noun, frozen=True, kw_only=True):

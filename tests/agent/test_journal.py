@@ -1,0 +1,184 @@
+"""The live journal of a run: followed from elsewhere, kept after a crash, and never in the way of the run."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from bartack import Message, MessageDelta, StreamFailed, TextDelta
+from bartack.agent import Agent
+from bartack.models import ScriptedModel
+from bartack.models.guard import GuardedStream
+from bartack.nouns.config import AgentConfig, LoopConfig
+from bartack.nouns.entries import MessageDeltaBatch
+from bartack.nouns.errors import StoreError
+from bartack.nouns.requests import ModelRequest
+from bartack.store import Lease, MemoryStore, SessionStore
+from bartack.store import open_store as open_at
+from bartack.store.live import LiveDeltas, LiveEntry, LiveReset
+from tests.agent.kit import SESSION
+from tests.store.stores import HANG_S
+
+JOURNALLED = AgentConfig(loop=LoopConfig(journal_ms=1))
+ANSWER = "one two three four five six"
+
+
+class GatedModel(ScriptedModel):
+    """Waits after every delta until it may proceed."""
+
+    def __init__(self, *answers: str) -> None:
+        super().__init__(answers, chunk_chars=4)
+        self.steps = asyncio.Semaphore(0)
+
+    def respond(self, request: ModelRequest) -> GuardedStream:
+        stream = super().respond(request)
+        return GuardedStream(self._gated(stream), stream.run_id)
+
+    async def _gated(self, stream: GuardedStream) -> AsyncIterator[MessageDelta]:
+        async with aclosing(stream):
+            async for delta in stream:
+                yield delta
+                await self.steps.acquire()
+
+
+async def follow(store: SessionStore, model: GatedModel) -> tuple[list[str], Message]:
+    """Read the session to the answer's entry, letting the model proceed; the texts on the way, and the answer."""
+    texts, text = list[str](), ""
+    async with asyncio.timeout(HANG_S), aclosing(store.follow_live(SESSION)) as events:  # type: ignore[type-var]
+        async for event in events:
+            match event:
+                case LiveReset():
+                    text = event.snapshot.text
+                case LiveDeltas():
+                    text += "".join(one.delta.text_delta for one in event.deltas if isinstance(one.delta, TextDelta))
+                case LiveEntry():
+                    fact = event.entry.fact
+                    if isinstance(fact, Message) and fact.role == "assistant":
+                        return texts, fact
+            texts.append(text)
+            model.steps.release()
+    raise AssertionError("the session has no answer")
+
+
+@pytest.mark.parametrize("kind", ["memory:", "jsonl:", "sqlite:"])
+async def test_an_answer_can_be_followed_while_it_arrives(kind: str, tmp_path: Path) -> None:
+    address = kind if kind == "memory:" else f"{kind}{tmp_path / 'sessions'}"
+    store = await open_at(address)
+    other = store if kind == "memory:" else await open_at(address)
+    await store.create_session(SESSION)
+    model = GatedModel(ANSWER)
+    running = asyncio.create_task(Agent(model, store=store, config=JOURNALLED).run("hi", session=SESSION))
+    texts, answer = await follow(other, model)
+    result = await running
+    assert answer == result.message
+    assert all(answer.text.startswith(text) for text in texts)
+    assert texts == sorted(texts, key=len)
+    assert any(0 < len(text) < len(answer.text) for text in texts)
+    assert await other.read_journal(SESSION) == ()
+    await store.close()
+    if other is not store:
+        await other.close()
+
+
+async def test_the_journal_is_off_by_default() -> None:
+    store = MemoryStore()
+    model = GatedModel(ANSWER)
+    async with Agent(model, store=store).stream("hi", session=SESSION) as run:
+        async for _ in run:
+            model.steps.release()
+            assert await store.read_journal(SESSION) == ()
+
+
+class NoJournal(MemoryStore):
+    """Fails to write the journal."""
+
+    writes = 0
+
+    async def write_journal(self, lease: Lease, batch: MessageDeltaBatch) -> None:
+        self.writes += 1
+        raise StoreError("the disk is full")
+
+    async def clear_journal(self, lease: Lease) -> None:
+        raise StoreError("the disk is full")
+
+
+async def test_a_journal_that_cannot_be_written_does_not_hurt_the_run() -> None:
+    store, model = NoJournal(), GatedModel(ANSWER)
+    async with Agent(model, store=store, config=JOURNALLED).stream("hi", session=SESSION) as run:
+        while not store.writes:
+            model.steps.release()
+            await asyncio.sleep(0.001)
+        for _ in range(100):
+            model.steps.release()
+        async for _ in run:
+            pass
+    assert run.result.output == ANSWER
+
+
+async def test_an_aborted_answer_leaves_no_journal() -> None:
+    store, model = MemoryStore(), GatedModel(ANSWER)
+    async with Agent(model, store=store, config=JOURNALLED).stream("hi", session=SESSION) as run:
+        model.steps.release()
+        async with aclosing(store.follow_live(SESSION)) as events:  # type: ignore[type-var]
+            while not isinstance(await anext(events), LiveReset):
+                pass
+        run.abort()
+        await run.wait()
+    assert await store.read_journal(SESSION) == ()
+
+
+# -- crashes
+
+
+async def answer_and_hang(address: str) -> None:
+    """In another process: begin an answer, report what has been journalled, and wait to be killed."""
+    store = await open_at(address)
+    model = GatedModel(ANSWER)
+    for _ in range(4):
+        model.steps.release()
+    agent = Agent(model, store=store, config=JOURNALLED)
+    async with agent.stream("hi", session=SESSION) as run:
+        text = ""
+        while len(text) < 8:
+            await asyncio.sleep(0.001)
+            batches = await store.read_journal(SESSION)
+            deltas = [one.delta for batch in batches for one in batch.deltas]
+            text = "".join(delta.text_delta for delta in deltas if isinstance(delta, TextDelta))
+        print(text, flush=True)
+        async for _ in run:
+            pass
+
+
+@pytest.mark.parametrize("kind", ["jsonl:", "sqlite:"])
+@pytest.mark.parametrize("how", ["resume", "run"])
+async def test_what_had_arrived_before_a_kill_is_kept_as_the_partial_answer(
+    kind: str, how: str, tmp_path: Path
+) -> None:
+    address = f"{kind}{tmp_path / 'sessions'}"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.agent.test_journal", address), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    journalled = (await asyncio.wait_for(process.stdout.readline(), HANG_S)).decode().removesuffix("\n")
+    os.kill(process.pid, signal.SIGKILL)
+    await process.wait()
+
+    store = await open_at(address)
+    agent = Agent(ScriptedModel([ANSWER]), store=store, config=JOURNALLED)
+    result = await (agent.resume(SESSION) if how == "resume" else agent.run("again", session=SESSION))
+    assert result.output == ANSWER
+    facts = [entry.fact for entry in await store.load(SESSION)]
+    (failed,) = [fact for fact in facts if isinstance(fact, StreamFailed)]
+    assert Message("assistant", failed.parts).text == journalled
+    assert ANSWER.startswith(journalled)
+    assert await store.read_journal(SESSION) == ()
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(answer_and_hang(sys.argv[1]))
