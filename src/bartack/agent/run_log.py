@@ -65,6 +65,13 @@ async def retried(work: Callable[[], Awaitable[T]], seconds_left: Callable[[], f
         delay = min(2 * delay, _MAX_RETRY_S)
 
 
+async def _cancelled(task: "asyncio.Task[None]") -> None:
+    """Cancel the task until it has ended: `asyncio.wait_for`, which a store may use, can lose a cancellation."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=_RETRY_S)
+
+
 class RunLog:
     """The session as one run appends to it and follows it."""
 
@@ -102,9 +109,7 @@ class RunLog:
 
     async def close(self) -> None:
         """Release the lease. If the store fails here, the lease expires after its timeout."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*map(_cancelled, self._tasks))
         async with self._lock:  # after an append that has begun
             with suppress(StoreError):
                 await self.store.release_lease(self._lease)

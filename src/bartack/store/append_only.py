@@ -10,7 +10,7 @@ import asyncio
 import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -225,10 +225,9 @@ class AppendOnlyStore(ABC):
                 if found:
                     yield found
                     continue
-                try:
-                    await asyncio.wait_for(woken.wait(), self.poll_s)
-                except TimeoutError:
-                    pass
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self.poll_s):  # wait_for can lose a cancellation before Python 3.12
+                        await woken.wait()
 
     async def read_after(self, session_id: str, after: int) -> Entries:
         """The next entries for a follower, with redacted content removed."""
