@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from bartack.nouns.entries import Entry, MessageDeltaBatch
-from bartack.nouns.errors import Conflict
+from bartack.nouns.errors import Conflict, SessionInUse
 from bartack.store import Hit, Lease, MemoryStore, Tail
 from bartack.store.sqlite import SqliteStore
 
@@ -61,11 +61,18 @@ class LetsOthersAppend(MemoryStore):
 
 
 class ReturnsStaleTails(MemoryStore):
-    """Remembers the tail that `tail_of` returned first, up to the fourth entry."""
+    """Returns the third entry once more after the fourth was appended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stale: set[str] = set()
 
     async def tail_of(self, session_id: str) -> Tail:
         tail = await super().tail_of(session_id)
-        return tail if tail.seq != 4 else Tail((await self.entries(session_id))[2].id, 3)
+        if tail.seq != 4 or session_id in self._stale:
+            return tail
+        self._stale.add(session_id)
+        return Tail((await self.entries(session_id))[2].id, 3)
 
 
 class IgnoresIdempotence(MemoryStore):
@@ -203,3 +210,28 @@ class HangsAfterAKill(SqliteStore):
         except FileExistsError:
             return False
         return True
+
+
+class RefusesRequests(MemoryStore):
+    """Lets nobody but the owner append to a session in use."""
+
+    async def append(
+        self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
+    ) -> Tail:
+        log = self._logs.find(session_id)
+        if lease is None and log is not None and log.lease is not None and log.lease.owner:
+            raise SessionInUse("in use", owner=log.lease.owner, expires_in_s=1.0)
+        return await super().append(session_id, entries, expected_tail, lease=lease)
+
+
+class RequestsEndTheLease(MemoryStore):
+    """Takes a request of another for a takeover."""
+
+    async def append(
+        self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
+    ) -> Tail:
+        tail = await super().append(session_id, entries, expected_tail, lease=lease)
+        log = self._logs.find(session_id)
+        if lease is None and log is not None and log.lease is not None and log.lease.owner == "run 1":
+            log.lease = replace(log.lease, epoch=log.lease.epoch + 1)
+        return tail

@@ -18,6 +18,7 @@ RULES: dict[type[MemoryStore], tuple[str, ...]] = {
     ),
     broken.AcceptsAWrongTail: (
         "an append with a wrong tail is refused",
+        "a late request finds another tail",
         "concurrent writers of one session lose nothing",
     ),
     broken.DropsTheLastEntry: (
@@ -28,11 +29,23 @@ RULES: dict[type[MemoryStore], tuple[str, ...]] = {
         "a dropped session is deleted",
     ),
     broken.LetsOthersAppend: ("nobody else may append anything but requests",),
+    broken.RefusesRequests: (
+        "anyone may append requests to a live run",
+        "a late request finds another tail",
+        "requests follow the last entry",
+        "requests of many are stored once each",
+        "requests of others do not disturb an answer",
+        "the journal of a stored answer is ignored",
+    ),
+    broken.RequestsEndTheLease: (
+        "requests of many are stored once each",
+        "anyone may append requests to a live run",
+        "requests follow the last entry",
+    ),
     broken.ReturnsStaleTails: (
         "the tail is the last entry",
         "a follower gets every entry once",
         "anyone may append requests to a live run",
-        "concurrent writers of one session lose nothing",
         "redacted content is never returned",
         "the journal of a stored answer is ignored",
     ),

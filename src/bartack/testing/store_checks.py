@@ -15,6 +15,7 @@ from bartack.testing import (
     store_checks_process,
     store_checks_read,
     store_checks_reopen,
+    store_checks_request,
 )
 from bartack.testing.store_steps import OpenStore, opened
 
@@ -27,6 +28,7 @@ _ONE_STORE: tuple[CheckStore, ...] = (
     *store_checks_append.CHECKS,
     *store_checks_conflict.CHECKS,
     *store_checks_lease.CHECKS,
+    *store_checks_request.CHECKS,
     *store_checks_read.CHECKS,
     *store_checks_journal.CHECKS,
 )

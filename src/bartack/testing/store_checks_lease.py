@@ -1,4 +1,4 @@
-"""Leases and their fence, claims, and what others may append while a session is in use."""
+"""Leases and their fence, and claims."""
 
 import asyncio
 from datetime import timedelta
@@ -6,17 +6,10 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from bartack.nouns.entries import (
-    AbortRequested,
-    ApprovalDecided,
-    Custom,
-    Fact,
-    MessageQueued,
-    ModelChange,
-    Redaction,
     RunStarted,
 )
 from bartack.nouns.errors import Conflict, LeaseLost, NotFound, SessionInUse, StoreError
-from bartack.nouns.messages import ModelRef, user
+from bartack.nouns.messages import user
 from bartack.store.holder import this_process
 from bartack.store.session_store import SessionStore, next_entries
 from bartack.testing.store_steps import add, following, refusal, run_start
@@ -148,54 +141,6 @@ async def a_takeover_ends_the_lease_of_the_owner(store: SessionStore) -> None:
     await refusal(LeaseLost, store.renew_lease(old), "renewing a lease that was taken over")
 
 
-# -- while a session is in use
-
-_REQUESTS: tuple[Fact, ...] = (
-    MessageQueued(user("one more thing"), steer=True),
-    ApprovalDecided("c1", "approve"),
-    AbortRequested(reason="enough"),
-    ModelChange(ModelRef("p", "m")),
-    Custom("note", {"text": "seen"}),
-)
-
-
-async def anyone_may_append_requests_to_a_live_run(store: SessionStore) -> None:
-    lease = await store.claim("s", run_start(store), None, "run 1")
-    for fact in _REQUESTS:
-        try:
-            (request,) = await add(store, "s", fact)
-            await add(store, "s", Redaction(request.id))
-        except SessionInUse as error:
-            raise AssertionError(f"{fact.kind} is a request, which anyone may append: {error}") from error
-        await add(store, "s", user("more"), lease=lease)
-
-
-async def a_late_request_finds_another_tail(store: SessionStore) -> None:
-    entries = run_start(store)
-    lease = await store.claim("s", entries, None, "run 1")
-    late = next_entries("s", await store.tail_of("s"), [Custom("note", {})], store.environment)
-    (more,) = await add(store, "s", user("more"), lease=lease)
-    error = await refusal(Conflict, store.append("s", late, entries[-1].id), "a request after an entry before the last")
-    assert error.tail == more.id, f"Conflict.tail must be the last entry {more.id!r}, got {error.tail!r}: {error}"
-
-
-async def nobody_else_may_append_anything_but_requests(store: SessionStore) -> None:
-    entries = run_start(store)
-    lease = await store.claim("s", entries, None, "run 1")
-    tail = await store.tail_of("s")
-    note, message = Custom("note", {}), user("hello")
-    batches: list[list[Fact]] = [[message], [note, message]]
-    for facts in batches:
-        attempt = store.append("s", next_entries("s", tail, facts, store.environment), tail.entry_id)
-        await refusal(SessionInUse, attempt, f"an append of {[fact.kind for fact in facts]} to a live run by others")
-    elsewhere = next_entries("s", tail, [note], store.environment, parent_id=entries[0].id)
-    attempt = store.append("s", elsewhere, tail.entry_id)
-    await refusal(SessionInUse, attempt, "a request on another branch, where it would not reach the run")
-    assert await store.tail_of("s") == tail, "a refused append changed the session"
-    await store.release_lease(lease)
-    await store.append("s", next_entries("s", tail, [message], store.environment), tail.entry_id)
-
-
 CHECKS = (
     a_lease_has_one_owner_at_a_time,
     a_lease_can_be_renewed,
@@ -207,7 +152,4 @@ CHECKS = (
     a_claim_with_a_wrong_tail_takes_no_lease,
     a_repeated_claim_gets_its_lease,
     a_takeover_ends_the_lease_of_the_owner,
-    anyone_may_append_requests_to_a_live_run,
-    a_late_request_finds_another_tail,
-    nobody_else_may_append_anything_but_requests,
 )
