@@ -234,6 +234,43 @@ def test_import_restores_an_export_exactly(bartack: Bartack, store: str, tmp_pat
         assert entries_of(other, "s") == entries_of(store, "s")
 
 
+def test_a_backup_is_restored_to_a_new_store(bartack: Bartack, store: str, tmp_path: Path) -> None:
+    kind = store.partition(":")[0]
+    code, _, err = bartack("sessions", "backup", str(tmp_path / "copy"))
+    assert (code, err) == (0, f"backed up to {tmp_path / 'copy'}\n")
+    new = f"{kind}:{tmp_path / 'new'}"
+    code, out, _ = bartack("sessions", "restore", str(tmp_path / "copy"), "--store", new, "--json")
+    assert (code, json.loads(out)["store"].endswith("new")) == (0, True)
+    for name in ("s", "t"):
+        assert entries_of(new, name) == entries_of(store, name)
+    code, _, err = bartack("sessions", "restore", str(tmp_path / "copy"))
+    assert (code, "already exists" in err) == (1, True)
+    code, _, err = bartack("sessions", "restore", str(tmp_path / "none"), "--store", f"{kind}:{tmp_path / 'other'}")
+    assert (code, "No such file" in err) == (1, True)
+
+
+def test_a_damaged_store_is_salvaged_into_a_file_that_can_be_imported(
+    bartack: Bartack, store: str, tmp_path: Path
+) -> None:
+    path = store.partition(":")[2]
+    code, _, err = bartack("sessions", "salvage", path, "-o", str(tmp_path / "left.jsonl"))
+    assert (code, err) == (0, "salvaged 18 entries of 2 sessions\n")
+    other = f"sqlite:{tmp_path / 'other.db'}"
+    code, _, err = bartack("sessions", "import", str(tmp_path / "left.jsonl"), "--store", other)
+    assert code == 0, err
+    assert entries_of(other, "s") == entries_of(store, "s")
+
+
+def test_a_store_that_cannot_be_written_is_listed(
+    bartack: Bartack, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected, because root may write anywhere."""
+    commands = (["list"], ["search", "rain"], ["fsck"])
+    before = [bartack("sessions", *command) for command in commands]
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert [bartack("sessions", *command) for command in commands] == before
+
+
 def test_export_overwrites_a_file_only_with_force(bartack: Bartack, tmp_path: Path) -> None:
     file = tmp_path / "s.jsonl"
     file.write_text("mine")

@@ -4,6 +4,7 @@ A turn is a user message with everything up to the next one. A session is stored
 turn and sending something else starts a branch, and nothing is lost.
 """
 
+import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -15,8 +16,9 @@ from bartack.app.settings import setting
 from bartack.nouns.entries import Entry, RunEnded, RunStarted, SessionHeader
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import Message
-from bartack.store import SessionInfo, SessionStore, open_store
+from bartack.store import SessionStore, open_store
 from bartack.store.address import StoreAddress
+from bartack.store.maintenance import all_sessions
 
 _TITLE = 60  # characters of the first prompt
 
@@ -37,10 +39,13 @@ def configured_store(given: str | None) -> StoreAddress:
 
 
 @asynccontextmanager
-async def opened_store(address: StoreAddress) -> AsyncIterator[SessionStore]:
-    """The store, open. Raises `StoreError` with a hint if it cannot be opened."""
+async def opened_store(address: StoreAddress, *, for_reading: bool = False) -> AsyncIterator[SessionStore]:
+    """The store, open, and read-only if it cannot be written but need not be.
+
+    Raises `StoreError` with a hint if it cannot be opened.
+    """
     try:
-        store = await open_store(address.text)
+        store = await open_store(address.text, read_only=for_reading and _is_write_protected(address))
     except StoreError as error:
         with_store_hint(error, is_server=address.kind == "postgres")
         raise
@@ -48,6 +53,11 @@ async def opened_store(address: StoreAddress) -> AsyncIterator[SessionStore]:
         yield store
     finally:
         await store.close()
+
+
+def _is_write_protected(address: StoreAddress) -> bool:
+    path = address.path
+    return path is not None and path.exists() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
 
 
 async def ensure_session(store: SessionStore, session_id: str | None, *, prompt: str, program: str) -> str:
@@ -74,21 +84,6 @@ async def latest_session_here(store: SessionStore) -> str:
             return info.id
     hint = "Omit --continue to start a new one. 'bartack sessions list' shows the sessions of other directories."
     raise with_hint(StoreError(f"No session was started in {here}.", code=ErrorCode.INVALID_CONFIG), hint)
-
-
-async def all_sessions(store: SessionStore) -> AsyncIterator[SessionInfo]:
-    """Every session once, the one that changed last first. Sessions may move between pages while these are read."""
-    seen: set[str] = set()
-    cursor: str | None = None
-    while True:
-        page = await store.sessions(100, cursor)
-        for info in page.items:
-            if info.id not in seen:
-                seen.add(info.id)
-                yield info
-        cursor = page.cursor
-        if cursor is None:
-            return
 
 
 def _current_directory() -> str:

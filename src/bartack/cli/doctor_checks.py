@@ -19,7 +19,6 @@ from bartack.app.agent_setup import connect_model
 from bartack.app.errors import EXTRAS, error_hint, error_text, install_command
 from bartack.app.notices import plural
 from bartack.app.safe_text import safe_line
-from bartack.app.sessions import all_sessions
 from bartack.app.settings import choose_model, config_path, setting, settings_file
 from bartack.cli.store_access import with_store
 from bartack.models.client import MASK, mask_secrets
@@ -27,6 +26,7 @@ from bartack.models.vendors import VENDORS
 from bartack.nouns.errors import BartackError, StoreError
 from bartack.store import Finding, SessionStore
 from bartack.store.address import StoreAddress
+from bartack.store.maintenance import all_sessions
 from bartack.store.maintenance import check as check_store
 from bartack.tools import file_tools
 

@@ -3,12 +3,12 @@
 What can be requested of a session while a run is live is in `bartack.cli.session_requests`.
 """
 
+import asyncio
 import os
 import shlex
 import sys
 from collections.abc import Awaitable, Iterable, Iterator
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import IO, Annotated
 
 import typer
@@ -16,18 +16,24 @@ import typer
 from bartack.app.errors import with_hint
 from bartack.app.notices import plural
 from bartack.app.safe_text import safe_line
-from bartack.app.sessions import all_sessions
+from bartack.app.sessions import configured_store
 from bartack.app.usage import format_cost
 from bartack.cli import session_requests
 from bartack.cli.options import JsonOption, SessionArgument, StoreOption, complete_sessions, new_app
 from bartack.cli.output import Row, columns, note, print_json, print_table, progress_bar
 from bartack.cli.store_access import with_store
+from bartack.nouns import wire
 from bartack.nouns.entries import Entry, Redaction, SessionHeader
 from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.nouns.wire import dump
 from bartack.store import Entries, Finding, Hit, ModelSpend, Page, SessionInfo, SessionStore, Totals
+from bartack.store.backup import backup as backup_store
+from bartack.store.backup import restore as restore_store
+from bartack.store.backup import salvage as salvage_store
+from bartack.store.checksums import chain, digest_of, with_checksum
+from bartack.store.files import new_file
 from bartack.store.index import text_of
-from bartack.store.maintenance import Checked, can_repair, check_all
+from bartack.store.maintenance import Checked, all_sessions, can_repair, check_all
 from bartack.store.maintenance import purge as purge_session
 from bartack.store.transfer import Imported, export_session, import_lines, read_lines
 
@@ -72,7 +78,7 @@ def list_sessions(
     as_json: JsonOption = False,
 ) -> None:
     """List sessions, most recently changed first."""
-    page: Page = with_store(store, lambda opened: opened.sessions(limit, cursor, query))
+    page: Page = with_store(store, lambda opened: opened.sessions(limit, cursor, query), for_reading=True)
     if as_json:
         print_json({"items": list(map(dump, page.items)), "cursor": page.cursor})
         return
@@ -97,7 +103,7 @@ def show(
         totals = await opened.totals(session)
         return await _info(opened, loaded, totals), await opened.heads(session), totals, loaded
 
-    info, heads, totals, loaded = with_store(store, load)
+    info, heads, totals, loaded = with_store(store, load, for_reading=True)
     last = list(loaded[max(0, len(loaded) - entries) :])
     if as_json:
         print_json({"session": dump(info), "heads": heads, "totals": dump(totals), "entries": list(map(dump, last))})
@@ -140,7 +146,9 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Find entries by their words."""
-    found: tuple[Hit, ...] = with_store(store, lambda opened: opened.search(" ".join(words), offset + limit + 1))
+    found: tuple[Hit, ...] = with_store(
+        store, lambda opened: opened.search(" ".join(words), offset + limit + 1), for_reading=True
+    )
     hits, following = found[offset : offset + limit], offset + limit if len(found) > offset + limit else None
     if as_json:
         print_json({"items": list(map(dump, hits)), "offset": following})
@@ -172,21 +180,13 @@ def export(
     if everything == bool(sessions):
         raise typer.BadParameter("name the sessions to export, or pass --all")
     if output == "-":
-        with_store(store, lambda opened: _export(opened, sessions, sys.stdout.buffer))
+        with_store(store, lambda opened: _export(opened, sessions, sys.stdout.buffer), for_reading=True)
         return
     path = Path(output)
     if path.exists() and not force:
         raise typer.BadParameter(f"{path} already exists; pass --force to overwrite it")
-    # Written beside the target and renamed: the file is complete or absent, and readable by its owner only.
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
-        try:
-            exported = with_store(store, lambda opened: _export(opened, sessions, draft.file))
-            draft.flush()
-            os.fsync(draft.fileno())
-            Path(draft.name).replace(path)
-        except BaseException:
-            Path(draft.name).unlink(missing_ok=True)
-            raise
+    with new_file(path, overwrite=force) as file:
+        exported = with_store(store, lambda opened: _export(opened, sessions, file), for_reading=True)
     _report_transfer("exported", exported, as_json=as_json, file=str(path))
 
 
@@ -269,7 +269,9 @@ def fsck(
 
     The exit status is 1 if there are findings; with --repair, if any remain.
     """
-    checked, repaired, findings = with_store(store, lambda opened: _fsck(opened, sessions, do_repair=do_repair))
+    checked, repaired, findings = with_store(
+        store, lambda opened: _fsck(opened, sessions, do_repair=do_repair), for_reading=not do_repair
+    )
     if as_json:
         print_json({"sessions": checked, "repaired": repaired, "findings": list(map(dump, findings))})
     else:
@@ -290,6 +292,64 @@ def _finding_row(found: Finding) -> tuple[str, ...]:
 async def _fsck(store: SessionStore, sessions: list[str] | None, *, do_repair: bool) -> Checked:
     with progress_bar("checking", len(sessions) if sessions else None) as advance:
         return await check_all(store, sessions, do_repair=do_repair, on_session=advance)
+
+
+PathArgument = Annotated[Path, typer.Argument(metavar="PATH", show_default=False)]
+
+
+@app.command()
+def backup(target: PathArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Copy the store to PATH while others write to it.
+
+    A SQLite or JSONL store becomes a store of the same kind, a PostgreSQL store a JSONL export.
+    """
+    with_store(store, lambda opened: backup_store(opened, target), for_reading=True)
+    if as_json:
+        print_json({"backup": str(target)})
+    else:
+        note(f"backed up to {target}")
+
+
+@app.command()
+def restore(source: PathArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Make a new store from the backup at PATH. An existing store is left alone."""
+    address = configured_store(store)
+    asyncio.run(restore_store(source, address.text))
+    if as_json:
+        print_json({"store": address.display})
+    else:
+        note(f"restored to {address.display}")
+
+
+@app.command()
+def salvage(
+    damaged: PathArgument,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Output file; - is stdout.")] = "-",
+    as_json: JsonOption = False,
+) -> None:
+    """Export whatever can be read of the damaged store or file at PATH, as JSONL for 'bartack sessions import'.
+
+    With --output, --json prints a summary of what was written.
+    """
+    if output == "-":
+        asyncio.run(_salvage(damaged, sys.stdout.buffer))
+        return
+    path = Path(output)
+    with new_file(path, overwrite=False) as file:
+        salvaged = asyncio.run(_salvage(damaged, file))
+    _report_transfer("salvaged", salvaged, as_json=as_json, file=str(path))
+
+
+async def _salvage(path: Path, file: IO[bytes]) -> Imported:
+    checksums: dict[str, bytes] = {}
+    count = 0
+    async for entry in salvage_store(path):
+        text = wire.encode(entry)
+        checksums[entry.session_id] = chain(checksums.get(entry.session_id, b""), digest_of(text))
+        file.write(with_checksum(text, checksums[entry.session_id]) + b"\n")
+        count += 1
+    file.flush()
+    return Imported(tuple(checksums), count)
 
 
 @app.command()

@@ -16,23 +16,29 @@ from bartack.store.address import StoreAddress
 T = TypeVar("T")
 
 
-def with_store(given: str | None, work: Callable[[SessionStore], Awaitable[T]], *, may_be_new: bool = False) -> T:
+def with_store(
+    given: str | None,
+    work: Callable[[SessionStore], Awaitable[T]],
+    *,
+    may_be_new: bool = False,
+    for_reading: bool = False,
+) -> T:
     """The result of `work` on the open store. A store that the user names must exist, unless `may_be_new`.
 
-    Raises `StoreError` with a hint.
+    Work that is only `for_reading` may be done on a store that cannot be written. Raises `StoreError` with a hint.
     """
     address = configured_store(given)
     try:
         if setting("store", given) is not None:
             _check(address, may_be_new=may_be_new)
-        return asyncio.run(_with_open(address, work))
+        return asyncio.run(_with_open(address, work, for_reading=for_reading))
     except StoreError as error:
         with_store_hint(error, is_server=address.kind == "postgres")
         raise
 
 
-async def _with_open(address: StoreAddress, work: Callable[[SessionStore], Awaitable[T]]) -> T:
-    async with opened_store(address) as store:
+async def _with_open(address: StoreAddress, work: Callable[[SessionStore], Awaitable[T]], *, for_reading: bool) -> T:
+    async with opened_store(address, for_reading=for_reading) as store:
         return await work(store)
 
 

@@ -68,7 +68,7 @@ async def open_store(
             case StoreAddress(kind="jsonl", path=Path() as folder):
                 from bartack.store.jsonl import JsonlStore  # noqa: PLC0415 - each store imports its own dependencies
 
-                store: Awaitable[SessionStore] = JsonlStore.open(folder, environment=environment)
+                store: Awaitable[SessionStore] = JsonlStore.open(folder, environment=environment, read_only=read_only)
             case StoreAddress(kind="sqlite", path=Path() as file):
                 from bartack.store.sqlite import SqliteStore  # noqa: PLC0415 - apsw is an extra
 

@@ -22,7 +22,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
+from tempfile import NamedTemporaryFile
+from typing import IO, ClassVar
 
 if sys.platform != "win32":
     import fcntl
@@ -36,6 +37,7 @@ __all__ = [
     "as_store_error",
     "make_folder",
     "network_kind",
+    "new_file",
     "refuse_network",
     "sync_folder",
     "write_all",
@@ -88,6 +90,23 @@ def write_synced(path: Path, data: bytes, mode: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def new_file(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
+    """A file that is at `path` only once it is complete and durable, accessible to the owner only."""
+    if path.exists() and not overwrite:
+        raise StoreError(f"{path} already exists. Choose another file.")
+    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
+        try:
+            yield draft.file
+            draft.flush()
+            os.fsync(draft.fileno())
+            Path(draft.name).replace(path)
+        except BaseException:
+            Path(draft.name).unlink(missing_ok=True)
+            raise
+    sync_folder(path.parent)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

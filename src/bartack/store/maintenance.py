@@ -21,9 +21,9 @@ from bartack.session.redaction import visible
 from bartack.store.entries import Entries, envelope_of
 from bartack.store.index import results_of
 from bartack.store.open_work import OpenWork
-from bartack.store.session_store import Finding, FindingKind, Lease, SessionStore, next_entries
+from bartack.store.session_store import Finding, FindingKind, Lease, SessionInfo, SessionStore, next_entries
 
-__all__ = ["REPAIRED", "Checked", "can_repair", "check", "check_all", "purge", "repair"]
+__all__ = ["REPAIRED", "Checked", "all_sessions", "can_repair", "check", "check_all", "purge", "repair"]
 
 REPAIRED = "bartack.repaired"
 _DAMAGE = frozenset({"checksum", "bad_json", "gap", "repeat", "broken_parent", "wrong_session", "damaged"})
@@ -72,7 +72,7 @@ async def check_all(
     names = list(sessions or ())
     if not sessions:
         try:
-            names = [name async for name in _session_ids(store)]
+            names = [info.id async for info in all_sessions(store)]
         except StoreError as error:
             findings.append(_unreadable(None, error))
     repaired: list[str] = []
@@ -86,12 +86,16 @@ async def check_all(
     return Checked(len(names), tuple(repaired), tuple(findings))
 
 
-async def _session_ids(store: SessionStore) -> AsyncIterator[str]:
+async def all_sessions(store: SessionStore) -> AsyncIterator[SessionInfo]:
+    """Every session once, the one that changed last first. Sessions may move between pages while these are read."""
+    seen: set[str] = set()
     cursor: str | None = None
     while True:
         page = await store.sessions(_PAGE, cursor)
         for info in page.items:
-            yield info.id
+            if info.id not in seen:
+                seen.add(info.id)
+                yield info
         cursor = page.cursor
         if cursor is None:
             return

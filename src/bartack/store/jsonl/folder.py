@@ -78,11 +78,17 @@ class Folder:
 
     def check_version(self) -> None:
         """Raise `StoreError` for a folder that a newer version has written; write the version into a new one."""
-        text = self._version_text()
-        if text is None:
+        if self._version_text() is None:
             with self.locked():
                 self.write_version()
-        elif (version := _version(text)) is not None and version > VERSION:
+        self.check_readable()
+
+    def check_readable(self) -> None:
+        """Raise `StoreError` for a folder that is not a store, or that a newer version has written."""
+        text = self._version_text()
+        if text is None:
+            raise StoreError(f"There is no store in {self.path}.", code=ErrorCode.INVALID_CONFIG)
+        if (version := _version(text)) is not None and version > VERSION:
             raise newer_schema(self.path, version, VERSION)
 
     def write_version(self) -> None:

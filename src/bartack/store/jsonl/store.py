@@ -16,6 +16,7 @@ from bartack.nouns.errors import StoreError
 from bartack.store.append_only import Tables, TableStore
 from bartack.store.errors import closed
 from bartack.store.files import as_store_error, make_folder, refuse_network
+from bartack.store.jsonl.copying import copy_folder
 from bartack.store.jsonl.folder import Folder, refuse_windows
 from bartack.store.jsonl.logs import FileLogs, WritableLogs
 from bartack.store.session_store import Finding, Hit, Page, Totals
@@ -31,27 +32,41 @@ class JsonlStore(TableStore):
 
     poll_s = 0.05
 
-    def __init__(self, folder: Path, environment: Environment | None, *, wait_s: float = 30.0) -> None:
+    def __init__(
+        self, folder: Path, environment: Environment | None, *, wait_s: float = 30.0, read_only: bool = False
+    ) -> None:
         super().__init__(environment)
+        self._is_read_only = read_only
         self.path: Path = folder
         self._wait_s = wait_s
         self._folder = Folder(folder)
         self._logs = WritableLogs(self._folder)
         with as_store_error(folder):
             refuse_windows(folder)
-            make_folder(folder)
-            refuse_network(folder, folder)
-            self._folder.check_version()
+            if read_only:
+                self._folder.check_readable()
+            else:
+                make_folder(folder)
+                refuse_network(folder, folder)
+                self._folder.check_version()
         self._writer = WriterThread(self._commit, name="bartack-jsonl-writer")
         # A thread for each, so that a search does not keep other readers waiting.
         self._reader, self._scanner = _Reader(self._folder, "reader"), _Reader(self._folder, "scanner")
 
     @classmethod
     async def open(
-        cls, folder: Path | str, *, environment: Environment | None = None, wait_s: float = 30.0
+        cls,
+        folder: Path | str,
+        *,
+        environment: Environment | None = None,
+        wait_s: float = 30.0,
+        read_only: bool = False,
     ) -> "JsonlStore":
-        """Open the store in this folder, creating it if needed. `wait_s` limits the wait for other processes."""
-        return await asyncio.to_thread(cls, Path(folder), environment, wait_s=wait_s)
+        """Open the store in this folder, creating it if needed. `wait_s` limits the wait for other processes.
+
+        A `read_only` store must exist, and may be on a read-only file system.
+        """
+        return await asyncio.to_thread(cls, Path(folder), environment, wait_s=wait_s, read_only=read_only)
 
     async def close(self) -> None:
         if not self._followers.closed:
@@ -81,13 +96,21 @@ class JsonlStore(TableStore):
 
     async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
         self.check_usable()
-        if repair:
+        if repair and not self._is_read_only:
             await self._write(lambda _: self._logs.repair(session_id))
         return await self._scan(lambda tables: tables.inspect(session_id))
+
+    async def backup(self, target: Path) -> None:
+        """Copy the store to a new folder, as it is at one moment; appends wait only while that is recorded."""
+        self.check_usable()
+        with as_store_error(target):
+            await asyncio.to_thread(copy_folder, self._folder, Folder(target))
 
     # -- the writer
 
     async def _write(self, work: Callable[[Tables], T]) -> T:
+        if self._is_read_only:
+            raise StoreError(f"{self.path} was opened read-only.")
         return await self._writer.submit(lambda: work(self._logs), self._wait_s)
 
     def _commit(self, jobs: Sequence[Job]) -> None:

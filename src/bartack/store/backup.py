@@ -1,0 +1,97 @@
+"""Backups of whole stores: `backup`, `restore`, and `salvage` for what is left of a damaged one.
+
+The backup of a SQLite or JSONL store is a store of the same kind, which can be opened as it is. That of any other store
+is an export.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from bartack.nouns.entries import Entry
+from bartack.nouns.errors import StoreError
+from bartack.store import StoreAddress, open_store
+from bartack.store.entries import read_entry
+from bartack.store.errors import invalid
+from bartack.store.files import as_store_error, new_file
+from bartack.store.maintenance import all_sessions
+from bartack.store.salvage import salvaged_sessions
+from bartack.store.session_store import SessionStore
+from bartack.store.transfer import export_session, import_lines, read_lines
+
+__all__ = ["backup", "restore", "salvage"]
+
+
+@runtime_checkable
+class Copyable(Protocol):
+    """A store in files, which copies itself."""
+
+    async def backup(self, target: Path) -> None:
+        """Copy the store to a place where nothing is yet."""
+
+
+async def backup(store: SessionStore, target: Path) -> None:
+    """Copy the store as it is at one moment, while others write to it. An export is of one moment for each session.
+
+    Raises:
+        StoreError: There is something at `target` already, or it cannot be written.
+    """
+    if isinstance(store, Copyable):
+        await store.backup(target)
+        return
+    with as_store_error(target), new_file(target, overwrite=False) as file:
+        async for info in all_sessions(store):
+            async for line in export_session(store, info.id):
+                file.write(line)
+
+
+async def restore(source: Path, address: str | Path | None) -> None:
+    """Make a new store from a backup. An export can be restored to any kind of store; open runs in it are closed.
+
+    Raises:
+        StoreError: There is a store at the address already, or the backup is of another kind of store.
+    """
+    where = StoreAddress.parse(address)
+    kind = _kind_of(source)
+    if await where.exists():
+        raise StoreError(f"{where.display} already exists. Restore to a new store, or import an export into this one.")
+    if kind == "export":
+        store = await open_store(where.text)
+        try:
+            with as_store_error(source), source.open("rb") as file:
+                await import_lines(store, read_lines(file))
+        finally:
+            await store.close()
+        return
+    if where.kind != kind or where.path is None:
+        raise invalid(f"{source} is the backup of a {kind} store, and can only be restored to one.")
+    copy = await open_store(f"{kind}:{source}", read_only=True)
+    try:
+        await backup(copy, where.path)
+    finally:
+        await copy.close()
+
+
+def _kind_of(source: Path) -> str:
+    with as_store_error(source):
+        if source.is_dir():
+            return "jsonl"
+        with source.open("rb") as file:
+            return "sqlite" if file.read(16) == b"SQLite format 3\0" else "export"
+
+
+async def salvage(path: Path) -> AsyncIterator[Entry]:
+    """Whatever can be read of a damaged store or of one of its files, session by session, in order of `seq`.
+
+    The sessions are without gaps: what is lost is replaced by entries that say so. Close the store before: reading a
+    SQLite file releases the locks that this process holds on it.
+    """
+
+    def found() -> list[tuple[str, list[bytes]]]:
+        with as_store_error(path):
+            return list(salvaged_sessions(path))
+
+    for session_id, texts in await asyncio.to_thread(found):
+        for seq, text in enumerate(texts, 1):
+            yield read_entry(session_id, seq, text)
