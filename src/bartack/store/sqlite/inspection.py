@@ -6,6 +6,7 @@ Whatever cannot be read is a finding too, and the check continues with the rest.
 """
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +146,18 @@ class _Session:
         """The rows of a query in which ``?`` is the number of the session."""
         return self.connection.execute(sql, (self.number,) * sql.count("?")).fetchall()
 
+    @cached_property
     def entries(self) -> list[Any]:
         """Seq, id, text, needs_restore and checksum of each entry, text as bytes."""
         return self.rows(
             "SELECT seq, CAST(id AS BLOB), CAST(text AS BLOB), needs_restore, checksum FROM entry "
             "WHERE session = ? ORDER BY seq"
         )
+
+    @cached_property
+    def texts(self) -> list[bytes | None]:
+        """The entries as they were appended; None if a blob is lost."""
+        return [self.whole(text) if is_cut else text for _, _, text, is_cut, _ in self.entries]
 
     def blob(self, name: str) -> bytes | None:
         found = self.connection.execute("SELECT data FROM blob WHERE name = ?", (name,)).fetchone()
@@ -163,9 +170,8 @@ class _Session:
 
 
 def _broken_chain(session: _Session) -> Damage:
-    entries = session.entries()
-    texts = [session.whole(text) if is_cut else text for _, _, text, is_cut, _ in entries]
-    for position in broken_at(texts, [checksum for *_, checksum in entries]):
+    entries = session.entries
+    for position in broken_at(session.texts, [checksum for *_, checksum in entries]):
         yield entries[position][0], "the entry does not match its checksum, or does not follow the entry before it"
     ((tail, seq, checksum),) = session.rows("SELECT tail_id, tail_seq, checksum FROM session WHERE number = ?")
     if not entries or (seq, checksum) != (entries[-1][0], entries[-1][-1]):
@@ -173,7 +179,7 @@ def _broken_chain(session: _Session) -> Damage:
 
 
 def _broken_rows(session: _Session) -> Damage:
-    for seq, id, text, is_cut, _ in session.entries():
+    for seq, id, text, is_cut, _ in session.entries:
         envelope = envelope_of(text)
         if envelope is not None and (envelope.id.encode(), envelope.seq) != (id, seq):
             yield seq, f"entry {envelope.id!r} (seq {envelope.seq}) is stored as {id!r} (seq {seq})"
@@ -182,7 +188,7 @@ def _broken_rows(session: _Session) -> Damage:
 
 
 def _broken_blobs(session: _Session) -> Damage:
-    for seq, _, text, is_cut, _ in session.entries():
+    for seq, _, text, is_cut, _ in session.entries:
         for damage in (damage_to(name, session.blob(name)) for name in referenced(text) if is_cut):
             if damage is not None:
                 yield seq, damage
@@ -206,9 +212,7 @@ def _broken_journal(session: _Session) -> Damage:
 
 def _broken_index(session: _Session) -> Damage:
     """Whatever is derived from the entries."""
-    entries = session.entries()
-    texts = [session.whole(text) if is_cut else text for _, _, text, is_cut, _ in entries]
-    expected = derive([seq for seq, *_ in entries], [text or b"" for text in texts])
+    expected = derive([seq for seq, *_ in session.entries], [text or b"" for text in session.texts])
     if expected is not None:  # otherwise an entry is unreadable, which is reported as such
         yield from differences(_stored(session), expected)
 
