@@ -19,6 +19,7 @@ RULES: dict[type[MemoryStore], tuple[str, ...]] = {
     broken.AcceptsAWrongTail: (
         "an append with a wrong tail is refused",
         "a late request finds another tail",
+        "a store is a list after any steps",
         "concurrent writers of one session lose nothing",
     ),
     broken.DropsTheLastEntry: (
@@ -51,11 +52,12 @@ RULES: dict[type[MemoryStore], tuple[str, ...]] = {
     ),
     broken.IgnoresIdempotence: (
         "repeating an append has no effect",
+        "a store is a list after any steps",
         "an append may start with stored entries",
         "large and tricky content is kept",
     ),
     broken.ClaimsInTwoSteps: ("a claim with a wrong tail takes no lease",),
-    broken.StoresHalfOfARefusedAppend: ("a refused append stores nothing",),
+    broken.StoresHalfOfARefusedAppend: ("a refused append stores nothing", "a store is a list after any steps"),
     broken.AlwaysTakesOver: ("a lease has one owner at a time", "a refused claim leaves no trace"),
     broken.ForgetsExpiry: ("an expired lease is not held",),
     broken.RepeatsAnEntry: ("a follower gets every entry once", "redacted content is never returned"),

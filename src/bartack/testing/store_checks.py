@@ -12,6 +12,7 @@ from bartack.testing import (
     store_checks_conflict,
     store_checks_journal,
     store_checks_lease,
+    store_checks_list,
     store_checks_process,
     store_checks_read,
     store_checks_reopen,
@@ -31,8 +32,13 @@ _ONE_STORE: tuple[CheckStore, ...] = (
     *store_checks_request.CHECKS,
     *store_checks_read.CHECKS,
     *store_checks_journal.CHECKS,
+    *store_checks_list.CHECKS,
 )
-_PERSISTENT: tuple[CheckOpen, ...] = (*store_checks_reopen.CHECKS, *store_checks_journal.PERSISTENT)
+_PERSISTENT: tuple[CheckOpen, ...] = (
+    *store_checks_reopen.CHECKS,
+    *store_checks_journal.PERSISTENT,
+    *store_checks_list.PERSISTENT,
+)
 _PROCESSES: tuple[CheckOpen, ...] = store_checks_process.CHECKS
 
 

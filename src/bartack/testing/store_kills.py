@@ -27,7 +27,7 @@ import msgspec
 
 from bartack.environment import Environment
 from bartack.nouns import wire
-from bartack.nouns.entries import Custom, Entry
+from bartack.nouns.entries import Custom, Entry, SessionHeader
 from bartack.nouns.errors import Conflict, NotFound, StoreError
 from bartack.store.maintenance import check
 from bartack.store.session_store import SessionStore, Tail, next_entries
@@ -104,8 +104,8 @@ async def _tail(store: SessionStore, session_id: str) -> Tail:
     try:
         return await _settled(partial(store.tail_of, session_id))
     except NotFound:
-        header = await store.create_session(session_id)
-        return Tail(header.id, 1)
+        (header,) = next_entries(session_id, None, [SessionHeader()], store.environment)
+        return await _settled(partial(store.append, session_id, [header], None))
 
 
 async def _settled(work: Callable[[], Awaitable[T]]) -> T:
