@@ -8,6 +8,8 @@
 (d) PostgreSQL: appending one entry after the other, compared with a plain INSERT of the same text by asyncpg (target:
     at most 2 times), and the size of the tables and their indexes, compared with the JSON in them. It needs the
     programs of a PostgreSQL server, which runs in a temporary folder.
+(e) Listing and searching a JSONL store of 5,000 sessions, compared with reading its state files, and its session files.
+    Target: at most 5 times.
 
 Run it with `make bench` or `python bench/store.py [--million]`.
 """
@@ -28,7 +30,7 @@ import msgspec
 from bartack.environment import Environment
 from bartack.nouns import wire
 from bartack.nouns.deltas import Usage
-from bartack.nouns.entries import Entry, Fact
+from bartack.nouns.entries import Entry, Fact, SessionHeader
 from bartack.nouns.messages import Meta, ModelRef, assistant, tool_message, user
 from bartack.nouns.parts import Text, ToolCall, ToolResult
 from bartack.store import SessionStore, Tail, next_entries
@@ -38,6 +40,7 @@ from scripts.postgres_cluster import Cluster, find_programs
 
 TASKS = 64
 LONG = 100_000
+MANY = 5_000
 META = Meta(model=ModelRef("anthropic", "claude"), usage=Usage(1200, 80, cache_read_tokens=900), cost_usd=0.0042)
 
 
@@ -202,6 +205,31 @@ async def postgres(url: str) -> None:
     await store.close()
 
 
+async def list_many(folder: Path) -> None:
+    store = await JsonlStore.open(folder)
+    for start in range(0, MANY, 100):
+        batches = [
+            next_entries(f"s{number}", None, [SessionHeader(title=f"T{number}"), *turn(number)], store.environment)
+            for number in range(start, start + 100)
+        ]
+        await asyncio.gather(*(store.append(batch[0].session_id, batch, None) for batch in batches))
+    await store.close()
+    states = best(lambda: [path.read_bytes() for path in folder.glob("*.state")], rounds=3)
+    files = best(lambda: [path.read_bytes() for path in folder.glob("*.jsonl")], rounds=3)
+    store = await JsonlStore.open(folder)
+    rounds = []
+    for _ in range(3):
+        start_s = time.process_time()
+        assert len((await store.sessions(50)).items) == 50
+        middle_s = time.process_time()
+        assert len(await store.search(f"town {MANY - 1}")) >= 2
+        rounds.append((middle_s - start_s, time.process_time() - middle_s))
+    await store.close()
+    listed, searched = median(first for first, _ in rounds), median(second for _, second in rounds)
+    print(f"(e) JSONL, {MANY} sessions: list {listed * 1e3:.0f} ms, search {searched * 1e3:.0f} ms of CPU")
+    print(f"    ratios {listed / states:.1f} and {searched / (states + files):.1f} (target: 5 or less)")
+
+
 async def main() -> None:
     steps = [1000, 10_000, 50_000] + ([100_000, 1_000_000] if "--million" in sys.argv else [])
     with tempfile.TemporaryDirectory() as name:
@@ -210,6 +238,7 @@ async def main() -> None:
         await sizes(folder, steps)
         await open_long_session(SqliteStore, folder / "long.db")
         await open_long_session(JsonlStore, folder / "long")
+        await list_many(folder / "many")
     programs = find_programs()
     if programs is None:
         print("(d) PostgreSQL: skipped, because initdb and pg_ctl were not found")

@@ -8,7 +8,6 @@ from bartack.nouns.errors import ErrorCode, NotFound, StoreError
 __all__ = [
     "closed",
     "invalid",
-    "missing_blob",
     "newer_schema",
     "newer_session",
     "no_entry",
@@ -28,10 +27,6 @@ def no_session(session_id: str) -> NotFound:
 
 def no_entry(session_id: str, entry_id: str) -> NotFound:
     return NotFound(f"Entry {entry_id!r} does not exist in session {session_id!r}.")
-
-
-def missing_blob(name: str) -> StoreError:
-    return StoreError(f"Blob {name} is missing from the store.", code=ErrorCode.STORAGE_CORRUPT)
 
 
 def closed() -> StoreError:

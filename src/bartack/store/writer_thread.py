@@ -37,7 +37,6 @@ class Job:
     """The work of one caller and, once it has run, its outcome."""
 
     work: Callable[[], Any]
-    is_read: bool
     loop: asyncio.AbstractEventLoop
     future: "asyncio.Future[Any]"
     round: "_Round"
@@ -79,7 +78,7 @@ class WriterThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    async def submit(self, work: Callable[[], T], wait_s: float, *, is_read: bool = False) -> T:
+    async def submit(self, work: Callable[[], T], wait_s: float) -> T:
         """The result of `work`, once its group is committed; `StoreError` if that takes longer than `wait_s`."""
         if self._closed:
             raise closed()
@@ -88,7 +87,7 @@ class WriterThread:
         if round is None:
             round = self._rounds[loop] = _Round(wait_s)
             loop.call_soon(self._hand_over, loop)
-        job = Job(work, is_read, loop, loop.create_future(), round)
+        job = Job(work, loop, loop.create_future(), round)
         round.jobs.append(job)
         return cast(T, await job.future)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from bartack.store.blobs import damage_to, referenced
 from bartack.store.checksums import broken_at
 from bartack.store.errors import no_session
+from bartack.store.jsonl import journal
 from bartack.store.jsonl.file import FindBlob, confirmed_size, open_file, read_at, unconfirmed_size, whole
 from bartack.store.jsonl.folder import VERSION_FILE, Folder
 from bartack.store.jsonl.lines import Lines, split
@@ -58,6 +59,8 @@ def damage_to_session(folder: Folder, session_id: str) -> Iterator[Finding]:
         raise no_session(session_id)
     if snapshot.has_damaged_state:
         yield _finding(session_id, "damaged", "the state of the session is damaged", repairable=True)
+    if journal.is_damaged(folder.file_of(session_id).with_suffix(".journal")):
+        yield _finding(session_id, "damaged", "the journal of the answer in progress is damaged")
     size = _complete(folder, snapshot)
     lines = split(data[:size])
     yield from _damage_to_end(session_id, snapshot, size)
