@@ -13,8 +13,8 @@ could not record that it was stopped.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -33,6 +33,7 @@ __all__ = ["CLEANUP_S", "News", "RunLog", "complete", "retried", "start"]
 CLEANUP_S = 10.0  # for recording the end of a run; a store that takes longer has failed
 _RETRY_S = 0.05  # before the first retry of a store operation; doubles with each further one
 _MAX_RETRY_S = 1.0
+_QUIET_S = 0.05  # without an append of its own, before a run looks for what others added
 T = TypeVar("T")
 News = Entry | StoreError  # what others added, or why the run cannot go on
 
@@ -98,19 +99,23 @@ class RunLog:
         self._channel = channel
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._renewal: asyncio.Task[None] | None = None
+        self._follower: asyncio.Task[None] | None = None
 
     def begin(self, entries: Iterable[Entry]) -> None:
         """Fold the first entries of the run, which are durable, and keep the lease and read what others add until the
         log is closed."""
         for entry in entries:
             self._push(entry)
-        self._tasks = [asyncio.create_task(self._keep_lease()), asyncio.create_task(self._follow())]
+        self._renewal = asyncio.create_task(self._keep_lease())
+        self._follower = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
         """Release the lease. If the store fails here, the lease expires after its timeout."""
-        await asyncio.gather(*map(_cancelled, self._tasks))
         async with self._lock:  # after an append that has begun
+            for task in (self._renewal, self._follower):
+                if task is not None:
+                    await _cancelled(task)
             with suppress(StoreError):
                 await self.store.release_lease(self._lease)
 
@@ -129,7 +134,7 @@ class RunLog:
             pass
 
     async def _append(self, facts: tuple[Fact, ...], still: Callable[[], bool] | None) -> tuple[Entry, ...]:
-        async with self._lock:
+        async with self._lock, self._following_paused():
             session = self.session
             entries: tuple[Entry, ...] = ()
             is_stored = False
@@ -204,8 +209,20 @@ class RunLog:
         self._changed = asyncio.Event()
         self.listener(entry)
 
+    @asynccontextmanager
+    async def _following_paused(self) -> AsyncIterator[None]:
+        """Do not follow the session during an append, which notices by itself what others added. Otherwise each append
+        of the run would wake its own follower, which would read it again."""
+        if self._follower is not None:
+            self._follower.cancel()
+        try:
+            yield
+        finally:
+            self._follower = asyncio.create_task(self._follow())
+
     async def _follow(self) -> None:
         """Fold what others add, until another run has taken the session."""
+        await asyncio.sleep(_QUIET_S)
         while self.failure is None:
             with suppress(StoreError):  # the next append will meet it, unless it has passed by then
                 async for entry in self.store.follow(self.session.session_id, self.session.tail.seq):
