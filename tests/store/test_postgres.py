@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from bartack.nouns.deltas import MessageDelta, TextDelta
 from bartack.nouns.entries import MessageDeltaBatch, Redaction, SessionHeader
 from bartack.nouns.errors import Conflict, ErrorCode, LeaseLost, NotFound, StoreError
-from bartack.nouns.messages import Message, assistant, tool_message, user
+from bartack.nouns.messages import assistant, tool_message, user
 from bartack.nouns.parts import Image, ToolCall, ToolResult
 from bartack.store import Tail, next_entries, open_store
 from bartack.store.append_only import Readable
@@ -279,36 +279,6 @@ async def test_appends_of_one_group_see_each_other(store: PostgresStore) -> None
     assert await store.load("s") == [header, *first, *second]
 
 
-async def test_two_stores_can_write_to_one_session(store: PostgresStore, url: str) -> None:
-    other = await PostgresStore.open(url)
-    await store.create_session("s")
-
-    async def write(mine: PostgresStore, name: str) -> None:
-        for number in range(20):
-            while True:
-                try:
-                    await add(mine, "s", user(f"{name}{number}"))
-                    break
-                except Conflict:
-                    pass
-
-    await asyncio.gather(write(store, "a"), write(other, "b"), write(store, "c"))
-    await other.close()
-    texts = [entry.fact.text or "" for entry in await store.load("s") if isinstance(entry.fact, Message)]
-    assert sorted(texts) == sorted(f"{name}{number}" for name in "abc" for number in range(20))
-    for name in "abc":
-        assert [text for text in texts if text[0] == name] == [f"{name}{number}" for number in range(20)]
-
-
-async def test_only_one_of_two_stores_creates_a_session(store: PostgresStore, url: str) -> None:
-    other = await PostgresStore.open(url)
-    outcomes = await asyncio.gather(
-        *(each.create_session("s") for each in (store, other, store, other)), return_exceptions=True
-    )
-    assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 3
-    await other.close()
-
-
 async def test_a_cancelled_append_does_not_affect_others(store: PostgresStore) -> None:
     header = await store.create_session("s")
     gone = asyncio.create_task(store.append("s", following(header), header.id))
@@ -317,21 +287,6 @@ async def test_a_cancelled_append_does_not_affect_others(store: PostgresStore) -
     await store.create_session("t")
     assert gone.cancelled() or await asyncio.wait({gone})
     assert (await store.tail_of("s")).seq in (1, 2)
-
-
-async def test_leases_are_shared_between_stores(store: PostgresStore, url: str) -> None:
-    other = await PostgresStore.open(url)
-    header = await store.create_session("s")
-    mine = await store.acquire_lease("s", "mine", ttl=0.001)
-    await asyncio.sleep(0.01)
-    its = await other.acquire_lease("s", "other")
-    assert its.epoch == mine.epoch + 1
-    with pytest.raises(Conflict, match="was lost"):
-        await store.append("s", following(header), header.id, lease=mine)
-    await other.append("s", following(header), header.id, lease=its)
-    await store.release_lease(mine)
-    await other.renew_lease(its)
-    await other.close()
 
 
 async def test_a_lease_expires_although_the_clock_was_set_back(store: PostgresStore, database: Any) -> None:

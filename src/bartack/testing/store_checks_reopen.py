@@ -2,9 +2,11 @@
 
 import asyncio
 
+from bartack.nouns.entries import Entry
 from bartack.nouns.errors import Conflict, LeaseLost, SessionInUse, StoreError
 from bartack.nouns.messages import user
-from bartack.testing.store_steps import HANG_S, OpenStore, add, following, opened, refusal, sample_session
+from bartack.store.session_store import SessionStore
+from bartack.testing.store_steps import HANG_S, OpenStore, add, following, opened, refusal, sample_session, texts_of
 
 __all__ = ["CHECKS"]
 
@@ -59,9 +61,41 @@ async def two_stores_share_leases(open_store: OpenStore) -> None:
         lease = await one.acquire_lease("s", "one")
         await refusal(SessionInUse, two.acquire_lease("s", "two"), "a second owner in the second store")
         await refusal(SessionInUse, add(two, "s", user("hello")), "a message of others to a live run")
-        await two.acquire_lease("s", "two", takeover=True)
+        new = await two.acquire_lease("s", "two", takeover=True)
         late = add(one, "s", user("late"), lease=lease)
         await refusal(LeaseLost, late, "an append of the first store, after a takeover in the second")
+        await one.release_lease(lease)  # has no effect
+        await two.renew_lease(new)
+
+
+async def one_of_two_stores_creates_a_session(open_store: OpenStore) -> None:
+    async with opened(open_store) as one, opened(open_store) as two:
+        attempts = [store.create_session("s") for store in (one, two, one, two)]
+        outcomes = await asyncio.gather(*attempts, return_exceptions=True)
+        created = [outcome for outcome in outcomes if isinstance(outcome, Entry)]
+        assert len(created) == 1, f"four attempts to create one session: {outcomes}"
+        assert all(isinstance(outcome, Entry | Conflict) for outcome in outcomes), f"not a Conflict: {outcomes}"
+        assert await one.load("s") == await two.load("s") == created, "the session has another header"
+
+
+async def writers_of_two_stores_lose_nothing(open_store: OpenStore) -> None:
+    async def write(store: SessionStore, name: str) -> None:
+        for number in range(20):
+            while True:
+                try:
+                    await add(store, "s", user(f"{name}{number}"))
+                    break
+                except Conflict:  # another writer was first
+                    pass
+
+    async with opened(open_store) as one, opened(open_store) as two, asyncio.timeout(HANG_S):
+        await one.create_session("s")
+        await asyncio.gather(write(one, "a"), write(two, "b"), write(one, "c"))
+        texts = await texts_of(two, "s")
+        assert len(texts) == 60, f"three writers of 20 messages each left {len(texts)}"
+        for name in "abc":
+            mine = [text for text in texts if text.startswith(name)]
+            assert mine == [f"{name}{number}" for number in range(20)], f"the messages of one writer are {mine}"
 
 
 async def a_follower_gets_entries_of_another_store(open_store: OpenStore) -> None:
@@ -80,5 +114,7 @@ CHECKS = (
     a_closed_store_refuses_everything,
     two_stores_see_each_other,
     two_stores_share_leases,
+    one_of_two_stores_creates_a_session,
+    writers_of_two_stores_lose_nothing,
     a_follower_gets_entries_of_another_store,
 )
