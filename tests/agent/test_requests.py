@@ -88,6 +88,7 @@ async def test_a_queued_message_continues_a_live_run_when_it_would_end() -> None
 
 @pytest.mark.parametrize("resumed", [True, False])
 async def test_messages_queued_without_a_live_run_are_taken_by_the_next_one(resumed: bool) -> None:
+    """D-5.12.1"""
     agent, store, model = make(["One.", "Two.", "Three."])
     await agent.run("First", session=SESSION)
     await queue(store, SESSION, "Second")
