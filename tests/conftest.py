@@ -1,6 +1,5 @@
 """Shared by all tests: Hypothesis profiles, the number of workers, and the folder of the recorded provider streams."""
 
-import asyncio
 import os
 import signal
 from pathlib import Path
@@ -16,10 +15,6 @@ settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True
 settings.register_profile("quick", settings.get_profile("ci"), max_examples=10)
 settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
-
-# pytest-asyncio asks for the current event loop. Without this line, Python creates one that nothing closes, and the
-# warning about it makes a random later test fail.
-asyncio.set_event_loop(None)
 
 # Background jobs of a shell ignore SIGINT, and so would every program that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -471,11 +471,10 @@ async def test_followers_survive_lost_connections(
 
 
 def test_a_second_event_loop_is_refused(url: str) -> None:
-    first = asyncio.new_event_loop()
-    store = first.run_until_complete(PostgresStore.open(url))
-    for call in (store.create_session, store.sessions):
-        with pytest.raises(StoreError, match="opened in another event loop"):
-            asyncio.run(call())
-    first.run_until_complete(store.create_session("s"))
-    first.run_until_complete(store.close())
-    first.close()
+    with asyncio.Runner() as first:
+        store = first.run(PostgresStore.open(url))
+        for call in (store.create_session, store.sessions):
+            with pytest.raises(StoreError, match="opened in another event loop"):
+                asyncio.run(call())
+        first.run(store.create_session("s"))
+        first.run(store.close())

@@ -59,20 +59,25 @@ async def test_released_locks_lose_entries_only_without_the_guard(tmp_path: Path
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_forked_process_gets_an_error_instead_of_waiting_forever(kind: str, fast_path: Path) -> None:
-    loop = asyncio.new_event_loop()
-    store = loop.run_until_complete(opener(kind, fast_path)())
-    loop.run_until_complete(store.create_session("s"))
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:  # only this thread exists here, and nothing of pytest may run
-        os.write(writing, asyncio.run(_errors_of(store)).encode())
-        os._exit(0)
-    os.close(writing)
-    assert os.read(reading, 1000).decode() == "StoreError StoreError StoreError"
-    os.waitpid(child, 0)
-    loop.run_until_complete(add(store, "s", user("still usable here")))
-    loop.run_until_complete(store.close())
-    loop.close()
+    open_store = opener(kind, fast_path)
+
+    async def opened() -> SessionStore:
+        store = await open_store()
+        await store.create_session("s")
+        return store
+
+    with asyncio.Runner() as runner:
+        store = runner.run(opened())
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:  # only this thread exists here, and nothing of pytest may run
+            os.write(writing, asyncio.run(_errors_of(store)).encode())
+            os._exit(0)
+        os.close(writing)
+        assert os.read(reading, 1000).decode() == "StoreError StoreError StoreError"
+        os.waitpid(child, 0)
+        runner.run(add(store, "s", user("still usable here")))
+        runner.run(store.close())
 
 
 async def _errors_of(store: SessionStore) -> str:
