@@ -92,7 +92,7 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is no
 def test_bash_completes_commands_options_models_and_sessions(store: Path) -> None:
     lines = {
         ("sess",): ["sessions"],
-        ("sessions", "s"): ["show", "search", "switch"],
+        ("sessions", "s"): ["show", "search", "salvage", "switch"],
         ("sessions", "list", "--l"): ["--limit"],
         ("doctor", "-m", "local", ":", "smol"): ["smollm2-135m"],  # bash replaces only the last piece of a word
         ("show", "tr"): ["treasure", "trip"],  # most recently changed first

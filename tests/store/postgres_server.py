@@ -1,11 +1,12 @@
 """The PostgreSQL server for tests, and schemas on it that are dropped at the end of the run.
 
-Set BARTACK_TEST_POSTGRES to use another server. Without one, the tests that need it are skipped. Schemas carry the
-process id, so parallel workers and parallel runs do not share any.
+Set BARTACK_TEST_POSTGRES to use another server. Without one, the tests that need it are skipped. The names of schemas
+are random, so parallel workers share none, and a run that was killed leaves none that another one could find.
 """
 
 import asyncio
 import os
+import secrets
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -16,7 +17,7 @@ import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 SERVER = os.environ.get("BARTACK_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres")
-PREFIX = f"bartack_test_{os.getpid()}_"
+PREFIX = f"bartack_test_{secrets.token_hex(4)}_"
 CONNECT_S = 60.0  # a busy server may take long; a missing one refuses at once
 
 _schemas: dict[str, str] = {}  # by name

@@ -111,7 +111,7 @@ async def the_journal_of_a_killed_process_is_kept(open_store: OpenStore) -> None
         assert texts == ["Hel", "lo"], f"after 'Hel' and 'lo' were written, the journal has {texts}"
 
 
-async def killed_processes_lose_nothing_and_hold_up_nobody(open_store: OpenStore) -> None:
+async def killed_processes_lose_nothing_and_block_no_others(open_store: OpenStore) -> None:
     report = await asyncio.to_thread(kill_writers, open_store, _KILLS)
     assert not report.faults, "\n".join([str(report), *report.faults[:20]])
 
@@ -120,5 +120,5 @@ CHECKS = (
     a_follower_gets_entries_of_another_process,
     a_lease_is_held_until_its_process_ends,
     the_journal_of_a_killed_process_is_kept,
-    killed_processes_lose_nothing_and_hold_up_nobody,
+    killed_processes_lose_nothing_and_block_no_others,
 )

@@ -87,7 +87,7 @@ async def requests_follow_the_last_entry(store: SessionStore) -> None:
 
 
 async def requests_of_many_are_stored_once_each(store: SessionStore) -> None:
-    """The owner of the lease and others append at the same time; whoever finds another tail tries again."""
+    """The owner of the lease and others append at the same time; one that finds another tail tries again."""
     lease = await store.claim("s", run_start(store), None, "run 1")
 
     async def work() -> list[str]:
