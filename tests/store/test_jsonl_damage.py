@@ -20,10 +20,10 @@ DELTAS = (MessageDelta("r", 1, TextDelta("Hi"), START),)
 BLOB_STEP = 4099  # bits: a blob has half a million, and one hash covers them all
 
 
-async def small_store(folder: Path) -> JsonlStore:
+async def small_store(folder: Path, *, has_blob: bool) -> JsonlStore:
     store = await JsonlStore.open(folder)
     await store.create_session("s")
-    await add(store, "s", user("x" * 65_537), user("hi"))
+    await add(store, "s", user("x" * 65_537 if has_blob else "x"), user("hi"))
     lease = await store.acquire_lease("s", "a run")
     for number in range(2):
         await store.write_journal(lease, MessageDeltaBatch(DELTAS, generation=3, number=number))
@@ -37,7 +37,7 @@ def all_files(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("name", ["s.jsonl", "s.state", "s.journal", "bartack-store.json", "blobs"])
 async def test_every_flipped_bit_is_found(fast_path: Path, name: str) -> None:
-    store = await small_store(fast_path)
+    store = await small_store(fast_path, has_blob=name == "blobs")
     (path,) = [file for file in all_files(fast_path) if name in (file.name, file.parent.name)]
     intact = path.read_bytes()
     used = len(intact.rstrip(b" \n"))  # then a state is filled up with spaces, of which the first and last will do
@@ -101,7 +101,7 @@ async def test_lost_lines_at_the_end_are_noticed_and_nothing_is_written_over_the
 
 
 async def test_a_session_without_its_state_is_complete(tmp_path: Path) -> None:
-    store = await small_store(tmp_path)
+    store = await small_store(tmp_path, has_blob=True)
     before = list(await store.load("s"))
     (tmp_path / "s.state").unlink()
     opened = await JsonlStore.open(tmp_path)
@@ -162,7 +162,7 @@ async def test_an_append_that_was_never_acknowledged_is_not_read(tmp_path: Path)
 
 
 async def test_a_damaged_version_file_is_reported_and_repaired(tmp_path: Path) -> None:
-    store = await small_store(tmp_path)
+    store = await small_store(tmp_path, has_blob=True)
     (tmp_path / "bartack-store.json").write_bytes(b"?")
     opened = await JsonlStore.open(tmp_path)
     assert faults(await check(opened)) == [(None, "damaged")]

@@ -355,6 +355,7 @@ async def test_a_newer_store_and_a_foreign_schema_are_refused(url: str, database
 
 @own_schema
 async def test_a_read_only_store_writes_nothing(url: str, database: Any) -> None:
+    await database.execute(f"DROP SCHEMA IF EXISTS {schema_of(url)} CASCADE")
     with pytest.raises(StoreError, match="contains no store"):
         await open_store(url, read_only=True)
     writer = await PostgresStore.open(url)
