@@ -17,6 +17,7 @@ import multiprocessing
 import resource
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
@@ -106,7 +107,8 @@ def serve(pipe: Connection) -> None:
             await response.write(event + b"\n\n")
             due += 0.001
             await asyncio.sleep(max(0, due - loop.time()))
-        await response.write_eof()
+        with suppress(ConnectionError):  # a reader that has seen the last event need not wait for the end
+            await response.write_eof()
         return response
 
     async def main() -> None:
