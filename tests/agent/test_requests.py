@@ -26,11 +26,12 @@ from bartack import (
     assistant,
     user,
 )
-from bartack.agent import ApprovalRequested, LiveApprover, ModelSwitched
+from bartack.agent import Agent, ApprovalRequested, LiveApprover, ModelSwitched
 from bartack.models import ScriptedModel
 from bartack.session.decisions import Decision, arguments_digest, decided_fact
 from bartack.store import Lease, MemoryStore, next_entries
 from bartack.store.append import Batch, Permit
+from bartack.store.entries import Entries
 from bartack.store.requests import decide, note, post, queue, redact, request_abort, steer, switch_model
 from tests.agent.kit import (
     SESSION,
@@ -137,6 +138,29 @@ async def test_redacting_a_delivered_message_redacts_its_request_too_and_vice_ve
         delivered = next(entry for entry in await store.load(SESSION) if getattr(entry.fact, "role", "") == "user")
         await redact(store, SESSION, request.id if of_request else delivered.id, reason="private")
         assert "my secret" not in repr(list(await store.load(SESSION)))
+
+
+class DeliversWhileRead(MemoryStore):
+    """Delivers the queued messages right after its entries were read."""
+
+    agent: Agent | None = None
+
+    async def entries(self, session_id: str, after_seq: int = 0, limit: int | None = None) -> Entries:
+        found = await super().entries(session_id, after_seq, limit)
+        if self.agent is not None:
+            agent, self.agent = self.agent, None
+            await agent.resume(session_id)
+        return found
+
+
+async def test_a_message_that_is_delivered_while_its_request_is_redacted_is_redacted_too() -> None:
+    store = DeliversWhileRead()
+    await store.create_session(SESSION)
+    request = await queue(store, SESSION, "my secret")
+    store.agent, _, model = make(["One."], store=store)
+    await redact(store, SESSION, request.id)
+    assert len(model.calls) == 1
+    assert "my secret" not in repr(list(await store.load(SESSION)))
 
 
 async def test_only_messages_of_a_user_can_be_queued() -> None:

@@ -9,7 +9,7 @@ acts upon it once; without a live run it waits for the next one. What is wrong i
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from bartack.nouns.entries import (
@@ -116,13 +116,24 @@ async def redact(store: SessionStore, session_id: str, entry_id: str, *, reason:
 
     A queued message and the message that delivered it have the same content, so both are redacted.
     """
-    facts = [Redaction(entry_id, reason=reason)]
-    for entry in await store.entries(session_id):
+    while True:
+        tail = await store.tail_of(session_id)  # first: a message that is delivered from here on moves it
+        copies = _copies(await store.entries(session_id), entry_id)
+        facts = tuple(Redaction(copy, reason=reason) for copy in (entry_id, *copies))
+        entry = await _append(store, session_id, tail, facts)
+        if entry is not None:
+            return entry
+
+
+def _copies(entries: Iterable[Entry], entry_id: str) -> list[str]:
+    """The entries with the same content: the request of a delivered message, or the delivery of a requested one."""
+    copies: list[str] = []
+    for entry in entries:
         meta = entry.fact.meta if isinstance(entry.fact, Message) else None
         request_id = None if meta is None else meta.request_id
         if request_id is not None and entry_id in (entry.id, request_id):
-            facts.append(Redaction(entry.id if entry_id == request_id else request_id, reason=reason))
-    return await post(store, session_id, *facts)
+            copies.append(entry.id if entry_id == request_id else request_id)
+    return copies
 
 
 async def note(store: SessionStore, session_id: str, name: str, data: dict[str, Any]) -> Entry:
