@@ -86,7 +86,8 @@ async def read_files(root: Path, *paths: str, store: SessionStore | str | None) 
     config = AgentConfig(runtime=RuntimeConfig(root=str(root)))
     async with Agent(ScriptedModel([read, "Done."]), tools=file_tools(), config=config, store=store) as agent:
         result = await agent.run("Read", session=SESSION)
-    return [part for message in result.messages for part in message.tool_results]
+    found = {part.tool_call_id: part for message in result.messages for part in message.tool_results}
+    return [found[path] for path in paths]  # calls that run in parallel end in any order
 
 
 def test_an_unknown_kind_of_runtime_is_an_error() -> None:
