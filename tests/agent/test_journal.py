@@ -21,6 +21,7 @@ from bartack.nouns.requests import ModelRequest
 from bartack.store import Lease, MemoryStore, SessionStore
 from bartack.store import open_store as open_at
 from bartack.store.live import LiveDeltas, LiveEntry, LiveReset
+from bartack.store.sqlite import SqliteStore
 from tests.agent.kit import SESSION
 from tests.store.stores import HANG_S
 
@@ -118,6 +119,37 @@ async def test_a_journal_that_cannot_be_written_does_not_hurt_the_run() -> None:
         async for _ in run:
             pass
     assert run.result.output == ANSWER
+
+
+class LosesAReply(SqliteStore):
+    """Stores the first batch of the journal and reports a failure, after the model has said more."""
+
+    has_failed = False
+    model: GatedModel
+
+    async def write_journal(self, lease: Lease, batch: MessageDeltaBatch) -> None:
+        await super().write_journal(lease, batch)
+        if not self.has_failed:
+            self.has_failed = True
+            self.model.steps.release()
+            await asyncio.sleep(0.05)
+            raise StoreError("the connection broke", retryable=True)
+
+
+async def test_a_batch_with_an_unknown_outcome_leaves_no_gap_in_the_journal(tmp_path: Path) -> None:
+    store, model = await LosesAReply.open(tmp_path / "sessions.db"), GatedModel(ANSWER)
+    LosesAReply.model = model
+    async with Agent(model, store=store, config=JOURNALLED).stream("hi", session=SESSION) as run:
+        seqs = list[int]()
+        async with asyncio.timeout(HANG_S):
+            while not seqs or seqs[-1] < 5:
+                model.steps.release()
+                await asyncio.sleep(0.01)
+                batches = await store.read_journal(SESSION)
+                seqs = sorted({one.seq for batch in batches for one in batch.deltas})
+        assert seqs == list(range(len(seqs)))
+        run.abort()
+    await store.close()
 
 
 async def test_an_aborted_answer_leaves_no_journal() -> None:

@@ -2,7 +2,7 @@
 
 Deltas are gathered and written to the store's journal several times a second (`LoopConfig.journal_ms`), in a task of
 their own: neither a slow store nor a slow reader holds up the model. The journal is a convenience. A write that fails
-is made again with the next one, and if it fails for good the run does not notice; the log has the answer in the end.
+is repeated, and if it fails for good the run does not notice; the log has the answer in the end.
 """
 
 import asyncio
@@ -49,13 +49,19 @@ class Journal:
             await asyncio.wait([self._clearing])
         while self._deltas:
             await asyncio.sleep(self._interval_s)
-            deltas = tuple(self._deltas)
-            with suppress(StoreError):
-                batch = MessageDeltaBatch(deltas, generation=self._generation, number=self._number)
-                await self._log.write_journal(batch)
-                self._number, self._has_written = self._number + 1, True
-                del self._deltas[: len(deltas)]
+            batch = MessageDeltaBatch(tuple(self._deltas), generation=self._generation, number=self._number)
+            self._deltas.clear()
+            await self._store(batch)
+            self._number, self._has_written = self._number + 1, True
         self._writing = None
+
+    async def _store(self, batch: MessageDeltaBatch) -> None:
+        """Write the batch, the same one again after a failure: it may have been stored all the same."""
+        while True:
+            with suppress(StoreError):
+                await self._log.write_journal(batch)
+                return
+            await asyncio.sleep(self._interval_s)
 
     def end(self) -> None:
         """The answer, or its failure, is in the log."""
