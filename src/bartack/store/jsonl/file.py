@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from bartack.store.blobs import referenced, restore
-from bartack.store.jsonl.lines import complete_size, split
+from bartack.store.jsonl.lines import complete_size, read_texts
 from bartack.store.jsonl.state import State, read_state
 from bartack.store.session_log import SessionLog
 
@@ -86,8 +86,7 @@ class SessionFile:
 
     def _add(self, data: bytes) -> None:
         if data:
-            texts, checksums = split(data)
-            self.log.add_lines(texts, checksums[-1] or b"", data)
+            self.log.add_lines(*read_texts(data), data)
             self._advance(data)
 
     def _advance(self, data: bytes) -> None:

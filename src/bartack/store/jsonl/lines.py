@@ -5,7 +5,6 @@ but the last of which end in a space: JSON readers ignore it, and it marks that 
 complete when its last line is, and every one of its lines has the checksum that follows from the line before.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -13,10 +12,11 @@ from bartack.store.append import Row
 from bartack.store.checksums import broken_at, split_checksum, with_checksum
 from bartack.store.entries import envelope_of
 
-__all__ = ["Lines", "complete_size", "join", "split"]
+__all__ = ["Lines", "complete_size", "join", "read_texts", "split"]
 
-_LINE = re.compile(rb'(\{.*),"checksum":"([0-9a-f]{32})"\}( ?)\n')
-_AROUND = len(b',"checksum":"') + 32 + len(b'"}\n')
+_KEY = b',"checksum":"'
+_SUFFIX_LENGTH = len(_KEY) + 32 + len(b'"}')
+_SPACE = ord(" ")
 
 
 class Lines(NamedTuple):
@@ -31,12 +31,30 @@ def join(rows: Iterable[Row]) -> bytes:
     return b" \n".join(with_checksum(row.text, row.checksum) for row in rows) + b"\n"
 
 
+def read_texts(data: bytes) -> tuple[list[bytes], bytes]:
+    """The texts of all lines, whatever is in them, and the last checksum, empty if it cannot be read.
+
+    The last line need not end in a newline. It does not look at the other checksums, for speed: a session is opened
+    far more often than it is checked.
+    """
+    last = split(data[data.rfind(b"\n", 0, -1) + 1 :])
+    if not data.endswith(b"\n"):
+        data += b"\n"
+    texts: list[bytes] = []
+    start = 0
+    while start < len(data):
+        newline = data.find(b"\n", start)
+        end = newline - 1 if data[newline - 1] == _SPACE else newline
+        suffix = end - _SUFFIX_LENGTH
+        has_checksum = suffix > start and data.startswith(_KEY, suffix)
+        texts.append(data[start:suffix] + b"}" if has_checksum else data[start:end])
+        start = newline + 1
+    return texts, last.checksums[0] or b""
+
+
 def split(data: bytes) -> Lines:
     """All lines, whatever is in them. The last one need not end in a newline."""
-    found = _LINE.findall(data)
-    if sum(len(text) + _AROUND + len(space) for text, _, space in found) == len(data):  # nothing between them
-        return Lines([text + b"}" for text, _, _ in found], [bytes.fromhex(digits.decode()) for _, digits, _ in found])
-    return _split_one_by_one(_raw_lines(data))
+    return _split(_raw_lines(data))
 
 
 def _raw_lines(data: bytes) -> list[bytes]:
@@ -47,7 +65,7 @@ def _raw_lines(data: bytes) -> list[bytes]:
     return lines
 
 
-def _split_one_by_one(raw_lines: Iterable[bytes]) -> Lines:
+def _split(raw_lines: Iterable[bytes]) -> Lines:
     lines = Lines([], [])
     for raw in raw_lines:
         text, checksum = split_checksum(raw.removesuffix(b" "))
@@ -63,7 +81,7 @@ def complete_size(data: bytes, previous: bytes, whole: Callable[[bytes], bytes |
     lost. What comes before a complete append was complete too when that was written, whatever it looks like now.
     """
     raw_lines = _raw_lines(data)
-    texts, checksums = _split_one_by_one(raw_lines)
+    texts, checksums = _split(raw_lines)
     broken = set(broken_at(map(whole, texts), checksums, previous))
     complete = end = 0
     is_intact = True
