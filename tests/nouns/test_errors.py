@@ -153,16 +153,20 @@ def test_a_stream_error_names_its_rule() -> None:
     assert StreamError("late").rule is None
 
 
-def test_an_invalid_transition_has_the_valid_events() -> None:
-    error = InvalidStateTransition("open", "fly", iter(["close", "lock"]))
-    assert (error.current, error.attempted, error.valid) == ("open", "fly", ("close", "lock"))
+def test_an_invalid_transition_has_statuses_and_its_message_events() -> None:
+    """003-6.2.1"""
+    edges = {"close": "closed", "lock": "locked", "bolt": "locked"}
+    error = InvalidStateTransition("open", "fly", edges, attempted="flying")
+    assert (error.name, error.event) == ("InvalidStateTransition", "fly")
+    assert (error.current, error.attempted, error.valid) == ("open", "flying", ("closed", "locked"))
     assert error.code is ErrorCode.INVALID_TRANSITION
-    assert "close, lock" in str(error)
-    assert "nothing" in str(InvalidStateTransition("open", "fly", ()))
+    assert str(error) == "'fly' is not valid in state 'open'; valid: close, lock, bolt"
+    assert "nothing" in str(InvalidStateTransition("open", "fly", {}))
+    assert InvalidStateTransition("open", "fly", {}).attempted == "fly"
     assert error.details == {
         "currentStatus": "open",
-        "attemptedStatus": "fly",
-        "validTransitions": ["close", "lock"],
+        "attemptedStatus": "flying",
+        "validTransitions": ["closed", "locked"],
     }
 
 
@@ -185,7 +189,7 @@ def test_a_conflict_has_the_actual_tail() -> None:
     [
         StreamError("late", rule="000-5.1"),
         ModelError("no", code=ErrorCode.TIMEOUT, status=504),
-        InvalidStateTransition("open", "fly", ["close"]),
+        InvalidStateTransition("open", "fly", {"close": "closed"}, attempted="flying"),
         PartValidationError("no", path="$.text", rule="000-3.2.3"),
         MissingRequiredField("no", path="$.text"),
         Conflict("moved on", tail="e9"),

@@ -67,9 +67,19 @@ def test_every_event_in_every_state_is_an_edge_or_rejected(table: Table[Any], st
         with pytest.raises(InvalidStateTransition) as caught:
             advance(table, state, event)
         assert caught.value.current == state
-        assert caught.value.attempted == event
-        assert caught.value.valid == tuple(table[state])
+        leads_to = [row[event] for row in table.values() if event in row]
+        assert caught.value.event == event
+        assert caught.value.attempted == (leads_to[0] if leads_to else event)
+        assert list(caught.value.valid) == list(dict.fromkeys(table[state].values()))
     assert edges(table) == before
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_an_event_leads_to_the_same_state_wherever_it_is_allowed(name: str) -> None:
+    """003-6.2.1: so a refused event has one status that it attempted."""
+    table, _ = TABLES[name]
+    for event in {event for row in table.values() for event in row}:
+        assert len({row[event] for row in table.values() if event in row}) == 1
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -65,6 +65,7 @@ def test_thinking_and_redacted_thinking_are_kept_in_deltas_and_parts() -> None:
     """002-non-goals.6, D-3.9"""
     assembler = MessageAssembler()
     now = FEED.load(FeedMessage, MESSAGE).timestamp
+    assert now is not None
     deltas: list[Delta] = [
         Start("claude", "msg_1", provider="anthropic"),
         ThinkingDelta("Look."),

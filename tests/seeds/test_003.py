@@ -152,12 +152,12 @@ def test_an_invalid_transition_lists_the_valid_ones() -> None:
     """003-6.2.1, 003-6.1.2"""
     with pytest.raises(InvalidStateTransition) as caught:
         advance(TOOL, ToolStatus.COMPLETED, "start")
-    assert type(caught.value).__name__ == "InvalidStateTransition"
+    assert caught.value.name == "InvalidStateTransition"
     assert caught.value.message == "'start' is not valid in state 'completed'; valid: complete"
     assert caught.value.details == {
         "currentStatus": "completed",
-        "attemptedStatus": "start",
-        "validTransitions": ["complete"],
+        "attemptedStatus": "running",
+        "validTransitions": ["completed"],
     }
 
 

@@ -42,6 +42,7 @@ from bartack import (
 )
 from bartack.formats.repair import repair
 from bartack.nouns.config import ContextConfig
+from bartack.nouns.messages import Koding
 from bartack.session.context import (
     ContextBuildResult,
     ContextFold,
@@ -139,6 +140,16 @@ def test_003_7_2_3_ignored_parts_do_not_reach_a_model() -> None:
     assert len(messages) == 3
     assert "aside" not in repr(messages)
     assert messages[2].tool_results[0].content == (Text("seen"),)
+
+
+def test_the_context_of_a_koding_request_reaches_the_model() -> None:
+    """002-options.3"""
+    messages = build(
+        user("Fix it.", meta=Meta(koding=Koding("src/a.py is open"))),
+        user("And that.", meta=Meta(koding=Koding())),
+    ).messages
+    assert messages[0].parts == (Text("Fix it."), Text("src/a.py is open", synthetic=True))
+    assert messages[1].parts == (Text("And that."),)
 
 
 def test_an_unchanged_message_is_the_stored_object() -> None:

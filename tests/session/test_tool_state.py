@@ -139,10 +139,55 @@ def test_no_other_event_ends_a_pending_call() -> None:
     for event in ("fail", "time_out"):
         with pytest.raises(InvalidStateTransition) as caught:
             tool_state.running_to_error(PENDING, "x", T1, event=event)
-        assert (caught.value.current, caught.value.attempted) == ("pending", event)
-        assert caught.value.valid == ("start", "reject", "abort")
+        assert (caught.value.current, caught.value.event, caught.value.attempted) == ("pending", event, "error")
+        assert caught.value.valid == ("running", "error")
     with pytest.raises(InvalidStateTransition):
         tool_state.running_to_completed(PENDING, "x", T1)
+
+
+def test_a_refused_transition_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """003-6.1.2"""
+    with pytest.raises(InvalidStateTransition):
+        tool_state.running_to_completed(PENDING, "secret", T1)
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("bartack.session", "WARNING")
+    assert record.getMessage() == "Refused a transition of a tool call from pending to completed."
+
+
+def test_a_transition_changes_neither_the_old_state_nor_what_it_holds() -> None:
+    """003-7.1.2"""
+    held: dict[str, Any] = {"step": 1}
+    running = Running(input={"city": "Paris"}, time=ToolTime(start=T0), metadata=held)
+    progress = tool_state.running_progress(running, metadata={"step": 2, "of": 3})
+    completed = tool_state.running_to_completed(running, "rain", T1, metadata={"ms": 5})
+    failed = tool_state.running_to_error(running, "no", T1)
+    assert (running.metadata, held) == ({"step": 1}, {"step": 1})
+    assert (progress.metadata, completed.metadata) == ({"step": 2, "of": 3}, {"step": 1, "ms": 5})
+    assert failed.metadata == {"step": 1}
+    assert running == Running(input={"city": "Paris"}, time=ToolTime(start=T0), metadata={"step": 1})
+
+
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [
+        (lambda: tool_state.create_pending("x", "{}"), "$.input"),  # type: ignore[arg-type]
+        (lambda: tool_state.create_pending({}, None), "$.raw"),  # type: ignore[arg-type]
+        (lambda: tool_state.create_running({}, 5, start=T0), "$.title"),  # type: ignore[arg-type]
+        (lambda: tool_state.create_running({}, start=1000), "$.start"),  # type: ignore[arg-type]
+        (lambda: tool_state.create_completed({}, "x", "t", {}, 1000, 2000), "$.start"),  # type: ignore[arg-type]
+        (lambda: tool_state.create_completed({}, "x", "t", {}, T0, 2000), "$.end"),  # type: ignore[arg-type]
+        (lambda: tool_state.create_completed({}, 5, "t", {}, T0, T1), "$.output"),  # type: ignore[arg-type]
+        (lambda: tool_state.create_completed({}, "x", "t", None, T0, T1), "$.metadata"),  # type: ignore[arg-type]
+        (lambda: tool_state.create_error({}, b"x", T0, T1), "$.error"),  # type: ignore[arg-type]
+        (lambda: tool_state.pending_to_running(PENDING, start=1000), "$.start"),  # type: ignore[arg-type]
+        (lambda: tool_state.running_to_completed(RUNNING, "x", 2000), "$.end"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_refused_where_it_is_passed(make: Any, path: str) -> None:
+    """003-4.2.1"""
+    with pytest.raises(PartValidationError) as caught:
+        make()
+    assert (caught.value.path, caught.value.rule) == (path, "003-4.2.1")
 
 
 @pytest.mark.parametrize("state", [COMPLETED, ERRORED], ids=["completed", "error"])

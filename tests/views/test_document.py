@@ -359,7 +359,7 @@ def test_snapshots_of_a_step_survive() -> None:
         FileRef("a.pdf", mime_type="application/pdf", data=b"%PDF"),
         FileRef("a.pdf", mime_type="application/pdf", url="https://example.org/a.pdf"),
         FileRef("https://example.org/a.bin", mime_type="x/y", url="https://example.org/a.bin"),
-        FileRef("a.py", mime_type="text/x-python", metadata={"source": {"type": "symbol", "name": "f"}}),
+        FileRef("a.py", mime_type="x/y", metadata={"source": {"type": "symbol", "path": "a.py", "name": "f"}}),
     ],
     ids=lambda part: f"{part.kind}-{part.url or part.data}",
 )
@@ -372,6 +372,15 @@ def test_files_read_back_as_they_were(part: Image | FileRef) -> None:
     assert document.dump(document.load(view))["messages"] == view["messages"]
     assert isinstance(back, Image | FileRef)
     assert (back.data, back.url, back.mime_type, back.metadata) == (part.data, part.url, part.mime_type, part.metadata)
+
+
+def test_a_source_that_is_not_one_of_003_is_counted_as_omitted() -> None:
+    """003-3.7.2"""
+    odd = FileRef("a.py", metadata={"source": "elsewhere"})
+    calls = assistant(ToolCall("c1", "read", {}))
+    view = document.dump(chain(user(odd), calls, tool_message(ToolResult("c1", (odd,)))))
+    assert view["omitted"] == {"file source": 2}
+    assert "source" not in view["messages"][0]["parts"][0]
 
 
 def test_a_compacted_output_stays_compacted() -> None:

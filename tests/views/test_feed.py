@@ -1,5 +1,6 @@
 """The feed view: how facts are represented, and how it is read back."""
 
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -167,3 +168,23 @@ def test_another_view_is_not_a_feed() -> None:
 
 def test_no_entries_give_an_empty_feed() -> None:
     assert feed.load(feed.dump([])) == ()
+
+
+def test_the_time_of_a_message_is_optional() -> None:
+    """002-structure.2"""
+    shown = [{"type": "message", "id": f"m{n}", "role": "user", "content": []} for n in range(3)]
+    view: dict[str, Any] = {"view": "feed", "session_id": "s", "messages": shown}
+    assert {entry.timestamp for entry in feed.load(view)} == {datetime(1970, 1, 1, tzinfo=UTC)}
+    shown[1]["timestamp"] = "2026-01-02T00:00:00Z"
+    assert {entry.timestamp for entry in feed.load(view)} == {datetime(2026, 1, 2, tzinfo=UTC)}
+    shown[0]["timestamp"] = "2026-01-01T00:00:00Z"
+    assert [entry.timestamp.day for entry in feed.load(view)] == [1, 1, 2, 2]
+    messages = [entry.fact for entry in feed.load(view) if isinstance(entry.fact, Message)]
+    assert [message.timestamp.day for message in messages if message.timestamp] == [1, 2, 2]
+
+
+def test_an_incomplete_feed_is_logged_and_gives_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """003-6.1.3, D-7.5"""
+    assert feed.try_load({"view": "feed", "messages": []}) is None
+    assert "$.session_id" in caplog.text
+    assert feed.try_load(feed.dump(SESSION)) == feed.load(feed.dump(SESSION))

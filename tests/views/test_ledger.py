@@ -48,3 +48,10 @@ def test_an_invalid_entry_is_rejected_with_its_path() -> None:
 
 def test_no_entries_give_an_empty_ledger() -> None:
     assert ledger.load(ledger.dump([])) == ()
+
+
+def test_an_incomplete_ledger_is_logged_and_gives_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """003-6.1.3, D-7.5"""
+    assert ledger.try_load({"view": "ledger", "entries": []}) is None
+    assert "$.sessionId" in caplog.text
+    assert ledger.try_load(ledger.dump(SESSION)) == ledger.load(ledger.dump(SESSION))

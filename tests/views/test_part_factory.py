@@ -1,15 +1,16 @@
 """`PartFactory` and `PartValidator` of 003."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
 from bartack import PartValidationError
 from bartack.nouns.parts import Span
-from bartack.nouns.tool_states import Pending
+from bartack.nouns.tool_states import FilePartSource, FileSource, Pending
 from bartack.views import part_factory, part_validator
+from bartack.views.document import DOCUMENT
 from bartack.views.document_parts import (
     AssistantInfo,
     CacheTokens,
@@ -88,7 +89,20 @@ def test_good_parts_are_valid(part: DocumentPart) -> None:
         (msgspec.structs.replace(TEXT, message_id=5), "003-BR-04"),
         (msgspec.structs.replace(TEXT, message_id=None), "003-BR-04"),
         (msgspec.structs.replace(REASONING, time=Span()), "003-3.3.1"),
-        (msgspec.structs.replace(FILE, source={"type": "dream"}), "003-3.7.2"),
+        (msgspec.structs.replace(FILE, source={"type": "file", "path": "a.py"}), "003-3.7.2"),
+        (msgspec.structs.replace(FILE, source=FileSource(path=5)), "003-3.7.2"),  # type: ignore[arg-type]
+        (msgspec.structs.replace(FILE, mime=None), "003-3.7.1"),
+        (msgspec.structs.replace(TEXT, id=5), "003-BR-01"),
+        (msgspec.structs.replace(TEXT, text=123), "003-3.2.1"),
+        (msgspec.structs.replace(TEXT, synthetic=1), "003-3.2.1"),
+        (msgspec.structs.replace(TEXT, metadata={5: "x"}), "003-3.2.1"),
+        (msgspec.structs.replace(REASONING, time=None), "003-3.3.1"),
+        (msgspec.structs.replace(REASONING, time=Span(start=5)), "003-3.3.1"),  # type: ignore[arg-type]
+        (msgspec.structs.replace(TOOL, state=None), "003-3.5.1"),
+        (msgspec.structs.replace(TOOL, state=Pending("x", "{}")), "003-3.5.1"),  # type: ignore[arg-type]
+        (msgspec.structs.replace(STEP_START, snapshot=5), "003-3.6.1"),
+        (msgspec.structs.replace(STEP_FINISH, cost="x"), "003-3.6.2"),
+        (msgspec.structs.replace(STEP_FINISH, cost=True), "003-3.6.2"),
         ("text", "003-BR-03"),
     ],
 )
@@ -101,10 +115,61 @@ def test_an_invalid_part_is_reported_with_the_rule_it_violates(part: Any, rule: 
     assert rule not in result.errors[0]
 
 
-@pytest.mark.parametrize("source", ["file", "symbol", "resource"])
-def test_a_file_comes_from_a_file_a_symbol_or_a_resource(source: str) -> None:
+SOURCES: list[dict[str, Any]] = [
+    {"type": "file", "path": "a.py", "text": {"value": "@a.py", "start": 4, "end": 9}},
+    {
+        "type": "symbol",
+        "path": "a.py",
+        "name": "main",
+        "range": {"start": {"line": 3, "character": 0}, "end": {"line": 9, "character": 4}},
+        "kind": 12,
+    },
+    {"type": "resource", "uri": "docs://a", "clientName": "docs"},
+]
+
+
+@pytest.mark.parametrize(("source", "cls"), list(zip(SOURCES, get_args(FilePartSource), strict=True)))
+def test_a_file_comes_from_a_file_a_symbol_or_a_resource(source: dict[str, Any], cls: type[Any]) -> None:
     """003-3.7.2"""
-    assert part_validator.validate_part(msgspec.structs.replace(FILE, source={"type": source})).valid
+    part = DOCUMENT.load(FilePart, {**DOCUMENT.dump(FILE), "source": source})
+    assert type(part.source) is cls
+    assert part_validator.validate_part(part).valid
+    assert DOCUMENT.dump(part)["source"] == source
+
+
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [
+        (lambda: part_factory.create_text_part(SESSION_ID, MESSAGE_ID, 5, id="p"), "$.text"),  # type: ignore[arg-type]
+        (lambda: part_factory.create_step_start_part(SESSION_ID, 5, id="p"), "$.message_id"),  # type: ignore[arg-type]
+        (
+            lambda: part_factory.create_step_finish_part(SESSION_ID, MESSAGE_ID, "stop", "x", None, id="p"),  # type: ignore[arg-type]
+            "$.cost",
+        ),
+        (
+            lambda: part_factory.create_tool_part(SESSION_ID, MESSAGE_ID, "c", "t", None, id="p"),  # type: ignore[arg-type]
+            "$.state",
+        ),
+        (
+            lambda: part_factory.create_reasoning_part(SESSION_ID, MESSAGE_ID, "hm", id="p", start=5),  # type: ignore[arg-type]
+            "$.time.start",
+        ),
+    ],
+)
+def test_the_factory_refuses_an_argument_of_the_wrong_type(make: Any, path: str) -> None:
+    """003-4.1.1"""
+    with pytest.raises(PartValidationError) as caught:
+        make()
+    assert caught.value.path == path
+
+
+def test_a_refused_part_is_logged_without_its_content(caplog: pytest.LogCaptureFixture) -> None:
+    """003-6.1.1"""
+    with pytest.raises(PartValidationError):
+        part_validator.WithPartsBuilder(ASSISTANT).add(msgspec.structs.replace(TEXT, id=["secret"]))
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("bartack.views", "WARNING")
+    assert record.getMessage() == "Refused a part at $.parts[0]: it violates 003-BR-01."
 
 
 ASSISTANT = AssistantInfo(id=MESSAGE_ID, time=MessageTime(created=NOW))

@@ -5,7 +5,7 @@ The class identifies whose fault it is, the code what happened, and the message 
     BartackError
     ├── StreamError               a stream violated the streaming contract          rule
     ├── ModelError                the provider, or the connection to it, failed     status, retry_after_ms
-    ├── InvalidStateTransition    an event for which the current state has no edge  current, attempted, valid
+    ├── InvalidStateTransition    an event for which the current state has no edge  name, current, attempted, valid
     ├── PartValidationError       an invalid value                                  path, rule
     │   └── MissingRequiredField
     ├── ToolError                 raised by tools; always becomes a ToolResult
@@ -20,8 +20,9 @@ Codes are part of the API and appear in stored facts. Messages are not, and may 
 ``str(error)``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Self
 
 __all__ = [
@@ -222,25 +223,33 @@ class ModelError(BartackError):
 
 
 class InvalidStateTransition(BartackError):
-    """An event that the current state has no edge for (003 §6.2); nothing has changed."""
+    """An event that the current state has no edge for (003 §6.2); nothing has changed.
 
+    ``current``, ``attempted`` and ``valid`` are statuses: where it is, where ``event`` would have led, and where the
+    events that are allowed lead.
+    """
+
+    name = "InvalidStateTransition"
     default_code = ErrorCode.INVALID_TRANSITION
 
-    def __init__(self, current: str, attempted: str, valid: Iterable[str]) -> None:
-        self.current = current
-        self.attempted = attempted
-        self.valid = tuple(valid)
-        allowed = ", ".join(self.valid) or "nothing"
-        super().__init__(f"{attempted!r} is not valid in state {str(current)!r}; valid: {allowed}")
+    def __init__(self, current: str, event: str, edges: Mapping[str, str], *, attempted: str | None = None) -> None:
+        """`edges` are the allowed events and their statuses. Without `attempted`, the event leads nowhere at all."""
+        self.current = str(current)
+        self.event = event
+        self.attempted = event if attempted is None else str(attempted)
+        self.edges = {allowed: str(status) for allowed, status in edges.items()}
+        self.valid = tuple(dict.fromkeys(self.edges.values()))
+        allowed = ", ".join(self.edges) or "nothing"
+        super().__init__(f"{event!r} is not valid in state {self.current!r}; valid: {allowed}")
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str, str, tuple[str, ...]]]:
-        return type(self), (self.current, self.attempted, self.valid)  # for copy and pickle
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[str, str, dict[str, str]]]:
+        return partial(type(self), attempted=self.attempted), (self.current, self.event, self.edges)  # to copy, pickle
 
     @property
     def details(self) -> dict[str, object]:
         """The machine-readable form of 003 §6.2."""
         return {
-            "currentStatus": str(self.current),
+            "currentStatus": self.current,
             "attemptedStatus": self.attempted,
             "validTransitions": list(self.valid),
         }

@@ -49,7 +49,7 @@ _ROLE_RULES: dict[Role, str] = {
 
 
 class Koding(Noun, frozen=True):
-    """Marks input sent in Koding mode (002), with the context that the mode adds."""
+    """Marks input sent in Koding mode (002), with the context that the mode adds; the model receives it as text."""
 
     context: str | None = None
 

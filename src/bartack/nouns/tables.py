@@ -202,4 +202,5 @@ def advance(table: Table[S], state: S, event: str) -> S:
     try:
         return edges[event]
     except KeyError:
-        raise InvalidStateTransition(state, event, edges) from None
+        attempted = next((row[event] for row in table.values() if event in row), None)
+        raise InvalidStateTransition(state, event, edges, attempted=attempted) from None

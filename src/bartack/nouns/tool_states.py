@@ -9,7 +9,23 @@ from typing import Any, ClassVar
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.noun import Noun
 
-__all__ = ["Completed", "Errored", "FilePart", "PartBase", "Pending", "Running", "ToolState", "ToolTime"]
+__all__ = [
+    "Completed",
+    "Errored",
+    "FilePart",
+    "FilePartSource",
+    "FileSource",
+    "PartBase",
+    "Pending",
+    "ResourceSource",
+    "Running",
+    "SourcePosition",
+    "SourceRange",
+    "SourceText",
+    "SymbolSource",
+    "ToolState",
+    "ToolTime",
+]
 
 
 class PartBase(Noun, frozen=True, kw_only=True):
@@ -20,17 +36,67 @@ class PartBase(Noun, frozen=True, kw_only=True):
     message_id: str
 
 
-class FilePart(PartBase, frozen=True, kw_only=True):
-    """A file in a document, alone or attached to a tool's output (003 §3.7).
+class SourceText(Noun, frozen=True, kw_only=True):
+    """The words of a message that a source was attached for, and their place in its text."""
 
-    The ``type`` of `source` is ``file``, ``symbol`` or ``resource``.
-    """
+    value: str
+    start: int
+    end: int
+
+
+class SourcePosition(Noun, frozen=True, kw_only=True):
+    """A place in a file; both numbers count from 0."""
+
+    line: int
+    character: int
+
+
+class SourceRange(Noun, frozen=True, kw_only=True):
+    """A passage of a file."""
+
+    start: SourcePosition
+    end: SourcePosition
+
+
+class FileSource(Noun, frozen=True, kw_only=True):
+    """The content is a file (003 §3.7)."""
+
+    type: ClassVar = "file"
+    path: str
+    text: SourceText | None = None
+
+
+class SymbolSource(Noun, frozen=True, kw_only=True):
+    """The content is a symbol in a file, such as a function. Its `kind` is a number of the language server protocol."""
+
+    type: ClassVar = "symbol"
+    path: str
+    name: str
+    range: SourceRange | None = None
+    kind: int | None = None
+    text: SourceText | None = None
+
+
+class ResourceSource(Noun, frozen=True, kw_only=True):
+    """The content is a resource that another program serves."""
+
+    type: ClassVar = "resource"
+    uri: str
+    client_name: str | None = None
+    text: SourceText | None = None
+
+
+FilePartSource = FileSource | SymbolSource | ResourceSource
+
+
+class FilePart(PartBase, frozen=True, kw_only=True):
+    """A file in a document, alone or attached to a tool's output (003 §3.7)."""
 
     type: ClassVar = "file"
     mime: str
     url: str
     filename: str | None = None
-    source: dict[str, Any] | None = None
+    source: FilePartSource | None = None
 
 
 class ToolTime(Noun, frozen=True, kw_only=True):
@@ -39,6 +105,11 @@ class ToolTime(Noun, frozen=True, kw_only=True):
     start: datetime
     end: datetime | None = None
     compacted: datetime | None = None
+
+    def __post_init__(self) -> None:
+        for key, time in (("start", self.start), ("end", self.end), ("compacted", self.compacted)):
+            if not isinstance(time, datetime) and (time is not None or key == "start"):
+                raise PartValidationError(f"expected a datetime, got {time!r}", path=f"$.{key}", rule="003-4.2.1")
 
 
 class Pending(Noun, frozen=True):

@@ -20,7 +20,7 @@ from datetime import datetime
 from enum import Enum
 from functools import cache
 from operator import attrgetter
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, overload
 
 import msgspec
@@ -144,9 +144,10 @@ class Dialect:
         if kinds is not None:
             return wrapped_reader({kind: self.reader(cls) for kind, cls in kinds.items()})
         for tag in _INLINE_TAGS:
-            inline = _by_tag(members, tag)
-            if inline is not None:
-                return tagged_reader(tag, {name: self.reader(cls) for name, cls in inline.items()})
+            inline = _by_tag(tuple(member for member in members if member is not NoneType), tag)
+            if inline is not None and len(inline) > 1:
+                read = tagged_reader(tag, {name: self.reader(cls) for name, cls in inline.items()})
+                return read if len(inline) == len(members) else _or_none(read)
         return json_type_reader([(_json_types(member), self.reader(member)) for member in members])
 
     def _union_writer(self, members: tuple[Any, ...]) -> Convert:
@@ -277,6 +278,10 @@ def _field(cls: type[Struct], name: str) -> FieldInfo:
 
 def _spliced(cls: type[Struct]) -> str | None:
     return getattr(cls, "spliced", None)
+
+
+def _or_none(read: Convert) -> Convert:
+    return lambda value: None if value is None else read(value)
 
 
 def _items_getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:

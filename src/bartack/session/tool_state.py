@@ -3,6 +3,8 @@
 Every transition consults the table TOOL and raises `InvalidStateTransition` if it has no such edge. States are
 immutable, so threads can share them: a transition returns a new state and leaves the old one as it was. Repeating a
 transition returns the same object. Times are inputs.
+
+A refused transition is logged by ``bartack.session`` before it is raised (003 §6.1).
 """
 
 from collections.abc import Iterable
@@ -12,12 +14,14 @@ from typing import Any
 import msgspec
 
 from bartack.nouns.entries import Entry, ToolProgress, ToolStarted
-from bartack.nouns.errors import ErrorCode
+from bartack.nouns.errors import ErrorCode, InvalidStateTransition
 from bartack.nouns.json_values import json_text
+from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Text, ToolCall, ToolResult
 from bartack.nouns.tables import TOOL, ToolStatus, advance
 from bartack.nouns.tool_states import Completed, Errored, Pending, Running, ToolState, ToolTime
+from bartack.nouns.type_check import typed
 
 __all__ = [
     "NO_OUTPUT",
@@ -38,18 +42,21 @@ __all__ = [
     "time_out",
 ]
 
+_log = logger("session")
+
 NO_OUTPUT = "(no output)"  # 003 does not allow an empty output, but tools may return nothing (D-7.4)
 TIMED_OUT = "Timed out after {} ms."
+_RULE = "003-4.2.1"
 
 
 def create_pending(input: dict[str, Any], raw: str) -> Pending:
     """A call as the model requested it."""
-    return Pending(input, raw)
+    return typed(Pending(input, raw), _RULE)
 
 
 def create_running(input: dict[str, Any], title: str | None = None, *, start: datetime) -> Running:
     """A call that started at `start`."""
-    return Running(input=input, title=title, time=ToolTime(start=start))
+    return typed(Running(input=input, title=title, time=ToolTime(start=start)), _RULE)
 
 
 def create_completed(  # noqa: PLR0917 - the signature of 003 §4.2
@@ -57,12 +64,12 @@ def create_completed(  # noqa: PLR0917 - the signature of 003 §4.2
 ) -> Completed:
     """A call that succeeded."""
     time = ToolTime(start=start_time, end=end_time)
-    return Completed(input=input, output=output, title=title, metadata=metadata, time=time)
+    return typed(Completed(input=input, output=output, title=title, metadata=metadata, time=time), _RULE)
 
 
 def create_error(input: dict[str, Any], error: str, start_time: datetime, end_time: datetime) -> Errored:
     """A call that failed."""
-    return Errored(input=input, error=error, time=ToolTime(start=start_time, end=end_time))
+    return typed(Errored(input=input, error=error, time=ToolTime(start=start_time, end=end_time)), _RULE)
 
 
 def pending_to_running(state: ToolState, *, start: datetime, title: str | None = None) -> Running:
@@ -70,7 +77,7 @@ def pending_to_running(state: ToolState, *, start: datetime, title: str | None =
     _advance(state, "start")
     if isinstance(state, Running):
         return state
-    return create_running(state.input, title, start=start)
+    return Running(input=state.input, title=title, time=ToolTime(start=start))
 
 
 def running_progress(state: ToolState, *, title: str | None = None, metadata: dict[str, Any] | None = None) -> Running:
@@ -96,13 +103,12 @@ def running_to_completed(
     if isinstance(state, Completed):
         return state
     assert isinstance(state, Running)
-    return create_completed(
-        state.input,
-        output,
-        title or state.title or "",
-        {**(state.metadata or {}), **(metadata or {})},
-        state.time.start,
-        end_time,
+    return Completed(
+        input=state.input,
+        output=output,
+        title=title or state.title or "",
+        metadata={**(state.metadata or {}), **(metadata or {})},
+        time=ToolTime(start=state.time.start, end=end_time),
     )
 
 
@@ -129,7 +135,11 @@ def time_out(state: ToolState, now: datetime, timeout_ms: int) -> ToolState:
 
 
 def _advance(state: ToolState, event: str) -> ToolStatus:
-    return advance(TOOL, ToolStatus(state.status), event)
+    try:
+        return advance(TOOL, ToolStatus(state.status), event)
+    except InvalidStateTransition as error:
+        _log.warning("Refused a transition of a tool call from %s to %s.", error.current, error.attempted)
+        raise
 
 
 # -- from facts
@@ -181,9 +191,7 @@ class ToolFold:
         if call.tool_call_id in self.states:
             return
         raw = call.raw_args_text
-        self.states[call.tool_call_id] = create_pending(
-            call.arguments, json_text(call.arguments) if raw is None else raw
-        )
+        self.states[call.tool_call_id] = Pending(call.arguments, json_text(call.arguments) if raw is None else raw)
         if call.result is not None:
             self._result(call.result, at)
 

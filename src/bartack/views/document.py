@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from bartack.nouns.deltas import Usage
 from bartack.nouns.entries import CompactionSummary, Entry, ToolProgress, ToolStarted
+from bartack.nouns.errors import PartValidationError
 from bartack.nouns.ids import as_uuid, derived_id
 from bartack.nouns.messages import Message, Meta, Step, Summary
 from bartack.nouns.parts import FileRef, Image, Part, Span, Text, Thinking, ToolCall, ToolResult
-from bartack.nouns.tool_states import Completed, ToolState
+from bartack.nouns.tool_states import Completed, FilePartSource, ToolState
 from bartack.session.tool_state import ToolFold
 from bartack.views.document_load import DOCUMENT, data_url, load, try_load
 from bartack.views.document_parts import (
@@ -65,6 +66,8 @@ class Document(Fold):
                 for result in message.tool_results:
                     if result.tool_call_id in self._tools.states:
                         self._results.setdefault(result.tool_call_id, result)
+                        for part in result.content if isinstance(result.content, tuple) else ():
+                            self._omit_source(part)
                     else:
                         self._omit("orphan tool_result")
             case Message():
@@ -108,6 +111,11 @@ class Document(Fold):
         for part in message.parts:
             if part.continuation is not None:
                 self._omit("continuation")
+            self._omit_source(part)
+
+    def _omit_source(self, part: Part) -> None:
+        if "source" in (part.metadata or {}) and isinstance(part, Image | FileRef) and _source(part) is None:
+            self._omit("file source")
 
     def _with_parts(self, entry: Entry, message: Message) -> WithParts:
         meta = message.meta or Meta()
@@ -257,8 +265,17 @@ def _file(part: Image | FileRef, place: str | int, identity: _Identity) -> FileP
         mime=mime,
         url=url,
         filename=None if path == url else path,
-        source=(part.metadata or {}).get("source"),
+        source=_source(part),
     )
+
+
+def _source(part: Image | FileRef) -> FilePartSource | None:
+    """Where the content comes from, as 003 describes it; None if it is not described, or not in this way."""
+    try:
+        source: FilePartSource | None = DOCUMENT.load(FilePartSource | None, (part.metadata or {}).get("source"))
+    except PartValidationError:
+        return None
+    return source
 
 
 def dump(entries: Iterable[Entry]) -> dict[str, Any]:

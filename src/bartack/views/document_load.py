@@ -4,7 +4,6 @@ A message with several steps becomes one assistant message per step. The state o
 lead to it: the call, its start, its progress, its result.
 """
 
-import logging
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -13,13 +12,14 @@ import msgspec
 
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.entries import Entry, SessionHeader, ToolProgress, ToolStarted
-from bartack.nouns.errors import MissingRequiredField, PartValidationError
+from bartack.nouns.errors import PartValidationError
 from bartack.nouns.ids import derived_id
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message, Meta, ModelRef, Step
 from bartack.nouns.noun import Noun
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.tool_states import Completed, Errored, Pending, Running
+from bartack.nouns.try_load import none_if_incomplete
 from bartack.nouns.wire import Dialect, camel
 from bartack.session.tool_state import NO_OUTPUT
 from bartack.views.document_parts import (
@@ -40,8 +40,6 @@ from bartack.views.part_validator import WithPartsBuilder
 
 __all__ = ["DOCUMENT", "load", "try_load"]
 
-_log = logging.getLogger("bartack.views.document")
-
 
 def _document_name(name: str) -> str:
     """``session_id`` -> ``sessionID``, as in 003."""
@@ -60,11 +58,7 @@ class _DocumentJson(Noun, frozen=True, kw_only=True):
 
 def try_load(data: Any) -> tuple[Entry, ...] | None:
     """As `load`, but if a field is missing, log it and return None (D-7.5)."""
-    try:
-        return load(data)
-    except MissingRequiredField as error:
-        _log.warning("Not a valid document: %s", error)
-        return None
+    return none_if_incomplete("A document", lambda: load(data))
 
 
 def load(data: Any) -> tuple[Entry, ...]:
@@ -226,7 +220,7 @@ def _result(call_id: str, state: Completed | Errored) -> ToolResult:
 def _media(part: FilePart) -> Image | FileRef:
     data = _data_of(part)
     url = None if data is not None or part.url == f"file://{part.filename}" else part.url
-    metadata = None if part.source is None else {"source": part.source}
+    metadata = None if part.source is None else {"source": DOCUMENT.dump(part.source)}
     if part.filename is None and part.mime.startswith("image/"):
         return Image(part.mime, id=part.id, data=data, url=url, metadata=metadata)
     path = part.url if part.filename is None else part.filename

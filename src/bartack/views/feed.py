@@ -6,7 +6,7 @@ in ``omitted``.
 """
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from bartack.nouns.deltas import Failed
@@ -15,10 +15,11 @@ from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Koding, Message, Meta, Role
 from bartack.nouns.noun import Noun
 from bartack.nouns.parts import Part, Text
+from bartack.nouns.try_load import none_if_incomplete
 from bartack.nouns.wire import Dialect
 from bartack.views.fold import Chain, Fold
 
-__all__ = ["FEED", "Feed", "FeedMessage", "FeedOptions", "ProgressMessage", "dump", "load"]
+__all__ = ["FEED", "Feed", "FeedMessage", "FeedOptions", "ProgressMessage", "dump", "load", "try_load"]
 
 
 class FeedOptions(Noun, frozen=True, kw_only=True):
@@ -35,7 +36,7 @@ class FeedMessage(Noun, frozen=True, kw_only=True):
     id: str
     role: Role
     content: tuple[Part, ...]
-    timestamp: datetime
+    timestamp: datetime | None = None
     cost_usd: float | None = None
     duration_ms: int | None = None
     response_id: str | None = None
@@ -69,6 +70,7 @@ class _FeedJson(Noun, frozen=True, kw_only=True):
 
 
 _NAMES = {"tool_call_id": "tool_use_id", "sibling_tool_call_ids": "sibling_tool_use_ids"}
+_NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 FEED = Dialect(rename=lambda name: _NAMES.get(name, name))
 
 # Fields of `Meta` that the feed cannot represent.
@@ -171,25 +173,36 @@ def dump(entries: Iterable[Entry]) -> dict[str, Any]:
 
 
 def load(data: Any) -> tuple[Entry, ...]:
-    """Read the entries of a session from its feed; raises `PartValidationError`. Entry ids are derived."""
+    """Read the entries of a session from its feed; raises `PartValidationError`. Entry ids are derived.
+
+    002 does not require the time of a message, but an entry has one: that of the message before, or else the first in
+    the feed, or else 1970.
+    """
     feed = FEED.load(_FeedJson, data)
     if feed.view != "feed":
         raise PartValidationError(f"expected a feed, got the view {feed.view!r}", path="$.view")
     chain = Chain(feed.session_id)
     tools: tuple[str, ...] = ()
+    time = next((message.timestamp for message in feed.messages if message.timestamp is not None), _NO_TIME)
     for message in feed.messages:
+        time = message.timestamp or time
         if not chain.entries:
-            chain.add(SessionHeader(origin="feed"), message.timestamp)
+            chain.add(SessionHeader(origin="feed"), time)
         if isinstance(message, ProgressMessage):
             if message.tools != tools:
                 tools = message.tools
-                chain.add(RunStarted(tools=tools), message.timestamp)
-            chain.add(ToolProgress(message.tool_call_id, message.content), message.timestamp, id=message.id)
+                chain.add(RunStarted(tools=tools), time)
+            chain.add(ToolProgress(message.tool_call_id, message.content), time, id=message.id)
         elif message.is_api_error_message and message.error_code is not None:
-            chain.add(_failure(message, message.error_code), message.timestamp, id=message.id)
+            chain.add(_failure(message, message.error_code), time, id=message.id)
         else:
-            chain.add(_message(message), message.timestamp)
+            chain.add(_message(message, time), time)
     return tuple(chain.entries)
+
+
+def try_load(data: Any) -> tuple[Entry, ...] | None:
+    """As `load`, but if a field is missing, log it and return None (D-7.5)."""
+    return none_if_incomplete("A feed", lambda: load(data))
 
 
 def _failure(shown: FeedMessage, code: ErrorCode) -> StreamFailed:
@@ -198,7 +211,7 @@ def _failure(shown: FeedMessage, code: ErrorCode) -> StreamFailed:
     return StreamFailed(error, response_id=shown.response_id, duration_ms=shown.duration_ms)
 
 
-def _message(shown: FeedMessage) -> Message:
+def _message(shown: FeedMessage, time: datetime) -> Message:
     options = shown.options
     meta = Meta(
         cost_usd=shown.cost_usd,
@@ -211,6 +224,6 @@ def _message(shown: FeedMessage) -> Message:
         shown.role,
         shown.content,
         id=shown.id,
-        timestamp=shown.timestamp,
+        timestamp=time,
         meta=None if meta == Meta() else meta,
     )

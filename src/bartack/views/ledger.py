@@ -7,9 +7,10 @@ from bartack.nouns import wire
 from bartack.nouns.entries import Entry
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.noun import Noun
+from bartack.nouns.try_load import none_if_incomplete
 from bartack.views.fold import Fold
 
-__all__ = ["Ledger", "dump", "load"]
+__all__ = ["Ledger", "dump", "load", "try_load"]
 
 
 class _LedgerJson(Noun, frozen=True, kw_only=True):
@@ -44,3 +45,8 @@ def load(data: Any) -> tuple[Entry, ...]:
     if ledger.view != "ledger":
         raise PartValidationError(f"expected a ledger, got the view {ledger.view!r}", path="$.view")
     return ledger.entries
+
+
+def try_load(data: Any) -> tuple[Entry, ...] | None:
+    """As `load`, but if a field is missing, log it and return None (D-7.5)."""
+    return none_if_incomplete("A ledger", lambda: load(data))

@@ -1,9 +1,13 @@
-"""`PartFactory` (003 §4.1): creates parts of the document view. Ids and times are inputs, as everywhere in the core."""
+"""`PartFactory` (003 §4.1): creates parts of the document view. Ids and times are inputs, as everywhere in the core.
+
+An argument of the wrong type raises `PartValidationError`, here and not when the part is written.
+"""
 
 from datetime import datetime
 
 from bartack.nouns.parts import Span
 from bartack.nouns.tool_states import ToolState
+from bartack.nouns.type_check import typed
 from bartack.views.document_parts import ReasoningPart, StepFinishPart, StepStartPart, TextPart, TokenStats, ToolPart
 
 __all__ = [
@@ -17,28 +21,37 @@ __all__ = [
 
 def create_text_part(session_id: str, message_id: str, text: str, *, id: str) -> TextPart:
     """Create a `TextPart`."""
-    return TextPart(id=id, session_id=session_id, message_id=message_id, text=text)
+    return typed(TextPart(id=id, session_id=session_id, message_id=message_id, text=text), "003-3.2.1")
 
 
 def create_reasoning_part(session_id: str, message_id: str, text: str, *, id: str, start: datetime) -> ReasoningPart:
     """Create a `ReasoningPart` that started at `start`."""
-    return ReasoningPart(id=id, session_id=session_id, message_id=message_id, text=text, time=Span(start=start))
+    return typed(
+        ReasoningPart(id=id, session_id=session_id, message_id=message_id, text=text, time=Span(start=start)),
+        "003-3.3.1",
+    )
 
 
 def create_tool_part(
     session_id: str, message_id: str, call_id: str, tool: str, state: ToolState, *, id: str
 ) -> ToolPart:
     """Create a `ToolPart` in the given state."""
-    return ToolPart(id=id, session_id=session_id, message_id=message_id, call_id=call_id, tool=tool, state=state)
+    return typed(
+        ToolPart(id=id, session_id=session_id, message_id=message_id, call_id=call_id, tool=tool, state=state),
+        "003-3.5.1",
+    )
 
 
 def create_step_start_part(session_id: str, message_id: str, *, id: str) -> StepStartPart:
     """Create a `StepStartPart`."""
-    return StepStartPart(id=id, session_id=session_id, message_id=message_id)
+    return typed(StepStartPart(id=id, session_id=session_id, message_id=message_id), "003-3.6.1")
 
 
 def create_step_finish_part(
     session_id: str, message_id: str, reason: str, cost: float | None, tokens: TokenStats | None, *, id: str
 ) -> StepFinishPart:
     """Create a `StepFinishPart`."""
-    return StepFinishPart(id=id, session_id=session_id, message_id=message_id, reason=reason, cost=cost, tokens=tokens)
+    return typed(
+        StepFinishPart(id=id, session_id=session_id, message_id=message_id, reason=reason, cost=cost, tokens=tokens),
+        "003-3.6.2",
+    )

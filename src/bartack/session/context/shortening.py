@@ -17,12 +17,18 @@ _REMOVED = "[This output was removed from the conversation.]"
 
 
 def for_model(message: Message) -> Message | None:
-    """The message without ignored parts (003 §3.2) and removed outputs; None if nothing is left to send."""
-    if message.meta is not None and message.meta.is_api_error_message:
+    """The message without ignored parts (003 §3.2) and removed outputs; None if nothing is left to send.
+
+    The context of a koding request (002) follows its text.
+    """
+    meta = message.meta
+    if meta is not None and meta.is_api_error_message:
         return None
     parts = tuple(_part_for_model(part) for part in message.parts if not _is_ignored(part))
     if not parts:
         return None
+    if meta is not None and meta.koding is not None and meta.koding.context and message.role == "user":
+        return replace(message, parts=(*parts, Text(meta.koding.context, synthetic=True)))
     if len(parts) == len(message.parts) and all(new is old for new, old in zip(parts, message.parts, strict=True)):
         return message
     return replace(message, parts=parts)
