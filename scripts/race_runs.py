@@ -17,9 +17,8 @@ import json
 import random
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from bartack.models.scripted import ScriptedResponse
 from bartack.nouns.errors import BartackError, SessionInUse
 from bartack.store import SessionStore, next_entries, open_store
 from bartack.tools import ToolContext, tool
-from scripts.postgres_cluster import Cluster, find_programs
+from scripts.postgres_cluster import temporary_address
 
 _SKEW_S = 0.004  # the largest difference between the starts of two runs
 
@@ -187,15 +186,7 @@ def main() -> int:
     if options.worker:
         asyncio.run(work(options.address, options.worker, options.takeover))
         return 0
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        address = options.address or f"{options.store}:{Path(folder) / 'store'}"
-        if options.store == "postgres" and not options.address:
-            programs = find_programs()
-            if programs is None:
-                print("no PostgreSQL found: skipped")
-                return 0
-            address = stack.enter_context(Cluster(programs)).url
+    with nullcontext(options.address) if options.address else temporary_address(options.store) as address:
         faults = asyncio.run(race(address, options.pairs, options.takeover))
     for fault in faults[:20]:
         print(fault)
