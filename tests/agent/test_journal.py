@@ -9,6 +9,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bartack import Message, MessageDelta, StreamFailed, TextDelta
 from bartack.agent import Agent
@@ -84,6 +85,23 @@ async def test_an_answer_can_be_followed_while_it_arrives(kind: str, tmp_path: P
     await store.close()
     if other is not store:
         await other.close()
+
+
+async def test_the_journal_does_not_contain_debugging_data() -> None:
+    """000-6.4: nothing checks what a model attaches, so it must not stop the journal."""
+
+    class RawModel(GatedModel):
+        async def _gated(self, stream: GuardedStream) -> AsyncIterator[MessageDelta]:
+            async for delta in super()._gated(stream):
+                yield replace(delta, provider_raw={"not": float("nan")})
+
+    store = MemoryStore()
+    await store.create_session(SESSION)
+    model = RawModel(ANSWER)
+    running = asyncio.create_task(Agent(model, store=store, config=JOURNALLED).run("hi", session=SESSION))
+    texts, answer = await follow(store, model)
+    await running
+    assert any(0 < len(text) < len(answer.text) for text in texts)
 
 
 async def test_the_journal_is_off_by_default() -> None:

@@ -7,6 +7,7 @@ import pytest
 from bartack import (
     AgentConfig,
     AgentStatus,
+    ErrorCode,
     PartValidationError,
     RuntimeConfig,
     RuntimeInit,
@@ -93,3 +94,11 @@ async def read_files(root: Path, *paths: str, store: SessionStore | str | None) 
 def test_an_unknown_kind_of_runtime_is_an_error() -> None:
     with pytest.raises(PartValidationError):
         Agent(ScriptedModel([]), config=AgentConfig(runtime=RuntimeConfig(kind="moon", root="/")))
+
+
+def test_a_kind_of_runtime_that_is_not_known_is_refused() -> None:
+    """004-agent-config.1"""
+    config = AgentConfig(runtime=RuntimeConfig(kind="docker"))
+    with pytest.raises(PartValidationError, match="Unknown runtime kind 'docker'") as caught:
+        Agent(ScriptedModel([]), config=config)
+    assert (caught.value.path, caught.value.code) == ("$.runtime.kind", ErrorCode.INVALID_CONFIG)

@@ -195,7 +195,7 @@ def test_values_of_any_type_are_read_or_refused(format: str, body: Json, value: 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), "1", True, [1]], ids=str)
 @pytest.mark.parametrize("name", ["temperature", "top_p", "max_tokens"])
 def test_settings_must_be_finite_numbers(name: str, value: Any) -> None:
-    with pytest.raises(PartValidationError, match="must be a finite number"):
+    with pytest.raises(PartValidationError, match=r"must be a finite number|expected (a number|an integer)"):
         ModelConfig("m", **{name: value})
 
 

@@ -70,13 +70,11 @@ async def test_a_call_becomes_a_request() -> None:
     assert body["tool_choice"]["type"] == "any"
 
 
-async def test_system_prompt_content_takes_precedence() -> None:
+async def test_system_prompt_content_follows_the_system_prompt() -> None:
+    """001-4.1.3"""
     client = BytesClient(WHOLE)
     await read(make(client).stream([user("Hello")], None, "text", system_prompt_content=["one", Text("two")]))
-    system = json.dumps(sent(client)["system"])
-    assert "one" in system
-    assert "two" in system
-    assert "text" not in [block["text"] for block in sent(client)["system"]]
+    assert [block["text"] for block in sent(client)["system"]] == ["text", "one", "two"]
 
 
 async def test_params_apply_to_one_call_and_config_to_all() -> None:
@@ -272,12 +270,16 @@ async def test_the_stream_is_already_guarded() -> None:
     assert kinds(await read(stream))[-1] is Done
 
 
+def raw_text(deltas: list[MessageDelta]) -> str:
+    return "".join(delta.provider_raw["text"] for delta in deltas if delta.provider_raw is not None)
+
+
 async def test_provider_raw_is_off_by_default_and_contains_no_key() -> None:
     chunks = [SAY.start() + b": your key is " + KEY.encode() + b"\n\n", SAY.text("Hi"), SAY.finish("stop")]
     plain = await read(make(BytesClient(chunks)).stream([user("Hello")]))
-    assert {delta.provider_raw for delta in plain} == {None}
+    assert all(delta.provider_raw is None for delta in plain)
     raw = await read(make(BytesClient(chunks), provider_raw=True).stream([user("Hello")]))
-    received = "".join(delta.provider_raw or "" for delta in raw)
+    received = raw_text(raw)
     assert "message_start" in received
     assert "message_stop" in received
     assert KEY not in received
@@ -289,7 +291,7 @@ async def test_provider_raw_contains_no_key_that_is_split_between_chunks() -> No
     for cut in range(at, at + len(KEY)):
         client = BytesClient([body[:cut], body[cut:]])
         raw = await read(make(client, provider_raw=True).stream([user("Hello")]))
-        assert "".join(delta.provider_raw or "" for delta in raw) == body.decode().replace(KEY, "[hidden]")
+        assert raw_text(raw) == body.decode().replace(KEY, "[hidden]")
 
 
 @pytest.mark.parametrize("status", [200, 400])

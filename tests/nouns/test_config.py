@@ -4,7 +4,19 @@ from typing import Any
 
 import pytest
 
-from bartack.nouns.config import AgentConfig, AgentState, ModelConfig, SpecificTool, ThinkingConfig, ToolsConfig
+from bartack.nouns.config import (
+    AgentConfig,
+    AgentState,
+    CacheConfig,
+    ContextConfig,
+    LoopConfig,
+    ModelConfig,
+    ObservabilityConfig,
+    RuntimeConfig,
+    SpecificTool,
+    ThinkingConfig,
+    ToolsConfig,
+)
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.tables import AgentStatus
 from bartack.nouns.wire import dump, load
@@ -20,12 +32,48 @@ from bartack.nouns.wire import dump, load
         ({"temperature": float("nan")}, "temperature"),
         ({"top_p": -0.1}, "topP"),
         ({"top_p": 1.1}, "topP"),
+        ({"model_id": 5}, "modelId"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"max_tokens": 1.5}, "maxTokens"),
+        ({"max_tokens": True}, "maxTokens"),
+        ({"stop_sequences": "END"}, "stopSequences"),
+        ({"tool_choice": "sometimes"}, "toolChoice"),
+        ({"parallel_tool_calls": 1}, "parallelToolCalls"),
+        ({"thinking": "high"}, "thinking"),
+        ({"output_schema": []}, "outputSchema"),
+        ({"cache_config": "auto"}, "cacheConfig"),
+        ({"extra": 5}, "extra"),
     ],
 )
-def test_a_setting_outside_its_range_is_rejected(given: dict[str, Any], key: str) -> None:
+def test_a_setting_of_the_wrong_type_or_outside_its_range_is_rejected(given: dict[str, Any], key: str) -> None:
+    """001-2.1.2"""
     with pytest.raises(PartValidationError) as caught:
         ModelConfig(**{"model_id": "m", **given})
     assert (caught.value.path, caught.value.code) == (f"$.{key}", ErrorCode.INVALID_CONFIG)
+    assert caught.value.rule == "001-2.1.2"
+
+
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [
+        (lambda: AgentConfig(loop="fast"), "$.loop"),  # type: ignore[arg-type]
+        (lambda: LoopConfig(max_retries="two"), "$.maxRetries"),  # type: ignore[arg-type]
+        (lambda: LoopConfig(timeout_ms=1.5), "$.timeoutMs"),  # type: ignore[arg-type]
+        (lambda: ContextConfig(compaction=None), "$.compaction"),  # type: ignore[arg-type]
+        (lambda: RuntimeConfig(root=5), "$.root"),  # type: ignore[arg-type]
+        (lambda: ToolsConfig(enabled=("read",)), "$.enabled"),  # type: ignore[arg-type]
+        (lambda: ToolsConfig(approval={"read": "maybe"}), "$.approval"),  # type: ignore[dict-item]
+        (lambda: ObservabilityConfig(trace="yes"), "$.trace"),  # type: ignore[arg-type]
+        (lambda: ThinkingConfig(effort="some"), "$.effort"),  # type: ignore[arg-type]
+        (lambda: SpecificTool(5), "$.toolName"),  # type: ignore[arg-type]
+        (lambda: CacheConfig("never"), "$.strategy"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_configuration_with_a_value_of_the_wrong_type_is_rejected(make: Any, path: str) -> None:
+    """004-agent-config.1, 001-2.1.2"""
+    with pytest.raises(PartValidationError) as caught:
+        make()
+    assert (caught.value.path, caught.value.code) == (path, ErrorCode.INVALID_CONFIG)
 
 
 def test_the_limits_of_the_ranges_are_allowed() -> None:

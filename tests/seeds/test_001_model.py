@@ -31,6 +31,7 @@ from bartack.formats import ModelRequest, encode
 from bartack.formats.repair import repair
 from bartack.models import VENDORS, Model, ProviderModel, RequestMetadata, Vendor, vendor_named
 from bartack.nouns import wire
+from bartack.nouns.wire import dump, load
 from bartack.testing.event_writers import EVENT_WRITERS
 from tests.formats.every_rule import RULES
 from tests.formats.history_check import check_history
@@ -189,9 +190,12 @@ async def test_a_model_handles_concurrent_requests_and_keeps_no_state() -> None:
 async def test_provider_specific_data_does_not_leave_the_model() -> None:
     """001-7.5, D-3.9.3"""
     quiet = await read(make(BytesClient(WHOLE)).stream([user("Hello")]))
-    assert {delta.provider_raw for delta in quiet} == {None}
+    assert all(delta.provider_raw is None for delta in quiet)
     asked_for = await read(make(BytesClient(WHOLE), provider_raw=True).stream([user("Hello")]))
-    assert any(delta.provider_raw for delta in asked_for)
+    raw = [delta.provider_raw for delta in asked_for if delta.provider_raw is not None]
+    assert raw
+    assert all(isinstance(data["text"], str) for data in raw)  # 000-4.1: an object
+    assert [load(MessageDelta, dump(delta)) for delta in asked_for] == asked_for
     assert [delta.delta for delta in asked_for] == [delta.delta for delta in quiet]
 
 

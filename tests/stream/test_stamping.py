@@ -21,7 +21,7 @@ def test_numbers_continue_from_one_batch_to_the_next() -> None:
 
 def test_every_delta_carries_the_numbers_of_its_attempt() -> None:
     metadata = RequestMetadata(run_id="ignored", model_call_index=0, attempt=2)
-    stamped = DeltaStamper("r1", metadata, first_seq=5).stamp([START, TEXT], NOON, provider_raw="bytes")
+    stamped = DeltaStamper("r1", metadata, first_seq=5).stamp([START, TEXT], NOON, provider_raw={"text": "x"})
     assert [(one.run_id, one.seq, one.model_call_index, one.attempt) for one in stamped] == [
         ("r1", 5, 0, 2),
         ("r1", 6, 0, 2),
@@ -37,7 +37,7 @@ def test_raw_data_is_attached_to_the_first_delta_only() -> None:
 
 def test_start_has_the_time_of_the_request() -> None:
     stamper = DeltaStamper("r1")
-    stamped = stamper.stamp([START, TEXT], LATER, requested_at=NOON, provider_raw="bytes")
-    assert [(one.timestamp, one.provider_raw) for one in stamped] == [(NOON, "bytes"), (LATER, None)]
+    stamped = stamper.stamp([START, TEXT], LATER, requested_at=NOON, provider_raw={"text": "x"})
+    assert [(one.timestamp, one.provider_raw) for one in stamped] == [(NOON, {"text": "x"}), (LATER, None)]
     assert stamper.stamp([DONE], LATER, requested_at=NOON) == [MessageDelta("r1", 2, DONE, LATER)]
     assert stamper.stamp([], LATER, requested_at=NOON) == []

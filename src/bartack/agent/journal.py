@@ -8,6 +8,8 @@ is repeated, and if it fails for good the run does not notice; the log has the a
 import asyncio
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from bartack.agent.run_log import RunLog, start
 from bartack.nouns.deltas import Failed, MessageDelta
 from bartack.nouns.entries import Fact, MessageDeltaBatch, StreamFailed
@@ -49,7 +51,9 @@ class Journal:
             await asyncio.wait([self._clearing])
         while self._deltas:
             await asyncio.sleep(self._interval_s)
-            batch = MessageDeltaBatch(tuple(self._deltas), generation=self._generation, number=self._number)
+            batch = MessageDeltaBatch(
+                tuple(map(_without_raw, self._deltas)), generation=self._generation, number=self._number
+            )
             self._deltas.clear()
             await self._store(batch)
             self._number, self._has_written = self._number + 1, True
@@ -83,6 +87,11 @@ class Journal:
         self.end()
         if self._clearing is not None:
             await asyncio.wait([self._clearing])
+
+
+def _without_raw(delta: MessageDelta) -> MessageDelta:
+    """The delta without its debugging data, which nothing checks and followers do not need."""
+    return delta if delta.provider_raw is None else replace(delta, provider_raw=None)
 
 
 async def interrupted_answer(store: SessionStore, session_id: str, state: RunState) -> list[Fact]:

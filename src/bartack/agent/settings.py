@@ -131,11 +131,11 @@ def model_settings(config: AgentConfig, model: str | Model | None) -> tuple[str 
 
 def local_runtime(config: AgentConfig, store: SessionStore | str | Path | None) -> Runtime | None:
     """The runtime in the configuration, without access to the files of the session store."""
-    if config.runtime.root is None:
-        return None
     if config.runtime.kind != "local":
         text = f"Unknown runtime kind {config.runtime.kind!r}; pass a runtime with runtime=..."
         raise PartValidationError(text, path="$.runtime.kind", code=ErrorCode.INVALID_CONFIG)
+    if config.runtime.root is None:
+        return None
     path = _path_of(store)
     return LocalRuntime(Path(config.runtime.root), forbidden=() if path is None else (path,))
 

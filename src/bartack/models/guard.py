@@ -72,7 +72,7 @@ def guarded_batches(
     metadata: RequestMetadata,
     environment: Environment,
     *,
-    take_raw: Callable[[], Any] | None = None,
+    take_raw: Callable[[], dict[str, Any] | None] | None = None,
 ) -> GuardedStream:
     """The bare deltas of a model, stamped and held to the contract; `take_raw` returns the raw data of each batch.
 

@@ -42,7 +42,7 @@ class Model(Protocol):
         """One answer, streamed.
 
         Args:
-            system_prompt_content: A system prompt in several pieces. It takes precedence over `system_prompt`.
+            system_prompt_content: A system prompt in several pieces, which follow `system_prompt` if there is one.
             invocation_state: The caller's own data, for models that use it. It is not sent to the provider.
             params: Settings that override the configuration for this call.
         """
@@ -104,7 +104,7 @@ class StreamingModel(Model, ABC):
         """The request that `stream` makes of these arguments."""
         if tool_choice is not None:
             params = {**params, "tool_choice": tool_choice}
-        pieces = system_prompt_content or ((system_prompt,) if system_prompt else ())
+        pieces = (*((system_prompt,) if system_prompt else ()), *(system_prompt_content or ()))
         parts = tuple(Text(piece) if isinstance(piece, str) else piece for piece in pieces)
         metadata = request_metadata or RequestMetadata()
         if metadata.run_id is None:

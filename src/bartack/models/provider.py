@@ -238,12 +238,12 @@ class _Exchange:
             failure = ModelError(f"{self._call.http_request.host}: {error or type(error).__name__}", code=code)
             yield await self._finished(self._ended_by(self._failure(failure)))
 
-    def take_raw(self) -> str | None:
-        """The bytes received since the last call, as text."""
+    def take_raw(self) -> dict[str, str] | None:
+        """The bytes received since the last call: ``{"text": ...}``."""
         if not self._raw:
             return None
         raw, self._raw = b"".join(self._raw), []
-        return raw.decode("utf-8", "backslashreplace")
+        return {"text": raw.decode("utf-8", "backslashreplace")}
 
     def _note(self, deltas: list[Delta]) -> None:
         for delta in deltas:

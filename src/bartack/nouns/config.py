@@ -4,6 +4,7 @@ These are plain values; `bartack.models` and `bartack.agent` act on them.
 """
 
 import math
+import re
 from typing import Any, ClassVar, Literal
 
 from bartack.nouns.deltas import Failed, Usage
@@ -11,6 +12,7 @@ from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.noun import Noun
 from bartack.nouns.parts import Continuation, ToolCall
 from bartack.nouns.tables import AgentStatus
+from bartack.nouns.type_check import wrong_types
 
 __all__ = [
     "AgentConfig",
@@ -29,30 +31,42 @@ __all__ = [
 ]
 
 
-class CacheConfig(Noun, frozen=True):
+class _Config(Noun, frozen=True, kw_only=True):
+    """A configuration whose values have the types of their fields."""
+
+    rule: ClassVar = "004-agent-config.1"
+
+    def __post_init__(self) -> None:
+        for path, problem in wrong_types(self):
+            raise _invalid(_json_path(path), problem, self.rule)
+
+
+class CacheConfig(_Config, frozen=True):
     """Prompt caching. With ``auto``, the encoder places the cache breakpoints, always in the same positions."""
 
+    rule: ClassVar = "001-4.1.8"
     always_written: ClassVar = ("strategy",)
     strategy: Literal["auto"] = "auto"
 
 
-class SpecificTool(Noun, frozen=True):
+class SpecificTool(_Config, frozen=True):
     """The model must call this tool."""
 
+    rule: ClassVar = "001-4.1.11"
     tool_name: str
 
 
 ToolChoice = Literal["auto", "required", "none"] | SpecificTool
 
 
-class ThinkingConfig(Noun, frozen=True, kw_only=True):
+class ThinkingConfig(_Config, frozen=True, kw_only=True):
     """How much a model may think: an effort level or a token budget, as far as the provider supports them."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "max"] | None = None
     budget_tokens: int | None = None
 
 
-class _ModelSettings(Noun, frozen=True, kw_only=True):
+class _ModelSettings(_Config, frozen=True, kw_only=True):
     # `extra` holds provider-specific settings, which are copied into the request body (001 §4.1).
     temperature: float | None = None
     max_tokens: int | None = None
@@ -67,26 +81,33 @@ class _ModelSettings(Noun, frozen=True, kw_only=True):
 
 
 class ModelConfig(_ModelSettings, frozen=True):
-    """A model and its settings."""
+    """A model and its settings. None leaves a setting to the provider."""
 
+    rule: ClassVar = "001-2.1.2"
     model_id: str
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require(bool(self.model_id), "modelId", "must not be empty")
-        for key, number in (("maxTokens", self.max_tokens), ("temperature", self.temperature), ("topP", self.top_p)):
-            _require(number is None or _is_finite(number), key, f"must be a finite number, got {number!r}")
+        for key, number in (("temperature", self.temperature), ("topP", self.top_p)):
+            _require(number is None or math.isfinite(number), key, f"must be a finite number, got {number!r}")
         _require(self.max_tokens is None or self.max_tokens > 0, "maxTokens", "must be positive")
         _require(self.temperature is None or self.temperature >= 0, "temperature", "must not be negative")
         _require(self.top_p is None or 0 <= self.top_p <= 1, "topP", "must be between 0 and 1")
 
 
-def _is_finite(number: object) -> bool:
-    return type(number) is int or (type(number) is float and math.isfinite(number))
-
-
 def _require(condition: bool, key: str, claim: str) -> None:
     if not condition:
-        raise PartValidationError(f"{key} {claim}", path=f"$.{key}", rule="001-2.1.2", code=ErrorCode.INVALID_CONFIG)
+        raise _invalid(f"$.{key}", f"{key} {claim}", ModelConfig.rule)
+
+
+def _invalid(path: str, problem: str, rule: str) -> PartValidationError:
+    return PartValidationError(problem, path=path, rule=rule, code=ErrorCode.INVALID_CONFIG)
+
+
+def _json_path(path: str) -> str:
+    """The path with names as in JSON: ``$.max_tokens`` -> ``$.maxTokens``."""
+    return re.sub(r"_([a-z])", lambda match: match[1].upper(), path)
 
 
 class _SpecDetails(Noun, frozen=True, kw_only=True):
@@ -102,14 +123,14 @@ class ToolSpec(_SpecDetails, frozen=True):
     parameter_schema: dict[str, Any]
 
 
-class RuntimeConfig(Noun, frozen=True, kw_only=True):
-    """The runtime that tools with side effects use."""
+class RuntimeConfig(_Config, frozen=True, kw_only=True):
+    """The runtime that tools with side effects use. Only ``local`` is known; pass any other one to the agent."""
 
     kind: str = "local"
     root: str | None = None
 
 
-class ToolsConfig(Noun, frozen=True, kw_only=True):
+class ToolsConfig(_Config, frozen=True, kw_only=True):
     """Which tools are enabled, and defaults for all of them."""
 
     enabled: dict[str, bool] | None = None
@@ -117,7 +138,7 @@ class ToolsConfig(Noun, frozen=True, kw_only=True):
     timeout_ms: int | None = None
 
 
-class ContextConfig(Noun, frozen=True, kw_only=True):
+class ContextConfig(_Config, frozen=True, kw_only=True):
     """The size of the context, and when older turns are summarised."""
 
     max_tokens: int | None = None
@@ -126,7 +147,7 @@ class ContextConfig(Noun, frozen=True, kw_only=True):
     compaction: bool = True
 
 
-class LoopConfig(Noun, frozen=True, kw_only=True):
+class LoopConfig(_Config, frozen=True, kw_only=True):
     """The limits of one run. None means no limit.
 
     `journal_ms` is how often an answer that is arriving is written to the session's journal, so that other processes
@@ -143,7 +164,7 @@ class LoopConfig(Noun, frozen=True, kw_only=True):
     journal_ms: int | None = None
 
 
-class ObservabilityConfig(Noun, frozen=True, kw_only=True):
+class ObservabilityConfig(_Config, frozen=True, kw_only=True):
     """Logging, tracing and metrics."""
 
     log_level: str | None = None
@@ -152,7 +173,7 @@ class ObservabilityConfig(Noun, frozen=True, kw_only=True):
     provider_raw: bool = False
 
 
-class AgentConfig(Noun, frozen=True, kw_only=True):
+class AgentConfig(_Config, frozen=True, kw_only=True):
     """The configuration of an agent (004)."""
 
     model: ModelConfig | None = None

@@ -191,7 +191,7 @@ class _StampFields(Noun, frozen=True, kw_only=True):
     # Together with run_id and seq, these identify a delta across retries (D-7.10).
     model_call_index: int | None = None
     attempt: int | None = None
-    provider_raw: Any = None  # for debugging; Bartack never reads it (000 §6)
+    provider_raw: dict[str, Any] | None = None  # for debugging; Bartack never reads it (000 §6)
 
 
 class MessageDelta(_StampFields, frozen=True, gc=False):

@@ -35,7 +35,7 @@ class DeltaStamper:
         now: datetime,
         *,
         requested_at: datetime | None = None,
-        provider_raw: Any = None,
+        provider_raw: dict[str, Any] | None = None,
     ) -> list[MessageDelta]:
         """The stamped deltas. `start` gets the time of the request, if known, and the others get `now`.
 
