@@ -42,11 +42,18 @@ run: .venv/ready
 	else $(BIN)/python examples/local_agent.py; fi
 
 #: make test         lint, type-check and run all tests, the pure ones under every Python found
-test: style types
-	if $(TRACES_WELL); then $(COVER); else $(COVER:--cov=); fi
-	$(PYTHONS)
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(UNIT:%=--ignore=%)
+test: .venv/ready
+	@$(SIDE_BY_SIDE) style types unit
+	@$(SIDE_BY_SIDE) pythons others
 	$(if $(CI),$(BIN)/python -m scripts.check_wheel)
+
+# Much of this waits: mypy has one thread, and the other tests wait for terminals, processes and servers.
+SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs
+.PHONY: unit others
+unit: .venv/ready
+	if $(TRACES_WELL); then $(COVER); else $(COVER:--cov=); fi
+others: .venv/ready
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(UNIT:%=--ignore=%)
 
 #: make style        check lint rules and formatting
 style: .venv/ready

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -80,7 +80,6 @@ class Conversation:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: "-".join(map(str, target[:3])))
-@settings(max_examples=40)
 @given(data=st.data())
 def test_a_request_has_the_same_bytes_as_one_encoded_in_full(target: Target, data: st.DataObject) -> None:
     writer = RequestWriter(format_named(target.format), without=("stream",), fields={"more": "yes"})

@@ -194,7 +194,7 @@ class HangsAfterAKill(SqliteStore):
         self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None
     ) -> Tail:
         while not self._takes_turn():  # noqa: ASYNC110 - another process gives it back
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.01)
         try:
             return await super().append(session_id, entries, expected_tail, lease=lease)
         finally:
