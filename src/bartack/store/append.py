@@ -93,7 +93,7 @@ class Row(NamedTuple):
     checksum: bytes = b""  # known once `check_append` has seen the entry before it
 
 
-class Batch(Struct, frozen=True):
+class Batch(Struct, frozen=True, gc=False):
     """The entries of one append, each of them valid, and what to look up before they can be stored."""
 
     session_id: str
@@ -114,7 +114,7 @@ class Batch(Struct, frozen=True):
         return Tail(self.rows[-1].id, self.rows[-1].seq)
 
 
-class Existing(Struct, frozen=True):
+class Existing(Struct, frozen=True, gc=False):
     """What a store found of the session, as far as the batch is concerned."""
 
     tail: Tail | None  # None: the session does not exist
@@ -146,9 +146,12 @@ def prepare(session_id: str, entries: Sequence[Entry]) -> Batch:
         row = row_of(entry, blobs)
         if row.id in ids:
             raise invalid(f"Entry id {row.id!r} occurs twice in one append.")
-        if repeated := calls.intersection(row.results):
-            raise Conflict(f"The append has two results for tool call {min(repeated)!r}.")
-        references.update(name for name in (row.parent_id, row.redacts) if name is not None and name not in ids)
+        for call in row.results:
+            if call in calls:
+                raise Conflict(f"The append has two results for tool call {call!r}.")
+        for name in (row.parent_id, row.redacts):
+            if name is not None and name not in ids:
+                references.add(name)
         ids.add(row.id)
         calls.update(row.results)
         rows.append(row)
@@ -226,12 +229,12 @@ def check_append(
     expected = stored[-1].id if stored else expected_tail
     lease = _check_permit(batch.session_id, new, expected, permit, now=now, held=existing.lease)
     _check_tail(batch.session_id, new[0].seq, tail, expected)
-    for row in new:
-        if row.id in existing.texts:
+    for row in new if texts else ():
+        if row.id in texts:
             raise Conflict(f"Entry {row.id!r} is already stored with other content.", tail=_id(tail))
     if missing := batch.references - existing.seqs.keys():
         raise no_entry(batch.session_id, min(missing))
-    for row in new:
+    for row in new if existing.results else ():
         for call in row.results:
             if call in existing.results:
                 raise Conflict(f"Tool call {call!r} already has a result.", tail=_id(tail))
@@ -273,15 +276,22 @@ def _chained(rows: Sequence[Row], checksum: bytes) -> tuple[Row, ...]:
     chained: list[Row] = []
     for row in rows:
         checksum = chain(checksum, row.digest)
-        chained.append(Row(*row[:-1], checksum))  # `_replace` takes three times as long
+        chained.append(Row._make((*row[:-1], checksum)))  # `_replace` takes four times as long
     return tuple(chained)
 
 
 def branch_starts_of(batch: Batch, new: Sequence[Row], existing: Existing) -> list[tuple[int, int]]:
     """The new rows whose parent is not the previous entry, as (seq, parent's seq) (see bartack.store.index)."""
+    jumps: list[tuple[int, str]] = []
+    previous = _id(existing.tail)
+    for row in new:
+        if row.parent_id != previous and row.parent_id is not None:
+            jumps.append((row.seq, row.parent_id))
+        previous = row.id
+    if not jumps:
+        return []
     seqs = {**existing.seqs, **{row.id: row.seq for row in batch.rows}}
-    parents = [(row.seq, seqs[row.parent_id]) for row in new if row.parent_id is not None]
-    return [(seq, parent_seq) for seq, parent_seq in parents if parent_seq != seq - 1]
+    return [(seq, seqs[parent_id]) for seq, parent_id in jumps]
 
 
 def _check_tail(session_id: str, seq: int, tail: Tail | None, expected: str | None) -> None:

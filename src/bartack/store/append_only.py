@@ -11,6 +11,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -88,7 +89,7 @@ class AppendOnlyStore(ABC):
         """The result of `work`, which sees one state of the store."""
 
     @abstractmethod
-    async def _append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Lease | None:
+    def _append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Awaitable[Lease | None]:
         """Check the batch and store it durably, with the lease that a claim takes, in one transaction."""
 
     @abstractmethod
@@ -238,20 +239,11 @@ class TableStore(AppendOnlyStore):
     """The common half of the stores that run their work in this process: all but PostgreSQL."""
 
     @abstractmethod
-    async def _write(self, work: Callable[[Tables], T]) -> T:
+    def _write(self, work: Callable[[Tables], T]) -> Awaitable[T]:
         """The result of `work`; when this returns, what it stored is durable."""
 
-    async def _append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Lease | None:
-        def work(tables: Tables) -> Lease | None:
-            existing = tables.existing(batch)
-            rows, lease = check_append(batch, existing, expected_tail, permit, self.environment.now)
-            if rows:
-                tables.insert(batch, rows, existing)
-            if lease is not None:
-                tables.set_lease(lease)
-            return lease
-
-        return await self._write(work)
+    def _append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Awaitable[Lease | None]:
+        return self._write(partial(_append_to, self.environment.now, batch, expected_tail, permit))
 
     async def _change_lease(self, session_id: str, change: ChangeLease[L]) -> L:
         def work(tables: Tables) -> L:
@@ -277,6 +269,16 @@ class TableStore(AppendOnlyStore):
             tables.drop(session_id)
 
         await self._write(work)
+
+
+def _append_to(now: Clock, batch: Batch, expected_tail: str | None, permit: Permit, tables: Tables) -> Lease | None:
+    existing = tables.existing(batch)
+    rows, lease = check_append(batch, existing, expected_tail, permit, now)
+    if rows:
+        tables.insert(batch, rows, existing)
+    if lease is not None:
+        tables.set_lease(lease)
+    return lease
 
 
 class Followers:

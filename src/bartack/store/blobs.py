@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from hashlib import sha256
 
-__all__ = ["BLOB_LIMIT", "ENTRY_LIMIT", "damage_to", "digest", "extract", "referenced", "restore"]
+__all__ = ["BLOB_LIMIT", "ENTRY_LIMIT", "damage_to", "digest", "extract", "has_blob_word", "referenced", "restore"]
 
 BLOB_LIMIT = 64 * 1024  # longer strings are images and tool output, not messages
 ENTRY_LIMIT = 1024 * 1024  # larger entries have shorter strings extracted as well
@@ -31,10 +31,15 @@ def digest(blob: bytes) -> str:
     return sha256(blob).hexdigest()
 
 
+def has_blob_word(text: bytes) -> bool:
+    """Whether the text may contain a reference, or a word that is escaped because it looks like one."""
+    return text.rfind(b'$blob"') >= 0  # rfind skips from $ to $, and find from quote to quote
+
+
 def extract(text: bytes) -> tuple[bytes, dict[str, bytes]]:
     """The text to store, and the blobs taken out of it by name."""
     blobs: dict[str, bytes] = {}
-    if b'$blob"' in text:
+    if has_blob_word(text):
         text = _WORD.sub(rb'"$\1"', text)
     for limit in _LIMITS:
         if len(text) > (BLOB_LIMIT if limit == BLOB_LIMIT else ENTRY_LIMIT):
@@ -77,7 +82,7 @@ def referenced(text: bytes) -> list[str]:
 
 def restore(text: bytes, find_blob: Callable[[str], bytes | None]) -> bytes:
     """The text as it was before `extract`, except that the reference to a lost blob stays."""
-    if b'$blob"' not in text:
+    if not has_blob_word(text):
         return text
     # In one pass: the content of a blob is not searched again.
     return _REFERENCE_OR_ESCAPED.sub(lambda match: _restored(match, find_blob), text)

@@ -109,7 +109,7 @@ def text_of(fact: Fact) -> str:
     match fact:
         case Message():
             texts = [part.text for part in fact.parts if isinstance(part, Text)]
-            texts += [output_text(result) for result in fact.tool_results]
+            texts += [output_text(part) for part in fact.parts if isinstance(part, ToolResult)]
             return "\n".join(texts)[:SEARCHED]
         case SessionHeader():
             return fact.title or ""

@@ -15,7 +15,7 @@ from bartack.nouns.entries import Redaction, SessionHeader
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message
 from bartack.store.append import Batch, Existing, Row
-from bartack.store.blobs import restore
+from bartack.store.blobs import has_blob_word, restore
 from bartack.store.entries import Entries, Envelope, envelope_of, envelopes_of, unreadable_id
 from bartack.store.errors import no_entry
 from bartack.store.index import ModelKey, branch_heads, branch_ranges, model_key, results_in, spend_of, text_of
@@ -87,7 +87,7 @@ class SessionLog:
             [envelope.id for envelope in envelopes],
             [envelope.parent_id for envelope in envelopes],
         )
-        self._needs_restore |= lines.rfind(b'$blob"') >= 0  # rfind skips from $ to $, and find from quote to quote
+        self._needs_restore |= has_blob_word(lines)
         for envelope in envelopes:
             if envelope.kind == Redaction.kind:
                 self._index_redaction(bytes(envelope.payload))

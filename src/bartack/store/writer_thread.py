@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from bartack.nouns.errors import StoreError
 from bartack.store.errors import closed, invalid
@@ -78,7 +78,7 @@ class WriterThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    async def submit(self, work: Callable[[], T], wait_s: float) -> T:
+    def submit(self, work: Callable[[], T], wait_s: float) -> "asyncio.Future[T]":
         """The result of `work`, once its group is committed; `StoreError` if that takes longer than `wait_s`."""
         if self._closed:
             raise closed()
@@ -87,9 +87,9 @@ class WriterThread:
         if round is None:
             round = self._rounds[loop] = _Round(wait_s)
             loop.call_soon(self._hand_over, loop)
-        job = Job(work, loop, loop.create_future(), round)
-        round.jobs.append(job)
-        return cast(T, await job.future)
+        future: asyncio.Future[T] = loop.create_future()
+        round.jobs.append(Job(work, loop, future, round))
+        return future
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         round = self._rounds.pop(loop, None)
@@ -141,6 +141,7 @@ def _deliver(jobs: list[Job]) -> None:
         job.round.left -= 1
         if job.round.left == 0 and job.round.timer is not None:
             job.round.timer.cancel()
+            job.round.jobs.clear()  # they refer to the round; without this, they would wait for the garbage collector
 
 
 def _time_out(round: _Round) -> None:

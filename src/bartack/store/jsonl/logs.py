@@ -11,7 +11,7 @@ from typing import TypeVar
 from bartack.nouns.entries import MessageDeltaBatch
 from bartack.nouns.errors import StoreError
 from bartack.store.append import Batch, Existing, Row
-from bartack.store.blobs import referenced
+from bartack.store.blobs import has_blob_word, referenced
 from bartack.store.files import as_store_error, make_folder, sync_folder, write_file
 from bartack.store.index import model_key, totals_of
 from bartack.store.jsonl.appends import WritableFile
@@ -86,7 +86,7 @@ class FileLogs(Logs):
         """Whether the file contains each word of the query, or a reference to a blob, which may contain it."""
         with open_file(self._folder.file_of(session_id), os.O_RDONLY) as descriptor:
             data = b"" if descriptor is None else read_at(descriptor, 0, os.fstat(descriptor).st_size)
-        if data.rfind(b'$blob"') >= 0:
+        if has_blob_word(data):
             return True
         text = data.lower().decode() if data.isascii() else data.decode(errors="replace").casefold()
         return all(word in text for phrase in phrases(query) for word in phrase)

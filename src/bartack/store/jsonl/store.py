@@ -6,7 +6,7 @@ lock, and see nothing that is not durable.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -108,10 +108,10 @@ class JsonlStore(TableStore):
 
     # -- the writer
 
-    async def _write(self, work: Callable[[Tables], T]) -> T:
+    def _write(self, work: Callable[[Tables], T]) -> Awaitable[T]:
         if self._is_read_only:
             raise StoreError(f"{self.path} was opened read-only.")
-        return await self._writer.submit(lambda: work(self._logs), self._wait_s)
+        return self._writer.submit(lambda: work(self._logs), self._wait_s)
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         """Run a group, in the thread."""

@@ -5,7 +5,7 @@ Readers never wait for a writer. A store that is opened read-only has no writer.
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -150,10 +150,10 @@ class SqliteStore(TableStore):
             self._readers.append(connection)
         return connection
 
-    async def _write(self, work: Callable[[Tables], T]) -> T:
+    def _write(self, work: Callable[[Tables], T]) -> Awaitable[T]:
         if self._writer is None:
             raise StoreError(f"{self.path} was opened read-only.")
-        return await self._writer.run(work)
+        return self._writer.run(work)
 
     async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
         """As in every store. With `repair`, a database that was rolled back is accepted as it is."""

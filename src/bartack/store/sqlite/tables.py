@@ -17,7 +17,6 @@ from bartack.store.entries import Entries, read_entry
 from bartack.store.errors import no_entry, no_session
 from bartack.store.index import (
     SPEND_FIELDS,
-    ModelKey,
     branch_heads,
     branch_ranges,
     model_key,
@@ -26,14 +25,14 @@ from bartack.store.index import (
     totals_of,
 )
 from bartack.store.search import cut_page, phrases, read_cursor, read_time, snippet, words
-from bartack.store.session_store import NO_SPEND, Finding, Hit, Lease, Page, SessionInfo, Spend, Tail, Totals
+from bartack.store.session_store import Finding, Hit, Lease, Page, SessionInfo, Spend, Tail, Totals
 from bartack.store.sqlite.inspection import session_damage, store_damage
 
-__all__ = ["SqliteTables"]
+__all__ = ["ADD_SPEND", "SqliteTables", "spend_values"]
 
-_spend_values = attrgetter(*SPEND_FIELDS)
+spend_values = attrgetter(*SPEND_FIELDS)
 _SUMS = ", ".join(f"sum({name})" for name in SPEND_FIELDS)
-_ADD_SPEND = (
+ADD_SPEND = (
     f"INSERT INTO spend (session, provider, model, {', '.join(SPEND_FIELDS)}) "
     f"VALUES (?, ?, ?, {', '.join('?' * len(SPEND_FIELDS))}) ON CONFLICT DO UPDATE SET "
     + ", ".join(f"{name} = {name} + excluded.{name}" for name in SPEND_FIELDS)
@@ -61,7 +60,7 @@ class SqliteTables:
         # Changes that are written once per transaction. Of the search index: an entry's number, and its words or None
         # to remove it.
         self._search_changes: list[tuple[int, str | None]] = []
-        self._spends: dict[tuple[int, ModelKey], Spend] = {}
+        self._spends: list[tuple[int | str | float, ...]] = []
         self._known: dict[str, Session] = {}  # as of the last transaction of this connection
         self._version = -1  # changes when another connection has written
 
@@ -166,8 +165,7 @@ class SqliteTables:
         for call in row.results:
             self._run("INSERT INTO result VALUES (?, ?, ?)", session, call, row.seq)
         if row.spend is not None:
-            key = session, model_key(row.spend.model)
-            self._spends[key] = self._spends.get(key, NO_SPEND) + row.spend.spend
+            self._spends.append((session, *model_key(row.spend.model), *spend_values(row.spend.spend)))
         if row.redacts is not None:
             self._redact(session, row.redacts)
 
@@ -182,23 +180,23 @@ class SqliteTables:
 
     def flush(self) -> None:
         """Write what is written once per transaction: usage, and the search index, which FTS5 flushes as a whole."""
-        spends = [(number, *key, *_spend_values(spend)) for (number, key), spend in self._spends.items()]
-        if spends:
-            self.connection.executemany(_ADD_SPEND, spends)
+        if self._spends:
+            self.connection.executemany(ADD_SPEND, self._spends)
         for is_removed, changes in groupby(self._search_changes, key=lambda change: change[1] is None):
             if is_removed:
                 self.connection.executemany("DELETE FROM search WHERE rowid = ?", [(entry,) for entry, _ in changes])
             else:
                 self.connection.executemany("INSERT INTO search (rowid, words) VALUES (?, ?)", changes)
 
-    def mark(self) -> tuple[int, dict[tuple[int, ModelKey], Spend]]:
+    def mark(self) -> tuple[int, int]:
         """What `undo` needs to take back what follows."""
-        return len(self._search_changes), dict(self._spends)
+        return len(self._search_changes), len(self._spends)
 
-    def undo(self, mark: tuple[int, dict[tuple[int, ModelKey], Spend]]) -> None:
+    def undo(self, mark: tuple[int, int]) -> None:
         """Call when the transaction was rolled back to this point."""
-        length, self._spends = mark
-        del self._search_changes[length:]
+        changes, spends = mark
+        del self._search_changes[changes:]
+        del self._spends[spends:]
         self._known.clear()
 
     def end(self, *, is_committed: bool) -> None:

@@ -9,7 +9,7 @@ Before anything is acknowledged, the writer makes sure that the files it has wri
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
@@ -77,9 +77,9 @@ class Writer:
         if self._guard is not None:
             self._files.check()
 
-    async def run(self, work: Callable[[Tables], T]) -> T:
+    def run(self, work: Callable[[Tables], T]) -> Awaitable[T]:
         """The result of `work`, once committed. SQLite times out after `wait_s`; past twice that, the disk hangs."""
-        return await self._thread.submit(lambda: work(self._tables), 2 * self._wait_s + 1)
+        return self._thread.submit(lambda: work(self._tables), 2 * self._wait_s + 1)
 
     async def close(self, close_readers: Callable[[], None]) -> None:
         """Finish pending work, and close the readers and then the connection."""
