@@ -14,8 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 from bartack.environment import Environment
+from bartack.nouns.deltas import Usage
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
-from bartack.nouns.messages import user
+from bartack.nouns.messages import Meta, ModelRef, assistant, user
+from bartack.store import Tail, next_entries
 from bartack.store.jsonl import JsonlStore
 from bartack.store.sqlite import SqliteStore
 from bartack.store.sqlite.file import check_library
@@ -355,3 +357,35 @@ def test_a_store_opens_after_its_creation_was_killed(tmp_path: Path) -> None:
         return entry.seq
 
     assert asyncio.run(opened()) == 1
+
+
+async def test_a_session_that_is_dropped_together_with_an_append_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "s.db")
+    await store.append("s", SESSION, None)
+    answer = assistant("guava", meta=Meta(model=ModelRef("p", "m"), usage=Usage(1, 2)))
+    entries = next_entries("s", Tail(SESSION[-1].id, SESSION[-1].seq), [answer], store.environment)
+    await asyncio.gather(store.append("s", entries, SESSION[-1].id), store.drop_session("s"))
+    connection = apsw.Connection(str(tmp_path / "s.db"))
+    for table in ("session", "entry", "spend", "search WHERE search MATCH 'guava'"):
+        assert connection.execute(f"SELECT count(*) FROM {table}").get == 0
+    connection.close()
+    assert (await store.totals()).models == ()
+    await store.close()
+
+
+async def test_an_append_that_the_database_refuses_leaves_the_session_as_it_was_for_the_next_one(
+    tmp_path: Path,
+) -> None:
+    store = await SqliteStore.open(tmp_path / "s.db")
+    await store.append("s", SESSION, None)
+    tail = SESSION[-1].id
+    (entry,) = next_entries("s", Tail(tail, SESSION[-1].seq), [user("good")], store.environment)
+    refused, tail_after = await asyncio.gather(
+        store.append("s", [replace(entry, id=SESSION[2].id)], tail),
+        store.append("s", [entry], tail),
+        return_exceptions=True,
+    )
+    assert isinstance(refused, Conflict)
+    assert tail_after == await store.tail_of("s") == Tail(entry.id, entry.seq)
+    assert (await store.load("s"))[-1] == entry
+    await store.close()

@@ -62,8 +62,8 @@ def snippet(text: str, query: Sequence[Sequence[str]]) -> str:
 
 def sortable(time: datetime) -> str:
     """A time as fixed-width text that sorts chronologically, which the canonical text does not."""
-    utc = time if time.tzinfo is UTC else time.astimezone(UTC)
-    return utc.replace(tzinfo=None).isoformat(timespec="microseconds") + "+00:00"  # writing the zone itself is slow
+    text: str = msgspec.to_builtins(time.astimezone(UTC))[:-1]  # many times as fast as `isoformat`, and ends in Z
+    return f"{text}+00:00" if time.microsecond else f"{text}.000000+00:00"
 
 
 def read_time(text: str | None) -> datetime:

@@ -57,11 +57,12 @@ class SqliteTables:
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
         self.dropped = False  # whether a session was, since the last commit
-        # Changes that are written once per transaction. Of the search index: an entry's number, and its words or None
-        # to remove it.
+        # Changes that `flush` writes, all of a kind with one statement. Of a session, by its number: what an append
+        # changes. Of the search index: an entry's number, and its words or None to remove it.
+        self._session_changes: dict[int, tuple[str, str, int, bytes, int]] = {}
         self._search_changes: list[tuple[int, str | None]] = []
         self._spends: list[tuple[int | str | float, ...]] = []
-        self._known: dict[str, Session] = {}  # as of the last transaction of this connection
+        self._known: dict[str, Session] = {}  # as this connection has changed them; ahead of the rows until `flush`
         self._version = -1  # changes when another connection has written
 
     def _all(self, sql: str, *values: str | float | None) -> list[Any]:
@@ -89,7 +90,7 @@ class SqliteTables:
         self._version = version
 
     def _session(self, session_id: str) -> Session:
-        session = self._find(session_id)
+        session = self._known.get(session_id) or self._find(session_id)
         if session is None:
             raise no_session(session_id)
         return session
@@ -124,7 +125,7 @@ class SqliteTables:
 
     def insert(self, batch: Batch, rows: tuple[Row, ...], existing: Existing) -> None:
         """Store the rows; `flush` must follow before the commit."""
-        number = self._write_session(batch, rows, existing)
+        number = self._insert_session(batch, rows) if existing.tail is None else existing.number
         try:
             for row in rows:
                 self._insert_row(number, row)
@@ -133,29 +134,25 @@ class SqliteTables:
         except apsw.ConstraintError as error:  # the database has the last word if what was looked up does not hold
             tail = None if existing.tail is None else existing.tail.entry_id
             raise Conflict(f"The database refused the append: {error}", tail=tail) from error
+        last = rows[-1]
+        if existing.tail is not None:
+            self._session_changes[number] = batch.updated, last.id, last.seq, last.checksum, number
+        self._known[batch.session_id] = Session(number, Tail(last.id, last.seq), last.checksum, existing.lease)
         for name, blob in batch.blobs.items():
             if not self._first("SELECT 1 FROM blob WHERE name = ?", name):
                 self._run("INSERT INTO blob VALUES (?, ?)", name, blob)
             if not self._first("SELECT 1 FROM blob_use WHERE name = ? AND session = ?", name, number):
                 self._run("INSERT INTO blob_use VALUES (?, ?)", number, name)
 
-    def _write_session(self, batch: Batch, rows: Sequence[Row], existing: Existing) -> int:
+    def _insert_session(self, batch: Batch, rows: Sequence[Row]) -> int:
         last = rows[-1]
-        if existing.tail is None:
-            sql = (
-                "INSERT INTO session (id, title, created, updated, tail_id, tail_seq, checksum) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)"
-            )
-            begin = (batch.session_id, rows[0].title, batch.created)
-            self._run(sql, *begin, batch.updated, last.id, last.seq, last.checksum)
-            number = self.connection.last_insert_rowid()
-            self._known[batch.session_id] = Session(number, Tail(last.id, last.seq), last.checksum, None)
-            return number
-        sql = "UPDATE session SET updated = ?, tail_id = ?, tail_seq = ?, checksum = ? WHERE number = ?"
-        self._run(sql, batch.updated, last.id, last.seq, last.checksum, existing.number)
-        session = Session(existing.number, Tail(last.id, last.seq), last.checksum, existing.lease)
-        self._known[batch.session_id] = session
-        return existing.number
+        sql = (
+            "INSERT INTO session (id, title, created, updated, tail_id, tail_seq, checksum) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)"
+        )
+        begin = (batch.session_id, rows[0].title, batch.created)
+        self._run(sql, *begin, batch.updated, last.id, last.seq, last.checksum)
+        return self.connection.last_insert_rowid()
 
     def _insert_row(self, session: int, row: Row) -> None:
         sql = "INSERT INTO entry VALUES (NULL, ?, ?, ?, ?, ?, ?)"
@@ -179,7 +176,10 @@ class SqliteTables:
             self._run("UPDATE session SET title = NULL WHERE number = ?", session)
 
     def flush(self) -> None:
-        """Write what is written once per transaction: usage, and the search index, which FTS5 flushes as a whole."""
+        """Write what is written for all appends at once: sessions, usage and the search index."""
+        if self._session_changes:
+            sql = "UPDATE session SET updated = ?, tail_id = ?, tail_seq = ?, checksum = ? WHERE number = ?"
+            self.connection.executemany(sql, self._session_changes.values())
         if self._spends:
             self.connection.executemany(ADD_SPEND, self._spends)
         for is_removed, changes in groupby(self._search_changes, key=lambda change: change[1] is None):
@@ -187,30 +187,23 @@ class SqliteTables:
                 self.connection.executemany("DELETE FROM search WHERE rowid = ?", [(entry,) for entry, _ in changes])
             else:
                 self.connection.executemany("INSERT INTO search (rowid, words) VALUES (?, ?)", changes)
+        self._forget_changes()
 
-    def mark(self) -> tuple[int, int]:
-        """What `undo` needs to take back what follows."""
-        return len(self._search_changes), len(self._spends)
-
-    def undo(self, mark: tuple[int, int]) -> None:
-        """Call when the transaction was rolled back to this point."""
-        changes, spends = mark
-        del self._search_changes[changes:]
-        del self._spends[spends:]
-        self._known.clear()
-
-    def end(self, *, is_committed: bool) -> None:
-        """Call at the end of a transaction that wrote."""
+    def _forget_changes(self) -> None:
+        self._session_changes.clear()
         self._search_changes.clear()
         self._spends.clear()
-        if not is_committed:
-            self._known.clear()
+
+    def undo(self) -> None:
+        """Call when everything since the last `flush` was rolled back, or more."""
+        self._forget_changes()
+        self._known.clear()
 
     def lease(self, session_id: str) -> Lease | None:
         return self._session(session_id).lease
 
     def set_lease(self, lease: Lease) -> None:
-        self._known.pop(lease.session_id, None)
+        self._known[lease.session_id] = self._session(lease.session_id)._replace(lease=lease)
         self._run("UPDATE session SET lease = ? WHERE id = ?", seal(wire.encode(lease)).decode(), lease.session_id)
 
     def write_journal(self, session_id: str, batch: MessageDeltaBatch | None) -> None:
@@ -225,6 +218,7 @@ class SqliteTables:
         """Delete a session, and the blobs that no other session uses."""
         number = self._session(session_id).number
         self._known.pop(session_id, None)
+        self.flush()
         self.connection.pragma("secure_delete", "ON")
         self.dropped = True
         self._run("INSERT INTO purging VALUES (?)", number)

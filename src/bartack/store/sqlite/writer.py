@@ -111,29 +111,26 @@ class Writer:
             connection = self._tables.connection
             connection.execute("BEGIN IMMEDIATE")
             changes = connection.total_changes()
-            is_committed = False
             try:
                 self._tables.begin()
                 if not self._run_all(jobs):
                     connection.execute("ROLLBACK")
-                    self._tables.end(is_committed=False)
+                    self._tables.undo()
                     connection.execute("BEGIN IMMEDIATE")
                     for job in jobs:
                         self._run_alone(job)
                 self._tables.flush()
                 counted = None if connection.total_changes() == changes else count_commit(connection)
                 connection.execute("COMMIT")
-                is_committed = True
                 self.check_files()
                 if counted is not None:
                     self._witness.write(*counted)
             except BaseException:
                 self._is_suspect = True
+                self._tables.undo()
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-            finally:
-                self._tables.end(is_committed=is_committed)
             if self._tables.dropped:  # nothing of the session may stay in the write-ahead log
                 self._tables.dropped = False
                 connection.pragma("secure_delete", "OFF")
@@ -152,11 +149,12 @@ class Writer:
     def _run_alone(self, job: Job) -> None:
         connection = self._tables.connection
         connection.execute("SAVEPOINT job")
-        mark = self._tables.mark()
         job.run(apsw.Error)
-        if job.error is not None:
+        if job.error is None:
+            self._tables.flush()
+        else:
             connection.execute("ROLLBACK TO job")
-            self._tables.undo(mark)
+            self._tables.undo()
         connection.execute("RELEASE job")
 
     def _reconnect(self) -> None:
