@@ -51,6 +51,12 @@ class Conversation:
         body: dict[str, Any] = msgspec.json.decode(written.body)
         return body
 
+    def send_thread(self, head: list[Message], rest: list[Message], thread: object) -> int:
+        """How many messages were encoded for a `History`."""
+        request = ModelRequest(History.of(head, rest, thread), config=self.config)
+        assert self.writer.write(request).body == msgspec.json.encode(encode(self.format, request).body)
+        return self.encoded
+
 
 @cache
 def turn(number: int) -> list[Message]:
@@ -232,13 +238,7 @@ def test_settings_may_change_between_calls(format: str) -> None:
 @every_format
 def test_a_history_of_a_known_thread_is_not_compared(format: str) -> None:
     conversation, thread = Conversation(format), object()
-    history = turns(5)
-
-    def send(head: list[Message], rest: list[Message], thread: object) -> int:
-        request = ModelRequest(History.of(head, rest, thread), config=conversation.config)
-        assert conversation.writer.write(request).body == msgspec.json.encode(encode(format, request).body)
-        return conversation.encoded
-
+    history, send = turns(5), conversation.send_thread
     assert send([system("Be brief.")], history, thread) > 20
     assert send([system("Be brief.")], [*history, user("Next.")], thread) <= 10
     assert send([system("Be brief."), user("Summary.")], [*history, user("Next.")], thread) > 20
@@ -246,6 +246,21 @@ def test_a_history_of_a_known_thread_is_not_compared(format: str) -> None:
     changed = [user("Other."), *history[1:], user("Next.")]
     assert send([system("Be kind."), history[0]], changed, object()) > 20
     assert send([system("Be kind."), history[0]], [*changed, *turn(7)], object()) <= 10
+
+
+@every_format
+def test_only_the_head_of_a_history_is_compared_in_its_thread(format: str) -> None:
+    conversation, thread = Conversation(format), object()
+    head, history, send = [system("Be brief."), user("Summary.")], turns(5), conversation.send_thread
+    send(head, history, thread)
+    # A copy shows that the messages of a thread are taken for the same without a look at them.
+    assert send(head, [*copies(history[:1]), *history[1:], user("Next.")], thread) <= 10
+    # Another thread, or another head, may have the same message at the same place by chance.
+    assert send(head, [user("Other."), *history[1:], user("Next.")], object()) > 20
+    question, answer = user("Again?"), assistant("Yes.")
+    periodic = [question, answer, *turn(7), *[question, answer] * 8, user("Next.")]
+    send(head, periodic, thread := object())
+    assert send([*head, question, answer], periodic, thread) > 20
 
 
 @every_format
@@ -345,6 +360,16 @@ def test_reasoning_waits_for_the_item_that_it_led_to() -> None:
     odd = tool_message(ToolResult("call00000", "found", continuation=own(output={"type": "reasoning", "id": "rs_2"})))
     first = [user("A?"), assistant(reasoning, Text("Yes."))]
     history = [*first, *turn(0)[:2], odd, *turn(0)[3:], *turns(3)]
+    for end in range(1, len(history) + 1):
+        conversation.send(history[:end])
+
+
+def test_an_answer_between_reasoning_and_reasoning_is_sent_once() -> None:
+    conversation = Conversation("openai-responses")
+    result = ToolResult("call00000", "found", continuation=own(output={"type": "reasoning", "id": "rs_1"}))
+    late = Text("", continuation=own(item={"type": "reasoning", "id": "rs_2", "encrypted_content": "x"}))
+    answer = assistant(ToolCall("call00009", "look", {}), late)
+    history = [*turn(0)[:2], tool_message(result), answer, assistant("Done."), user("Next.")]
     for end in range(1, len(history) + 1):
         conversation.send(history[:end])
 

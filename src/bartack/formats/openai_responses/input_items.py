@@ -73,13 +73,9 @@ class InputItems:
     def items(self) -> list[Item]:
         """All items, without reasoning that nothing follows."""
         kept: list[tuple[int, Item]] = []
-        next_index, has_successor = -1, False
-        deciding: set[int] = set()  # messages that decide about reasoning of the message before
+        has_successor = False
         for index, where, item in reversed(self._items):
             kind = kind_of(item)
-            if kind == "thinking" and next_index != index:
-                deciding.add(next_index)
-            next_index = index
             if kind == "thinking" and not has_successor:
                 self._losses.add(where, "reasoning", "the item that it led to is missing")
                 continue
@@ -88,7 +84,9 @@ class InputItems:
         kept.reverse()
         self._remove_repeated_ids(kept)
         items = [item for _, item in kept] or [{"role": "user", "content": START_PROMPT}]
-        self._trail.wrote(items, [index - (index in deciding) for index, _ in kept] or [-1])
+        # A message that begins with an item in this request begins with the same one in later requests. So what it
+        # decides about the reasoning before it stays decided, and a later request may continue with it.
+        self._trail.wrote(items, [index for index, _ in kept] or [-1])
         return items
 
     def _remove_repeated_ids(self, items: list[tuple[int, Item]]) -> None:
