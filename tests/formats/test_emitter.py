@@ -262,6 +262,8 @@ def test_deltas_after_the_end_are_dropped(end: str) -> None:
     emitter.text("a")
     emitter.done() if end == "done" else emitter.fail(ErrorCode.STREAM_TOO_LARGE, "too much")
     emitter.more_text("b")
+    emitter.usage(Usage(1, 1))
+    assert emitter.last_usage is None
     assert isinstance(emitter.take()[-1], Done | Failed)
     emitter.more_text("c")
     assert emitter.take() == []

@@ -7,9 +7,12 @@ import selectors
 import socket
 import ssl
 import zlib
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import aiohttp
 import pytest
@@ -257,10 +260,9 @@ def test_one_timer_measures_each_wait_of_a_long_stream(timeouts: Timeouts, expec
         content = aiohttp.StreamReader(connected_protocol(loop), 2**16, loop=loop)
         for number in range(1, 11):
             loop.call_at(200 * number, content.feed_data, b"chunk")
-        waits = _Waits(timeouts, HttpRequest(url="http://host"))
         count = 0
         try:
-            while await waits.read(content):
+            async for _ in chunks_of(content, timeouts):
                 count += 1
         except ModelError as error:
             return count, loop.time(), error.message.partition("time limit: ")[2].rstrip(").")
@@ -274,17 +276,23 @@ def test_a_reader_that_pauses_is_not_timed_out_by_its_own_pause() -> None:
     async def read_late() -> bytes:
         loop = asyncio.get_running_loop()
         content = aiohttp.StreamReader(connected_protocol(loop), 2**16, loop=loop)
-        waits = _Waits(Timeouts(silence=10, total=None), HttpRequest(url="http://host"))
+        chunks = chunks_of(content, Timeouts(silence=10, total=None))
         content.feed_data(b"one")
-        await waits.read(content)
+        await anext(chunks)
         loop.call_later(5, content.feed_data, b"two")
-        await waits.read(content)
+        await anext(chunks)
         await asyncio.sleep(100)
         loop.call_later(5, content.feed_data, b"three")
-        return await waits.read(content)
+        return await anext(chunks)
 
     with asyncio.Runner(loop_factory=VirtualTime) as runner:
         assert runner.run(read_late()) == b"three"
+
+
+def chunks_of(content: aiohttp.StreamReader, timeouts: Timeouts) -> AsyncIterator[bytes]:
+    response = cast(aiohttp.ClientResponse, SimpleNamespace(headers={}, content=content))
+    request = HttpRequest(url="http://host")
+    return HttpClient()._chunks(response, request, _Waits(timeouts, request))
 
 
 def connected_protocol(loop: asyncio.AbstractEventLoop) -> BaseProtocol:

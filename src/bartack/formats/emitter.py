@@ -50,13 +50,14 @@ class Emitter:
         self.finish_reason: FinishReason | None = None
         self._raw_finish_reason: str | None = None
         self._provider = provider
-        self._model_id = model_id
+        self.model_id = model_id  # as requested, then as reported at the start
         self._local_id = local_id
+        # Grows by one id for each call of this response, and the client limits the size of a response.
         self._used_ids = set(used_call_ids)
         self._open_calls: dict[Key, str] = {}
         self._made_ids = 0
         self._has_client_calls = False
-        self._usage: Usage | None = None
+        self.last_usage: Usage | None = None
         self.joins_surrogates = False  # until then, a hot path may append to `deltas` itself
         self._pending_halves: dict[object, str] = {}
 
@@ -72,7 +73,8 @@ class Emitter:
         """Start the stream. Repeating it changes nothing."""
         if not self.started:
             self.started = True
-            self.deltas.append(Start(model_id or self._model_id, request_id or self._local_id, provider=self._provider))
+            self.model_id = model_id or self.model_id
+            self.deltas.append(Start(self.model_id, request_id or self._local_id, provider=self._provider))
 
     def more_text(self, piece: str) -> None:
         """Add to the open text part. The hot path: nearly every event of a stream."""
@@ -191,9 +193,9 @@ class Emitter:
     def usage(self, usage: Usage) -> None:
         """Report the tokens so far, at once, so that a stream that is cut later still shows what was billed."""
         usage = consistent(usage)
-        if usage != self._usage:
+        if usage != self.last_usage and not self.ended:
             self.start()
-            self._usage = usage
+            self.last_usage = usage
             self.deltas.append(usage)
 
     def finish(self, reason: FinishReason, raw: str | None = None) -> None:

@@ -96,7 +96,15 @@ class HttpClient:
         decompressor = decompressor_for(response.headers.get("Content-Encoding", ""), request.host)
         received = 0
         content = response.content
-        while chunk := await waits.read(content):
+        while True:
+            waits.begin_read(content)
+            try:
+                chunk = await content.readany()
+            except (aiohttp.ClientError, OSError) as error:  # includes TimeoutError
+                raise waits.failure(error) from None
+            waits.end_read()
+            if not chunk:
+                return
             for piece in (chunk,) if decompressor is None else decompressor.steps(chunk):
                 received += len(piece)
                 if received > self._max_response_bytes:
@@ -161,24 +169,23 @@ class _Waits:
         except (aiohttp.ClientError, OSError) as error:
             raise _unreachable(self._request, error) from None
 
-    async def read(self, content: aiohttp.StreamReader) -> bytes:
-        """The next bytes of the body; none at its end. Raises `ModelError` like `on`."""
+    def begin_read(self, content: aiohttp.StreamReader) -> None:
+        """Apply the time limits to a read that waits from now on."""
         self._since = self._loop.time()
+        self._reading = content
         if self._timer is None:
             self._set_timer()
-        self._reading = content
-        try:
-            chunk = await content.readany()
-        except (aiohttp.ClientError, OSError) as error:  # includes TimeoutError
-            if self._expired:
-                raise self._timed_out(self._expired) from None
-            raise _unreachable(self._request, error) from None
-        finally:
-            self._reading = None
+
+    def end_read(self) -> None:
+        """Note that the read has returned."""
+        self._reading = None
         if not self._has_begun:
             self._has_begun = True
             self.end()  # another limit applies from now on; the next read sets the timer for it
-        return chunk
+
+    def failure(self, error: Exception) -> ModelError:
+        """The error for a read that failed."""
+        return self._timed_out(self._expired) if self._expired else _unreachable(self._request, error)
 
     def end(self) -> None:
         """Stop the timer."""

@@ -190,14 +190,12 @@ class _Exchange:
         self._head = b""  # of the body
         self._raw: list[bytes] = []  # without secrets
         self._masker = ChunkMasker(self._secrets)
-        self._usage: Usage | None = None
         self._has_content = False
-        self._model_id = call.request.config.model_id
         self._decoder: Decoder = decoder(
             model.vendor.format,
             framing=model.vendor.framing,
             provider=model.provider,
-            model_id=self._model_id,
+            model_id=call.request.config.model_id,
             local_id=model._environment.new_id(),
             used_call_ids=call.call_ids,
         )
@@ -227,7 +225,8 @@ class _Exchange:
                         yield await self._finished(self._recognized(deltas, response))
                         return
                     if deltas:
-                        self._note(deltas)
+                        if not self._has_content:
+                            self._note(deltas)
                         yield deltas
                 ended = self._recognized(self._decoder.receive_eof(), response)
             yield await self._finished(ended)
@@ -246,13 +245,7 @@ class _Exchange:
         return {"text": raw.decode("utf-8", "backslashreplace")}
 
     def _note(self, deltas: list[Delta]) -> None:
-        for delta in deltas:
-            if type(delta) is Usage:
-                self._usage = delta
-            elif type(delta) is Start:
-                self._model_id = delta.model_id or self._model_id
-            else:
-                self._has_content = True
+        self._has_content |= any(type(delta) not in (Start, Usage) for delta in deltas)
 
     def _failure(self, error: ModelError) -> Failed:
         code = error.code
@@ -305,14 +298,13 @@ class _Exchange:
 
     async def _finished(self, deltas: list[Delta]) -> list[Delta]:
         """The last deltas, with the calculated cost if the provider reported none."""
-        self._note(deltas)
         self._raw += self._masker.end()
         *before, end = deltas
         if type(end) is Failed:
             end = self._explained(end)
-        usage, prices = self._usage, self._model.vendor.prices
+        usage, prices = self._decoder.out.last_usage, self._model.vendor.prices
         if usage is not None and usage.cost is None and prices is not None:
-            cost = await cost_in_thread(usage, self._model_id, prices=prices)
+            cost = await cost_in_thread(usage, self._decoder.out.model_id, prices=prices)
             if cost is None:
                 cost = await cost_in_thread(usage, self._call.request.config.model_id, prices=prices)
             if cost is not None:

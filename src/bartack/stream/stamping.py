@@ -42,7 +42,10 @@ class DeltaStamper:
         `provider_raw`, for debugging, is attached to the first one.
         """
         first, self._seq = self._seq, self._seq + len(deltas)
-        stamped = list(map(self._make, repeat(self._run_id), range(first, self._seq), deltas, repeat(now)))
+        if len(deltas) == 1:  # a live stream: one event per read
+            stamped = [self._make(self._run_id, first, deltas[0], now)]
+        else:
+            stamped = list(map(self._make, repeat(self._run_id), range(first, self._seq), deltas, repeat(now)))
         if requested_at is not None and stamped and type(stamped[0].delta) is Start:
             stamped[0] = replace(stamped[0], timestamp=requested_at)
         if provider_raw is not None and stamped:
