@@ -110,7 +110,7 @@ def test_a_message_loads_and_dumps_unchanged(role: str) -> None:
         "tool": ["tool_result"],
     }
     usage = {"inputTokens": 12, "outputTokens": 5, "totalTokens": 17}
-    meta = {"usage": usage, "trace": {"id": "t1"}, "approvals": [{"toolCallId": "call_1", "by": "me"}]}
+    meta = {"usage": usage, "trace": {"traceId": "t1"}, "approvals": [{"toolCallId": "call_1", "decision": "approve"}]}
     data = {"id": "m1", **STAMPS, "role": role, "parts": [part(kind) for kind in kinds[role]], "meta": meta}
     message = unchanged(Message, data)
     assert (message.id, message.run_id, message.role, message.timestamp) == ("m1", "run_1", role, NOON)

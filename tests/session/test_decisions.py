@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from bartack import ErrorCode, ToolError
+from bartack import ErrorCode, Meta, ToolError, ToolResult, tool_message
 from bartack.nouns.entries import ApprovalDecided, ApprovalRequired
-from bartack.session.decisions import Decision, arguments_digest, counts_for, decided_fact
+from bartack.nouns.messages import Approval
+from bartack.session.decisions import Decision, arguments_digest, counts_for, decided_fact, result_message
 
 QUESTION = ApprovalRequired("c1", "pay", {"amount": 3, "to": "ann"})
 
@@ -55,3 +56,12 @@ def test_a_decision_that_does_not_fit_its_question_is_refused(decision: Decision
 )
 def test_a_fact_counts_for_the_same_arguments_only(fact: ApprovalRequired | ApprovalDecided, expected: bool) -> None:
     assert counts_for(fact, {"to": "ann", "amount": 3}) is expected
+
+
+def test_a_result_names_the_decision_about_its_call() -> None:
+    """000-3.2.16"""
+    result = ToolResult("c1", "moved")
+    assert result_message(result, None) == tool_message(result)
+    decided = ApprovalDecided("c1", "deny", reason="no", decided_by="ann", original_arguments={"secret": 1})
+    approval = Approval(tool_call_id="c1", decision="deny", reason="no", decided_by="ann")
+    assert result_message(result, decided).meta == Meta(approvals=(approval,))

@@ -18,6 +18,7 @@ from bartack import (
     Failed,
     FileRef,
     Image,
+    Message,
     MessageDelta,
     MessageDeltaBatch,
     MessageQueued,
@@ -45,6 +46,7 @@ from bartack import (
     user,
 )
 from bartack.nouns import wire
+from bartack.nouns.messages import Approval, Trace
 from bartack.session.redaction import redacted, visible
 from tests.sample_session import SESSION, chain
 
@@ -112,3 +114,11 @@ def test_a_redacted_message_keeps_its_calls_and_its_cost() -> None:
 def test_unknown_keys_of_a_redacted_entry_are_not_shown() -> None:
     entry = msgspec.structs.replace(chain(user("hi"))[0], extra=EXTRA)
     assert visible([entry, chain(Redaction("e0"))[0]])[0].extra is None
+
+
+def test_a_redacted_message_keeps_the_id_of_its_trace() -> None:
+    """000-3.2.16"""
+    meta = Meta(trace=Trace(trace_id="t1", extra=EXTRA), approvals=(Approval(tool_call_id="c", decision="deny"),))
+    kept = redacted(user(SECRET, meta=meta))
+    assert isinstance(kept, Message)
+    assert kept.meta == Meta(trace=Trace(trace_id="t1"))

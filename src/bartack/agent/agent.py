@@ -16,6 +16,7 @@ from typing import Any
 from bartack.agent.channel import EventChannel
 from bartack.agent.events import RunResult
 from bartack.agent.loop import Loop
+from bartack.agent.observer import Observer
 from bartack.agent.open_run import RunOptions, open_run
 from bartack.agent.output import OutputType
 from bartack.agent.run import Prompt, Run, as_message
@@ -119,6 +120,7 @@ class Agent:
             name=name,
             lease_s=lease_s,
             max_repeats=max_repeats,
+            observer=Observer(config.observability),
             connect=self._connect,
         )
 
@@ -272,6 +274,14 @@ class Agent:
     def tools(self) -> ToolRegistry:
         """The enabled tools."""
         return self._settings.tools.registry
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What the runs of this agent did so far, by the names in `bartack.agent.observer.COUNTERS`.
+
+        Empty unless the agent is configured with ``ObservabilityConfig(metrics=True)``.
+        """
+        return self._settings.observer.counts
 
     async def close(self) -> None:
         """Close the connections, the runtime, and the store if the agent opened it."""

@@ -58,7 +58,9 @@ async def _summarise(context: RunContext, update: ContextUpdateResult) -> Messag
         summary_request(update),
         config=context.model.get_config(),
         provider=context.info.provider,
-        metadata=RequestMetadata(session_id=context.session.session_id, run_id=context.run_id),
+        metadata=RequestMetadata(
+            session_id=context.session.session_id, run_id=context.run_id, trace_id=context.trace_id
+        ),
     )
     call = ModelCall(context, request, publish=False)
     failed = await call.receive()

@@ -19,6 +19,7 @@ from bartack.agent.run_context import RunContext, RunFailed, RunOutcome
 from bartack.agent.run_log import CLEANUP_S, News, complete, start
 from bartack.agent.session_view import SessionViews
 from bartack.agent.tool_calls import execute_calls, stopped_results
+from bartack.agent.tracing import in_trace
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import AbortRequested, RunEnded
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError, StoreError
@@ -75,6 +76,10 @@ class Loop:
 
         Raises `StoreError`, `CancelledError`, and whatever user code raised.
         """
+        with in_trace(self.context.trace_id):
+            return await self._drive()
+
+    async def _drive(self) -> RunResult:
         task = self._task = asyncio.current_task()
         assert task is not None
         cancelled_before = task.cancelling()

@@ -21,7 +21,7 @@ from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Failed, MessageDelta
 from bartack.nouns.entries import Fact, StreamFailed
 from bartack.nouns.errors import BartackError, ErrorCode
-from bartack.nouns.messages import Message, Meta
+from bartack.nouns.messages import Message, Meta, Trace
 from bartack.nouns.parts import ToolCall
 from bartack.nouns.requests import ModelRequest
 from bartack.stream.assembler import MessageAssembler
@@ -66,6 +66,8 @@ class ModelCall:
         context, model, request = self._context, self._context.model, self._request
         arguments = (request.messages, request.tools)
         params = {"request_metadata": request.metadata, **_changed_settings(request.config, model.get_config())}
+        if request.invocation_state is not None:  # set by a hook
+            params["invocation_state"] = request.invocation_state
         report, stream = LossReport(), None
         if self._publish and context.switch is not None:
             if isinstance(model, ProviderModel):
@@ -136,6 +138,7 @@ class ModelCall:
             model_call_index=numbers.model_call_index,
             attempt=numbers.attempt,
             agent=self._context.settings.name,
+            trace=None if numbers.trace_id is None else Trace(trace_id=numbers.trace_id),
         )
         return self._with_unique_ids(replace(message, meta=meta))
 

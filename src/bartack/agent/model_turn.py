@@ -115,6 +115,7 @@ class ModelTurn:
             metadata=RequestMetadata(
                 session_id=context.session.session_id,
                 run_id=context.run_id,
+                trace_id=context.trace_id,
                 model_call_index=context.state.call_index,
                 attempt=context.state.failed_attempts + 1,
             ),

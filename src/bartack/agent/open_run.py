@@ -8,6 +8,7 @@ has happened: no prompt is stored and no model was called.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from bartack.agent.channel import EventChannel
@@ -18,6 +19,7 @@ from bartack.agent.run_log import RunLog, retried
 from bartack.agent.session_view import SessionView, SessionViews
 from bartack.agent.settings import AgentSettings
 from bartack.agent.tool_calls import closing_facts
+from bartack.agent.tracing import current_trace
 from bartack.models.model import Model
 from bartack.models.prices import ModelInfo
 from bartack.nouns.config import ToolSpec
@@ -77,7 +79,8 @@ async def open_run(
             if error.tail in (None, view.tail.entry_id):
                 raise
             continue  # others have appended in the meantime
-        log = RunLog(store, view, lease, opening.run_id, lease_s=settings.lease_s, channel=channel)
+        see = partial(settings.observer.see, trace_id=opening.trace_id)
+        log = RunLog(store, view, lease, opening.run_id, lease_s=settings.lease_s, channel=channel, see=see)
         log.begin(opening.entries)
         return RunContext(
             settings=settings,
@@ -89,6 +92,7 @@ async def open_run(
             hints=opening.hints,
             tool_specs=opening.tool_specs,
             switch=opening.switch,
+            trace_id=opening.trace_id,
         )
 
 
@@ -101,6 +105,7 @@ class _Opening(NamedTuple):
     hints: tuple[str, ...]
     tool_specs: tuple[ToolSpec, ...]
     switch: ModelSwitch | None
+    trace_id: str | None
     entries: tuple[Entry, ...]
 
 
@@ -143,8 +148,13 @@ async def _opening(settings: AgentSettings, options: RunOptions, store: SessionS
     hints, runtime_facts = await _connect_runtime(settings, state)
     specs = settings.tools.registry.build_model_tool_specs()
     ref, previous = model_ref(info), state.model
+    trace_id = _trace_id(settings, None if resumed is None else state.trace_id)
     started = RunStarted(
-        agent=settings.name, model=ref, config=model.get_config(), tools=tuple(spec.name for spec in specs)
+        agent=settings.name,
+        model=ref,
+        config=model.get_config(),
+        tools=tuple(spec.name for spec in specs),
+        trace_id=trace_id,
     )
     is_switched = previous is not None and previous != ref
     facts = [started, *([ModelChange(ref, previous)] if is_switched else []), *runtime_facts]
@@ -162,8 +172,17 @@ async def _opening(settings: AgentSettings, options: RunOptions, store: SessionS
         hints,
         specs,
         ModelSwitch(previous, "chosen") if is_switched else None,
+        trace_id,
         _entries(store, view, (state.run_id, closing), (run_id, facts)),
     )
+
+
+def _trace_id(settings: AgentSettings, earlier: str | None) -> str | None:
+    """The trace that this code runs in, or that the resumed run was in; or else a new one, if the agent traces."""
+    known = current_trace() or earlier
+    if known is None and settings.config.observability.trace:
+        return settings.environment.new_id().replace("-", "")
+    return known
 
 
 def _entries(store: SessionStore, view: SessionView, *batches: tuple[str | None, Sequence[Fact]]) -> tuple[Entry, ...]:

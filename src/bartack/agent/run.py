@@ -158,7 +158,7 @@ class Run:
             status=self._context.status,
             current_run_id=state.run_id,
             pending_tool_calls=tuple(one.call for one in state.open_calls.values()),
-            last_error=None if self._result is None else self._result.error,
+            last_error=state.last_error if self._result is None else self._result.error,
             token_usage=state.totals.usage,
             cost_usage=state.totals.cost_usd,
         )

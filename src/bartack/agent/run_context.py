@@ -93,6 +93,7 @@ class RunContext:
     info: ModelInfo
     hints: tuple[str, ...]  # what the runtime adds to the system prompt
     tool_specs: tuple[ToolSpec, ...]
+    trace_id: str | None = None
     switch: ModelSwitch | None = None
     status: AgentStatus = AgentStatus.IDLE
 

@@ -85,8 +85,9 @@ class RunLog:
         *,
         lease_s: float,
         channel: EventChannel,
+        see: Callable[[Entry], None],
     ) -> None:
-        """Must be called right after the lease was taken."""
+        """Must be called right after the lease was taken. `see` receives every entry once it is durable."""
         self.store = store
         self.session = session
         self.run_id = run_id
@@ -97,6 +98,7 @@ class RunLog:
         self._lease_s = lease_s
         self._held_until = asyncio.get_running_loop().time() + lease_s
         self._channel = channel
+        self._see = see
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         self._renewal: asyncio.Task[None] | None = None
@@ -180,6 +182,7 @@ class RunLog:
 
     def _push(self, entry: Entry) -> None:
         changes = self.session.push(entry)
+        self._see(entry)
         if self._channel.is_open:
             self._channel.put(EntryAppended(entry))
             for change in changes:

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from bartack.agent.observer import Observer
 from bartack.agent.output import OutputType
 from bartack.environment import Environment
 from bartack.models.model import Model
@@ -92,6 +93,7 @@ class AgentSettings:
     name: str | None
     lease_s: float
     max_repeats: int | None
+    observer: Observer
     connect: Callable[[str], Model]  # by name
     _infos: dict[int, tuple[Model, ModelInfo]] = field(default_factory=dict)
 

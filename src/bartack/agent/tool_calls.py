@@ -10,6 +10,7 @@ from bartack.formats.repair import INTERRUPTED
 from bartack.nouns.entries import ApprovalRequired, Fact, RunEnded, ToolStarted
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, tool_message
+from bartack.session.decisions import result_message
 from bartack.session.run_state import REPEATED, OpenCall, RunState, Totals
 from bartack.tools import RoundOutcome, ToolExecutor, error_result
 
@@ -120,6 +121,8 @@ def _results(
     calls: Iterable[OpenCall], not_started: tuple[ErrorCode, str], started: tuple[ErrorCode, str]
 ) -> list[Message]:
     return [
-        tool_message(error_result(one.call.tool_call_id, *(not_started if one.started is None else started)))
+        result_message(
+            error_result(one.call.tool_call_id, *(not_started if one.started is None else started)), one.decision
+        )
         for one in calls
     ]

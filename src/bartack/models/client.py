@@ -114,8 +114,8 @@ _SAFE_HEADERS = frozenset(
     {
         "accept", "anthropic-beta", "anthropic-version", "cf-ray", "content-encoding", "content-length",
         "content-type", "date", "openai-processing-ms", "openai-version", "request-id", "retry-after",
-        "retry-after-ms", "transfer-encoding", "user-agent", "x-amzn-errortype", "x-amzn-requestid",
-        "x-goog-api-client", "x-request-id", "x-should-retry",
+        "retry-after-ms", "traceparent", "transfer-encoding", "user-agent", "x-amzn-errortype", "x-amzn-requestid",
+        "x-bartack-trace-id", "x-goog-api-client", "x-request-id", "x-should-retry",
     }
 )  # fmt: skip
 

@@ -36,10 +36,12 @@ from bartack.models.guard import GuardedStream, guarded_batches
 from bartack.models.http_errors import error_from_body, error_from_response, retry_delay_in, suggested_base_url
 from bartack.models.model import StreamingModel
 from bartack.models.prices import ModelInfo, cost_in_thread, model_info, start_loading
+from bartack.models.trace import trace_headers
 from bartack.models.vendors import Vendor
 from bartack.nouns.config import CacheConfig, ModelConfig, ToolSpec
 from bartack.nouns.deltas import Delta, Failed, Start, Usage
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
+from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
 
@@ -48,6 +50,7 @@ __all__ = ["ErrorMapper", "PreparedCall", "ProviderModel"]
 # Receives the error as Bartack classifies it, and returns the one to report.
 ErrorMapper = Callable[[Failed], Failed]
 
+_log = logger("models")
 _MAX_ERROR_BYTES = 1024 * 1024
 _HEAD_BYTES = 16 * 1024  # of a body, to recognize what is not a stream
 _UNREADABLE = (ErrorCode.STREAM_TRUNCATED, ErrorCode.STREAM_MALFORMED)
@@ -171,7 +174,7 @@ class ProviderModel(StreamingModel):
         model_id = quote(request.config.model_id.removeprefix("models/"), safe="")
         http_request = HttpRequest(
             url=self._base_url + vendor.path.replace("{model}", model_id),
-            headers=self._headers,
+            headers=self._headers | trace_headers(request.metadata.trace_id, self._environment),
             body=written.body,
             secrets=self._secrets,
         )
@@ -211,6 +214,7 @@ class _Exchange:
             if self._model.vendor.prices is not None:
                 start_loading()  # while the request is on its way
             async with self._model.client.send(request) as response:
+                self._log_response(response.status)
                 if not 200 <= response.status < 300:
                     failed = await _http_error(response, self._secrets, self._model._environment.now())
                     yield await self._finished(self._ended_by(self._about_address(failed)))
@@ -236,6 +240,12 @@ class _Exchange:
             code = ErrorCode.TIMEOUT if isinstance(error, TimeoutError) else ErrorCode.CONNECTION_FAILED
             failure = ModelError(f"{self._call.http_request.host}: {error or type(error).__name__}", code=code)
             yield await self._finished(self._ended_by(self._failure(failure)))
+
+    def _log_response(self, status: int) -> None:
+        metadata, host = self._call.request.metadata, self._call.http_request.host
+        where = {name: getattr(metadata, name) for name in ("session_id", "run_id", "trace_id")}
+        model_id = self._call.request.config.model_id
+        _log.debug("%s of %s: HTTP %d", model_id, host, status, extra=where)
 
     def take_raw(self) -> dict[str, str] | None:
         """The bytes received since the last call: ``{"text": ...}``."""

@@ -165,9 +165,14 @@ class LoopConfig(_Config, frozen=True, kw_only=True):
 
 
 class ObservabilityConfig(_Config, frozen=True, kw_only=True):
-    """Logging, tracing and metrics."""
+    """Logging, tracing and metrics.
 
-    log_level: str | None = None
+    `log_level` is the least severe level that the agent's runs log; None leaves it to the logger ``bartack.agent``.
+    With `trace`, a run outside of any trace starts a new one (`bartack.agent.tracing`). With `metrics`, the agent
+    counts what its runs do (`Agent.metrics`). `provider_raw` attaches what a provider sent to the deltas.
+    """
+
+    log_level: Literal["debug", "info", "warning", "error", "critical"] | None = None
     trace: bool = False
     metrics: bool = False
     provider_raw: bool = False

@@ -63,6 +63,7 @@ class RunStarted(Noun, frozen=True, kw_only=True):
     model: ModelRef | None = None
     config: ModelConfig | None = None
     tools: tuple[str, ...] = ()
+    trace_id: str | None = None  # of the work that the run is part of
 
 
 class _StartedFields(Noun, frozen=True, kw_only=True):

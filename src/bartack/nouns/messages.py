@@ -16,6 +16,7 @@ from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinkin
 
 __all__ = [
     "ROLE_PARTS",
+    "Approval",
     "Koding",
     "Message",
     "Meta",
@@ -23,6 +24,7 @@ __all__ = [
     "Role",
     "Step",
     "Summary",
+    "Trace",
     "Workspace",
     "assistant",
     "stamped",
@@ -85,6 +87,21 @@ class ModelRef(Noun, frozen=True):
     model: str
 
 
+class Trace(Noun, frozen=True, kw_only=True):
+    """The trace that a message belongs to (000 §3.2)."""
+
+    trace_id: str | None = None
+
+
+class Approval(Noun, frozen=True, kw_only=True):
+    """A decision about the call that a result answers (000 §3.2). The whole of it is the fact ``approval_decided``."""
+
+    tool_call_id: str
+    decision: str
+    decided_by: str | None = None
+    reason: str | None = None
+
+
 class Meta(Noun, frozen=True, kw_only=True):
     """Everything about a message that is not content. All fields are optional."""
 
@@ -111,8 +128,8 @@ class Meta(Noun, frozen=True, kw_only=True):
     path: Workspace | None = None
     step: Step | None = None
     request_id: str | None = None  # the entry id of the `message_queued` that this message delivers
-    trace: dict[str, Any] | None = None
-    approvals: tuple[dict[str, Any], ...] | None = None
+    trace: Trace | None = None
+    approvals: tuple[Approval, ...] | None = None
 
 
 class _MessageFields(Noun, frozen=True, kw_only=True):

@@ -29,7 +29,11 @@ class History(tuple[Message, ...]):
 
 
 class RequestMetadata(Noun, frozen=True, kw_only=True):
-    """Where a call belongs. Its deltas are stamped with the run id and the two numbers."""
+    """Where a call belongs. Its deltas are stamped with the run id and the two numbers.
+
+    A model over HTTP sends the trace id in a header (`bartack.models.trace`). It does not send the session id, which
+    may be a name that people chose: that is for hooks, for models of your own, and for the log.
+    """
 
     session_id: str | None = None
     run_id: str | None = None
@@ -43,7 +47,9 @@ class _RequestSettings(Noun, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     provider: str = ""  # only this provider's continuation data is sent back; empty means the wire format's name
     metadata: RequestMetadata = RequestMetadata()
-    invocation_state: dict[str, Any] | None = None  # the caller's own data; not sent to the provider
+    invocation_state: dict[str, Any] | None = (
+        None  # the caller's own data, for models that use it; never sent or stored
+    )
 
 
 class ModelRequest(_RequestSettings, frozen=True):

@@ -12,8 +12,10 @@ import msgspec
 
 from bartack.nouns.entries import ApprovalDecided, ApprovalRequired
 from bartack.nouns.errors import ErrorCode, ToolError
+from bartack.nouns.messages import Approval, Message, Meta
+from bartack.nouns.parts import ToolResult
 
-__all__ = ["Decision", "Verdict", "arguments_digest", "counts_for", "decided_fact"]
+__all__ = ["Decision", "Verdict", "arguments_digest", "counts_for", "decided_fact", "result_message"]
 
 Verdict = Literal["approve", "deny", "modify_args", "pause", "resume", "abort", "expire"]
 
@@ -77,3 +79,16 @@ def counts_for(fact: ApprovalRequired | ApprovalDecided, arguments: dict[str, An
     if isinstance(fact, ApprovalDecided) and fact.decision == "approve":
         return fact.arguments is not None and arguments_digest(fact.arguments) == arguments_digest(arguments)
     return True
+
+
+def result_message(result: ToolResult, decided: ApprovalDecided | None) -> Message:
+    """The message with the result of a call, and in its metadata the decision about the call, if there was one."""
+    if decided is None:
+        return Message("tool", (result,))
+    approval = Approval(
+        tool_call_id=decided.tool_call_id,
+        decision=decided.decision,
+        decided_by=decided.decided_by,
+        reason=decided.reason,
+    )
+    return Message("tool", (result,), meta=Meta(approvals=(approval,)))

@@ -34,7 +34,7 @@ from bartack.nouns.entries import (
     ToolProgress,
     ToolStarted,
 )
-from bartack.nouns.messages import Message, Meta
+from bartack.nouns.messages import Message, Meta, Trace
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
 __all__ = ["REDACTED", "redacted", "visible"]
@@ -130,4 +130,5 @@ def _kept_meta(meta: Meta | None) -> Meta | None:
         model_call_index=meta.model_call_index,
         attempt=meta.attempt,
         request_id=meta.request_id,
+        trace=None if meta.trace is None else Trace(trace_id=meta.trace.trace_id),
     )

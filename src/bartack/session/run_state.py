@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bartack.nouns.deltas import Usage
+from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.entries import (
     AbortRequested,
     ApprovalDecided,
@@ -108,6 +108,8 @@ class RunState:
         self.tool_rounds = 0
         self.totals = Totals()
         self.abort: AbortRequested | None = None  # others have asked this run to end
+        self.last_error: Failed | None = None  # of the last model call, until there is an answer
+        self.trace_id: str | None = None
 
     @classmethod
     def of_branch(cls, entries: Sequence[Entry], past: Past) -> Self:
@@ -159,6 +161,7 @@ class RunState:
                 if entry.run_id != self.run_id:
                     self._begin_run()
                 self.run_id = self.last_run_id = entry.run_id
+                self.trace_id = fact.trace_id
                 self.ended = None
                 self.model = fact.model or self.model
             case Message():
@@ -171,6 +174,7 @@ class RunState:
                 self._decide(entry, fact)
             case StreamFailed():
                 self.failed_attempts += fact.model_call_index is not None  # a summary has no index
+                self.last_error = fact.error
                 self.totals = self.totals.plus(fact)
             case CompactionSummary():
                 self.totals = self.totals.plus(fact)
@@ -238,6 +242,7 @@ class RunState:
     def _add_answer(self, message: Message) -> None:
         meta = message.meta
         self.failed_attempts = 0
+        self.last_error = None
         self.iterations += 1
         self.call_index = max(self.call_index, (-1 if meta is None else meta.model_call_index or 0) + 1)
         self.totals = self.totals.plus(message)

@@ -15,10 +15,9 @@ from bartack.formats.repair import INTERRUPTED
 from bartack.nouns.entries import ApprovalDecided, ToolProgress, ToolStarted
 from bartack.nouns.errors import ErrorCode, ToolError
 from bartack.nouns.json_values import json_text
-from bartack.nouns.messages import tool_message
 from bartack.nouns.parts import Span, Text, ToolCall, ToolResult
 from bartack.nouns.tables import TOOL, ToolStatus, advance
-from bartack.session.decisions import arguments_digest
+from bartack.session.decisions import arguments_digest, result_message
 from bartack.session.run_state import OpenCall
 from bartack.session.tool_state import WHILE_RUNNING
 from bartack.tools import tool_round
@@ -265,7 +264,9 @@ class ToolRun:
         event = "fail" if self._started_at is not None else "reject"
         event = WHILE_RUNNING.get(result.error_code, event) if result.is_error else "complete"  # type: ignore[arg-type]
         status = advance(TOOL, self._status, event)
-        await self._round.record(tool_message(result), still=None if self._started_at else self._is_current)
+        known = self._round.log.find(result.tool_call_id)
+        message = result_message(result, None if known is None else known.decision)
+        await self._round.record(message, still=None if self._started_at else self._is_current)
         self.result, self._status = result, status
 
     async def _after_hook(self, result: ToolResult) -> ToolResult:
