@@ -33,7 +33,7 @@ from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Meta, ModelRef, assistant, system, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.session.context import ContextFold
-from bartack.session.outline import Past, outlines_of
+from bartack.session.outline import REPAIRED, UNREADABLE, Past, outlines_of
 from bartack.session.run_state import RunState
 from tests.properties.strategies import sessions
 from tests.sample_session import chain
@@ -85,7 +85,7 @@ facts: st.SearchStrategy[Fact] = st.one_of(
     st.builds(CompactionSummary, st.just("They looked."), ids),
     st.builds(BranchSummary, st.just("They tried."), ids),
     st.builds(Redaction, ids),
-    st.just(Custom("mine", {"parts": 1})),
+    st.builds(Custom, st.sampled_from(["mine", UNREADABLE, REPAIRED]), st.just({"parts": 1})),
 )
 
 

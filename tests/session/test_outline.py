@@ -28,7 +28,7 @@ from bartack import (
 from bartack.nouns import wire
 from bartack.nouns.entries import Fact, Redaction, SystemPromptOverride
 from bartack.session.context import ContextFold
-from bartack.session.outline import Past, outlines_of
+from bartack.session.outline import REPAIRED, UNREADABLE, Past, outlines_of
 from bartack.session.run_state import RunState
 from tests.sample_session import chain
 
@@ -107,10 +107,18 @@ def test_entries_about_a_call_without_a_result_are_read() -> None:
     pair = assistant(ToolCall("open", "read", {}), ToolCall("closed", "read", {}))
     question = ApprovalRequired("open", "read", {})
     first: list[Fact] = [RunStarted(), user("Look."), pair, question, tool_message(ToolResult("closed", "a"))]
-    entries = runs([*first, RunEnded("failed")], turn(1))
+    entries = runs(first, [RunStarted(), user("Look.")])
     state = RunState.of_branch(entries, past_of(entries))
     assert list(state.open_calls) == ["open"]
     assert state.questions == (question,)
+
+
+@pytest.mark.parametrize("end", [RunEnded("failed"), Custom(REPAIRED, {})])
+def test_calls_whose_result_is_lost_do_not_stay_open(end: Fact) -> None:
+    """A run that has ended, and a repair, have given a result to every call; if there is none, it is damaged."""
+    call = assistant(ToolCall("c1", "read", {}))
+    entries = runs([RunStarted(), user("Look."), call, Custom(UNREADABLE, {}), end], turn(1))
+    assert not RunState.of_branch(entries, past_of(entries)).open_calls
 
 
 def test_the_last_model_and_runtime_that_can_be_read_apply() -> None:

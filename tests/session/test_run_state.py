@@ -10,6 +10,7 @@ from bartack import (
     ApprovalDecided,
     ApprovalRequired,
     CompactionSummary,
+    Custom,
     Entry,
     ErrorCode,
     Failed,
@@ -35,7 +36,7 @@ from bartack import (
 from bartack.nouns import wire
 from bartack.nouns.entries import Fact
 from bartack.session.decisions import Decision, Verdict, decided_fact
-from bartack.session.outline import outlines_of
+from bartack.session.outline import REPAIRED, UNREADABLE, outlines_of
 from bartack.session.run_state import REPEATED, RunState, Totals
 from tests.sample_session import at, chain
 
@@ -56,6 +57,34 @@ def pushed(entries: list[Entry]) -> RunState:
     for entry in entries:
         state.push(entry)
     return state
+
+
+# -- damage
+
+LOST = Custom(UNREADABLE, {})
+
+
+@pytest.mark.parametrize(
+    ("facts", "lost", "is_uncertain"),
+    [
+        ([RunStarted(), user("Pay."), LOST], 3, True),
+        ([assistant(CALL), LOST], 2, True),  # without a run, but with a call that may have been started
+        ([RunStarted(), user("Hi."), LOST, assistant("Hi.")], 3, False),  # there is nothing left to do
+        ([RunStarted(), user("Pay."), LOST, Custom(REPAIRED, {})], None, False),
+        ([RunStarted(), LOST, RunEnded("aborted")], None, False),
+        ([LOST, RunStarted(), user("Pay.")], None, False),
+    ],
+)
+def test_a_run_with_an_entry_that_cannot_be_read_is_uncertain(
+    facts: list[Fact], lost: int | None, is_uncertain: bool
+) -> None:
+    state = folded(*facts)
+    assert (state.lost, state.is_uncertain) == (lost, is_uncertain)
+
+
+def test_a_run_that_lacks_an_entry_is_uncertain() -> None:
+    first, prompt, call, started = chain(RunStarted(), user("Pay."), assistant(CALL), ToolStarted("c1", "weather", {}))
+    assert pushed([first, prompt, started]).lost == call.seq
 
 
 # -- calls

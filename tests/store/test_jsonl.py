@@ -8,7 +8,7 @@ from bartack.nouns import wire
 from bartack.nouns.entries import Custom
 from bartack.nouns.errors import NotFound
 from bartack.nouns.messages import user
-from bartack.store.entries import UNREADABLE
+from bartack.session.outline import UNREADABLE
 from bartack.store.jsonl import JsonlStore
 from bartack.store.maintenance import check, repair
 from tests.sample_session import SESSION

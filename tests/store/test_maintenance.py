@@ -8,8 +8,9 @@ from bartack.nouns.entries import Custom, Redaction, SessionHeader
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound
 from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
+from bartack.session.outline import REPAIRED
 from bartack.store import Finding, SessionStore, next_entries
-from bartack.store.maintenance import REPAIRED, check, purge, repair
+from bartack.store.maintenance import check, check_all, purge, repair
 from tests.store.stores import OpenStore, add
 
 
@@ -59,6 +60,17 @@ async def test_a_session_in_use_is_not_repaired(store: SessionStore) -> None:
     await store.acquire_lease("s", "a run")
     with pytest.raises(Conflict):
         await repair(store, "s")
+
+
+async def test_a_session_in_use_does_not_keep_others_from_being_repaired(store: SessionStore) -> None:
+    for name in ("free", "used"):
+        await store.create_session(name)
+        await add(store, name, assistant(ToolCall("c1", "look", {})))
+    await store.acquire_lease("used", "a run")
+    checked = await check_all(store, do_repair=True)
+    assert checked.repaired == ("free",)
+    assert [finding.session_id for finding in checked.findings] == ["used", "used"]
+    assert "in use by a run" in checked.findings[1].message
 
 
 async def test_a_purge_rewrites_the_session_without_redacted_content(store: SessionStore) -> None:

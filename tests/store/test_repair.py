@@ -10,9 +10,9 @@ from bartack.nouns.entries import Custom
 from bartack.nouns.errors import StoreError
 from bartack.nouns.messages import assistant, user
 from bartack.nouns.parts import ToolCall
+from bartack.session.outline import REPAIRED, UNREADABLE
 from bartack.store import MemoryStore, SessionStore, open_store
-from bartack.store.entries import UNREADABLE
-from bartack.store.maintenance import REPAIRED, check, check_all
+from bartack.store.maintenance import check, check_all
 from bartack.store.transfer import import_lines
 from tests.store.stores import add
 from tests.store.test_transfer import lines_of

@@ -24,7 +24,7 @@ from bartack.models.model import Model
 from bartack.models.prices import ModelInfo
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.entries import Entry, Fact, ModelChange, RunStarted, RuntimeInit, SessionHeader
-from bartack.nouns.errors import Conflict, NotFound
+from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import Message
 from bartack.nouns.tables import AgentStatus
 from bartack.session.run_state import RunState
@@ -63,13 +63,16 @@ async def open_run(
 
     Raises `SessionInUse` if another run is live on the session; then nothing has happened.
     """
+    may_create = options.prompt is not None
     while True:
-        view = await _current_view(store, views, options)
+        view = await _current_view(store, views, options.session_id, may_create)
         if not options.is_new and view.state.is_finished:
             views.put(store, view)
             return _last_result(settings, view)
         if options.head is not None:
             view = await SessionView.load(store, options.session_id, options.head)
+        if view.state.is_uncertain:
+            raise _damaged(view)
         opening = await _opening(settings, options, store, view)
         try:
             lease = await _claimed(settings, options, store, view, opening)
@@ -78,6 +81,7 @@ async def open_run(
                 views.put(store, view)
             if error.tail in (None, view.tail.entry_id):
                 raise
+            may_create = False
             continue  # others have appended in the meantime
         see = partial(settings.observer.see, trace_id=opening.trace_id)
         log = RunLog(store, view, lease, opening.run_id, lease_s=settings.lease_s, channel=channel, see=see)
@@ -109,13 +113,22 @@ class _Opening(NamedTuple):
     entries: tuple[Entry, ...]
 
 
-async def _current_view(store: SessionStore, views: SessionViews, options: RunOptions) -> SessionView:
+async def _current_view(store: SessionStore, views: SessionViews, session_id: str, may_create: bool) -> SessionView:
     try:
-        return await views.take(store, options.session_id)
+        return await views.take(store, session_id)
     except NotFound:
-        if options.prompt is None:
+        if not may_create:
             raise
-        return SessionView(options.session_id)
+        return SessionView(session_id)
+
+
+def _damaged(view: SessionView) -> StoreError:
+    return StoreError(
+        f"Entry {view.state.lost} of session {view.session_id!r} cannot be read. It belongs to a run that has not "
+        "ended, so something could be done twice. Restore a backup, or accept the loss with "
+        "'bartack sessions fsck --repair'.",
+        code=ErrorCode.STORAGE_CORRUPT,
+    )
 
 
 async def _claimed(

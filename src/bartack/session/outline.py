@@ -23,7 +23,10 @@ from bartack.nouns.entries import (
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ToolCall, ToolResult
 
-__all__ = ["Outline", "Past", "is_readable", "last_readable", "outlines_of"]
+__all__ = ["REPAIRED", "UNREADABLE", "Outline", "Past", "is_readable", "last_readable", "outlines_of"]
+
+UNREADABLE = "bartack.unreadable"  # the name of the `Custom` fact in place of an entry that cannot be read
+REPAIRED = "bartack.repaired"  # and of the one with which a repair accepts what is lost
 
 
 class _Present(Struct, frozen=True, gc=False):
@@ -57,6 +60,7 @@ class _OutlinePayload(Struct, frozen=True, rename="camel", gc=False):
     tool_call_id: str = ""
     first_kept_entry_id: str = ""
     entry_id: str = ""  # that a redaction hides
+    name: str = ""
 
 
 class Outline(Struct, frozen=True, rename="camel", gc=False):
@@ -127,6 +131,7 @@ class Past:
 
     def __init__(self, outlines: Sequence[Outline]) -> None:
         self.end = _end_of_past(outlines)
+        self.head = outlines[self.end - 1].id if self.end else None  # the last of these entries
         self.run_id: str | None = None
         self.last_run_id: str | None = None
         self.models: list[int] = []  # entries that name a model
@@ -158,6 +163,7 @@ class Past:
                 self.models.append(index)
         elif kind == RunEnded.kind:
             self.run_id = self.requested = None
+            self.open_calls.clear()
         elif kind == ModelChange.kind:
             self.models.append(index)
             self.requested = index if outline.run_id is None else None
@@ -167,6 +173,8 @@ class Past:
             self.inbox.pop(outline.payload.entry_id, None)
         elif kind == RuntimeInit.kind:
             self.runtimes.append(index)
+        elif kind == Custom.kind and outline.payload.name == REPAIRED:
+            self.open_calls.clear()
 
     def _is_about_open(self, outline: Outline) -> bool:
         ids = outline.calls if outline.kind == Message.kind else [outline.payload.tool_call_id]

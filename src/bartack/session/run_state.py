@@ -19,6 +19,7 @@ from bartack.nouns.entries import (
     ApprovalDecided,
     ApprovalRequired,
     CompactionSummary,
+    Custom,
     Entry,
     Fact,
     MessageQueued,
@@ -33,7 +34,7 @@ from bartack.nouns.entries import (
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.session.decisions import counts_for
-from bartack.session.outline import Outline, Past, last_readable
+from bartack.session.outline import REPAIRED, UNREADABLE, Outline, Past, last_readable
 
 __all__ = ["REPEATED", "OpenCall", "RunState", "Totals"]
 
@@ -98,6 +99,7 @@ class RunState:
         self.call_ids: set[str] = set()  # every id in use
         self.last_message: Message | None = None  # from user or assistant
         self._repeats = _RepeatCounter()
+        self._head: str | None = None  # the last entry
         self._begin_run()
 
     def _begin_run(self) -> None:
@@ -110,6 +112,7 @@ class RunState:
         self.abort: AbortRequested | None = None  # others have asked this run to end
         self.last_error: Failed | None = None  # of the last model call, until there is an answer
         self.trace_id: str | None = None
+        self.lost: int | None = None  # the seq of an entry of this run that cannot be read
 
     @classmethod
     def of_branch(cls, entries: Sequence[Entry], past: Past) -> Self:
@@ -123,6 +126,7 @@ class RunState:
         state.open_calls = {id: call for id, call in state.open_calls.items() if id in past.open_calls}
         state.call_ids = set(past.call_ids)
         state.run_id, state.last_run_id = past.run_id, past.last_run_id
+        state._head = past.head
         for index in range(past.end, len(entries)):
             state.push(entries[index])
         return state
@@ -136,6 +140,11 @@ class RunState:
         is_paused = last.meta is not None and last.meta.finish_reason == "pause"
         has_calls = any(call.executed_by == "client" for call in last.tool_calls)
         return None if is_paused or has_calls else last
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether an entry of the open run is lost that could say what has been done, so that it might be repeated."""
+        return self.lost is not None and self.answer is None
 
     @property
     def is_finished(self) -> bool:
@@ -156,6 +165,9 @@ class RunState:
     def push(self, entry: Entry) -> None:
         """Add the next entry of the branch."""
         fact = entry.fact
+        if self._head is not None and entry.parent_id != self._head:
+            self._lose(entry.seq - 1)
+        self._head = entry.id
         match fact:
             case RunStarted():
                 if entry.run_id != self.run_id:
@@ -191,7 +203,13 @@ class RunState:
                 self.runtime = fact
             case RunEnded():
                 self.run_id, self.ended = None, fact
-                self.abort = self.requested_model = None
+                self.abort = self.requested_model = self.lost = None
+                self.open_calls.clear()  # those without a result are from a damaged session
+            case Custom(name=name) if name == UNREADABLE:
+                self._lose(entry.seq)
+            case Custom(name=name) if name == REPAIRED:
+                self.lost = None
+                self.open_calls.clear()  # it has given a result to each call that had none
             case _:
                 pass
 
@@ -206,6 +224,10 @@ class RunState:
                 self.call_ids.update(outline.calls)
                 for call_id in outline.results:
                     self.open_calls.pop(call_id, None)
+
+    def _lose(self, seq: int) -> None:
+        if self.run_id is not None or self.open_calls:
+            self.lost = seq
 
     def _decide(self, entry: Entry, fact: ApprovalDecided) -> None:
         """Accept a decision if it is about exactly this question, in time, and the call has not acted upon another."""

@@ -7,7 +7,7 @@ Text that is not an entry (damaged, or of a kind that a newer version added) doe
 appears in its place as a `Custom` fact named `UNREADABLE`, and `bartack.store.maintenance.check` reports it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import overload
 
@@ -18,12 +18,13 @@ from bartack.nouns import wire
 from bartack.nouns.entries import Custom, Entry
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.ids import derived_id
+from bartack.session.outline import UNREADABLE
 from bartack.session.redaction import redacted
 
-__all__ = ["NO_TIME", "UNREADABLE", "Entries", "Envelope", "envelope_of", "envelopes_of", "read_entry", "unreadable_id"]
+__all__ = ["NO_TIME", "Entries", "Envelope", "envelope_of", "envelopes_of", "read_entry", "unreadable_id"]
 
-UNREADABLE = "bartack.unreadable"
 NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_IDS: Mapping[int, str] = {}
 
 
 class Envelope(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -90,12 +91,18 @@ class Entries(Sequence[Entry]):
     """A sequence of entries, each decoded on first access."""
 
     def __init__(
-        self, session_id: str, seqs: Sequence[int], texts: Sequence[bytes], hidden: Collection[str] = ()
+        self,
+        session_id: str,
+        seqs: Sequence[int],
+        texts: Sequence[bytes],
+        hidden: Collection[str] = (),
+        ids: Mapping[int, str] = _NO_IDS,
     ) -> None:
         self.session_id = session_id
         self.seqs = seqs
         self.texts = texts  # byte for byte as appended, including redacted content
         self._hidden = hidden  # ids of redacted entries
+        self._ids = ids  # by seq, where the store knows them even if a text is damaged
         self._decoded: dict[int, Entry] = {}
 
     def __len__(self) -> int:
@@ -107,11 +114,14 @@ class Entries(Sequence[Entry]):
     def __getitem__(self, index: slice) -> "Entries": ...
     def __getitem__(self, index: int | slice) -> "Entry | Entries":
         if isinstance(index, slice):
-            return Entries(self.session_id, self.seqs[index], self.texts[index], self._hidden)
+            return Entries(self.session_id, self.seqs[index], self.texts[index], self._hidden, self._ids)
         position = range(len(self.texts))[index]
         entry = self._decoded.get(position)
         if entry is None:
             entry = read_entry(self.session_id, self.seqs[position], self.texts[position])
+            known_id = self._ids.get(entry.seq, entry.id)
+            if known_id != entry.id:
+                entry = replace(entry, id=known_id)
             if entry.id in self._hidden:
                 entry = replace(entry, fact=redacted(entry.fact), extra=None)
             self._decoded[position] = entry

@@ -13,19 +13,19 @@ from msgspec.structs import replace
 from bartack.formats.repair import INTERRUPTED
 from bartack.nouns import wire
 from bartack.nouns.entries import Custom, Entry
-from bartack.nouns.errors import ErrorCode, NotFound, PartValidationError, StoreError
+from bartack.nouns.errors import Conflict, ErrorCode, NotFound, PartValidationError, StoreError
 from bartack.nouns.ids import derived_id
 from bartack.nouns.messages import Message, tool_message
 from bartack.nouns.parts import ToolResult
+from bartack.session.outline import REPAIRED
 from bartack.session.redaction import visible
 from bartack.store.entries import Entries, envelope_of
 from bartack.store.index import results_of
 from bartack.store.open_work import OpenWork
 from bartack.store.session_store import Finding, FindingKind, Lease, SessionInfo, SessionStore, next_entries
 
-__all__ = ["REPAIRED", "Checked", "all_sessions", "can_repair", "check", "check_all", "purge", "repair"]
+__all__ = ["Checked", "all_sessions", "can_repair", "check", "check_all", "purge", "repair"]
 
-REPAIRED = "bartack.repaired"
 _DAMAGE = frozenset({"checksum", "bad_json", "gap", "repeat", "broken_parent", "wrong_session", "damaged"})
 _PAGE = 100
 
@@ -79,8 +79,11 @@ async def check_all(
     for name in names:
         found = await check(store, name)
         if do_repair and any(can_repair(finding) for finding in found):
-            found = await repair(store, name)
-            repaired.append(name)
+            try:
+                found = await repair(store, name)
+                repaired.append(name)
+            except StoreError as error:  # for example while it is in use
+                found.append(Finding(session_id=name, fault="damaged", message=f"not repaired: {error.message}"))
         findings += found
         on_session()
     return Checked(len(names), tuple(repaired), tuple(findings))
@@ -137,17 +140,21 @@ async def repair(store: SessionStore, session_id: str) -> list[Finding]:
     try:
         await store.inspect(session_id, repair=True)
         await _close_calls(store, lease)
-        await _record_damage(store, lease, [*before, *await check(store, session_id)])
+        after = await check(store, session_id)
+        await _record_damage(store, lease, [*before, *after], [one for one in after if one.fault == "dangling_call"])
     finally:
         await store.release_lease(lease)
     return await check(store, session_id)
 
 
-async def _record_damage(store: SessionStore, lease: Lease, findings: Iterable[Finding]) -> None:
-    """Append a note about entries that are lost, so that they are not reported again."""
+async def _record_damage(
+    store: SessionStore, lease: Lease, findings: Iterable[Finding], dangling: Iterable[Finding]
+) -> None:
+    """Append a note about entries that are lost, so that they are not reported again. It ends what it leaves open."""
     damage = {_key(finding): finding for finding in findings if finding.fault in _DAMAGE and can_repair(finding)}
     if damage:
         damage |= {_key(finding): finding for finding in findings if finding.fault == "orphan_result"}
+        damage |= {_key(finding): finding for finding in dangling}
         tail = await store.tail_of(lease.session_id)
         note = Custom(REPAIRED, {"damage": [list(key) for key in damage]})
         await _append(store, lease, tail.entry_id, note)
@@ -231,20 +238,29 @@ async def _close_calls(store: SessionStore, lease: Lease) -> None:
     """Append a result for each open call, at the end of a branch with that call. The newest branch stays the newest."""
     *others, newest = OpenWork(await store.entries(lease.session_id)).branches()
     for branch in (*others, newest):
-        if branch.calls:
-            await _append(store, lease, branch.head, tool_message(*map(_interrupted, branch.calls)))
+        head = branch.head
+        for call in branch.calls:
+            head = await _close_call(store, lease, head, call)
     if others and not newest.calls:
         await _append(store, lease, newest.head, Custom(REPAIRED, {"closedCallsOfOtherBranches": True}))
 
 
-def _interrupted(call: str) -> ToolResult:
-    return ToolResult(call, INTERRUPTED, is_error=True, error_code=ErrorCode.TOOL_INTERRUPTED)
+async def _close_call(store: SessionStore, lease: Lease, head: str, call: str) -> str:
+    """Append a result, unless the store knows that there was one, which is damaged; the end of the branch after it."""
+    result = ToolResult(call, INTERRUPTED, is_error=True, error_code=ErrorCode.TOOL_INTERRUPTED)
+    try:
+        return await _append(store, lease, head, tool_message(result))
+    except Conflict as error:
+        if error.tail != (await store.tail_of(lease.session_id)).entry_id:
+            raise
+        return head
 
 
-async def _append(store: SessionStore, lease: Lease, head: str, fact: Message | Custom) -> None:
+async def _append(store: SessionStore, lease: Lease, head: str, fact: Message | Custom) -> str:
     tail = await store.tail_of(lease.session_id)
-    entries = next_entries(lease.session_id, tail, [fact], store.environment, parent_id=head)
-    await store.append(lease.session_id, entries, tail.entry_id, lease=lease)
+    (entry,) = next_entries(lease.session_id, tail, [fact], store.environment, parent_id=head)
+    await store.append(lease.session_id, [entry], tail.entry_id, lease=lease)
+    return entry.id
 
 
 async def purge(store: SessionStore, session_id: str, *, everything: bool = False) -> str | None:

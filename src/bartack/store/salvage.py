@@ -19,9 +19,10 @@ from msgspec.structs import replace
 from bartack.nouns import wire
 from bartack.nouns.entries import Custom, Entry, SessionHeader
 from bartack.nouns.errors import PartValidationError, StoreError
+from bartack.session.outline import UNREADABLE
 from bartack.store.blobs import referenced, restore
 from bartack.store.checksums import split_checksum
-from bartack.store.entries import NO_TIME, UNREADABLE, Envelope, envelope_of, read_entry, unreadable_id
+from bartack.store.entries import NO_TIME, Envelope, envelope_of, read_entry, unreadable_id
 
 __all__ = ["salvaged_sessions", "whole_session"]
 

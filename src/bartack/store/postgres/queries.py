@@ -7,10 +7,11 @@ import msgspec
 
 from bartack.nouns import wire
 from bartack.nouns.entries import Custom, Entry, MessageDeltaBatch
+from bartack.session.outline import UNREADABLE
 from bartack.store.blobs import damage_to, referenced, restore
 from bartack.store.checksums import broken_at, unseal
 from bartack.store.derived import Derived, derive, differences
-from bartack.store.entries import UNREADABLE, Entries, envelope_of, read_entry
+from bartack.store.entries import Entries, envelope_of, read_entry
 from bartack.store.errors import no_entry, no_session
 from bartack.store.index import SPEND_FIELDS, ModelKey, branch_heads, branch_ranges, seqs_after, text_of, totals_of
 from bartack.store.postgres.connection import Connection
@@ -79,7 +80,8 @@ class Queries:
     async def _entries(self, session: Any, ranges: list[range], *, hide: bool) -> Entries:
         found = [row for seqs in ranges if seqs for row in await self._texts(session["number"], seqs)]
         hidden = await self._hidden(session["number"]) if hide else frozenset()
-        return Entries(unescape(session["id"]), [seq for seq, _ in found], [text for _, text in found], hidden)
+        seqs, texts, tail = [seq for seq, _ in found], [text for _, text in found], tail_of(session)
+        return Entries(unescape(session["id"]), seqs, texts, hidden, {tail.seq: tail.entry_id})
 
     async def _texts(self, number: int, seqs: range) -> list[tuple[int, bytes]]:
         found = await self._all(

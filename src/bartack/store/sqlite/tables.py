@@ -241,19 +241,21 @@ class SqliteTables:
         if last is None:
             raise no_entry(session_id, head or "")
         ranges = branch_ranges(last, self._branch_starts(number))
-        return self._entries(session_id, number, ranges, self._hidden(number))
+        return self._entries(session_id, number, ranges, self._hidden(number), tail)
 
     def entries(self, session_id: str, after_seq: int, limit: int | None, *, hide: bool = False) -> Entries:
         number, tail, *_ = self._session(session_id)
         ranges = [seqs_after(tail, after_seq, limit)]
-        return self._entries(session_id, number, ranges, self._hidden(number) if hide else ())
+        return self._entries(session_id, number, ranges, self._hidden(number) if hide else (), tail)
 
-    def _entries(self, session_id: str, number: int, ranges: Sequence[range], hidden: Collection[str]) -> Entries:
+    def _entries(
+        self, session_id: str, number: int, ranges: Sequence[range], hidden: Collection[str], tail: Tail
+    ) -> Entries:
         texts = [text for seqs in ranges for text in self._texts(number, seqs)]
         seqs: Sequence[int] = ranges[0] if len(ranges) == 1 else [seq for seqs in ranges for seq in seqs]
         if len(seqs) != len(texts):  # some are lost
             seqs = [seq for seqs in ranges for seq in self._seqs(number, seqs)]
-        return Entries(session_id, seqs, texts, hidden)
+        return Entries(session_id, seqs, texts, hidden, {tail.seq: tail.entry_id})
 
     def _texts(self, session: int, seqs: range) -> list[bytes]:
         where = "session = ? AND seq BETWEEN ? AND ?"
