@@ -12,7 +12,8 @@ from bartack.formats import FORMATS, ModelRequest, decoder, encode, format_named
 from bartack.formats.body_values import fits_strict_mode, parsed_object
 from bartack.nouns import wire
 from bartack.nouns.config import ModelConfig, ToolSpec
-from bartack.nouns.errors import PartValidationError
+from bartack.nouns.deltas import Failed
+from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Continuation
 from tests.recordings.agreement import assembler_of, decoded
@@ -70,7 +71,12 @@ def test_an_item_with_an_id_of_another_type_is_sent_without_it() -> None:
         {"type": "response.output_item.done", "item": item},
         {"type": "response.completed", "response": {}},
     )
-    assert "Hi" in json.dumps(body_of("openai-responses", message))
+    continuation = message.parts[0].continuation
+    assert continuation is not None
+    assert continuation.data["item"] == {"type": "message"}
+    assert {"type": "message", "role": "assistant", "content": item["content"]} in body_of("openai-responses", message)[
+        "input"
+    ]
 
 
 def test_an_item_stored_with_an_odd_id_is_sent_as_plain_text() -> None:
@@ -202,7 +208,11 @@ def test_settings_must_be_finite_numbers(name: str, value: Any) -> None:
 # -- helpers
 
 
-@pytest.mark.parametrize("text", ['{"a": 1e999}', '{"a": NaN}', r'{"a": "\udc00"}', "[1]", "{", "[" * 2000])
+DEEP = f'{{"a": {"[" * 100}1{"]" * 100}}}'
+NOT_STORED = ['{"a": 1e999}', '{"a": NaN}', r'{"a": "\udc00"}', "[1]", "{", "[" * 2000, DEEP]
+
+
+@pytest.mark.parametrize("text", NOT_STORED, ids=range(len(NOT_STORED)))
 def test_arguments_that_cannot_be_stored_are_not_parsed(text: str) -> None:
     assert parsed_object(text) is None
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": text}}
@@ -219,7 +229,8 @@ def test_arguments_that_can_be_stored_are_parsed() -> None:
 def test_numbers_beyond_json_are_refused_beside_half_a_surrogate_pair_too(odd: str) -> None:
     event = rf'{{"event_type": "step.start", "step": {{"type": "x_call", "a": "\udc00", "b": {odd}}}}}'
     [_, failed] = decoded(decoder("gemini-interactions"), f"data: {event}\n\n".encode())
-    assert failed.kind == "error"
+    assert isinstance(failed, Failed)
+    assert failed.error_code is ErrorCode.STREAM_MALFORMED
 
 
 def test_a_schema_whose_required_names_are_not_text_does_not_fit_strict_mode() -> None:
