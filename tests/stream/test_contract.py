@@ -42,8 +42,10 @@ def after(*deltas: Delta, run_id: str | None = None, limits: StreamLimits | None
 
 
 def books(contract: Contract) -> dict[str, Any]:
-    """The state of the contract, except which stamps it checked last."""
+    """The state of the contract, except which stamps it checked last and which call it looked at last."""
     kept = {name: value for name, value in vars(contract).items() if not name.endswith("_seen")}
+    current, left, rooms = kept.pop("_args_id"), kept.pop("_args_left"), kept.pop("_args_room")
+    kept["rooms"] = {**rooms, current: left} if current is not None else rooms
     return {name: value.copy() if hasattr(value, "copy") else value for name, value in kept.items()}
 
 

@@ -96,10 +96,8 @@ class Decoder(ABC):
 
     def _read_all(self, frames: Sequence[Any], unparsed: ErrorCode) -> None:
         out, parse, read = self.out, self._parse, self.read
-        for frame in frames:
-            if type(frame) is FramingFault:
-                self._read_fault(frame)
-                return
+        fault = frames[-1] if frames and type(frames[-1]) is FramingFault else None  # it can only be the last
+        for frame in frames if fault is None else frames[:-1]:
             try:
                 event = parse(frame.data)
             except UNREADABLE as error:
@@ -114,6 +112,8 @@ class Decoder(ABC):
             read(event, frame)
             if out.ended:
                 return
+        if fault is not None:
+            self._read_fault(fault)
 
     def _fail_at_event(self, code: ErrorCode, error: Exception) -> None:
         if code is ErrorCode.STREAM_TRUNCATED:

@@ -57,8 +57,8 @@ class Contract:
         self._limits = limits
         self._room = limits.max_chars  # characters left; a delta uses one more than its text
         self._calls: dict[str, CallStatus] = {}
-        self._args_room: dict[str, int] = {}  # of each open call, as of when another one received arguments
-        self._args_id: str | None = None  # the call that received arguments last
+        self._args_room: dict[str, int] = {}  # of each open call except the selected one
+        self._args_id: str | None = None  # the selected call: the one that arguments arrived for last
         self._args_left = 0  # its room
         self._provider_calls: set[str] = set()
         # The stamps checked last. Most deltas have the same objects, which need not be checked again.
@@ -165,22 +165,22 @@ class Contract:
         text = delta.args_text_delta
         if type(text) is not str or not text.isascii():
             _require_text(text, "argsTextDelta", _PAYLOAD_RULES[delta.kind])
-        size, call_id = len(text), delta.tool_call_id
-        is_same = call_id is self._args_id  # true of most pieces
-        room, args_room = self._room - size - 1, (self._args_left if is_same else self._room_for(delta)) - size
-        if room < 0 or args_room < 0:
+        if delta.tool_call_id is not self._args_id:  # most pieces belong to the same call as the one before
+            self._select_call(delta)
+        size = len(text)
+        room, args_left = self._room - size - 1, self._args_left - size
+        if room < 0 or args_left < 0:
             raise self._too_large()
-        if not is_same:
-            if self._args_id is not None:
-                self._args_room[self._args_id] = self._args_left
-            self._args_id = call_id
-        self._room, self._args_left = room, args_room
+        self._room, self._args_left = room, args_left
 
-    def _room_for(self, delta: ToolCallArgs) -> int:
+    def _select_call(self, delta: ToolCallArgs) -> None:
+        """Make this call the one whose room is `_args_left`."""
         call_id = delta.tool_call_id
         if type(call_id) is not str or call_id not in self._args_room:  # only an open call accepts arguments
             self._advance_call(delta, "000-5.5")
-        return self._args_left if call_id == self._args_id else self._args_room[call_id]
+        if self._args_id is not None:
+            self._args_room[self._args_id] = self._args_left
+        self._args_id, self._args_left = call_id, self._args_room[call_id]
 
     def _call_end(self, delta: ToolCallEnd) -> None:
         _require_payload(delta)

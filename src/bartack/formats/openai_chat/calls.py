@@ -82,8 +82,8 @@ class ToolCalls:
                 if type(arguments) is not str:
                     arguments = pending.text_of_json(arguments)
                 call.pieces.append(arguments)
-                pending.size += len(arguments)
-                if pending.size > LIMIT:
+                pending.size = size = pending.size + len(arguments)
+                if size > LIMIT:
                     pending.hold(0)
                 if call.is_open and not out.joins_surrogates:
                     out.deltas.append(ToolCallArgs(call.outer_id, arguments))
