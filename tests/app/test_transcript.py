@@ -6,6 +6,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from bartack import (
+    BranchSummary,
     CompactionSummary,
     ErrorCode,
     Failed,
@@ -82,3 +83,8 @@ def test_it_contains_everything_worth_reading() -> None:
         "> They looked.\n> Nothing was there.",
     ):
         assert piece in written
+
+
+def test_the_summary_of_another_branch_is_quoted() -> None:
+    text = markdown_transcript(chain(user("hi"), BranchSummary("It failed.\nTwice.", "e0")))
+    assert "*The model gets this summary of another branch.*\n\n> It failed.\n> Twice." in text

@@ -50,7 +50,7 @@ from bartack.session.context import (
     ContextManager,
     ContextUpdateResult,
     TrimNote,
-    summary_request,
+    summary_messages,
 )
 from bartack.session.context.item import branch_message, summary_message
 from bartack.session.context.summary_prompt import SUMMARY_INSTRUCTIONS, transcript
@@ -666,7 +666,7 @@ def test_a_compaction_of_another_session_fails() -> None:
 
 def test_a_summary_request_contains_the_conversation_as_text() -> None:
     found = ContextUpdateResult(True, 9, 9, to_summarise=(user("hi"),))
-    prompt, question = summary_request(found)
+    prompt, question = summary_messages(found.to_summarise)
     assert prompt == system(SUMMARY_INSTRUCTIONS)
     assert "<conversation>\nUser: hi\n</conversation>" in question.text
 

@@ -9,11 +9,13 @@ An agent holds no conversation; its sessions do. Any number of runs may be live 
 import asyncio
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from bartack.agent.channel import EventChannel
+from bartack.agent.compaction import compact_session, summarise_branch
 from bartack.agent.events import RunResult
 from bartack.agent.loop import Loop
 from bartack.agent.observer import Observer
@@ -39,7 +41,7 @@ from bartack.nouns.config import AgentConfig
 from bartack.nouns.errors import AgentError, ErrorCode, PartValidationError
 from bartack.session.context import ContextManager
 from bartack.store import MemoryStore, SessionStore, open_store
-from bartack.store.requests import decide
+from bartack.store.requests import ThinkingLevel, decide, override_system_prompt, set_thinking_level
 from bartack.tools import ApprovalPolicy, Approver, Decision, Runtime, ToolDefinition, ToolRegistry, ToolSettings
 from bartack.tools.approval import by_tool
 from bartack.tools.tool_context import in_event_loop
@@ -195,7 +197,7 @@ class Agent:
         self, session: str, *, model: str | Model | None = None, head: str | None = None, takeover: bool = False
     ) -> Run:
         """`compact` with events."""
-        return self._run(RunOptions(session_id=session, compact=True, head=head, takeover=takeover), model)
+        return self._run(RunOptions(session_id=session, work=compact_session, head=head, takeover=takeover), model)
 
     async def compact(
         self, session: str, *, model: str | Model | None = None, head: str | None = None, takeover: bool = False
@@ -206,6 +208,37 @@ class Agent:
         there is too little to summarise. Raises `NotFound` if there is no such session, otherwise as `run` does.
         """
         return await self.compact_stream(session, model=model, head=head, takeover=takeover).complete()
+
+    def summarise_branch_stream(
+        self,
+        session: str,
+        abandoned: str,
+        *,
+        model: str | Model | None = None,
+        head: str | None = None,
+        takeover: bool = False,
+    ) -> Run:
+        """`summarise_branch` with events."""
+        work = partial(summarise_branch, abandoned=abandoned)
+        return self._run(RunOptions(session_id=session, work=work, head=head, takeover=takeover), model)
+
+    async def summarise_branch(
+        self,
+        session: str,
+        abandoned: str,
+        *,
+        model: str | Model | None = None,
+        head: str | None = None,
+        takeover: bool = False,
+    ) -> RunResult:
+        """Let the model know what another branch came to, by a summary of what only that branch contains.
+
+        `abandoned` is the last entry of that branch, and `head` the entry to continue from (default: the session's
+        last). This is a separate run, which fails with the code ``compaction_failed`` if there is nothing to summarise
+        or no summary, and with ``not_found`` if there is no such branch.
+        """
+        options: dict[str, Any] = {"model": model, "head": head, "takeover": takeover}
+        return await self.summarise_branch_stream(session, abandoned, **options).complete()
 
     async def resume(self, session: str, *, model: str | Model | None = None, takeover: bool = False) -> RunResult:
         """Continue a run after a crash or a pause; the last result if there is nothing to continue.
@@ -238,11 +271,11 @@ class Agent:
                 channel=channel,
                 inbox=inbox,
             )
-            return opened if isinstance(opened, RunResult) else Loop(opened, self._views, compact=options.compact)
+            return opened if isinstance(opened, RunResult) else Loop(opened, self._views, work=options.work)
 
         return Run(options.session_id, open, self._connect, snapshots=snapshots)
 
-    # -- approvals
+    # -- approvals and settings of a session
 
     async def approve(
         self, session: str, tool_call_id: str, *, arguments: dict[str, Any] | None = None, **details: Any
@@ -258,6 +291,14 @@ class Agent:
     async def deny(self, session: str, tool_call_id: str, **details: Any) -> None:
         """Refuse a call; the model sees the `reason`."""
         await decide(await self._open_store(True), session, tool_call_id, Decision("deny", **details))
+
+    async def set_thinking_level(self, session: str, level: ThinkingLevel) -> None:
+        """Let the model think this much in later runs of a session; see `bartack.store.requests.set_thinking_level`."""
+        await set_thinking_level(await self._open_store(True), session, level)
+
+    async def override_system_prompt(self, session: str, text: str | None) -> None:
+        """Replace the instructions in later runs of a session; None restores them."""
+        await override_system_prompt(await self._open_store(True), session, text)
 
     # -- its parts
 

@@ -1,18 +1,30 @@
-"""Compaction: older turns are replaced by a summary, written by a user's function or by the model."""
+"""Summaries, written by a user's function or by the model.
+
+A compaction replaces older turns by a summary. The summary of a branch tells the branch that continues what the other
+one came to.
+"""
 
 from msgspec.structs import replace
 
 from bartack.agent.events import Compacted
 from bartack.agent.model_call import ModelCall
-from bartack.agent.run_context import RunContext, RunFailed
+from bartack.agent.run_context import RunContext, RunFailed, RunOutcome
 from bartack.nouns.deltas import Failed
-from bartack.nouns.errors import AgentError, ErrorCode
+from bartack.nouns.entries import BranchSummary, Redaction
+from bartack.nouns.errors import AgentError, ErrorCode, NotFound
 from bartack.nouns.messages import Message, Meta, assistant
 from bartack.nouns.requests import ModelRequest, RequestMetadata
-from bartack.session.context import ContextUpdateResult, summary_request
+from bartack.session.context import ContextFold, ContextInput, summary_messages
 from bartack.tools.tool_round import Superseded
 
-__all__ = ["compact"]
+__all__ = ["compact", "compact_session", "summarise_branch"]
+
+
+async def compact_session(context: RunContext) -> RunOutcome:
+    """Compact on demand."""
+    if not await compact(context, overflow=True):
+        raise RunFailed(ErrorCode.COMPACTION_FAILED, "Compaction is disabled.")
+    return RunOutcome("complete", "compacted")
 
 
 async def compact(context: RunContext, *, overflow: bool = False) -> bool:
@@ -32,7 +44,7 @@ async def compact(context: RunContext, *, overflow: bool = False) -> bool:
         return False
     context.move("prepare")
     redactions = context.log.redactions
-    summary = await _summarise(context, update)
+    summary = await _summarise(context, update.to_summarise)
     if isinstance(summary, Failed):
         if overflow:
             text = f"Compaction failed: {summary.message or summary.error_code}"
@@ -51,11 +63,46 @@ async def compact(context: RunContext, *, overflow: bool = False) -> bool:
     return True
 
 
-async def _summarise(context: RunContext, update: ContextUpdateResult) -> Message | Failed:
+async def summarise_branch(context: RunContext, *, abandoned: str) -> RunOutcome:
+    """Append a summary of what only the branch that ends in `abandoned` contains."""
+    redactions = context.log.redactions
+    messages = await _only_in(context, abandoned)
+    if not messages:
+        raise RunFailed(ErrorCode.COMPACTION_FAILED, "The branch contains nothing that this one does not.")
+    summary = await _summarise(context, messages)
+    if isinstance(summary, Failed):
+        text = f"There is no summary: {summary.message or summary.error_code}"
+        raise RunFailed(ErrorCode.COMPACTION_FAILED, text)
+    meta = summary.meta or Meta()
+    fact = BranchSummary(summary.text, abandoned, model=meta.model, usage=meta.usage)
+    try:
+        await context.log.append(fact, still=lambda: context.log.redactions == redactions)
+    except Superseded:  # the summary may contain what was redacted in the meantime
+        return await summarise_branch(context, abandoned=abandoned)
+    return RunOutcome("complete", "branch_summarised")
+
+
+async def _only_in(context: RunContext, abandoned: str) -> tuple[Message, ...]:
+    """The messages of a branch that the branch of this run does not have, within the budget of a request."""
+    store, session_id = context.log.store, context.session.session_id
+    try:
+        branch = await store.load(session_id, head=abandoned)
+    except NotFound as error:
+        raise RunFailed(error.code, error.message) from error
+    shared = {entry.id for entry in await store.load(session_id, head=context.session.head)}
+    fold = ContextFold.of(entry for entry in branch if entry.id not in shared)
+    for entry in await store.entries(session_id):  # a redaction counts, whichever branch it is on
+        if isinstance(entry.fact, Redaction):
+            fold.push(entry)
+    window = context.info.context_window
+    return context.settings.context.build_context(ContextInput(fold, context_window=window)).messages
+
+
+async def _summarise(context: RunContext, messages: tuple[Message, ...]) -> Message | Failed:
     if context.settings.summarise is not None:
-        return assistant(await context.settings.summarise(update.to_summarise))
+        return assistant(await context.settings.summarise(messages))
     request = ModelRequest(
-        summary_request(update),
+        summary_messages(messages),
         config=context.model.get_config(),
         provider=context.info.provider,
         metadata=RequestMetadata(

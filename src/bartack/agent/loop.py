@@ -12,10 +12,9 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Literal
 
-from bartack.agent.compaction import compact
 from bartack.agent.events import RunFinished, RunPaused, RunResult
 from bartack.agent.model_turn import ModelTurn
-from bartack.agent.run_context import RunContext, RunFailed, RunOutcome
+from bartack.agent.run_context import RunContext, RunFailed, RunOutcome, Work
 from bartack.agent.run_log import CLEANUP_S, News, complete, start
 from bartack.agent.session_view import SessionViews
 from bartack.agent.tool_calls import execute_calls, stopped_results
@@ -39,11 +38,11 @@ _STATUSES: dict[str, _Status] = {"complete": "completed", "fail": "failed", "abo
 class Loop:
     """One run, from its first step to its end."""
 
-    def __init__(self, context: RunContext, views: SessionViews, *, compact: bool = False) -> None:
-        """`views` keeps the session's view after the run. With `compact` the run only compacts the session."""
+    def __init__(self, context: RunContext, views: SessionViews, *, work: Work | None = None) -> None:
+        """`views` keeps the session's view after the run. With `work` the run does that instead of answering."""
         self.context = context
         self._views = views
-        self._compact = compact
+        self._work = work
         self._turn = ModelTurn(context)
         self._executor = ToolExecutor(context.settings.tools)
         self._output_retries = _OUTPUT_RETRIES
@@ -108,7 +107,7 @@ class Loop:
         try:
             if self._stop is not None:
                 return self._stop, None
-            return await (self._compact_session() if self._compact else self._steps()), None
+            return await (self._steps() if self._work is None else self._work(self.context)), None
         except asyncio.CancelledError as cancelled:
             return self._stop or RunOutcome("abort", "cancelled"), cancelled
         except RunFailed as failure:
@@ -127,11 +126,6 @@ class Loop:
         failed = Failed(ErrorCode.LIMIT_EXCEEDED, f"The run timed out after {limit_ms} ms.")
         outcome = RunOutcome("fail", "timeout", failed)
         return asyncio.get_running_loop().call_later(limit_ms / 1000, self.stop, outcome)
-
-    async def _compact_session(self) -> RunOutcome:
-        if not await compact(self.context, overflow=True):
-            raise RunFailed(ErrorCode.COMPACTION_FAILED, "Compaction is disabled.")
-        return RunOutcome("complete", "compacted")
 
     # -- the steps
 
@@ -255,7 +249,7 @@ class Loop:
                 open_calls += [OpenCall(call) for call in fact.tool_calls if call.executed_by == "client"]
         status, (usage, cost_usd) = _STATUSES[outcome.event], totals
         ended = RunEnded(status, reason=outcome.reason, error=outcome.error, usage=usage, cost_usd=cost_usd)
-        still = self._is_done if outcome.event == "complete" and not self._compact else None
+        still = self._is_done if outcome.event == "complete" and self._work is None else None
         await log.append(*facts, *stopped_results(open_calls), ended, still=still)
 
     def _is_done(self) -> bool:

@@ -16,6 +16,7 @@ from bartack.nouns.config import ObservabilityConfig
 from bartack.nouns.entries import (
     ApprovalDecided,
     ApprovalRequired,
+    BranchSummary,
     CompactionSummary,
     Entry,
     Fact,
@@ -130,6 +131,10 @@ class Observer:
     def _approval_decided(self, fact: ApprovalDecided, where: dict[str, Any]) -> None:
         self._log.info("tool call %s: %s", fact.tool_call_id, fact.decision, extra=where)
 
+    def _branch_summary(self, fact: BranchSummary, where: dict[str, Any]) -> None:
+        self._count_usage(fact)
+        self._log.info("summarised another branch", extra=where)
+
     def _compaction(self, fact: CompactionSummary, where: dict[str, Any]) -> None:
         self._count("compactions")
         self._count_usage(fact)
@@ -145,6 +150,7 @@ _REPORTS: dict[type[Fact], Callable[[Observer, Any, dict[str, Any]], None]] = {
     ToolStarted: Observer._tool_started,
     ApprovalRequired: Observer._approval_required,
     ApprovalDecided: Observer._approval_decided,
+    BranchSummary: Observer._branch_summary,
     CompactionSummary: Observer._compaction,
 }
 

@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 from bartack.agent.channel import EventChannel
 from bartack.agent.events import RunResult
 from bartack.agent.journal import interrupted_answer
-from bartack.agent.run_context import Inbox, ModelSwitch, RunContext, RunOutcome, delivered, model_ref, run_result
+from bartack.agent.run_context import (
+    Inbox,
+    ModelSwitch,
+    RunContext,
+    RunOutcome,
+    Work,
+    delivered,
+    model_ref,
+    run_result,
+)
 from bartack.agent.run_log import RunLog, retried
 from bartack.agent.session_view import SessionView, SessionViews
 from bartack.agent.settings import AgentSettings
@@ -35,11 +44,11 @@ __all__ = ["RunOptions", "open_run"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a run was started with. Without a prompt it resumes or compacts the session."""
+    """What a run was started with. Without a prompt and other work it resumes the session."""
 
     session_id: str
     prompt: Message | None = None
-    compact: bool = False
+    work: Work | None = None  # instead of answering
     model: Model | None = None  # instead of the agent's own
     head: str | None = None  # the entry to continue from, for a branch
     takeover: bool = False
@@ -47,7 +56,7 @@ class RunOptions:
     @property
     def is_new(self) -> bool:
         """Whether this starts a new run rather than continuing an earlier one."""
-        return self.compact or self.prompt is not None
+        return self.work is not None or self.prompt is not None
 
 
 async def open_run(
@@ -171,7 +180,7 @@ async def _opening(settings: AgentSettings, options: RunOptions, store: SessionS
     )
     is_switched = previous is not None and previous != ref
     facts = [started, *([ModelChange(ref, previous)] if is_switched else []), *runtime_facts]
-    if resumed is None and not options.compact:  # messages that were queued while no run was live
+    if resumed is None and options.work is None:  # messages that were queued while no run was live
         facts += [delivered(request, queued) for request, queued in state.inbox.items()]
     if options.prompt is not None:
         facts.append(options.prompt)

@@ -13,7 +13,7 @@ from typing import Any
 from bartack.environment import Environment
 from bartack.models.scripted import ScriptedModel, ScriptedResponse
 from bartack.nouns.deltas import Start
-from bartack.nouns.entries import CompactionSummary, Entry, StreamFailed
+from bartack.nouns.entries import BranchSummary, CompactionSummary, Entry, StreamFailed
 from bartack.nouns.errors import ToolError
 from bartack.nouns.messages import Message, Meta, assistant
 from bartack.nouns.parts import ToolResult
@@ -35,8 +35,8 @@ def _answers(entries: Iterable[Entry]) -> Iterator[ScriptedResponse]:
             case StreamFailed() as failed:
                 start = Start("replayed", failed.response_id or entry.id, provider="scripted")
                 yield [start, failed.error] if failed.usage is None else [start, failed.usage, failed.error]
-            case CompactionSummary() as compaction if compaction.model is not None:
-                yield assistant(compaction.summary, meta=Meta(usage=compaction.usage))
+            case CompactionSummary() | BranchSummary() as fact if fact.model is not None:
+                yield assistant(fact.summary, meta=Meta(usage=fact.usage))
             case _:
                 pass
 

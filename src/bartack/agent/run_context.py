@@ -1,6 +1,7 @@
 """`RunContext`: everything that one run works with, and its status."""
 
 from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -24,7 +25,17 @@ from bartack.session.context import ContextInput
 from bartack.session.run_state import RunState
 from bartack.tools.tool_round import Superseded
 
-__all__ = ["Inbox", "ModelSwitch", "RunContext", "RunFailed", "RunOutcome", "delivered", "model_ref", "run_result"]
+__all__ = [
+    "Inbox",
+    "ModelSwitch",
+    "RunContext",
+    "RunFailed",
+    "RunOutcome",
+    "Work",
+    "delivered",
+    "model_ref",
+    "run_result",
+]
 
 
 class RunOutcome(NamedTuple):
@@ -117,18 +128,17 @@ class RunContext:
         """The input for the next context."""
         return ContextInput(
             self.session.context,
-            system_prompt=self._system_prompt,
-            hints=self.hints,
+            system_prompt=self.settings.instructions,
+            hints=(*self._output_hints, *self.hints),
             tools=self.tool_specs,
             context_window=self.info.context_window,
         )
 
     @property
-    def _system_prompt(self) -> str | None:
-        output, instructions = self.settings.output, self.settings.instructions
-        if output is None or self.model.supports("output_schema"):
-            return instructions
-        return output.instructions if instructions is None else f"{instructions}\n\n{output.instructions}"
+    def _output_hints(self) -> tuple[str, ...]:
+        """How to answer, for a model that cannot be given the schema of the answer."""
+        output = self.settings.output
+        return () if output is None or self.model.supports("output_schema") else (output.instructions,)
 
     def move(self, event: str) -> None:
         """Change the status by the table AGENT; `InvalidStateTransition` if it has no such edge."""
@@ -184,6 +194,9 @@ class RunContext:
         status = AgentStatus.AWAITING_HUMAN if outcome.event == "pause" else self.status
         undelivered = (*self.inbox.steering, *self.inbox.queued)
         return run_result(self.session, self.run_id, status, outcome, undelivered)
+
+
+Work = Callable[[RunContext], Awaitable[RunOutcome]]  # what a run does instead of answering
 
 
 def delivered(request_id: str, queued: MessageQueued) -> Message:

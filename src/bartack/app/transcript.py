@@ -11,7 +11,7 @@ import msgspec
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from bartack.nouns.entries import CompactionSummary, Entry, SessionHeader, StreamFailed
+from bartack.nouns.entries import BranchSummary, CompactionSummary, Entry, SessionHeader, StreamFailed
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.session.tool_state import output_text
@@ -38,10 +38,15 @@ def _blocks(branch: Iterable[Entry]) -> Iterator[str]:
             case StreamFailed() as failed:
                 yield f"*Model error: {_line(failed.error.message or failed.error.error_code)}*"
             case CompactionSummary() as compaction:
-                quoted = "\n".join(f"> {line}" for line in compaction.summary.splitlines())
-                yield f"*Compacted: the model gets this summary of everything above.*\n\n{quoted}"
+                yield f"*Compacted: the model gets this summary of everything above.*\n\n{_quoted(compaction.summary)}"
+            case BranchSummary() as other:
+                yield f"*The model gets this summary of another branch.*\n\n{_quoted(other.summary)}"
             case _:
                 pass
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}" for line in text.splitlines())
 
 
 def _part(part: Part) -> str:

@@ -18,6 +18,7 @@ from bartack.nouns.entries import (
     AbortRequested,
     ApprovalDecided,
     ApprovalRequired,
+    BranchSummary,
     CompactionSummary,
     Custom,
     Entry,
@@ -74,7 +75,7 @@ class Totals(NamedTuple):
         if isinstance(fact, Message):
             if fact.role == "assistant" and fact.meta is not None:
                 usage, cost = fact.meta.usage, fact.meta.cost_usd
-        elif isinstance(fact, StreamFailed | CompactionSummary):
+        elif isinstance(fact, StreamFailed | CompactionSummary | BranchSummary):
             usage = fact.usage
         if usage is not None and usage.cost is not None:
             cost = usage.cost
@@ -188,7 +189,7 @@ class RunState:
                 self.failed_attempts += fact.model_call_index is not None  # a summary has no index
                 self.last_error = fact.error
                 self.totals = self.totals.plus(fact)
-            case CompactionSummary():
+            case CompactionSummary() | BranchSummary():
                 self.totals = self.totals.plus(fact)
             case ModelChange():
                 self.model = fact.model

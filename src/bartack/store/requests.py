@@ -10,7 +10,7 @@ acts upon it once; without a live run it waits for the next one. What is wrong i
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal, get_args
 
 from bartack.nouns.entries import (
     AbortRequested,
@@ -22,6 +22,8 @@ from bartack.nouns.entries import (
     MessageQueued,
     ModelChange,
     Redaction,
+    SystemPromptOverride,
+    ThinkingLevelChange,
 )
 from bartack.nouns.errors import Conflict, NotFound, PartValidationError, ToolError
 from bartack.nouns.messages import Message, ModelRef, user
@@ -32,26 +34,32 @@ from bartack.session.schema_check import check_arguments
 from bartack.store.session_store import SessionStore, Tail, next_entries
 
 __all__ = [
+    "ThinkingLevel",
     "decide",
     "note",
+    "override_system_prompt",
     "pending_approvals",
     "post",
     "queue",
     "redact",
     "request_abort",
+    "set_thinking_level",
     "steer",
     "switch_model",
 ]
 
 
-async def post(store: SessionStore, session_id: str, *facts: Fact) -> Entry:
-    """Append facts to a session as it is now, and return the first entry.
+ThinkingLevel = Literal["default", "none", "minimal", "low", "medium", "high", "max"]
+
+
+async def post(store: SessionStore, session_id: str, *facts: Fact, head: str | None = None) -> Entry:
+    """Append facts to a session as it is now, and return the first entry. With `head` they begin a branch there.
 
     While a run is live, the store refuses facts that are not requests with `SessionInUse`. `NotFound`: there is no such
     session, or the entry that a redaction names does not exist.
     """
     while True:
-        entry = await _append(store, session_id, await store.tail_of(session_id), facts)
+        entry = await _append(store, session_id, await store.tail_of(session_id), facts, head)
         if entry is not None:
             return entry
 
@@ -111,6 +119,29 @@ async def switch_model(store: SessionStore, session_id: str, model: ModelRef | s
     return await _checked(store, session_id, lambda state: ModelChange(ref, state.model))
 
 
+async def set_thinking_level(
+    store: SessionStore, session_id: str, level: ThinkingLevel, *, head: str | None = None
+) -> Entry:
+    """Let models think this much from the next run on; ``default`` leaves it to the settings of the model.
+
+    Models think as far as they support it. `SessionInUse` while a run is live.
+    """
+    if level not in get_args(ThinkingLevel):
+        known = ", ".join(get_args(ThinkingLevel))
+        raise PartValidationError(f"Unknown thinking level {level!r}; known: {known}.", path="$.level")
+    return await post(store, session_id, ThinkingLevelChange(level), head=head)
+
+
+async def override_system_prompt(
+    store: SessionStore, session_id: str, text: str | None, *, head: str | None = None
+) -> Entry:
+    """Replace the agent's instructions from the next run on; None restores them. `SessionInUse` while a run is live.
+
+    What the runtime and the output type add to the system prompt remains.
+    """
+    return await post(store, session_id, SystemPromptOverride(text), head=head)
+
+
 async def redact(store: SessionStore, session_id: str, entry_id: str, *, reason: str | None = None) -> Entry:
     """Hide the content of an entry, from the next model call on. A queued message is thereby withdrawn.
 
@@ -159,9 +190,11 @@ async def _load_state(store: SessionStore, session_id: str) -> tuple[Tail, RunSt
     return tail, state
 
 
-async def _append(store: SessionStore, session_id: str, tail: Tail, facts: tuple[Fact, ...]) -> Entry | None:
-    """The first of the new entries; None if the session has another tail."""
-    entries = next_entries(session_id, tail, facts, store.environment)
+async def _append(
+    store: SessionStore, session_id: str, tail: Tail, facts: tuple[Fact, ...], head: str | None = None
+) -> Entry | None:
+    """The first of the new entries, which follow `head` or else the tail; None if the session has another tail."""
+    entries = next_entries(session_id, tail, facts, store.environment, parent_id=head)
     try:
         await store.append(session_id, entries, tail.entry_id)
     except Conflict as error:

@@ -24,6 +24,9 @@ def test_every_command_gives_an_answer(tmp_path: Path) -> None:
             "/compact": "Nothing to compact.",
             "/undo": "Nothing to undo.",
             "/branch": "No turns yet.",
+            "/recap a": "/recap LETTER",
+            "/system Be kind.": "Send a message first",
+            "/effort": "none, minimal, low",
             "/sessions": "No sessions yet.",
             "/nonsense": "Unknown command /nonsense. Type /help for a list.",
             "/sessions nowhere": "'nowhere'",
@@ -37,7 +40,21 @@ def test_every_command_gives_an_answer(tmp_path: Path) -> None:
         chat.wait_for_prompt()
         chat.say("/help")
         seen = chat.wait_for("Ctrl-O")
-        for name in ["model", "tools", "sessions", "branch", "undo", "compact", "cost", "export", "thinking", "help"]:
+        for name in [
+            "model",
+            "effort",
+            "system",
+            "tools",
+            "sessions",
+            "branch",
+            "recap",
+            "undo",
+            "compact",
+            "cost",
+            "export",
+            "thinking",
+            "help",
+        ]:
             assert f"/{name}" in seen
         chat.wait_for_prompt()
         chat.say("/cost")
@@ -157,6 +174,35 @@ def test_older_turns_are_compacted(tmp_path: Path) -> None:
         chat.wait_for("Good.")
         assert "A short summary." in json.dumps(here.messages())
         assert "turn 0" not in here.user_texts()
+
+
+@needs_tmux
+def test_the_session_keeps_its_settings_and_learns_from_another_branch(tmp_path: Path) -> None:
+    answers = [["One."], ["Two."], ["A dead end."], ["Three."]]
+    with scene(tmp_path, *answers) as here, here.chat() as chat:
+        for number, text in enumerate(["first", "second"], 1):
+            chat.wait_for_prompt()
+            chat.say(text)
+            chat.wait_for(f"{15 * number} tokens")
+        chat.say("/branch 1")
+        chat.wait_for("Continuing after turn 1")
+        chat.say("/system Speak like a pirate.")
+        chat.wait_for("System prompt replaced.")
+        chat.say("/effort high")
+        chat.wait_for("Thinking level: high.")
+        chat.say("/recap a")
+        chat.wait_for("30 tokens")
+        chat.wait_for_prompt()
+        chat.say("third")
+        chat.wait_for("Three.")
+        sent = json.dumps(here.server.requests[-1])
+        assert "Speak like a pirate." in sent
+        assert "A dead end." in sent
+        assert "Two." not in sent
+        assert here.server.requests[-1]["reasoning_effort"] == "high"
+        chat.wait_for_prompt()
+        chat.say("/system -")
+        chat.wait_for("System prompt restored.")
 
 
 def test_chat_needs_a_terminal(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from string import ascii_lowercase
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 from rich.table import Table
@@ -23,9 +23,10 @@ from bartack.cli.output import Row, columns, print_table
 from bartack.cli.sessions import MODEL_SPEND, model_spend_rows, session_rows
 from bartack.models.vendors import VENDORS
 from bartack.models.weights import known_models
-from bartack.nouns.entries import Entry
+from bartack.nouns.entries import Entry, SystemPromptOverride, ThinkingLevelChange
 from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.store import SessionInfo
+from bartack.store.requests import ThinkingLevel, post
 from bartack.store.transfer import export_session
 from bartack.views import document
 
@@ -89,6 +90,31 @@ async def _model(chat: Conversation, argument: str) -> None:
         return
     await chat.switch_model(connect_model(argument), argument)
     chat.note(f"Switched to {safe_line(argument)}.")
+
+
+async def _effort(chat: Conversation, argument: str) -> None:
+    levels = ", ".join(get_args(ThinkingLevel))
+    if argument not in get_args(ThinkingLevel):
+        chat.note(f"/effort LEVEL sets how much the model thinks: {levels}.")
+    elif await _set_in_session(chat, ThinkingLevelChange(argument)):
+        chat.note(f"Thinking level: {argument}.")
+
+
+async def _system(chat: Conversation, argument: str) -> None:
+    if not argument:
+        chat.note("/system TEXT replaces the system prompt for this session; /system - restores it.")
+    elif await _set_in_session(chat, SystemPromptOverride(None if argument == "-" else argument)):
+        chat.note("System prompt restored." if argument == "-" else "System prompt replaced.")
+
+
+async def _set_in_session(chat: Conversation, fact: ThinkingLevelChange | SystemPromptOverride) -> bool:
+    """Store the setting where the next message will follow; False if there is no session yet."""
+    if chat.session_id is None:
+        chat.note("Send a message first: the setting is stored in the session.")
+        return False
+    await post(chat.store, chat.session_id, fact, head=chat.head)
+    chat.head = None  # the entry is the session's last one now
+    return True
 
 
 async def _tools(chat: Conversation, argument: str) -> None:
@@ -164,6 +190,18 @@ def _list_turns(chat: Conversation, turns: Sequence[Turn], others: Mapping[str, 
         words = _first_words(its_turns[-1]) if its_turns else "(empty)"
         chat.line(f"  {letter}  ... {words} ({len(its_turns)} turns)")
     chat.note("/branch NUMBER continues after that turn, /branch LETTER on that branch." if turns else "No turns yet.")
+
+
+async def _recap(chat: Conversation, argument: str) -> None:
+    _, _, heads = await _tree(chat)
+    abandoned = dict(zip(ascii_lowercase, heads, strict=False)).get(argument)
+    session_id, head = chat.session_id, chat.head
+    if session_id is None or abandoned is None:
+        chat.note("/recap LETTER tells the model what another branch came to. Type /branch for a list.")
+    elif await chat.show_run(
+        lambda: chat.agent.summarise_branch_stream(session_id, abandoned, model=chat.model, head=head)
+    ):
+        chat.head = None
 
 
 def _first_words(turn: Turn) -> str:
@@ -242,10 +280,13 @@ def _write_new(path: Path, data: bytes) -> None:
 COMMANDS: Mapping[str, SlashCommand] = {
     "/help": SlashCommand("Show this list.", _help),
     "/model": SlashCommand("Show or switch the model: /model anthropic:claude-sonnet-4-6", _model),
+    "/effort": SlashCommand("Set how much the model thinks: /effort high (or default)", _effort),
+    "/system": SlashCommand("Replace the system prompt of this session: /system Answer in French.", _system),
     "/tools": SlashCommand("List the tools, and which need approval.", _tools),
     "/sessions": SlashCommand("List sessions, or continue one: /sessions 2", _sessions),
     "/new": SlashCommand("Start a new session.", _new),
     "/branch": SlashCommand("List turns and branches, or continue from one: /branch 3", _branch),
+    "/recap": SlashCommand("Tell the model what another branch came to: /recap a", _recap),
     "/undo": SlashCommand("Undo the last turn to edit and resend it.", _undo),
     "/compact": SlashCommand("Replace older turns with a summary for the model.", _compact),
     "/cost": SlashCommand("Show the tokens and cost of this session.", _cost),

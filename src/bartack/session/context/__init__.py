@@ -18,8 +18,8 @@ from bartack.session.context.manager import (
     ContextInput,
     ContextManager,
     ContextUpdateResult,
-    summary_request,
 )
+from bartack.session.context.summary_prompt import summary_messages
 from bartack.session.context.window import TrimNote
 
 __all__ = [
@@ -29,5 +29,5 @@ __all__ = [
     "ContextManager",
     "ContextUpdateResult",
     "TrimNote",
-    "summary_request",
+    "summary_messages",
 ]

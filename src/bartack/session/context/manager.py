@@ -17,11 +17,10 @@ from bartack.nouns.requests import History
 from bartack.session.context.fold import ContextFold
 from bartack.session.context.item import ContextItem, summary_message
 from bartack.session.context.shortening import shorten_text
-from bartack.session.context.summary_prompt import summary_messages
 from bartack.session.context.tokens import message_tokens, tool_tokens
 from bartack.session.context.window import TrimNote, Window, WindowLimits
 
-__all__ = ["ContextBuildResult", "ContextInput", "ContextManager", "ContextUpdateResult", "summary_request"]
+__all__ = ["ContextBuildResult", "ContextInput", "ContextManager", "ContextUpdateResult"]
 
 # Not measured: enough for a long answer and the work in progress, and small compared with current context windows.
 RESERVE_TOKENS = 16_384
@@ -71,11 +70,6 @@ class ContextUpdateResult(_UpdateFields, frozen=True):
     needs_compaction: bool
     tokens: int
     budget: int | None
-
-
-def summary_request(update: ContextUpdateResult) -> tuple[Message, ...]:
-    """The messages that ask a model for the summary."""
-    return summary_messages(update.to_summarise)
 
 
 class ContextManager:
