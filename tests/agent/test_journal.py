@@ -4,27 +4,28 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from bartack import Message, MessageDelta, StreamFailed, TextDelta
-from bartack.agent import Agent
+from bartack import AgentStatus, Message, MessageDelta, StreamFailed, TextDelta
+from bartack.agent import Agent, RunResult
 from bartack.models import ScriptedModel
 from bartack.models.guard import GuardedStream
 from bartack.nouns.config import AgentConfig, LoopConfig
 from bartack.nouns.entries import MessageDeltaBatch
-from bartack.nouns.errors import StoreError
+from bartack.nouns.errors import SessionInUse, StoreError
 from bartack.nouns.requests import ModelRequest
 from bartack.store import Lease, MemoryStore, SessionStore
 from bartack.store import open_store as open_at
 from bartack.store.live import LiveDeltas, LiveEntry, LiveReset
 from bartack.store.sqlite import SqliteStore
 from tests.agent.kit import SESSION
-from tests.store.stores import HANG_S
+from tests.store import postgres_server
+from tests.store.stores import HANG_S, PERSISTENT
 
 JOURNALLED = AgentConfig(loop=LoopConfig(journal_ms=1))
 ANSWER = "one two three four five six"
@@ -186,47 +187,61 @@ async def test_an_aborted_answer_leaves_no_journal() -> None:
 
 
 async def answer_and_hang(address: str) -> None:
-    """In another process: begin an answer, report what has been journalled, and wait to be killed."""
+    """In another process: begin an answer in each session, report what has been journalled, and wait to be killed."""
     store = await open_at(address)
+    await asyncio.gather(*(answer_in(store, session) for session in ("live", *ACTS)))
+
+
+async def answer_in(store: SessionStore, session: str) -> None:
     model = GatedModel(ANSWER)
     for _ in range(4):
         model.steps.release()
-    agent = Agent(model, store=store, config=JOURNALLED)
-    async with agent.stream("hi", session=SESSION) as run:
+    async with Agent(model, store=store, config=JOURNALLED).stream("hi", session=session) as run:
         text = ""
         while len(text) < 8:
             await asyncio.sleep(0.001)
-            batches = await store.read_journal(SESSION)
+            batches = await store.read_journal(session)
             deltas = [one.delta for batch in batches for one in batch.deltas]
             text = "".join(delta.text_delta for delta in deltas if isinstance(delta, TextDelta))
-        print(text, flush=True)
+        print(session, text, sep="\t", flush=True)
         async for _ in run:
             pass
 
 
-@pytest.mark.parametrize("kind", ["jsonl:", "sqlite:"])
-@pytest.mark.parametrize("how", ["resume", "run"])
-async def test_what_had_arrived_before_a_kill_is_kept_as_the_partial_answer(
-    kind: str, how: str, tmp_path: Path
-) -> None:
-    address = f"{kind}{tmp_path / 'sessions'}"
+ACTS: dict[str, Callable[[Agent], Awaitable[RunResult]]] = {
+    "run": lambda agent: agent.run("again", session="run"),
+    "resume": lambda agent: agent.resume("resume"),
+    "abort": lambda agent: agent.abort("abort"),
+}
+
+
+@pytest.mark.parametrize("kind", PERSISTENT)
+async def test_right_after_a_kill_others_have_the_session_with_the_partial_answer(kind: str, fast_path: Path) -> None:
+    address = postgres_server.address(str(fast_path)) if kind == "postgres" else f"{kind}:{fast_path / 'sessions'}"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.agent.test_journal", address), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
-    journalled = (await asyncio.wait_for(process.stdout.readline(), HANG_S)).decode().removesuffix("\n")
+    lines = [await asyncio.wait_for(process.stdout.readline(), HANG_S) for _ in range(len(ACTS) + 1)]
+    journalled = dict(line.decode().removesuffix("\n").split("\t") for line in lines)
+
+    store = await open_at(address)
+    agent = Agent(ScriptedModel([ANSWER, ANSWER]), store=store, config=JOURNALLED)
+    for how in ("run", "resume"):
+        with pytest.raises(SessionInUse):  # by a process that is alive
+            await ACTS[how](agent)
+    assert (await asyncio.wait_for(agent.abort("live"), HANG_S)).status is AgentStatus.ABORTED
     os.kill(process.pid, signal.SIGKILL)
     await process.wait()
 
-    store = await open_at(address)
-    agent = Agent(ScriptedModel([ANSWER]), store=store, config=JOURNALLED)
-    result = await (agent.resume(SESSION) if how == "resume" else agent.run("again", session=SESSION))
-    assert result.output == ANSWER
-    facts = [entry.fact for entry in await store.load(SESSION)]
-    (failed,) = [fact for fact in facts if isinstance(fact, StreamFailed)]
-    assert Message("assistant", failed.parts).text == journalled
-    assert ANSWER.startswith(journalled)
-    assert await store.read_journal(SESSION) == ()
+    for how, act in ACTS.items():
+        result = await act(agent)
+        assert result.status is (AgentStatus.ABORTED if how == "abort" else AgentStatus.COMPLETED)
+        facts = [entry.fact for entry in await store.load(how)]
+        (failed,) = [fact for fact in facts if isinstance(fact, StreamFailed)]
+        assert Message("assistant", failed.parts).text == journalled[how]
+        assert ANSWER.startswith(journalled[how])
+        assert await store.read_journal(how) == ()
     await store.close()
 
 

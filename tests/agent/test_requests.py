@@ -19,6 +19,7 @@ from bartack import (
     PartValidationError,
     RunEnded,
     RunStarted,
+    SessionHeader,
     SessionInUse,
     StoreError,
     ToolCall,
@@ -364,7 +365,7 @@ async def test_anything_but_a_request_is_refused_while_a_run_is_live() -> None:
     with pytest.raises(SessionInUse, match="worker") as caught:
         await post(store, SESSION, user("Me too"))
     assert caught.value.owner.startswith("worker ")
-    for refused in (agent.run("Me too", session=SESSION), agent.resume(SESSION), agent.abort(SESSION)):
+    for refused in (agent.run("Me too", session=SESSION), agent.resume(SESSION)):
         with pytest.raises(SessionInUse):
             await refused
     waiting.proceed.set()
@@ -382,6 +383,31 @@ async def test_a_takeover_by_an_abort_stops_the_old_run_before_its_next_model_ca
     with pytest.raises(LeaseLost):  # although its model never proceeds
         await within(task)
     await check_session(store)
+
+
+async def test_an_agent_aborts_a_run_that_is_live_elsewhere() -> None:
+    """D-5.12.4"""
+    waiting = Waiting()
+    agent, store, _ = make([wait_call(), "never"], waiting.tool)
+    task = asyncio.create_task(agent.run("Go", session=SESSION))
+    await within(waiting.started.wait())
+    other, _, model = make(["never"], store=store)
+    result = await within(other.abort(SESSION, reason="enough"))
+    assert (result.status, result.reason) == (AgentStatus.ABORTED, "enough")
+    assert (await within(task)).status is AgentStatus.ABORTED
+    assert (await other.abort(SESSION)).reason == "enough"  # there is nothing more to abort
+    assert (await kinds(store)).count("run_ended") == 1
+    assert model.calls == []
+    await check_session(store)
+
+
+async def test_an_agent_aborts_a_run_whose_process_does_not_react() -> None:
+    store = MemoryStore()
+    opening = next_entries(SESSION, None, [SessionHeader(), RunStarted(), user("Go")], store.environment, run_id="r")
+    await store.claim(SESSION, opening, None, "a process that hangs", ttl=0.1)
+    agent = Agent(ScriptedModel([]), store=store)
+    assert (await within(agent.abort(SESSION))).status is AgentStatus.ABORTED
+    assert (await kinds(store))[-3:] == ["abort_requested", "run_started", "run_ended"]
 
 
 # -- stores that fail for a moment

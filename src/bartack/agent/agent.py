@@ -9,6 +9,7 @@ An agent holds no conversation; its sessions do. Any number of runs may be live 
 import asyncio
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,7 @@ from bartack.agent.compaction import compact_session, summarise_branch
 from bartack.agent.events import RunResult
 from bartack.agent.loop import Loop
 from bartack.agent.observer import Observer
-from bartack.agent.open_run import RunOptions, open_run
+from bartack.agent.open_run import RunOptions, open_run, result_of_other
 from bartack.agent.output import OutputType
 from bartack.agent.run import Prompt, Run, as_message
 from bartack.agent.run_context import Inbox
@@ -38,10 +39,11 @@ from bartack.environment import Environment
 from bartack.models.by_name import connect
 from bartack.models.model import Model
 from bartack.nouns.config import AgentConfig
-from bartack.nouns.errors import AgentError, ErrorCode, PartValidationError
+from bartack.nouns.entries import Entry
+from bartack.nouns.errors import AgentError, ErrorCode, NotFound, PartValidationError, SessionInUse
 from bartack.session.context import ContextManager
 from bartack.store import MemoryStore, SessionStore, open_store
-from bartack.store.requests import ThinkingLevel, decide, override_system_prompt, set_thinking_level
+from bartack.store.requests import ThinkingLevel, decide, override_system_prompt, request_abort, set_thinking_level
 from bartack.tools import ApprovalPolicy, Approver, Decision, Runtime, ToolDefinition, ToolRegistry, ToolSettings
 from bartack.tools.approval import by_tool
 from bartack.tools.tool_context import in_event_loop
@@ -249,14 +251,25 @@ class Agent:
         return await self.resume_stream(session, model=model, takeover=takeover).complete()
 
     async def abort(self, session: str, *, reason: str = "user", takeover: bool = False) -> RunResult:
-        """End a run after a crash or a pause: its open calls get error results, and nothing more is executed.
+        """End the open run: its open calls get error results, and nothing more is executed. Without an open run, the
+        last result.
 
-        A run that is live in another process is asked to end with `bartack.store.requests.request_abort`, or cut off
-        with `takeover`.
+        A run that is live, in any process, is asked to end, and its result is awaited. If its process does not react,
+        it is ended here once its lease has expired; with `takeover`, it is cut off at once.
         """
-        run = self.resume_stream(session, takeover=takeover)
-        run.abort(reason)
-        return await run.complete()
+        requested: Entry | None = None
+        while True:
+            run = self._run(RunOptions(session_id=session, abort=True, takeover=takeover), None)
+            run.abort(reason)
+            try:
+                return await run.complete()
+            except SessionInUse as in_use:
+                store = await self._open_store(True)
+                with suppress(NotFound):  # it has just ended
+                    requested = requested or await request_abort(store, session, reason=reason)
+                    result = await result_of_other(self._settings, store, requested, in_use.expires_in_s)
+                    if result is not None:
+                        return result
 
     def _run(
         self, options: RunOptions, model: str | Model | None, *, is_named: bool = True, snapshots: bool = False

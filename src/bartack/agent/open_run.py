@@ -7,6 +7,7 @@ has happened: no prompt is stored and no model was called.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,14 +33,14 @@ from bartack.agent.tracing import current_trace
 from bartack.models.model import Model
 from bartack.models.prices import ModelInfo
 from bartack.nouns.config import ToolSpec
-from bartack.nouns.entries import Entry, Fact, ModelChange, RunStarted, RuntimeInit, SessionHeader
+from bartack.nouns.entries import Entry, Fact, ModelChange, RunEnded, RunStarted, RuntimeInit, SessionHeader
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import Message
 from bartack.nouns.tables import AgentStatus
 from bartack.session.run_state import RunState
 from bartack.store.session_store import Lease, SessionStore, Tail, next_entries
 
-__all__ = ["RunOptions", "open_run"]
+__all__ = ["RunOptions", "open_run", "result_of_other"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,7 @@ class RunOptions:
     session_id: str
     prompt: Message | None = None
     work: Work | None = None  # instead of answering
+    abort: bool = False  # only end the open run
     model: Model | None = None  # instead of the agent's own
     head: str | None = None  # the entry to continue from, for a branch
     takeover: bool = False
@@ -75,7 +77,7 @@ async def open_run(
     may_create = options.prompt is not None
     while True:
         view = await _current_view(store, views, options.session_id, may_create)
-        if not options.is_new and view.state.is_finished:
+        if not options.is_new and _is_over(view.state, options):
             views.put(store, view)
             return _last_result(settings, view)
         if options.head is not None:
@@ -95,6 +97,9 @@ async def open_run(
         see = partial(settings.observer.see, trace_id=opening.trace_id)
         log = RunLog(store, view, lease, opening.run_id, lease_s=settings.lease_s, channel=channel, see=see)
         log.begin(opening.entries)
+        if opening.has_journal:
+            with suppress(StoreError):  # the log has what was in it, so readers ignore it
+                await log.clear_journal()
         return RunContext(
             settings=settings,
             log=log,
@@ -109,6 +114,23 @@ async def open_run(
         )
 
 
+def _is_over(state: RunState, options: RunOptions) -> bool:
+    """Whether there is nothing to continue, or no open run to abort."""
+    return state.run_id is None if options.abort else state.is_finished
+
+
+async def result_of_other(
+    settings: AgentSettings, store: SessionStore, since: Entry, seconds: float
+) -> RunResult | None:
+    """The result of the run of another process, once it ends after this entry; None if it takes longer."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds), aclosing(store.follow(since.session_id, since.seq)) as entries:  # type: ignore[type-var]
+            async for entry in entries:
+                if isinstance(entry.fact, RunEnded):
+                    return _last_result(settings, await SessionView.load(store, since.session_id, entry.id))
+    return None
+
+
 class _Opening(NamedTuple):
     """What a run starts with."""
 
@@ -119,6 +141,7 @@ class _Opening(NamedTuple):
     tool_specs: tuple[ToolSpec, ...]
     switch: ModelSwitch | None
     trace_id: str | None
+    has_journal: bool  # of an answer that was interrupted
     entries: tuple[Entry, ...]
 
 
@@ -184,9 +207,8 @@ async def _opening(settings: AgentSettings, options: RunOptions, store: SessionS
         facts += [delivered(request, queued) for request, queued in state.inbox.items()]
     if options.prompt is not None:
         facts.append(options.prompt)
-    closing = [] if state.run_id is None else await interrupted_answer(store, options.session_id, state)
-    if options.is_new:
-        closing = closing_facts(state, *closing)
+    interrupted = [] if state.run_id is None else await interrupted_answer(store, options.session_id, state)
+    closing = closing_facts(state, *interrupted) if options.is_new else interrupted
     return _Opening(
         run_id,
         model,
@@ -195,6 +217,7 @@ async def _opening(settings: AgentSettings, options: RunOptions, store: SessionS
         specs,
         ModelSwitch(previous, "chosen") if is_switched else None,
         trace_id,
+        bool(interrupted),
         _entries(store, view, (state.run_id, closing), (run_id, facts)),
     )
 
