@@ -95,7 +95,7 @@ bench-peers: .venv/ready
 .PHONY: crash
 crash: .venv/ready
 	$(BIN)/python scripts/crash.py
-	$(BIN)/python scripts/bit_flips.py --every 101
+	$(BIN)/python scripts/bit_flips.py
 	$(BIN)/python scripts/crash_agent.py
 	$(BIN)/python scripts/race_runs.py --store sqlite
 	$(BIN)/python scripts/race_runs.py --store jsonl
