@@ -1,4 +1,4 @@
-"""An import never acts: a file with an unfinished run and a forged approval does not execute anything."""
+"""An import never acts, and neither does a restored backup: an unfinished run with an approval executes nothing."""
 
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from bartack import (
     ApprovalRequired,
     Entry,
     Fact,
+    Message,
     RunStarted,
     SessionHeader,
     ToolCall,
@@ -20,6 +21,8 @@ from bartack.environment import Environment
 from bartack.models import ScriptedModel
 from bartack.nouns import wire
 from bartack.store import MemoryStore, SessionStore, next_entries, open_store
+from bartack.store.backup import backup, restore
+from bartack.store.requests import queue
 from bartack.store.transfer import import_lines
 from bartack.tools import LocalRuntime, file_tools
 
@@ -66,3 +69,24 @@ async def test_the_same_session_executes_the_command_if_it_is_not_imported(tmp_p
     async with agent_in(tmp_path, store, "Done.") as agent:
         await agent.resume("s")
     assert (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+async def test_a_restored_backup_does_not_repeat_what_was_done_since(tmp_path: Path, kind: str) -> None:
+    store = await open_store(f"{kind}:{tmp_path / 'store'}")
+    await store.append("s", [wire.decode(Entry, line) for line in forged_session()], None)
+    await queue(store, "s", "And then?")
+    await backup(store, tmp_path / "backup")
+    await store.close()
+    await restore(tmp_path / "backup", f"{kind}:{tmp_path / 'restored'}")
+    for place, is_executed in (("restored", False), ("backup", True)):  # the negative control: as it was
+        project = tmp_path / f"project-{place}"
+        project.mkdir()
+        store = await open_store(f"{kind}:{tmp_path / place}")
+        async with agent_in(project, store, "Hello.", "Hello.") as agent:
+            result = await agent.resume("s")
+        assert (project / "pwned").exists() is is_executed
+        assert result.output == "Hello."
+        texts = [fact.text for fact in [one.fact for one in await store.load("s")] if isinstance(fact, Message)]
+        assert texts.count("And then?") == 1
+        await store.close()

@@ -241,8 +241,8 @@ def test_a_backup_is_restored_to_a_new_store(bartack: Bartack, store: str, tmp_p
     new = f"{kind}:{tmp_path / 'new'}"
     code, out, _ = bartack("sessions", "restore", str(tmp_path / "copy"), "--store", new, "--json")
     assert (code, json.loads(out)["store"].endswith("new")) == (0, True)
-    for name in ("s", "t"):
-        assert entries_of(new, name) == entries_of(store, name)
+    assert entries_of(new, "s") == entries_of(store, "s")
+    assert entries_of(new, "t")[:-1] == entries_of(store, "t")  # its open call gets a result
     code, _, err = bartack("sessions", "restore", str(tmp_path / "copy"))
     assert (code, "already exists" in err) == (1, True)
     code, _, err = bartack("sessions", "restore", str(tmp_path / "none"), "--store", f"{kind}:{tmp_path / 'other'}")

@@ -1,20 +1,23 @@
 """Backups of whole stores: `backup`, `restore`, and `salvage` for what is left of a damaged one.
 
 The backup of a SQLite or JSONL store is a store of the same kind, which can be opened as it is. That of any other store
-is an export.
+is an export. Restoring closes open runs: what was open in a backup may have been done since.
 """
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from bartack.nouns.entries import Entry
-from bartack.nouns.errors import StoreError
+from bartack.nouns.errors import Conflict, StoreError
 from bartack.store import StoreAddress, open_store
+from bartack.store.closing import close_session
 from bartack.store.entries import read_entry
 from bartack.store.errors import invalid
-from bartack.store.files import as_store_error, new_file
+from bartack.store.files import as_store_error, make_folder, new_file
 from bartack.store.maintenance import all_sessions
 from bartack.store.salvage import salvaged_sessions
 from bartack.store.session_store import SessionStore
@@ -47,7 +50,7 @@ async def backup(store: SessionStore, target: Path) -> None:
 
 
 async def restore(source: Path, address: str | Path | None) -> None:
-    """Make a new store from a backup. An export can be restored to any kind of store; open runs in it are closed.
+    """Make a new store from a backup; an export can be restored to any kind of store. Open runs are closed.
 
     Raises:
         StoreError: There is a store at the address already, or the backup is of another kind of store.
@@ -57,20 +60,31 @@ async def restore(source: Path, address: str | Path | None) -> None:
     if await where.exists():
         raise StoreError(f"{where.display} already exists. Restore to a new store, or import an export into this one.")
     if kind == "export":
-        store = await open_store(where.text)
-        try:
+        async with _opened(where.text) as store:
             with as_store_error(source), source.open("rb") as file:
                 await import_lines(store, read_lines(file))
-        finally:
-            await store.close()
         return
     if where.kind != kind or where.path is None:
         raise invalid(f"{source} is the backup of a {kind} store, and can only be restored to one.")
-    copy = await open_store(f"{kind}:{source}", read_only=True)
+    make_folder(where.path.parent)
+    with tempfile.TemporaryDirectory(dir=where.path.parent, prefix=".restoring-") as folder:
+        place = Path(folder) / "store"
+        async with _opened(f"{kind}:{source}", read_only=True) as original:
+            await backup(original, place)
+        async with _opened(f"{kind}:{place}") as copy:
+            for info in [one async for one in all_sessions(copy)]:
+                with suppress(Conflict):  # the session is damaged, which the check reports
+                    await close_session(copy, info.id, "restored")
+            await backup(copy, where.path)
+
+
+@asynccontextmanager
+async def _opened(address: str, *, read_only: bool = False) -> AsyncIterator[SessionStore]:
+    store = await open_store(address, read_only=read_only)
     try:
-        await backup(copy, where.path)
+        yield store
     finally:
-        await copy.close()
+        await store.close()
 
 
 def _kind_of(source: Path) -> str:

@@ -9,31 +9,27 @@ runs; after an interruption, the same import continues.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import IO, NamedTuple
+from typing import IO
 
 from msgspec.structs import replace
 
-from bartack.formats.repair import INTERRUPTED
 from bartack.nouns import wire
-from bartack.nouns.entries import Custom, Entry, Fact, Redaction, RunEnded
-from bartack.nouns.errors import Conflict, ErrorCode, NotFound, PartValidationError
-from bartack.nouns.messages import tool_message
+from bartack.nouns.entries import Entry, Redaction
+from bartack.nouns.errors import Conflict, NotFound, PartValidationError
 from bartack.nouns.noun import Noun
-from bartack.nouns.parts import ToolResult
 from bartack.session.redaction import redacted
 from bartack.store.checksums import chain, digest_of, split_checksum, with_checksum
+from bartack.store.closing import Closing, closing_entries, closing_facts
 from bartack.store.entries import Entries, envelope_of, read_entry
 from bartack.store.errors import invalid
-from bartack.store.open_work import OpenBranch, OpenWork
+from bartack.store.open_work import OpenWork
 from bartack.store.salvage import whole_session
-from bartack.store.session_store import SessionStore, Tail, next_entries
+from bartack.store.session_store import SessionStore, Tail
 
-__all__ = ["IMPORTED", "LINE_LIMIT", "Imported", "export_session", "import_lines", "read_lines"]
+__all__ = ["LINE_LIMIT", "Imported", "export_session", "import_lines", "read_lines"]
 
-IMPORTED = "bartack.imported"
 LINE_LIMIT = 64 * 1024 * 1024  # bytes
 _BATCH = 500  # entries; where a run is longer, twice as many
-_NOT_RUN = "Not executed: the session was imported before this call was started."
 
 
 class Imported(Noun, frozen=True):
@@ -190,53 +186,14 @@ class _SessionImport:
     async def finish(self) -> None:
         """Store the rest, together with what closes the session. If all was stored already, nothing changes."""
         if self._batch:
-            await self._append(self._closing())
+            await self._append(closing_facts(self._open, "imported"))
 
-    async def _append(self, closing: Iterable["_Closing"]) -> None:
-        entries = list(self._batch)
-        for one in closing:
-            last = Tail(entries[-1].id, entries[-1].seq)
-            entries += next_entries(
-                *(self.session_id, last, [one.fact], self._store.environment),
-                parent_id=one.parent_id,
-                run_id=one.run_id,
-            )
+    async def _append(self, closing: Iterable[Closing]) -> None:
+        entries = self._batch
+        entries += closing_entries(self.session_id, Tail(entries[-1].id, entries[-1].seq), closing, self._store)
         await self._store.append(self.session_id, entries, None if self._tail is None else self._tail.entry_id)
         self._tail = Tail(entries[-1].id, entries[-1].seq)
-        self._batch.clear()
-
-    def _closing(self) -> Iterator["_Closing"]:
-        """What closes everything that is open."""
-        *others, newest = self._open.branches()
-        closed = [one for branch in others for one in self._closing_branch(branch)]
-        yield from closed
-        withdrawn = [Redaction(entry_id, reason="imported") for entry_id in self._open.queued]
-        last = [*self._closing_branch(newest), *(_Closing(fact) for fact in withdrawn)]
-        if closed and not last:  # the newest branch stays the newest
-            last.append(_Closing(Custom(IMPORTED, {"closedCallsOfOtherBranches": True})))
-        if last:
-            yield last[0]._replace(parent_id=newest.head)
-            yield from last[1:]
-
-    def _closing_branch(self, branch: OpenBranch) -> list["_Closing"]:
-        facts: list[Fact] = []
-        for call in branch.calls:
-            is_started = call in self._open.started
-            code = ErrorCode.TOOL_INTERRUPTED if is_started else ErrorCode.TOOL_NOT_RUN
-            result = ToolResult(call, INTERRUPTED if is_started else _NOT_RUN, is_error=True, error_code=code)
-            facts.append(tool_message(result))
-        if branch.has_run:
-            facts.append(RunEnded("aborted", reason="imported"))
-        parents = [branch.head, *(None for _ in facts)]
-        return [_Closing(fact, parent, branch.run_id) for fact, parent in zip(facts, parents, strict=False)]
-
-
-class _Closing(NamedTuple):
-    """A fact that closes something."""
-
-    fact: Fact
-    parent_id: str | None = None  # None: the entry before it
-    run_id: str | None = None
+        self._batch = []
 
 
 def _hidden(entry: Entry) -> Entry:
