@@ -232,6 +232,21 @@ async def test_a_client_that_stops_delays_nobody(store: PostgresStore, url: str)
     await other.close()
 
 
+async def test_an_append_reads_no_more_of_its_session_than_the_last_entry(store: PostgresStore, database: Any) -> None:
+    """Also in a new database, which has no statistics about its tables yet."""
+    fetched = "SELECT idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relid = 'entries'::regclass"
+    insert = (
+        "INSERT INTO entries (session, seq, needs_restore, key, checksum, text) "
+        "SELECT 7, seq, false, decode(md5(seq::text), 'hex'), '', '' FROM generate_series($1::int, $2::int) AS seq"
+    )
+    async with database.transaction():
+        await database.execute(insert, 1, 1)  # the plan is made for one row
+        await database.execute(insert, 2, 200)
+        before = await database.fetchval(fetched)
+        await database.execute(insert, 201, 201)
+        assert await database.fetchval(fetched) - before <= 2
+
+
 async def test_too_many_clients_is_a_retryable_error() -> None:
     error = server_error(asyncpg.TooManyConnectionsError("sorry, too many clients already"), "connecting")
     assert error.retryable

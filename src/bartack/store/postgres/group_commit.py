@@ -13,7 +13,7 @@ are skipped, so that repeating an append does no harm.
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -194,11 +194,14 @@ class GroupCommit:
         self, connection: Connection, group: Sequence[PendingAppend]
     ) -> tuple[list[Checked], dict[str, Known]]:
         """The appends to insert, and what is known of their sessions; sets the outcome of all."""
-        counts = Counter(pending.batch.session_id for pending in group)
-        known: dict[str, Known] = {}
+        alone: dict[str, PendingAppend | None] = {}  # the only append to a session; None: there are several
         for pending in group:
             session_id = pending.batch.session_id
-            if counts[session_id] == 1 and _follows(pending, found := self._known.get(session_id, Known())):
+            alone[session_id] = None if session_id in alone else pending
+        known: dict[str, Known] = {}
+        for session_id, only in alone.items():
+            found = self._known.get(session_id)
+            if only is not None and found is not None and _follows(only, found):
                 known[session_id] = found
         unknown = [pending for pending in group if pending.batch.session_id not in known]
         looked_up: dict[int, Existing] = {}
@@ -255,7 +258,8 @@ class _Checking:
             rows = earlier.setdefault(batch.session_id, {})
             existing = looked_up.get(id(pending)) or _at_tail(session)
             existing = _with_rows(existing, rows, batch) if rows else existing
-            existing = replace(existing, lease=leases.get(batch.session_id, existing.lease))
+            if batch.session_id in leases:
+                existing = replace(existing, lease=leases[batch.session_id])
             pending.error, pending.lease = None, None
             try:
                 new, lease = check_append(batch, existing, pending.expected_tail, pending.permit, self.now)

@@ -14,7 +14,9 @@ from bartack.store.postgres.connection import SERVER_ERRORS, Connection, Databas
 
 __all__ = ["Notifications"]
 
-_COALESCE_S = 0.005  # notifications within this time are sent together
+_PAUSE_S = 0.02  # between two notifications; what happens meanwhile is sent together
+# A notification is a transaction of its own. Waiting until it is on disk would delay the appends that follow.
+_NOTIFY = "SELECT pg_notify($1, n), set_config('synchronous_commit', 'off', true) FROM unnest($2::text[]) n"
 _RECONNECT_S = 0.5
 
 
@@ -35,7 +37,7 @@ class Notifications:
         return _hash(self._database.schema, session_id)
 
     def send(self, session_ids: Collection[str]) -> None:
-        """Notify the followers of these sessions, soon."""
+        """Notify the followers of these sessions, now or after a short pause."""
         self._unsent.update(session_ids)
         if self._unsent and (self._sender is None or self._sender.done()):
             self._sender = _task(self._send(), "sender")
@@ -56,17 +58,17 @@ class Notifications:
 
     async def _send(self) -> None:
         while self._unsent:
-            await asyncio.sleep(_COALESCE_S)
             names = sorted(map(self.name_of, self._unsent))
             self._unsent.clear()
 
             async def notify(connection: Connection, names: list[str] = names) -> None:
-                await connection.execute("SELECT pg_notify($1, n) FROM unnest($2::text[]) n", self.channel, names)
+                await connection.execute(_NOTIFY, self.channel, names)
 
             try:
                 await self._database.read(notify, "notifying")
             except StoreError:
                 pass  # followers poll
+            await asyncio.sleep(_PAUSE_S)
 
     async def _listen(self) -> None:
         while True:

@@ -148,7 +148,7 @@ async def insert(connection: Connection, appends: Sequence[Checked], known: Mapp
     Returns how those sessions are now that were as `known`. Of the others nothing is stored.
     """
     grouped: dict[str, list[Checked]] = {}
-    for one in appends:
+    for one in sorted(appends, key=lambda one: one.batch.session_id):  # two groups lock sessions in the same order
         grouped.setdefault(one.batch.session_id, []).append(one)
     at = {name: place for place, name in enumerate(grouped, 1)}
     rows = [(at[one.batch.session_id], row) for one in appends for row in one.rows]
@@ -202,8 +202,9 @@ def _session(known: Known, appends: Sequence[Checked]) -> tuple[Any, ...]:
 
 
 def _redacts_header(one: Checked) -> bool:
-    seqs = {**one.existing.seqs, **{row.id: row.seq for row in one.batch.rows}}
-    return any(row.redacts is not None and seqs.get(row.redacts) == 1 for row in one.rows)
+    redacted = {row.redacts for row in one.rows if row.redacts is not None}
+    seqs = {**one.existing.seqs, **{row.id: row.seq for row in one.batch.rows}} if redacted else {}
+    return any(seqs.get(id) == 1 for id in redacted)
 
 
 def _entry(place: int, row: Row) -> tuple[Any, ...]:

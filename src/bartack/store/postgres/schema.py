@@ -92,8 +92,9 @@ CREATE OR REPLACE FUNCTION bartack_no_gap() RETURNS trigger LANGUAGE plpgsql SET
 DECLARE
     missing bigint;
 BEGIN
-    SELECT n.seq - 1 INTO missing FROM added n WHERE n.seq > 1 AND NOT EXISTS (
-        SELECT FROM entries e WHERE e.session = n.session AND e.seq = n.seq - 1) LIMIT 1;
+    -- Not an anti-join: without statistics the planner may use the wrong index for that, and read the whole session.
+    SELECT n.seq - 1 INTO missing FROM added n WHERE n.seq > 1 AND (
+        SELECT count(*) FROM entries e WHERE e.session = n.session AND e.seq = n.seq - 1) = 0 LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'seq % is missing', missing USING ERRCODE = 'restrict_violation';
     END IF;
@@ -123,7 +124,7 @@ CREATE OR REPLACE FUNCTION bartack_append(
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    good int[];
+    good int[] := '{{}}';
     numbers bigint[] := s_number;
     made bigint;
     place int;
@@ -131,27 +132,23 @@ BEGIN
     IF cardinality(o_name) > 0 THEN
         PERFORM pg_advisory_xact_lock_shared(hashtextextended('bartack blobs ' || current_schema(), 0));
     END IF;
-    WITH changed AS (
-        UPDATE sessions s SET updated = coalesce(a.updated, s.updated), tail_id = coalesce(a.tail_id, s.tail_id),
-            tail_seq = coalesce(a.tail_seq, s.tail_seq), checksum = coalesce(a.checksum, s.checksum),
-            fence = coalesce(a.fence, s.fence), lease = coalesce(a.lease, s.lease),
-            title = CASE WHEN a.untitled THEN NULL ELSE s.title END
-        FROM unnest(s_number, s_checksum, s_fence, s_lease, n_updated, n_tail_id, n_tail_seq, n_checksum, n_fence,
-            n_lease, n_untitled) WITH ORDINALITY AS a (number, old_checksum, old_fence, old_lease, updated, tail_id,
-            tail_seq, checksum, fence, lease, untitled, at)
-        WHERE s.number = a.number AND s.checksum = a.old_checksum AND s.fence = a.old_fence
-            AND (a.old_lease IS NULL OR s.lease = a.old_lease)
-        RETURNING a.at
-    ) SELECT coalesce(array_agg(at), '{{}}') INTO good FROM changed;
-    FOR place IN SELECT at FROM unnest(s_id, s_number) WITH ORDINALITY AS a (id, number, at)
-        WHERE a.number IS NULL ORDER BY a.id LOOP
-        INSERT INTO sessions (id, title, created, updated, tail_id, tail_seq, checksum, fence, lease)
-        VALUES (s_id[place], CASE WHEN n_untitled[place] THEN NULL ELSE n_title[place] END, n_created[place],
-            n_updated[place], n_tail_id[place], n_tail_seq[place], n_checksum[place], coalesce(n_fence[place], ''),
-            n_lease[place])
-        ON CONFLICT DO NOTHING RETURNING number INTO made;
-        IF FOUND THEN
+    FOR place IN 1 .. cardinality(s_number) LOOP  -- one by one: each finds its row by index, however many there are
+        IF s_number[place] IS NOT NULL THEN
+            UPDATE sessions SET updated = coalesce(n_updated[place], updated),
+                tail_id = coalesce(n_tail_id[place], tail_id), tail_seq = coalesce(n_tail_seq[place], tail_seq),
+                checksum = coalesce(n_checksum[place], checksum), fence = coalesce(n_fence[place], fence),
+                lease = coalesce(n_lease[place], lease), title = CASE WHEN n_untitled[place] THEN NULL ELSE title END
+            WHERE number = s_number[place] AND checksum = s_checksum[place] AND fence = s_fence[place]
+                AND (s_lease[place] IS NULL OR lease = s_lease[place]);
+        ELSE
+            INSERT INTO sessions (id, title, created, updated, tail_id, tail_seq, checksum, fence, lease)
+            VALUES (s_id[place], CASE WHEN n_untitled[place] THEN NULL ELSE n_title[place] END, n_created[place],
+                n_updated[place], n_tail_id[place], n_tail_seq[place], n_checksum[place], coalesce(n_fence[place], ''),
+                n_lease[place])
+            ON CONFLICT DO NOTHING RETURNING number INTO made;
             numbers[place] := made;
+        END IF;
+        IF FOUND THEN
             good := good || place;
         END IF;
     END LOOP;
@@ -184,6 +181,9 @@ BEGIN
             AS a (at, key, model, {", ".join(SPEND_FIELDS)}) WHERE at = ANY (good)
         ON CONFLICT (session, key) DO UPDATE
         SET {", ".join(f"{name} = spend.{name} + excluded.{name}" for name in SPEND_FIELDS)};
+    END IF;
+    IF cardinality(good) = cardinality(numbers) THEN
+        RETURN numbers;
     END IF;
     RETURN ARRAY (SELECT CASE WHEN at = ANY (good) THEN number END
         FROM unnest(numbers) WITH ORDINALITY AS a (number, at) ORDER BY at);
