@@ -1,5 +1,7 @@
 """An agent with a runtime: it is connected once, recorded in the session, and its hints are in the system prompt."""
 
+import asyncio
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from bartack import (
     AgentConfig,
     AgentStatus,
+    ContextConfig,
     ErrorCode,
     PartValidationError,
     RuntimeConfig,
@@ -17,9 +20,13 @@ from bartack import (
 )
 from bartack.agent import Agent
 from bartack.models import ScriptedModel
+from bartack.models.scripted import ScriptedResponse
+from bartack.nouns.messages import FileDiff, Summary, Workspace
 from bartack.store import SessionStore, open_store
 from bartack.store.address import default_path
 from bartack.tools import LocalRuntime, file_tools, never
+from bartack.views import document
+from bartack.views.document_parts import AssistantInfo, ProviderModel, StepFinishPart, StepStartPart, UserInfo
 from tests.agent.kit import SESSION, check_session, facts, kinds, make, results
 
 
@@ -102,3 +109,34 @@ def test_a_kind_of_runtime_that_is_not_known_is_refused() -> None:
     with pytest.raises(PartValidationError, match="Unknown runtime kind 'docker'") as caught:
         Agent(ScriptedModel([]), config=config)
     assert (caught.value.path, caught.value.code) == ("$.runtime.kind", ErrorCode.INVALID_CONFIG)
+
+
+async def test_the_steps_of_a_document_have_the_snapshots_and_the_summary_the_changes(tmp_path: Path) -> None:
+    """003-3.6.1, 003-3.6.2, 003-3.8.1, 003-3.8.2"""
+    await asyncio.to_thread(subprocess.run, ["git", "init", "--quiet", str(tmp_path)], check=True)
+    write = assistant(ToolCall("c1", "write_file", {"path": "b.txt", "text": "x\n"}))
+    story = "A long story. " * 600
+    config = AgentConfig(
+        runtime=RuntimeConfig(root=str(tmp_path), snapshots=True),
+        context=ContextConfig(max_tokens=8_000),
+    )
+    answers: list[ScriptedResponse] = [write, story, story, "A summary.\nOf it."]
+    agent, store, _ = make(answers, *file_tools(), config=config, approval=never, name="helper")
+    await agent.run("Write", session=SESSION)
+    await agent.run("And tell", session=SESSION)
+    assert (await agent.compact(SESSION)).reason == "compacted"
+    shown = document.Document.of(await store.load(SESSION)).messages()
+    steps = [part for message in shown for part in message.parts if isinstance(part, StepStartPart | StepFinishPart)]
+    before, after, *later = (step.snapshot for step in steps)
+    assert before is not None
+    assert after not in (None, before)
+    assert set(later) == {after}
+    _, answer, _, asked, _ = (message.info for message in shown)
+    assert isinstance(asked, UserInfo)
+    assert isinstance(answer, AssistantInfo)
+    assert (asked.agent, asked.model) == ("helper", ProviderModel("scripted", "scripted"))
+    assert asked.tools == {tool.name: True for tool in file_tools()}
+    assert answer.path == Workspace(str(tmp_path), str(tmp_path))
+    changed = (FileDiff(file="b.txt", additions=1, deletions=0),)
+    assert asked.summary == Summary(title="A summary.", body="A summary.\nOf it.", diffs=changed)
+    await agent.close()

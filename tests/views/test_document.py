@@ -15,12 +15,17 @@ from bartack import (
     Message,
     Meta,
     MissingRequiredField,
+    ModelChange,
     ModelRef,
     PartValidationError,
     Redaction,
+    RunStarted,
+    RuntimeInit,
     SessionHeader,
+    SystemPromptOverride,
     Text,
     Thinking,
+    ThinkingLevelChange,
     ToolCall,
     ToolProgress,
     ToolResult,
@@ -33,7 +38,7 @@ from bartack import (
 )
 from bartack.nouns import ids
 from bartack.nouns.deltas import TOKEN_COUNTS
-from bartack.nouns.messages import Step, Summary
+from bartack.nouns.messages import FileDiff, Step, Summary, Workspace
 from bartack.nouns.parts import Span
 from bartack.nouns.wire import LEDGER
 from bartack.session.tool_state import NO_OUTPUT
@@ -148,7 +153,7 @@ def test_the_info_of_a_user_has_all_its_fields() -> None:
     meta = Meta(
         agent="main",
         model=ModelRef("openai", "gpt"),
-        summary=Summary(title="Rain", body="About rain", diffs=({"file": "a.py"},)),
+        summary=Summary(title="Rain", body="About rain", diffs=(FileDiff(file="a.py"),)),
         system="Be brief.",
         tools={"weather": True},
         variant="b",
@@ -236,7 +241,8 @@ def test_an_empty_output_is_shown_as_a_placeholder_and_read_back_as_empty() -> N
 def test_a_summary_appears_only_after_a_compaction() -> None:
     """003-BR-11"""
     assert "summary" not in document.dump(SESSION[:12])["messages"][0]["info"]
-    assert MESSAGES[0]["info"]["summary"] == {"body": "They talked about rain."}
+    text = "They talked about rain."
+    assert MESSAGES[0]["info"]["summary"] == {"title": text, "body": text}
 
 
 def test_a_compaction_marks_only_the_outputs_it_removed() -> None:
@@ -381,6 +387,96 @@ def test_a_source_that_is_not_one_of_003_is_counted_as_omitted() -> None:
     view = document.dump(chain(user(odd), calls, tool_message(ToolResult("c1", (odd,)))))
     assert view["omitted"] == {"file source": 2}
     assert "source" not in view["messages"][0]["parts"][0]
+
+
+def test_a_user_message_shows_the_run_and_the_settings_that_it_met() -> None:
+    """003-3.8.1"""
+    first, second = ModelRef("openai", "gpt"), ModelRef("anthropic", "claude")
+    view = document.dump(
+        chain(
+            user("before"),
+            RunStarted(agent="main", model=first, tools=("weather",)),
+            user("one"),
+            RunStarted(agent="other"),
+            ModelChange(second),
+            ThinkingLevelChange("high"),
+            SystemPromptOverride("Be kind."),
+            user("two"),
+            ThinkingLevelChange("default"),
+            SystemPromptOverride(None),
+            user("three", meta=Meta(agent="mine")),
+        )
+    )
+    before, one, two, three = (message["info"] for message in view["messages"])
+    keys = {"agent", "model", "system", "tools", "variant"}
+    assert not keys & before.keys()
+    assert {key: one[key] for key in keys & one.keys()} == {
+        "agent": "main",
+        "model": {"providerID": "openai", "modelID": "gpt"},
+        "tools": {"weather": True},
+    }
+    claude = {"providerID": "anthropic", "modelID": "claude"}
+    assert {key: two[key] for key in keys & two.keys()} == {
+        "agent": "other",
+        "model": claude,
+        "system": "Be kind.",
+        "variant": "high",
+    }
+    assert {key: three[key] for key in keys & three.keys()} == {"agent": "mine", "model": claude}
+    assert document.dump(document.load(view))["messages"] == view["messages"]
+
+
+def test_an_answer_shows_the_directory_of_the_runtime() -> None:
+    """003-3.8.2"""
+    (shown,) = shown_answers(RuntimeInit("local", {"root": "/work"}), assistant("x"))
+    assert shown["info"]["path"] == {"cwd": "/work", "root": "/work"}
+    (shown,) = shown_answers(
+        RuntimeInit("local", {"root": "/work"}), assistant("x", meta=Meta(path=Workspace("src", ".")))
+    )
+    assert shown["info"]["path"] == {"cwd": "src", "root": "."}
+    (shown,) = shown_answers(RuntimeInit("remote", {"host": "h"}), assistant("x"))
+    assert "path" not in shown["info"]
+
+
+def shown_answers(*facts: Fact) -> list[dict[str, Any]]:
+    return [message for message in shown(*facts) if message["info"]["role"] == "assistant"]
+
+
+def test_a_step_ends_with_the_snapshot_that_the_next_one_begins_with() -> None:
+    """003-3.6.1, 003-3.6.2"""
+
+    def step(snapshot: str | None, *content: str | ToolCall) -> Message:
+        return assistant(*content, meta=Meta(finish_reason="stop", step=Step(start_snapshot=snapshot)))
+
+    messages = shown(
+        step("a", ToolCall("c1", "write", {})),
+        tool_message(ToolResult("c1", "done")),
+        step("b", "Thanks."),
+        step(None, ToolCall("c2", "write", {})),
+        step("c", ToolCall("c3", "search", {}, executed_by="provider", result=ToolResult("c3", "x"))),
+        step("d", ToolCall("c4", "write", {})),
+    )
+    ends = [
+        [part.get("snapshot") for part in message["parts"] if part["type"].startswith("step")] for message in messages
+    ]
+    assert ends == [["a", "b"], ["b", "b"], [None, None], ["c", "c"], ["d", None]]
+
+
+@pytest.mark.parametrize(
+    ("summary", "title"),
+    [("# Rain\n\nIt rained.", "Rain"), ("\n---\n- **Paris**: rain", "Paris**: rain"), ("x" * 100, "x" * 80)],
+)
+def test_the_title_of_a_summary_is_its_first_line(summary: str, title: str) -> None:
+    """003-3.8.1"""
+    diffs = (FileDiff(file="a.py", additions=2),)
+    (message,) = shown(user("hi"), CompactionSummary(summary, "e1", diffs=diffs))
+    expected = {"title": title, "body": summary, "diffs": [{"file": "a.py", "additions": 2}]}
+    assert message["info"]["summary"] == expected
+
+
+def test_a_summary_without_words_has_no_title() -> None:
+    (message,) = shown(user("hi"), CompactionSummary("---", "e1"))
+    assert message["info"]["summary"] == {"body": "---"}
 
 
 def test_a_compacted_output_stays_compacted() -> None:

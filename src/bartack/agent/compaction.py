@@ -12,7 +12,7 @@ from bartack.agent.run_context import RunContext, RunFailed, RunOutcome
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import BranchSummary, Redaction
 from bartack.nouns.errors import AgentError, ErrorCode, NotFound
-from bartack.nouns.messages import Message, Meta, assistant
+from bartack.nouns.messages import FileDiff, Message, Meta, assistant
 from bartack.nouns.requests import ModelRequest, RequestMetadata
 from bartack.session.context import ContextFold, ContextInput, summary_messages
 from bartack.tools.tool_round import Superseded
@@ -53,6 +53,7 @@ async def compact(context: RunContext, *, overflow: bool = False) -> bool:
     try:
         meta = summary.meta or Meta()
         fact = manager.compaction(given, update, summary.text, model=meta.model, usage=meta.usage)
+        fact = replace(fact, diffs=await _diffs(context, update.to_summarise))
     except AgentError as error:
         raise RunFailed(error.code, error.message) from error
     try:
@@ -61,6 +62,13 @@ async def compact(context: RunContext, *, overflow: bool = False) -> bool:
         return await compact(context, overflow=overflow)
     context.channel.put(Compacted(entry, fact.tokens_before, fact.tokens_after))
     return True
+
+
+async def _diffs(context: RunContext, messages: tuple[Message, ...]) -> tuple[FileDiff, ...] | None:
+    """The files that have changed since the first of these messages; None if that is not known."""
+    steps = (message.meta.step for message in messages if message.meta is not None and message.meta.step is not None)
+    since = next((step.start_snapshot for step in steps if step.start_snapshot is not None), None)
+    return None if since is None or context.runtime is None else await context.runtime.changes(since)
 
 
 async def summarise_branch(context: RunContext, *, abandoned: str) -> RunOutcome:

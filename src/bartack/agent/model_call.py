@@ -21,7 +21,7 @@ from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Failed, MessageDelta
 from bartack.nouns.entries import Fact, StreamFailed
 from bartack.nouns.errors import BartackError, ErrorCode
-from bartack.nouns.messages import Message, Meta, Trace
+from bartack.nouns.messages import Message, Meta, Step, Trace
 from bartack.nouns.parts import ToolCall
 from bartack.nouns.requests import ModelRequest
 from bartack.stream.assembler import MessageAssembler
@@ -32,11 +32,15 @@ __all__ = ["ModelCall"]
 class ModelCall:
     """One attempt at one call."""
 
-    def __init__(self, context: RunContext, request: ModelRequest, *, publish: bool) -> None:
-        """With `publish` the deltas, and a change of model that is due, become events."""
+    def __init__(
+        self, context: RunContext, request: ModelRequest, *, publish: bool, snapshot: str | None = None
+    ) -> None:
+        """With `publish` the deltas, and a change of model that is due, become events. `snapshot` is that of the
+        runtime's files."""
         self._context = context
         self._request = request
         self._publish = publish
+        self._files = snapshot
         self._environment = context.settings.environment
         self._assembler = MessageAssembler(context.run_id, guarded=True)
 
@@ -138,6 +142,7 @@ class ModelCall:
             model_call_index=numbers.model_call_index,
             attempt=numbers.attempt,
             agent=self._context.settings.name,
+            step=None if self._files is None else Step(start_snapshot=self._files),
             trace=None if numbers.trace_id is None else Trace(trace_id=numbers.trace_id),
         )
         return self._with_unique_ids(replace(message, meta=meta))

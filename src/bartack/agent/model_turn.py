@@ -78,7 +78,8 @@ class ModelTurn:
     async def _attempt(self) -> Failed | None:
         """Make one call, and append its answer or its failure."""
         context, hooks = self._context, self._context.settings.hooks
-        call = self._call = ModelCall(context, await self._request(), publish=True)
+        snapshot = None if context.runtime is None else await context.runtime.snapshot()
+        call = self._call = ModelCall(context, await self._request(), publish=True, snapshot=snapshot)
         failed = await call.receive(self._journal)
         if failed is None:
             message = call.answer()

@@ -23,6 +23,7 @@ from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.nouns.tables import AGENT, AgentStatus, advance
 from bartack.session.context import ContextInput
 from bartack.session.run_state import RunState
+from bartack.tools import Runtime
 from bartack.tools.tool_round import Superseded
 
 __all__ = [
@@ -122,6 +123,11 @@ class RunContext:
     def state(self) -> RunState:
         """What the session's entries amount to."""
         return self.session.state
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """What the tools of the run work with."""
+        return self.settings.tools.runtime
 
     @property
     def context_input(self) -> ContextInput:

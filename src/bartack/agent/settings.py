@@ -139,7 +139,8 @@ def local_runtime(config: AgentConfig, store: SessionStore | str | Path | None) 
     if config.runtime.root is None:
         return None
     path = _path_of(store)
-    return LocalRuntime(Path(config.runtime.root), forbidden=() if path is None else (path,))
+    forbidden = () if path is None else (path,)
+    return LocalRuntime(Path(config.runtime.root), forbidden=forbidden, snapshots=config.runtime.snapshots)
 
 
 def _path_of(store: SessionStore | str | Path | None) -> Path | None:

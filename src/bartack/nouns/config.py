@@ -128,6 +128,7 @@ class RuntimeConfig(_Config, frozen=True, kw_only=True):
 
     kind: str = "local"
     root: str | None = None
+    snapshots: bool = False  # of the git work tree, before each model call
 
 
 class ToolsConfig(_Config, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Failed, MessageDelta, Usage
 from bartack.nouns.errors import NotFound, PartValidationError
-from bartack.nouns.messages import Message, ModelRef
+from bartack.nouns.messages import FileDiff, Message, ModelRef
 from bartack.nouns.noun import Noun
 from bartack.nouns.parts import Part
 
@@ -178,7 +178,11 @@ class _SummaryFields(Noun, frozen=True, kw_only=True):
     tokens_after: int | None = None
 
 
-class CompactionSummary(_SummaryFields, frozen=True):
+class _CompactionFields(_SummaryFields, frozen=True, kw_only=True):
+    diffs: tuple[FileDiff, ...] | None = None  # files changed since the first step that the summary covers
+
+
+class CompactionSummary(_CompactionFields, frozen=True):
     """A summary that replaces everything before `first_kept_entry_id` in the context."""
 
     kind: ClassVar = "compaction_summary"

@@ -5,7 +5,7 @@ constructor checks which parts a role may contain, so a message that violates 00
 """
 
 from datetime import datetime
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import msgspec
 
@@ -17,6 +17,7 @@ from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinkin
 __all__ = [
     "ROLE_PARTS",
     "Approval",
+    "FileDiff",
     "Koding",
     "Message",
     "Meta",
@@ -56,12 +57,20 @@ class Koding(Noun, frozen=True):
     context: str | None = None
 
 
+class FileDiff(Noun, frozen=True, kw_only=True):
+    """A file that was changed, and by how many lines; None if it is not text (003 §3.8)."""
+
+    file: str
+    additions: int | None = None
+    deletions: int | None = None
+
+
 class Summary(Noun, frozen=True, kw_only=True):
     """A summary of a user message, created when the context is compacted (003 §3.8, BR-11)."""
 
     title: str | None = None
     body: str | None = None
-    diffs: tuple[Any, ...] | None = None
+    diffs: tuple[FileDiff, ...] | None = None
 
 
 class Workspace(Noun, frozen=True):

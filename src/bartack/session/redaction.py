@@ -67,7 +67,9 @@ def redacted(fact: Fact) -> Fact:
             return replace(fact, arguments={}, reason=None, extra=None)
         case ApprovalDecided():
             return replace(fact, original_arguments=None, arguments=None, reason=None, extra=None)
-        case CompactionSummary() | BranchSummary():
+        case CompactionSummary():
+            return replace(fact, summary=REDACTED, diffs=None, extra=None)
+        case BranchSummary():
             return replace(fact, summary=REDACTED, extra=None)
         case SystemPromptOverride():
             return replace(fact, text=REDACTED, extra=None)

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from bartack.nouns.errors import ToolError
+from bartack.nouns.messages import FileDiff
 from bartack.tools.file_operations import FileOperations
 from bartack.tools.output import ToolOutput
 from bartack.tools.runtime import EditFile, ListFiles, Operation, ReadFile, RunCommand, SearchFiles, WriteFile
 from bartack.tools.sandbox import SandboxedDirectory
 from bartack.tools.shell import CommandResult, run_command, safe_environment
+from bartack.tools.snapshots import GitSnapshots
 
 __all__ = ["LocalRuntime"]
 
@@ -31,7 +33,9 @@ class LocalRuntime:
     """Files and commands below `root`.
 
     `forbidden` lists files and directories inside it that are out of reach, such as the session store. `environment` is
-    added to the harmless variables that commands get from this process.
+    added to the harmless variables that commands get from this process. With `snapshots`, and if `root` is in a git
+    work tree, each model call records the state of its files (see `bartack.tools.snapshots`), which takes about as long
+    as ``git add``.
     """
 
     name = "local"
@@ -45,6 +49,7 @@ class LocalRuntime:
         timeout_ms: int = 120_000,
         max_output_bytes: int = 1_000_000,
         commands: bool = True,
+        snapshots: bool = False,
     ) -> None:
         self.root = Path(root)
         self._forbidden = [Path(path) for path in forbidden]
@@ -55,6 +60,8 @@ class LocalRuntime:
         self._files: FileOperations | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._stops: set[threading.Event] = set()
+        self._snapshots = GitSnapshots(self.root, self._forbidden) if snapshots else None
+        self._snapshot_lock = asyncio.Lock()
 
     async def connect(self) -> None:
         """Open the directory. Raises `ToolError` if that is not possible."""
@@ -79,6 +86,8 @@ class LocalRuntime:
             await asyncio.to_thread(threads.shutdown)
         if files is not None:
             files.root.close()
+        if self._snapshots is not None:
+            await asyncio.to_thread(self._snapshots.close)
 
     @property
     def status(self) -> Literal["closed", "connected"]:
@@ -105,6 +114,20 @@ class LocalRuntime:
                 " background processes are terminated when a command ends."
             )
         return hints
+
+    async def snapshot(self) -> str | None:
+        """The state of the git work tree; None without one, or if snapshots are off."""
+        if self._snapshots is None:
+            return None
+        async with self._snapshot_lock:
+            return await asyncio.to_thread(self._snapshots.take)
+
+    async def changes(self, since: str) -> tuple[FileDiff, ...] | None:
+        """The files that have changed since a snapshot of this runtime."""
+        if self._snapshots is None:
+            return None
+        async with self._snapshot_lock:
+            return await asyncio.to_thread(self._snapshots.changes, since)
 
     async def execute(self, operation: Operation) -> ToolOutput:
         """Perform an operation in a thread. Cancelling waits until everything it started has been terminated."""

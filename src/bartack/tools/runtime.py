@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from bartack.nouns.messages import FileDiff
 from bartack.tools.definition import ToolDefinition
 from bartack.tools.output import ToolOutput
 from bartack.tools.signature import Signature
@@ -155,6 +156,12 @@ class Runtime(Protocol):
 
     def get_hints(self) -> str:
         """Instructions for the model on how to use this runtime."""
+
+    async def snapshot(self) -> str | None:
+        """A name for the files as they are now, the same for the same files; None if the runtime makes none."""
+
+    async def changes(self, since: str) -> tuple[FileDiff, ...] | None:
+        """The files that have changed since a snapshot; None if that is not known."""
 
 
 def file_tools() -> tuple[ToolDefinition, ...]:

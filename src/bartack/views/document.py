@@ -3,19 +3,34 @@
 One assistant message is one step: `StepStartPart`, its content, `StepFinishPart`. A tool result is part of its call's
 `ToolPart`, not a separate message. Ids are UUIDs; other ids are mapped to stable UUIDs. What a document cannot
 represent (system messages, failed model calls, approvals, ...) is counted in ``omitted``.
+
+What 003 asks for and a message does not say itself follows from other facts: agent, model and tools of a user message
+from the run that received it, its variant and system prompt from the settings of the session, the path of an answer
+from the runtime. A step ends with the snapshot that the next one begins with, because tools run in between.
 """
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from bartack.nouns.deltas import Usage
-from bartack.nouns.entries import CompactionSummary, Entry, ToolProgress, ToolStarted
+from bartack.nouns.entries import (
+    CompactionSummary,
+    Entry,
+    Fact,
+    ModelChange,
+    RunStarted,
+    RuntimeInit,
+    SystemPromptOverride,
+    ThinkingLevelChange,
+    ToolProgress,
+    ToolStarted,
+)
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.ids import as_uuid, derived_id
-from bartack.nouns.messages import Message, Meta, Step, Summary
+from bartack.nouns.messages import Message, Meta, ModelRef, Step, Summary, Workspace
 from bartack.nouns.parts import FileRef, Image, Part, Span, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.tool_states import Completed, FilePartSource, ToolState
 from bartack.session.tool_state import ToolFold
@@ -42,25 +57,47 @@ __all__ = ["DOCUMENT", "Document", "dump", "load", "try_load"]
 
 P = TypeVar("P", bound=DocumentPart)
 
+_TITLE = 80  # characters of the title of a summary, which is its first line
+
 # Fields of `Meta` that a document cannot represent.
 _OMITTED_META = ("response_id", "duration_ms", "bad_args", "koding", "trace", "approvals")
+
+
+class _Setting(NamedTuple):
+    """What holds for a message and is not in it."""
+
+    agent: str | None = None
+    model: ModelRef | None = None
+    tools: tuple[str, ...] = ()
+    system: str | None = None
+    variant: str | None = None
+    path: Workspace | None = None
+
+
+class _Placed(NamedTuple):
+    """A message and its place."""
+
+    entry: Entry
+    message: Message
+    setting: _Setting
 
 
 class Document(Fold):
     """The document of a session, built entry by entry."""
 
     def _clear(self) -> None:
-        self._messages: list[Entry] = []  # user and assistant messages
+        self._messages: list[_Placed] = []  # from users and assistants
+        self._setting = _Setting()
         self._tools = ToolFold()
         self._results: dict[str, ToolResult] = {}
-        self._summaries: dict[str, str] = {}  # entry id of a user message -> summary
+        self._summaries: dict[str, CompactionSummary] = {}  # by the entry id of a user message
         self._compacted: dict[str, datetime] = {}  # call id -> when its output was removed by a compaction
 
     def _add(self, entry: Entry) -> None:
         self._tools.push(entry)
         match entry.fact:
             case Message(role="user" | "assistant") as message:
-                self._messages.append(entry)
+                self._messages.append(_Placed(entry, message, self._setting))
                 self._omit_from(message)
             case Message(role="tool") as message:
                 for result in message.tool_results:
@@ -77,23 +114,30 @@ class Document(Fold):
             case CompactionSummary() as summary:
                 self._compact(summary, entry)
             case fact:
+                self._setting = _changed_setting(self._setting, fact)
                 self._omit(fact.kind)
 
     def _compact(self, summary: CompactionSummary, entry: Entry) -> None:
         for earlier in self._messages:
-            if earlier.id == summary.first_kept_entry_id:
+            if earlier.entry.id == summary.first_kept_entry_id:
                 break
-            for call in earlier.fact.tool_calls if isinstance(earlier.fact, Message) else ():
+            for call in earlier.message.tool_calls:
                 self._compacted.setdefault(call.tool_call_id, entry.timestamp)
         for earlier in reversed(self._messages):
-            if isinstance(earlier.fact, Message) and earlier.fact.role == "user":
-                self._summaries[earlier.id] = summary.summary
+            if earlier.message.role == "user":
+                self._summaries[earlier.entry.id] = summary
                 return
         self._omit(summary.kind)
 
     def messages(self) -> list[WithParts]:
         """The messages as `WithParts`."""
-        return [self._with_parts(entry, entry.fact) for entry in self._messages if isinstance(entry.fact, Message)]
+        shown: list[WithParts] = []
+        next_snapshot: str | None = None
+        for placed in reversed(self._messages):
+            shown.append(self._with_parts(placed, next_snapshot))
+            if placed.message.role == "assistant":
+                next_snapshot = _step(placed.message).start_snapshot
+        return shown[::-1]
 
     def dump(self) -> dict[str, Any]:
         """``{"view": "document", "sessionID", "omitted": {...}, "messages": [...]}``."""
@@ -117,30 +161,23 @@ class Document(Fold):
         if "source" in (part.metadata or {}) and isinstance(part, Image | FileRef) and _source(part) is None:
             self._omit("file source")
 
-    def _with_parts(self, entry: Entry, message: Message) -> WithParts:
+    def _with_parts(self, placed: _Placed, next_snapshot: str | None) -> WithParts:
+        entry, message, setting = placed
         meta = message.meta or Meta()
         identity = _Identity(
             as_uuid(entry.session_id), as_uuid(message.id or entry.id), message.timestamp or entry.timestamp
         )
-        info = self._user(entry, meta, identity) if message.role == "user" else _assistant(meta, identity)
-        return WithParts(info, tuple(self._parts(message, meta, identity)))
+        if message.role == "user":
+            info: UserInfo | AssistantInfo = _user(meta, identity, setting, self._summaries.get(entry.id))
+        else:
+            info = _assistant(meta, identity, setting)
+        return WithParts(info, tuple(self._parts(message, meta, identity, next_snapshot)))
 
-    def _user(self, entry: Entry, meta: Meta, identity: "_Identity") -> UserInfo:
-        summary = self._summaries.get(entry.id)
-        return UserInfo(
-            id=identity.message_id,
-            time=MessageTime(created=identity.created, completed=meta.completed_at),
-            agent=meta.agent,
-            model=_model(meta),
-            summary=meta.summary if summary is None else Summary(body=summary),
-            system=meta.system,
-            tools=meta.tools,
-            variant=meta.variant,
-        )
-
-    def _parts(self, message: Message, meta: Meta, identity: "_Identity") -> Iterator[DocumentPart]:
+    def _parts(
+        self, message: Message, meta: Meta, identity: "_Identity", next_snapshot: str | None
+    ) -> Iterator[DocumentPart]:
         is_step = message.role == "assistant"
-        step = meta.step or Step()
+        step = _step(message)
         if is_step:
             yield identity.part(StepStartPart, "step-start", id=step.start_id, snapshot=step.start_snapshot)
         seen: set[str | None] = set()
@@ -154,7 +191,7 @@ class Document(Fold):
                 "step-finish",
                 id=step.finish_id,
                 reason=meta.raw_finish_reason or reason if reason == "other" else reason,
-                snapshot=step.finish_snapshot,
+                snapshot=step.finish_snapshot or _snapshot_after(message, step, next_snapshot),
                 cost=meta.cost_usd,
                 tokens=_tokens(meta.usage),
             )
@@ -225,20 +262,65 @@ class _Identity:
         )
 
 
-def _assistant(meta: Meta, identity: _Identity) -> AssistantInfo:
-    return AssistantInfo(
+def _changed_setting(setting: _Setting, fact: Fact) -> _Setting:
+    match fact:
+        case RunStarted():
+            return setting._replace(agent=fact.agent, model=fact.model or setting.model, tools=fact.tools)
+        case ModelChange():
+            return setting._replace(model=fact.model)
+        case SystemPromptOverride():
+            return setting._replace(system=fact.text)
+        case ThinkingLevelChange():
+            return setting._replace(variant=None if fact.level == "default" else fact.level)
+        case RuntimeInit():
+            root = fact.data.get("root")
+            return setting._replace(path=Workspace(root, root) if isinstance(root, str) else None)
+        case _:
+            return setting
+
+
+def _step(message: Message) -> Step:
+    return (message.meta and message.meta.step) or Step()
+
+
+def _snapshot_after(message: Message, step: Step, next_snapshot: str | None) -> str | None:
+    """The workspace when the tools of a step have run: as the next step found it, or as it was if there were none."""
+    has_tools = any(call.executed_by == "client" for call in message.tool_calls)
+    return next_snapshot if has_tools and step.start_snapshot is not None else step.start_snapshot
+
+
+def _user(meta: Meta, identity: _Identity, setting: _Setting, compaction: CompactionSummary | None) -> UserInfo:
+    return UserInfo(
         id=identity.message_id,
         time=MessageTime(created=identity.created, completed=meta.completed_at),
-        agent=meta.agent,
-        model=_model(meta),
-        cost=meta.cost_usd,
-        tokens=_tokens(meta.usage),
-        path=meta.path,
+        agent=meta.agent or setting.agent,
+        model=_model(meta.model or setting.model),
+        summary=meta.summary if compaction is None else _summary(compaction),
+        system=meta.system or setting.system,
+        tools=meta.tools or dict.fromkeys(setting.tools, True) or None,
+        variant=meta.variant or setting.variant,
     )
 
 
-def _model(meta: Meta) -> ProviderModel | None:
-    return None if meta.model is None else ProviderModel(meta.model.provider, meta.model.model)
+def _summary(compaction: CompactionSummary) -> Summary:
+    first = next((line for line in compaction.summary.splitlines() if line.strip("#*-_ ")), "")
+    return Summary(title=first.strip("#*-_ ")[:_TITLE] or None, body=compaction.summary, diffs=compaction.diffs)
+
+
+def _assistant(meta: Meta, identity: _Identity, setting: _Setting) -> AssistantInfo:
+    return AssistantInfo(
+        id=identity.message_id,
+        time=MessageTime(created=identity.created, completed=meta.completed_at),
+        agent=meta.agent or setting.agent,
+        model=_model(meta.model),
+        cost=meta.cost_usd,
+        tokens=_tokens(meta.usage),
+        path=meta.path or setting.path,
+    )
+
+
+def _model(model: ModelRef | None) -> ProviderModel | None:
+    return None if model is None else ProviderModel(model.provider, model.model)
 
 
 def _tokens(usage: Usage | None) -> TokenStats | None:

@@ -1,0 +1,111 @@
+"""`GitSnapshots`: the state of a git work tree as one hash, and what has changed since an earlier one.
+
+A snapshot is the hash of a git tree with all files that git does not ignore, committed or not. Nothing in the
+repository is changed. A temporary git directory holds the index and new objects, and reads the repository's own objects
+as alternates. So the configuration of the repository, which can make git run programs, has no effect either, and
+neither has that of the user.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from bartack.nouns.messages import FileDiff
+from bartack.tools.shell import safe_environment
+
+__all__ = ["GitSnapshots"]
+
+_TIMEOUT_S = 20.0  # a work tree that takes longer has no snapshots; not measured
+_NO_CONFIG = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
+
+
+class GitSnapshots:
+    """Snapshots of the work tree that contains a directory. Not for several threads at once."""
+
+    def __init__(self, root: Path, forbidden: Iterable[Path] = ()) -> None:
+        """The `forbidden` files and directories are never read."""
+        self._root = root.resolve()
+        self._left_out = [path.resolve() for path in forbidden]
+        self._own: Path | None = None  # the temporary git directory
+        self._environment: dict[str, str] | None = None
+        self._is_usable = True
+
+    def take(self) -> str | None:
+        """The snapshot; None if the directory is not in a git work tree, or git is missing or too slow."""
+        if not self._is_usable:
+            return None
+        try:
+            if self._environment is None:
+                self._environment = self._prepared()
+            self._git("add", "--all", "--", *self._pathspecs())
+            return self._git("write-tree").strip()
+        except (OSError, subprocess.SubprocessError):
+            self._is_usable = False  # it would fail again before every model call
+            return None
+
+    def changes(self, since: str) -> tuple[FileDiff, ...] | None:
+        """The files that differ from an earlier snapshot; None if that was not taken here."""
+        now = self.take()
+        if now is None:
+            return None
+        try:
+            lines = self._git("diff-tree", "-r", "-z", "--numstat", "--no-renames", since, now)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return tuple(_file_diff(line) for line in lines.split("\0") if line)
+
+    def close(self) -> None:
+        """Remove the temporary git directory."""
+        own, self._own, self._environment = self._own, None, None
+        if own is not None:
+            shutil.rmtree(own, ignore_errors=True)
+
+    def _prepared(self) -> dict[str, str]:
+        """The environment for git, with a directory of our own whose index begins as that of the repository."""
+        names = ("--show-toplevel", "--git-path", "objects", "--git-path", "index")
+        found = _run(["git", "-C", str(self._root), "rev-parse", *names], safe_environment(os.environ) | _NO_CONFIG)
+        top, objects, index = found.splitlines()
+        self._own = Path(tempfile.mkdtemp(prefix="bartack-snapshots-"))
+        environment = safe_environment(os.environ) | _NO_CONFIG
+        _run(["git", "init", "--quiet", "--bare", str(self._own)], environment)
+        if (self._root / index).is_file():  # so that unchanged files need not be read
+            shutil.copyfile(self._root / index, self._own / "index")
+        return environment | {
+            "GIT_DIR": str(self._own),
+            "GIT_WORK_TREE": top,
+            "GIT_INDEX_FILE": str(self._own / "index"),
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str((self._root / objects).resolve()),
+        }
+
+    def _pathspecs(self) -> list[str]:
+        inside = [path for path in self._left_out if path.is_relative_to(self._root)]
+        return [f":(literal){self._root}", *(f":(exclude,literal){path}" for path in inside)]
+
+    def _git(self, *words: str) -> str:
+        assert self._environment is not None
+        return _run(["git", *words], self._environment)
+
+
+def _run(words: list[str], environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        words,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=_TIMEOUT_S,
+        check=True,
+    )
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _file_diff(line: str) -> FileDiff:
+    added, removed, name = line.split("\t", 2)
+    return FileDiff(
+        file=name,
+        additions=None if added == "-" else int(added),
+        deletions=None if removed == "-" else int(removed),
+    )
