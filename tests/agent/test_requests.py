@@ -10,6 +10,7 @@ from bartack import (
     ApprovalDecided,
     ApprovalRequired,
     Conflict,
+    Custom,
     ErrorCode,
     LeaseLost,
     MessageQueued,
@@ -30,7 +31,7 @@ from bartack import (
 from bartack.agent import Agent, ApprovalRequested, LiveApprover, ModelSwitched
 from bartack.models import ScriptedModel
 from bartack.session.decisions import Decision, arguments_digest, decided_fact
-from bartack.store import Lease, MemoryStore, next_entries
+from bartack.store import Lease, MemoryStore, Tail, next_entries
 from bartack.store.append import Batch, Permit
 from bartack.store.entries import Entries
 from bartack.store.requests import decide, note, post, queue, redact, request_abort, steer, switch_model
@@ -500,3 +501,22 @@ async def test_requests_compete_with_each_other_and_with_the_run() -> None:
     texts = [message.text for message in await messages(store) if message.meta is not None and message.meta.request_id]
     assert texts == [fact.message.text for fact in queued]
     assert sorted(texts, key=int) == [f"{number}" for number in range(20)]
+
+
+class BusyStore(MemoryStore):
+    """A store in which somebody else is always faster."""
+
+    async def tail_of(self, session_id: str) -> Tail:
+        tail = await super().tail_of(session_id)
+        await self.append(
+            session_id, next_entries(session_id, tail, [Custom("x", {})], self.environment), tail.entry_id
+        )
+        return tail
+
+
+async def test_a_request_that_always_comes_too_late_fails_with_a_retryable_error() -> None:
+    store = BusyStore()
+    await store.create_session("s")
+    with pytest.raises(StoreError, match="faster") as caught:
+        await within(note(store, "s", "late", {}))
+    assert caught.value.retryable

@@ -8,8 +8,9 @@ A request is a fact like any other, appended after the session's last entry. A l
 acts upon it once; without a live run it waits for the next one. What is wrong is refused here, before it is stored.
 """
 
+import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Literal, get_args
 
 from bartack.nouns.entries import (
@@ -25,7 +26,7 @@ from bartack.nouns.entries import (
     SystemPromptOverride,
     ThinkingLevelChange,
 )
-from bartack.nouns.errors import Conflict, NotFound, PartValidationError, ToolError
+from bartack.nouns.errors import Conflict, NotFound, PartValidationError, StoreError, ToolError
 from bartack.nouns.messages import Message, ModelRef, user
 from bartack.session.decisions import Decision, decided_fact
 from bartack.session.outline import Past, outlines_of
@@ -49,6 +50,8 @@ __all__ = [
 ]
 
 
+_ATTEMPTS = 1000  # hundreds of callers at once must all get their turn
+
 ThinkingLevel = Literal["default", "none", "minimal", "low", "medium", "high", "max"]
 
 
@@ -58,10 +61,11 @@ async def post(store: SessionStore, session_id: str, *facts: Fact, head: str | N
     While a run is live, the store refuses facts that are not requests with `SessionInUse`. `NotFound`: there is no such
     session, or the entry that a redaction names does not exist.
     """
-    while True:
-        entry = await _append(store, session_id, await store.tail_of(session_id), facts, head)
-        if entry is not None:
-            return entry
+
+    async def attempt() -> Entry | None:
+        return await _append(store, session_id, await store.tail_of(session_id), facts, head)
+
+    return await _repeated(session_id, attempt)
 
 
 async def queue(
@@ -147,13 +151,14 @@ async def redact(store: SessionStore, session_id: str, entry_id: str, *, reason:
 
     A queued message and the message that delivered it have the same content, so both are redacted.
     """
-    while True:
+
+    async def attempt() -> Entry | None:
         tail = await store.tail_of(session_id)  # first: a message that is delivered from here on moves it
         copies = _copies(await store.entries(session_id), entry_id)
         facts = tuple(Redaction(copy, reason=reason) for copy in (entry_id, *copies))
-        entry = await _append(store, session_id, tail, facts)
-        if entry is not None:
-            return entry
+        return await _append(store, session_id, tail, facts)
+
+    return await _repeated(session_id, attempt)
 
 
 def _copies(entries: Iterable[Entry], entry_id: str) -> list[str]:
@@ -174,11 +179,22 @@ async def note(store: SessionStore, session_id: str, name: str, data: dict[str, 
 
 async def _checked(store: SessionStore, session_id: str, fact: Callable[[RunState], Fact]) -> Entry:
     """Append the fact that follows from the state of the session, which is read again if others were faster."""
-    while True:
+
+    async def attempt() -> Entry | None:
         tail, state = await _load_state(store, session_id)
-        entry = await _append(store, session_id, tail, (fact(state),))
+        return await _append(store, session_id, tail, (fact(state),))
+
+    return await _repeated(session_id, attempt)
+
+
+async def _repeated(session_id: str, attempt: Callable[[], Awaitable[Entry | None]]) -> Entry:
+    """The entry, from as many attempts as it takes, within reason; a retryable `StoreError` after that."""
+    for _ in range(_ATTEMPTS):
+        entry = await attempt()
         if entry is not None:
             return entry
+        await asyncio.sleep(0)  # those who were faster may be tasks of the same loop
+    raise StoreError(f"Session {session_id!r} changes faster than it can be appended to. Try again.", retryable=True)
 
 
 async def _load_state(store: SessionStore, session_id: str) -> tuple[Tail, RunState]:

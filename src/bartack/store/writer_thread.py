@@ -10,6 +10,7 @@ and waking the thread for each of them would cost more than the work itself.
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 from bartack.nouns.errors import StoreError
 from bartack.store.errors import closed, invalid
 
-__all__ = ["Job", "WriterThread", "deliver"]
+__all__ = ["Job", "WriterThread", "deliver", "own_error"]
 
 T = TypeVar("T")
 
@@ -64,6 +65,15 @@ def deliver(future: "asyncio.Future[T]", value: T, error: BaseException | None) 
         future.set_result(value)
     else:
         future.set_exception(error)
+
+
+def own_error(error: BaseException) -> BaseException:
+    """The error for one of several callers: each needs its own, because raising an error adds to its traceback."""
+    if not isinstance(error, StoreError):
+        return error
+    own = copy(error)
+    own.__cause__ = error.__cause__
+    return own
 
 
 class WriterThread:
@@ -126,7 +136,7 @@ class WriterThread:
                 self._commit(group)
         except BaseException as error:  # noqa: BLE001 - raised in every caller; the thread continues
             for job in group:
-                job.error = error
+                job.error = own_error(error)
         loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
         for job in jobs:
             loops.setdefault(job.loop, []).append(job)

@@ -24,7 +24,7 @@ from bartack.store.memory import Logs
 from bartack.store.search import phrases
 from bartack.store.session_log import SessionLog
 from bartack.store.session_store import Finding, Hit, Lease, SessionInfo, Totals
-from bartack.store.writer_thread import Job
+from bartack.store.writer_thread import Job, own_error
 
 __all__ = ["FileLogs", "WritableLogs"]
 
@@ -125,7 +125,7 @@ class WritableLogs(Logs):
                     file.flush()
         except StoreError as error:
             for job in jobs:
-                job.error = error
+                job.error = own_error(error)
 
     def find(self, session_id: str) -> SessionLog | None:
         return self._file(session_id).log or None

@@ -27,7 +27,7 @@ from bartack.store.errors import closed
 from bartack.store.postgres.connection import SERVER_ERRORS, Connection, Database, is_retryable, server_error
 from bartack.store.postgres.rows import Checked, Known, fence_of, insert, look_up
 from bartack.store.session_store import Lease, Tail
-from bartack.store.writer_thread import deliver
+from bartack.store.writer_thread import deliver, own_error
 
 __all__ = ["GroupCommit"]
 
@@ -47,7 +47,7 @@ class PendingAppend:
     permit: Permit
     future: "asyncio.Future[Lease | None]"
     lease: Lease | None = None  # that a claim has taken
-    error: Exception | None = field(default_factory=lambda: StoreError("The append was not attempted."))
+    error: BaseException | None = field(default_factory=lambda: StoreError("The append was not attempted."))
 
     @property
     def size(self) -> int:
@@ -97,7 +97,7 @@ class GroupCommit:
                 await self._commit(group)
             except Exception as error:  # noqa: BLE001 - raised in every caller of the group; the task continues
                 for pending in group:
-                    pending.error = error
+                    pending.error = own_error(error)
                 await self._disconnect()
             for pending in group:
                 deliver(pending.future, pending.lease, pending.error)
