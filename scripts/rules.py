@@ -17,7 +17,7 @@ SPEC = ROOT / "docs" / "spec.md"
 MENTION = re.compile(r"(?<![\w.-])(?:0\d\d-(?:(?i:br)-\d+|[\w-]+(?:\.\d+)+)|[Dd]-\d+(?:\.\d+)+)(?![\w-]|\.\w)")
 # A test whose name starts like this claims to test a rule.
 _CLAIMING_NAME = re.compile(r"test_(00[0-4]_|d_\d)")
-_RULE = re.compile(r"- \*\*(?P<id>[^*]+)\*\* \((?P<scope>\w+)\) (?P<text>\S.*)")
+_RULE = re.compile(r"- \*\*(?P<id>[^*]+)\*\* \((?P<scope>\w+): (?P<places>[\w./, ]+)\) (?P<text>\S.*)")
 _BOLD_START = re.compile(r"\s*[-*+|]\s*\*\*")  # a bullet or table row that starts in bold claims to be a rule
 _HEADING = re.compile(r"## (?P<seed>\d{3}|D) ")
 
@@ -26,6 +26,7 @@ _HEADING = re.compile(r"## (?P<seed>\d{3}|D) ")
 class Rule:
     id: str
     scope: str
+    places: tuple[str, ...]  # the files that implement it
     text: str
     seed: str  # the document under whose heading the rule is listed
 
@@ -45,8 +46,8 @@ def parse(spec: str) -> list[Rule]:
             seed = heading["seed"]
         if _BOLD_START.match(bullet):
             rule = _RULE.fullmatch(bullet)
-            assert rule, f"not of the form '- **id** (scope) text': {bullet}"
-            rules.append(Rule(rule["id"], rule["scope"], rule["text"], seed))
+            assert rule, f"not of the form '- **id** (scope: files) text': {bullet}"
+            rules.append(Rule(rule["id"], rule["scope"], tuple(rule["places"].split(", ")), rule["text"], seed))
     return rules
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.rules import MENTION, SPEC, Citation, Rule, citations, name_form, parse
+from scripts.rules import MENTION, ROOT, SPEC, Citation, Rule, citations, name_form, parse
 
 IMPLEMENTED = {"core", "wire", "store", "agent"}  # scopes whose rules must all be cited
 SCOPES = {"core", "wire", "store", "agent", "product"}
@@ -52,6 +52,18 @@ def test_every_rule_has_a_known_scope(rules: list[Rule]) -> None:
     assert [rule.id for rule in rules if rule.scope not in SCOPES] == []
 
 
+def test_every_rule_names_the_files_that_implement_it(rules: list[Rule]) -> None:
+    """Modules of src/bartack, or other files of the repository."""
+    folders = (ROOT / "src" / "bartack", ROOT)
+    missing = [
+        f"{rule.id}: {place}"
+        for rule in rules
+        for place in rule.places
+        if not any((folder / place).is_file() for folder in folders)
+    ]
+    assert not missing, "named in docs/spec.md, but not there:\n" + "\n".join(missing)
+
+
 def test_rules_refer_only_to_existing_rules(rules: list[Rule]) -> None:
     ids = {rule.id for rule in rules}
     assert sorted(set(MENTION.findall(SPEC.read_text(encoding="utf-8"))) - ids) == []
@@ -93,7 +105,7 @@ def test_mention_ends_where_the_id_ends(text: str, expected: list[str]) -> None:
     ],
 )
 def test_name_cites_the_longest_id_at_its_start(name: str, expected: str) -> None:
-    rules = [Rule(rule_id, "core", "", "") for rule_id in ("000-5.1", "000-5.10", "003-BR-05", "D-3.4")]
+    rules = [Rule(rule_id, "core", (), "", "") for rule_id in ("000-5.1", "000-5.10", "003-BR-05", "D-3.4")]
     assert list(citations(f"def {name}(): ...", rules)) == [Citation(expected, name)]
 
 
