@@ -26,6 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import apsw
+from msgspec.structs import replace
 
 from bartack.nouns.deltas import MessageDelta, TextDelta, Usage
 from bartack.nouns.entries import MessageDeltaBatch, Redaction, SessionHeader
@@ -34,6 +35,7 @@ from bartack.nouns.messages import Meta, ModelRef, assistant, tool_message, user
 from bartack.nouns.parts import Text, ToolCall, ToolResult
 from bartack.store import SessionStore, next_entries
 from bartack.store.maintenance import check
+from bartack.store.session_store import Spend
 from bartack.store.sqlite import SqliteStore
 
 META = Meta(model=ModelRef("vendor", "model"), usage=Usage(1200, 80), cost_usd=0.25)
@@ -85,16 +87,34 @@ async def contents(store: SessionStore) -> list[object]:
     page = await store.sessions()
     sessions = [
         [
-            *(info, (await store.entries(info.id)).texts, await store.load(info.id)),
-            *(await store.heads(info.id), await store.totals(info.id), await store.read_journal(info.id)),
+            *(replace(info, spend=_rounded(info.spend)), (await store.entries(info.id)).texts),
+            *(await store.load(info.id), await store.heads(info.id), await _totals(store, info.id)),
+            await store.read_journal(info.id),
         ]
         for info in page.items
     ]
-    return [sessions, await store.totals(), [await store.search(word) for word in WORDS]]
+    return [sessions, await _totals(store), [await store.search(word) for word in WORDS]]
+
+
+async def _totals(store: SessionStore, session_id: str | None = None) -> list[object]:
+    totals = await store.totals(session_id)
+    return [_rounded(totals.spend), *((one.model, _rounded(one.spend)) for one in totals.models)]
+
+
+def _rounded(spend: Spend) -> Spend:
+    """The costs are a sum of floats, which depends on their order; the check tolerates that too."""
+    return replace(spend, cost_usd=round(spend.cost_usd, 8))
 
 
 async def outcome_of(path: Path, expected: list[object], *, blind: bool) -> str:
-    """What came of a flip: not opened, found, harmless or missed."""
+    """What came of a flip: not opened, found, harmless or missed, or an exception that is not a `StoreError`."""
+    try:
+        return await _outcome_of(path, expected, blind=blind)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault
+        return type(error).__name__
+
+
+async def _outcome_of(path: Path, expected: list[object], *, blind: bool) -> str:
     try:
         store = await SqliteStore.open(path, wait_s=1.0)
     except StoreError:
@@ -147,8 +167,8 @@ async def try_flips(files: dict[str, bytes], chosen: Sequence[Flip], *, blind: b
             path = _copy(folder / "copy", {**files, file: bytes(data)})
             outcome = await outcome_of(path, expected, blind=blind)
             counts[outcome] += 1
-            if outcome == "missed":
-                missed.append(f"{file}, byte {place}, bit {bit}")
+            if outcome not in ("refused", "found", "harmless"):
+                missed.append(f"{outcome}: {file}, byte {place}, bit {bit}")
     return counts, missed
 
 

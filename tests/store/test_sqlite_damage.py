@@ -1,5 +1,6 @@
 """Damage to a SQLite store: what the check finds, and that a database behind its acknowledgements is noticed."""
 
+import re
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -105,6 +106,21 @@ async def test_a_damaged_lease_counts_as_free(fast_path: Path) -> None:
     store = await SqliteStore.open(path)
     assert (await store.acquire_lease("s", "new")).owner == "new"
     await store.close()
+
+
+async def test_numbers_that_become_null_are_found(tmp_path: Path) -> None:
+    """One bit in the header of a record changes the type of a value to one that its column does not allow."""
+    path = tmp_path / "store"
+    await filled(path)
+    data = path.read_bytes()
+    header = re.escape(bytes([0, 9, 1, 2 * len(SESSION[1].id) + 13]))  # the types of number, session, seq and id
+    messages: list[str] = []
+    for found in re.finditer(header, data):
+        path.write_bytes(data[: found.start() + 2] + b"\0" + data[found.start() + 3 :])
+        store = await SqliteStore.open(path)
+        messages += [finding.message for finding in await check(store)]
+        await store.close()
+    assert any(message.startswith("cannot be read: '<' not supported") for message in messages)
 
 
 def test_flipped_bits_are_found_or_have_no_effect() -> None:

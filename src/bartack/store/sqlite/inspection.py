@@ -26,7 +26,8 @@ from bartack.store.sqlite.witness import Witness
 
 __all__ = ["session_damage", "store_damage"]
 
-_UNREADABLE = (apsw.Error, UnicodeDecodeError)  # whatever SQLite and apsw raise for a damaged file
+# Whatever SQLite and apsw raise for a damaged file, and Python for a value whose type has changed.
+_UNREADABLE = (apsw.Error, UnicodeDecodeError, TypeError)
 _WORD_LIMIT = 32768  # bytes of a word that FTS5 indexes
 Damage = Iterator[tuple[int | None, str]]
 
