@@ -128,7 +128,7 @@ def make(
     *tools: ToolDefinition,
     store: SessionStore | None = None,
     **options: Any,
-) -> tuple[Agent, SessionStore, ScriptedModel]:
+) -> tuple[Agent[Any, Any], SessionStore, ScriptedModel]:
     """An agent with a scripted model and an in-memory store, all with a counting clock."""
     environment = options.pop("environment", None) or (counting_environment() if store is None else store.environment)
     model = answers if isinstance(answers, ScriptedModel) else ScriptedModel(answers, environment=environment)

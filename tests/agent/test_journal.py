@@ -198,7 +198,7 @@ async def answer_in(store: SessionStore, session: str) -> None:
         model.steps.release()
     async with Agent(model, store=store, config=JOURNALLED).stream("hi", session=session) as run:
         text = ""
-        while len(text) < 8:
+        while len(text) < 16:  # all of the four steps
             await asyncio.sleep(0.001)
             batches = await store.read_journal(session)
             deltas = [one.delta for batch in batches for one in batch.deltas]

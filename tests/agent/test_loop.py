@@ -11,11 +11,16 @@ from bartack import (
     AgentError,
     AgentStatus,
     Conflict,
+    Delta,
     ErrorCode,
+    Failed,
     LoopConfig,
     Message,
     Meta,
     RunStarted,
+    Start,
+    TextDelta,
+    Thinking,
     ToolCall,
     ToolResult,
     ToolsConfig,
@@ -23,7 +28,16 @@ from bartack import (
     Usage,
     assistant,
 )
-from bartack.agent import Agent, DeltaReceived, EntryAppended, RunFinished, Snapshot, StatusChanged, ToolChanged
+from bartack.agent import (
+    Agent,
+    DeltaReceived,
+    EntryAppended,
+    RetryPolicy,
+    RunFinished,
+    Snapshot,
+    StatusChanged,
+    ToolChanged,
+)
 from bartack.models import ScriptedModel
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.tables import AGENT
@@ -123,7 +137,7 @@ async def test_snapshots_grow_and_are_published_only_on_request() -> None:
             if isinstance(event, Snapshot):
                 seen.append(event.message.text)
                 model.proceed.set()
-    assert seen[0] == "It rains"
+    assert seen[:3] == ["", "It r", "It rains"]
     assert "It rains in Paris.".startswith(seen[-1])
     assert not [event for event in await collected(make(["x"])[0].stream("Hi")) if isinstance(event, Snapshot)]
 
@@ -176,12 +190,46 @@ async def test_a_paused_answer_leads_to_another_call() -> None:
     assert len(model.calls) == 2
 
 
-@pytest.mark.parametrize("reason", ["refusal", "content_filter", "length"])
-async def test_the_reason_of_a_result_is_the_finish_reason_of_the_answer(reason: Any) -> None:
-    agent, store, _ = make([assistant("No.", meta=Meta(finish_reason=reason))])
+@pytest.mark.parametrize("output_type", [str, int])
+@pytest.mark.parametrize(
+    ("answer", "reason", "code"),
+    [
+        (assistant("No.", meta=Meta(finish_reason="refusal")), "refusal", ErrorCode.REFUSED),
+        (assistant("4", meta=Meta(finish_reason="content_filter")), "content_filter", ErrorCode.CONTENT_FILTER),
+        (assistant("4", meta=Meta(finish_reason="length")), "length", ErrorCode.ANSWER_TRUNCATED),
+        (assistant(Thinking("Hm."), "\n"), "empty", ErrorCode.ANSWER_EMPTY),
+    ],
+)
+async def test_an_answer_that_is_not_whole_is_no_output(
+    answer: Message, reason: str, code: ErrorCode, output_type: Any
+) -> None:
+    agent, store, model = make([answer], output_type=output_type)
     result = await agent.run("Go", session=SESSION)
-    assert (result.status, result.reason) == (AgentStatus.COMPLETED, reason)
+    assert (result.status, result.reason, len(model.calls)) == (AgentStatus.FAILED, reason, 1)
+    with pytest.raises(AgentError) as caught:
+        _ = result.output
+    assert caught.value.code is code
+    assert result.message is not None
+    assert result.message.text.strip() == answer.text.strip()
     assert (await ended(store)).reason == reason
+
+
+async def test_a_queued_message_is_answered_after_an_answer_that_is_not_whole() -> None:
+    agent, store, _ = make([assistant("No", meta=Meta(finish_reason="length")), "Yes."])
+    async with agent.stream("Go", session=SESSION) as run:
+        run.queue("Go on.")
+        assert (await run.wait()).output == "Yes."
+    assert [one.text for one in await messages(store)] == ["Go", "No", "Go on.", "Yes."]
+
+
+async def test_the_message_of_a_failed_run_has_what_had_arrived() -> None:
+    cut: list[Delta] = [Start("m", "r"), TextDelta("Half an ans"), Failed(ErrorCode.STREAM_TRUNCATED)]
+    agent, _, _ = make([cut], retry=RetryPolicy(max_retries=0))
+    result = await agent.run("Go", session=SESSION)
+    assert result.status is AgentStatus.FAILED
+    assert result.message is not None
+    assert (result.message.text, result.message.meta) == ("Half an ans", Meta(aborted=True))
+    assert [one.role for one in result.messages] == ["user"]
 
 
 async def test_a_reused_call_id_is_replaced() -> None:

@@ -1,12 +1,15 @@
 """Structured output: a value of a type, or an error with the reason."""
 
+import asyncio
 from dataclasses import dataclass
-from typing import Any
+from types import GenericAlias
+from typing import Any, Literal, TypedDict
 
 import msgspec
 import pytest
 
-from bartack import AgentStatus, ErrorCode, Meta, PartValidationError, assistant
+from bartack import AgentStatus, ErrorCode, PartValidationError, Snapshot, ToolCall, ToolContext, TryAgain, assistant
+from bartack.agent import Agent
 from bartack.agent.output import OutputType
 from bartack.models import ScriptedModel
 from tests.agent.kit import SESSION, make, messages
@@ -27,6 +30,21 @@ class Point:
     x: int
 
 
+class Card(TypedDict):
+    name: str
+
+
+@dataclass
+class Named:
+    name: str
+
+
+@dataclass
+class NamedAndAged:
+    name: str
+    age: int
+
+
 @pytest.mark.parametrize(
     ("type", "text", "value"),
     [
@@ -38,6 +56,16 @@ class Point:
         (dict[str, int], '{"a":1}', {"a": 1}),
         (Tree, '{"name":"a","leaves":[{"name":"b"}]}', Tree("a", [Tree("b")])),
         (Place, '```json\n{"city":"Paris"}\n```', Place("Paris")),
+        (int, "42", 42),
+        (int, '{"value":"42"}', 42),
+        (bool, '{"value":true}', True),
+        (Literal["yes", "no"], "yes", "yes"),
+        (list[int], "[1]", [1]),
+        (Card, '{"name":"Ada"}', {"name": "Ada"}),
+        (Place | Point, '{"value":{"x":1}}', Point(1)),
+        (Place | Point, '{"x":"1"}', Point(1)),
+        (Place | Tree, '{"value":{"city":"Rome"}}', Place("Rome")),
+        (Named | NamedAndAged, '{"value":{"name":"Ada","age":36}}', NamedAndAged("Ada", 36)),
     ],
 )
 def test_schema_and_value_of_a_type(type: Any, text: str, value: Any) -> None:
@@ -47,7 +75,7 @@ def test_schema_and_value_of_a_type(type: Any, text: str, value: Any) -> None:
     assert "schema" in output.instructions.lower()
 
 
-@pytest.mark.parametrize("text", ["no json", '{"people":1}', '{"city":1}', "[]"])
+@pytest.mark.parametrize("text", ["no json", '{"people":1}', '{"city":1}', "[null]"])
 def test_text_that_does_not_match_is_refused_with_the_reason(text: str) -> None:
     with pytest.raises(PartValidationError):
         OutputType(Place).read(text)
@@ -63,6 +91,30 @@ def test_a_pydantic_model_can_be_the_output_type() -> None:
     assert output.read('{"city":"Rome"}') == town(city="Rome")
     with pytest.raises(PartValidationError, match="city"):
         output.read("{}")
+
+
+def test_pydantic_models_may_be_anywhere_in_a_type() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    town: Any = pydantic.create_model("Town", city=(str, ...))
+    person = pydantic.create_model("Person", name=(str, ...))
+    assert OutputType(GenericAlias(list, town)).read('{"value":[{"city":"Rome"}]}') == [town(city="Rome")]
+    assert OutputType(town | person).read('{"value":{"name":"Ada"}}') == person(name="Ada")
+    with pytest.raises(PartValidationError, match="city: Field required; or name: Field required"):
+        OutputType(town | person).read('{"value":{}}')
+
+
+@pytest.mark.parametrize(
+    ("type", "text", "value"),
+    [
+        (Place, "", None),
+        (Place, '{"ci', {}),
+        (Place, '```json\n{"city":"Pa', {"city": "Pa"}),
+        (list[int], '{"value":[1,2', [1, 2]),
+        (list[int], '{"val', None),
+    ],
+)
+def test_a_value_that_is_still_arriving(type: Any, text: str, value: Any) -> None:
+    assert OutputType(type).partial(text) == value
 
 
 def test_a_type_without_a_schema_is_refused() -> None:
@@ -95,10 +147,73 @@ async def test_a_model_that_never_gives_a_valid_answer_fails_the_run() -> None:
     assert result.error.error_code is ErrorCode.INVALID_OUTPUT
 
 
-async def test_a_refusal_is_not_retried() -> None:
-    agent, _, model = make([assistant("No.", meta=Meta(finish_reason="refusal"))], output_type=Place)
-    result = await agent.run("Where?", session=SESSION)
-    assert (result.status, result.reason, len(model.calls)) == (AgentStatus.FAILED, "refusal", 1)
+async def test_corrections_are_counted_across_resume() -> None:
+    answers: list[Any] = ["Paris!", assistant(ToolCall("t", "transfer", {"amount": 1})), "Rome!", "Oslo!", "never"]
+    agent, _, model = make(answers, output_type=Place)
+    await agent.run("Where?", session=SESSION)
+    await agent.deny(SESSION, "t")
+    result = await agent.resume(SESSION)
+    assert result.error is not None
+    assert (result.error.error_code, len(model.calls)) == (ErrorCode.INVALID_OUTPUT, 4)
+
+
+async def test_a_validator_checks_and_changes_the_output() -> None:
+    def in_france(place: Place) -> Place:
+        if place.city != "Paris":
+            raise TryAgain("The city must be in France.")
+        return Place(place.city.upper())
+
+    agent, _, model = make(['{"city":"Rome"}', '{"city":"Paris"}'], output_type=Place, output_validator=in_france)
+    assert (await agent.run("Where?", session=SESSION)).output == Place("PARIS")
+    assert "The city must be in France." in model.calls[1].messages[-1].text
+
+
+async def test_a_validator_of_text_may_be_async() -> None:
+    async def short(text: str) -> str:
+        await asyncio.sleep(0)
+        if len(text) > 5:
+            raise TryAgain("Be brief.")
+        return text
+
+    agent, _, _ = make(["It is raining.", "Rain."], output_validator=short)
+    assert (await agent.run("Weather?", session=SESSION)).output == "Rain."
+
+
+async def test_the_output_of_a_function_is_what_it_returns() -> None:
+    async def find(city: str, context: ToolContext[dict[str, int]], people: int = 0) -> Place:
+        """Find a city."""
+        if city not in context.deps:
+            raise TryAgain(f"There is no {city}.")
+        return Place(city, people or context.deps[city])
+
+    agent, _, model = make(['{"city":"Nowhere"}', '{"city":7}', '{"city":"Paris"}'], output_function=find)
+    assert (await agent.run("Where?", session=SESSION, deps={"Paris": 2})).output == Place("Paris", 2)
+    schema = model.calls[0].config.output_schema
+    assert schema is not None
+    assert set(schema["properties"]) == {"city", "people"}
+    assert "There is no Nowhere." in model.calls[1].messages[-1].text
+    assert "Expected `str`, got `int`" in model.calls[2].messages[-1].text
+
+
+def test_an_output_has_one_source() -> None:
+    def find(city: str) -> Place:
+        return Place(city)
+
+    with pytest.raises(PartValidationError, match="not both"):
+        Agent(ScriptedModel([]), output_type=Place, output_function=find)
+    with pytest.raises(PartValidationError, match="no type hint") as caught:
+        Agent(ScriptedModel([]), output_function=lambda city: city)
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+async def test_snapshots_have_what_has_arrived_of_the_output() -> None:
+    agent, _, _ = make(['{"city":"Paris","people":2}'], output_type=Place)
+    async with agent.stream("Where?", session=SESSION, snapshots=True) as run:
+        seen = [event.output async for event in run if isinstance(event, Snapshot)]
+        assert run.partial_output() is None
+    assert len(seen) > 2
+    assert seen[-1] == {"city": "Paris", "people": 2}
+    assert {"city": ""} in seen or {"city": "P"} in seen or {"city": "Paris"} in seen, seen
 
 
 async def test_a_model_without_schema_support_gets_instructions() -> None:

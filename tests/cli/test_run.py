@@ -242,11 +242,11 @@ def test_an_attachment_that_the_provider_does_not_accept_is_a_warning(shell: She
     assert "warning: Not sent: image (image/png) (" in done.stderr
 
 
-def test_an_answer_cut_off_at_the_length_limit_is_a_warning(shell: Shell) -> None:
+def test_an_answer_cut_off_at_the_length_limit_is_an_error(shell: Shell) -> None:
     with provider([["It will", {"finish": "length"}]]) as server:
         done = shell.at(server).bartack("hi")
-    assert (done.status, done.stdout) == (0, b"It will\n")
-    assert "warning: The answer was cut off at the length limit.\n" in done.stderr
+    assert (done.status, done.stdout) == (1, b"It will\n")
+    assert "The answer was cut off at the output limit of the model." in done.stderr
 
 
 def test_a_truncated_answer_is_retried(shell: Shell) -> None:

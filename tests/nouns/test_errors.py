@@ -1,6 +1,7 @@
 """The error classes and codes, and the attributes that callers read."""
 
 import ast
+import gc
 import copy
 import pickle
 import re
@@ -119,7 +120,11 @@ CONSUMERS = ("app", "cli", "testing", "web")
 
 def produced_in(source: str) -> set[str]:
     """The codes that a module uses other than in comparisons."""
-    tree = ast.parse(source)
+    gc.disable()  # a collection in the middle of it can raise SystemError (CPython issue 106905)
+    try:
+        tree = ast.parse(source)
+    finally:
+        gc.enable()
     codes = [
         node
         for node in ast.walk(tree)

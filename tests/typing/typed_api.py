@@ -133,3 +133,43 @@ def an_error_has_attributes(error: bartack.BartackError) -> bartack.ErrorCode:
         case _:
             pass
     return error.code
+
+
+class Database: ...
+
+
+class City: ...
+
+
+class Town: ...
+
+
+@bartack.tool
+async def population(city: str, context: bartack.ToolContext[Database]) -> int:
+    assert_type(context.deps, Database)
+    return 0
+
+
+def about(context: bartack.PromptContext[Database]) -> str:
+    assert_type(context.deps, Database)
+    return ""
+
+
+async def an_agent_knows_its_output(model: bartack.models.Model) -> None:
+    assert_type((await bartack.Agent(model).run("?")).output, str)
+    assert_type(bartack.Agent(model, output_type=City).run_sync("?").output, City)
+    assert_type(bartack.Agent(model, output_type=list[City]).run_sync("?").output, list[City])
+    assert_type(bartack.Agent(model, output_type=City | Town).run_sync("?").output, City | Town)
+    assert_type(bartack.Agent(model, output_type=int | None).run_sync("?").output, int | None)
+    assert_type((await bartack.Agent(model, output_type=City).resume("s")).output, City)
+    async with bartack.Agent(model, output_type=City).stream("?") as run:
+        assert_type(run.result.output, City)
+
+
+async def an_agent_knows_its_dependencies(model: bartack.models.Model) -> None:
+    agent = bartack.Agent(model, deps_type=Database, tools=[population], instructions=about, output_type=City)
+    assert_type(agent, bartack.Agent[Database, City])
+    await agent.run("?", deps=Database())
+    await agent.run("?", deps=City())  # type: ignore[arg-type]
+    await agent.run("?", warmth=1)  # type: ignore[call-arg]
+    agent.stream("?", deps=Database(), instructions=about, model_settings={"temperature": 0})

@@ -18,7 +18,7 @@ from bartack.agent.events import (
     ToolChanged,
 )
 from bartack.agent.run import Run
-from bartack.agent.settings import Hooks, RetryPolicy
+from bartack.agent.settings import Hooks, PromptContext, RetryPolicy, RunSettings
 
 __all__ = [
     "Agent",
@@ -30,12 +30,14 @@ __all__ = [
     "Hooks",
     "LiveApprover",
     "ModelSwitched",
+    "PromptContext",
     "RetryPolicy",
     "Retrying",
     "Run",
     "RunFinished",
     "RunPaused",
     "RunResult",
+    "RunSettings",
     "Snapshot",
     "StatusChanged",
     "ToolChanged",

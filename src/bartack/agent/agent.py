@@ -8,12 +8,12 @@ An agent holds no conversation; its sessions do. Any number of runs may be live 
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from bartack.agent.channel import EventChannel
 from bartack.agent.compaction import compact_session, summarise_branch
@@ -21,14 +21,16 @@ from bartack.agent.events import RunResult
 from bartack.agent.loop import Loop
 from bartack.agent.observer import Observer
 from bartack.agent.open_run import RunOptions, open_run, result_of_other
-from bartack.agent.output import OutputType
-from bartack.agent.run import Prompt, Run, as_message
+from bartack.agent.output import OutputReader
+from bartack.agent.run import Prompt, Run, as_messages
 from bartack.agent.run_context import Inbox
 from bartack.agent.session_view import SessionViews
 from bartack.agent.settings import (
     AgentSettings,
     Hooks,
+    Instructions,
     RetryPolicy,
+    RunSettings,
     Summarise,
     enabled_tools,
     local_runtime,
@@ -41,6 +43,7 @@ from bartack.models.model import Model
 from bartack.nouns.config import AgentConfig
 from bartack.nouns.entries import Entry
 from bartack.nouns.errors import AgentError, ErrorCode, NotFound, PartValidationError, SessionInUse
+from bartack.nouns.messages import Message
 from bartack.session.context import ContextManager
 from bartack.store import MemoryStore, SessionStore, open_store
 from bartack.store.requests import ThinkingLevel, decide, override_system_prompt, request_abort, set_thinking_level
@@ -49,27 +52,44 @@ from bartack.tools.approval import by_tool
 from bartack.tools.tool_context import in_event_loop
 from bartack.tools.tool_round import TIMEOUT_MS
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm, TypeVar  # its TypeVar has a default; no release before Python 3.13 does
+
+    Deps = TypeVar("Deps", default=None)
+    Output = TypeVar("Output", default=str)
+else:
+    from typing import TypeVar
+
+    Deps = TypeVar("Deps")
+    Output = TypeVar("Output")
+
 __all__ = ["Agent"]
 
 _DEFAULTS = AgentConfig()
 _NO_HOOKS = Hooks()
 
 
-class Agent:
-    """A model with tools that works on stored sessions."""
+class Agent(Generic[Deps, Output]):
+    """A model with tools that works on stored sessions.
+
+    Type checkers know the types of its dependencies and of its output: ``Agent[Database, City]``.
+    """
 
     def __init__(
         self,
         model: str | Model | None = None,
         *,
         tools: Iterable[ToolDefinition | Callable[..., Any]] = (),
-        instructions: str | None = None,
+        instructions: Instructions[Deps] | None = None,
+        deps_type: type[Deps] | None = None,
+        output_type: "TypeForm[Output]" = str,  # type: ignore[assignment]
+        output_function: Callable[..., Awaitable[Output]] | Callable[..., Output] | None = None,
+        output_validator: Callable[[Output], Output | Awaitable[Output]] | None = None,
         store: SessionStore | str | Path | None = None,
         runtime: Runtime | None = None,
         approver: Approver | None = None,
         approval: ApprovalPolicy | None = None,
         approval_timeout_ms: int | None = None,
-        output_type: Any = None,
         fallback_models: Sequence[str | Model] = (),
         config: AgentConfig = _DEFAULTS,
         retry: RetryPolicy | None = None,
@@ -81,6 +101,11 @@ class Agent:
         max_repeats: int | None = 5,
     ) -> None:
         """Accesses neither network nor disk.
+
+        `instructions` are a text, or a function that returns it for each run. `deps_type` is for type checkers: it says
+        what runs pass as `deps` to tools and instructions. `output_type` is what the text of an answer is read as, or
+        `output_function` what it is passed to, as arguments; `output_validator` checks or changes it. Both may raise
+        `TryAgain`, and then the model answers again.
 
         `store` is a store or the address of one. Without it, named sessions are kept in the user's data folder and
         others in memory. `summarise` writes the summaries for compaction instead of the model. `max_repeats` is how
@@ -100,7 +125,7 @@ class Agent:
         self._settings = AgentSettings(
             model=self._connect(chosen, **params),
             fallback_models=tuple(self._connect(one) for one in fallback_models),
-            instructions=instructions,
+            instructions=() if instructions is None else (instructions,),
             config=config,
             context=ContextManager(config.context),
             tools=ToolSettings(
@@ -119,7 +144,7 @@ class Agent:
             hooks=hooks,
             retry=retry or RetryPolicy(max_retries=config.loop.max_retries),
             environment=self._environment,
-            output=None if output_type in (None, str) else OutputType(output_type),
+            output=OutputReader(output_type, output_function, output_validator),
             summarise=summarise,
             name=name,
             lease_s=lease_s,
@@ -134,123 +159,129 @@ class Agent:
         self,
         *prompt: Prompt,
         session: str | None = None,
-        model: str | Model | None = None,
+        history: Iterable[Message] = (),
         head: str | None = None,
-        takeover: bool = False,
         snapshots: bool = False,
-    ) -> Run:
+        **settings: "Unpack[RunSettings[Deps]]",
+    ) -> Run[Output]:
         """A run to enter with ``async with`` and to iterate over for its events.
 
-        `session` is created if it does not exist. `model` is used instead of the agent's own. `head` is the entry to
-        continue from, which starts a branch. `takeover` takes the session from a process that died before its lease
-        expired. With `snapshots` there are events with the answer so far, whenever the reader has caught up.
+        The prompt consists of texts and other content, and of whole messages; the last message is what the model
+        answers. `session` is created if it does not exist. `history` are messages from elsewhere that a new session
+        begins with. Calls in them are not executed. `head` is the entry to continue from, which starts a branch. With
+        `snapshots` there are events with the answer so far, whenever the reader has caught up. `settings` are those of
+        `RunSettings`.
 
         Entering raises `Conflict` if the session is in use.
         """
         if not prompt:
             raise PartValidationError("A run needs a prompt.", path="$.prompt")
+        *before, message = as_messages(*prompt)
+        earlier = tuple(history)
         options = RunOptions(
-            session_id=session or self._environment.new_id(), prompt=as_message(*prompt), head=head, takeover=takeover
+            session_id=session or self._environment.new_id(),
+            prompt=message,
+            before=(*earlier, *before),
+            needs_new=bool(earlier),
+            head=head,
         )
-        return self._run(options, model, is_named=session is not None, snapshots=snapshots)
+        return self._run(options, settings, is_named=session is not None, snapshots=snapshots)
 
     async def run(
         self,
         *prompt: Prompt,
         session: str | None = None,
-        model: str | Model | None = None,
+        history: Iterable[Message] = (),
         head: str | None = None,
-        takeover: bool = False,
-    ) -> RunResult:
+        **settings: "Unpack[RunSettings[Deps]]",
+    ) -> RunResult[Output]:
         """The result of a run; the options are those of `stream`. Cancelling the task aborts the run.
 
         Raises `Conflict` if the session is in use, `StoreError` if a fact could not be stored, and whatever user code
         raised. If the model failed, the result has the error, and its `output` raises it.
         """
-        return await self.stream(*prompt, session=session, model=model, head=head, takeover=takeover).complete()
+        return await self.stream(*prompt, session=session, history=history, head=head, **settings).complete()
 
     def run_sync(
         self,
         *prompt: Prompt,
         session: str | None = None,
-        model: str | Model | None = None,
+        history: Iterable[Message] = (),
         head: str | None = None,
-        takeover: bool = False,
-    ) -> RunResult:
+        **settings: "Unpack[RunSettings[Deps]]",
+    ) -> RunResult[Output]:
         """`run` for programs without an event loop; `AgentError` inside one."""
         if in_event_loop():
             raise AgentError("Inside an event loop, use `await agent.run(...)`.", code=ErrorCode.INVALID_CONFIG)
 
-        async def once() -> RunResult:
+        async def once() -> RunResult[Output]:
             try:
-                return await self.run(*prompt, session=session, model=model, head=head, takeover=takeover)
+                return await self.run(*prompt, session=session, history=history, head=head, **settings)
             finally:
                 await self.close()  # its connections belong to this event loop
 
         return asyncio.run(once())
 
     def resume_stream(
-        self, session: str, *, model: str | Model | None = None, takeover: bool = False, snapshots: bool = False
-    ) -> Run:
+        self, session: str, *, snapshots: bool = False, **settings: "Unpack[RunSettings[Deps]]"
+    ) -> Run[Output]:
         """`resume` with events, as `stream` has them. Entering raises `NotFound` if there is no such session."""
-        return self._run(RunOptions(session_id=session, takeover=takeover), model, snapshots=snapshots)
+        return self._run(RunOptions(session_id=session), settings, snapshots=snapshots)
+
+    async def resume(self, session: str, **settings: "Unpack[RunSettings[Deps]]") -> RunResult[Output]:
+        """Continue a run after a crash or a pause; the last result if there is nothing to continue.
+
+        Calls that had started and have no result are not repeated unless their tool is idempotent; those that had not
+        started are executed. `settings` are not stored, so pass again what the run was started with. Raises as `run`
+        does.
+        """
+        return await self.resume_stream(session, **settings).complete()
 
     def compact_stream(
-        self, session: str, *, model: str | Model | None = None, head: str | None = None, takeover: bool = False
-    ) -> Run:
+        self, session: str, *, head: str | None = None, **settings: "Unpack[RunSettings[Deps]]"
+    ) -> Run[Output]:
         """`compact` with events."""
-        return self._run(RunOptions(session_id=session, work=compact_session, head=head, takeover=takeover), model)
+        return self._run(RunOptions(session_id=session, work=compact_session, head=head), settings)
 
     async def compact(
-        self, session: str, *, model: str | Model | None = None, head: str | None = None, takeover: bool = False
-    ) -> RunResult:
+        self, session: str, *, head: str | None = None, **settings: "Unpack[RunSettings[Deps]]"
+    ) -> RunResult[Output]:
         """Summarise older turns now, without waiting until the context is full.
 
         This is a separate run. It fails with the code ``compaction_failed``, and leaves the context unchanged, if
         there is too little to summarise. Raises `NotFound` if there is no such session, otherwise as `run` does.
         """
-        return await self.compact_stream(session, model=model, head=head, takeover=takeover).complete()
+        return await self.compact_stream(session, head=head, **settings).complete()
 
     def summarise_branch_stream(
         self,
         session: str,
         abandoned: str,
         *,
-        model: str | Model | None = None,
         head: str | None = None,
-        takeover: bool = False,
-    ) -> Run:
+        **settings: "Unpack[RunSettings[Deps]]",
+    ) -> Run[Output]:
         """`summarise_branch` with events."""
         work = partial(summarise_branch, abandoned=abandoned)
-        return self._run(RunOptions(session_id=session, work=work, head=head, takeover=takeover), model)
+        return self._run(RunOptions(session_id=session, work=work, head=head), settings)
 
     async def summarise_branch(
         self,
         session: str,
         abandoned: str,
         *,
-        model: str | Model | None = None,
         head: str | None = None,
-        takeover: bool = False,
-    ) -> RunResult:
+        **settings: "Unpack[RunSettings[Deps]]",
+    ) -> RunResult[Output]:
         """Let the model know what another branch came to, by a summary of what only that branch contains.
 
         `abandoned` is the last entry of that branch, and `head` the entry to continue from (default: the session's
         last). This is a separate run, which fails with the code ``compaction_failed`` if there is nothing to summarise
         or no summary, and with ``not_found`` if there is no such branch.
         """
-        options: dict[str, Any] = {"model": model, "head": head, "takeover": takeover}
-        return await self.summarise_branch_stream(session, abandoned, **options).complete()
+        return await self.summarise_branch_stream(session, abandoned, head=head, **settings).complete()
 
-    async def resume(self, session: str, *, model: str | Model | None = None, takeover: bool = False) -> RunResult:
-        """Continue a run after a crash or a pause; the last result if there is nothing to continue.
-
-        Calls that had started and have no result are not repeated unless their tool is idempotent; those that had not
-        started are executed. Raises as `run` does.
-        """
-        return await self.resume_stream(session, model=model, takeover=takeover).complete()
-
-    async def abort(self, session: str, *, reason: str = "user", takeover: bool = False) -> RunResult:
+    async def abort(self, session: str, *, reason: str = "user", takeover: bool = False) -> RunResult[Output]:
         """End the open run: its open calls get error results, and nothing more is executed. Without an open run, the
         last result.
 
@@ -259,12 +290,12 @@ class Agent:
         """
         requested: Entry | None = None
         while True:
-            run = self._run(RunOptions(session_id=session, abort=True, takeover=takeover), None)
+            run = self._run(RunOptions(session_id=session, abort=True), {"takeover": takeover})
             run.abort(reason)
             try:
                 return await run.complete()
             except SessionInUse as in_use:
-                store = await self._open_store(True)
+                store = await self._open_store(session)
                 with suppress(NotFound):  # it has just ended
                     requested = requested or await request_abort(store, session, reason=reason)
                     result = await result_of_other(self._settings, store, requested, in_use.expires_in_s)
@@ -272,14 +303,26 @@ class Agent:
                         return result
 
     def _run(
-        self, options: RunOptions, model: str | Model | None, *, is_named: bool = True, snapshots: bool = False
-    ) -> Run:
+        self,
+        options: RunOptions,
+        given: "RunSettings[Deps]",
+        *,
+        is_named: bool = True,
+        snapshots: bool = False,
+    ) -> Run[Output]:
+        own: dict[str, Any] = {**given}
+        model, metadata = own.pop("model", None), own.pop("metadata", None)
+        options = dataclasses.replace(
+            options, metadata=None if metadata is None else dict(metadata), takeover=own.pop("takeover", False)
+        )
+        settings = self._settings.for_run(**own)
+
         async def open(channel: EventChannel, inbox: Inbox) -> Loop | RunResult:
             chosen = None if model is None else self._connect(model)
             opened = await open_run(
-                self._settings,
+                settings,
                 dataclasses.replace(options, model=chosen),
-                store=await self._open_store(is_named),
+                store=await self._open_store(options.session_id, is_named=is_named),
                 views=self._views,
                 channel=channel,
                 inbox=inbox,
@@ -299,19 +342,19 @@ class Agent:
         `bartack.store.requests.decide` raises.
         """
         decision = Decision("approve" if arguments is None else "modify_args", arguments=arguments, **details)
-        await decide(await self._open_store(True), session, tool_call_id, decision)
+        await decide(await self._open_store(session), session, tool_call_id, decision)
 
     async def deny(self, session: str, tool_call_id: str, **details: Any) -> None:
         """Refuse a call; the model sees the `reason`."""
-        await decide(await self._open_store(True), session, tool_call_id, Decision("deny", **details))
+        await decide(await self._open_store(session), session, tool_call_id, Decision("deny", **details))
 
     async def set_thinking_level(self, session: str, level: ThinkingLevel) -> None:
         """Let the model think this much in later runs of a session; see `bartack.store.requests.set_thinking_level`."""
-        await set_thinking_level(await self._open_store(True), session, level)
+        await set_thinking_level(await self._open_store(session), session, level)
 
     async def override_system_prompt(self, session: str, text: str | None) -> None:
         """Replace the instructions in later runs of a session; None restores them."""
-        await override_system_prompt(await self._open_store(True), session, text)
+        await override_system_prompt(await self._open_store(session), session, text)
 
     # -- its parts
 
@@ -338,8 +381,11 @@ class Agent:
         return self._settings.observer.counts
 
     async def close(self) -> None:
-        """Close the connections, the runtime, and the store if the agent opened it."""
-        if self._store is not None:
+        """Close the connections, the runtime, and the store if the agent opened it.
+
+        Sessions in memory stay with the agent.
+        """
+        if self._store is not None and not isinstance(self._store, MemoryStore):
             await self._store.close()
             self._store = None
         runtime = self._settings.tools.runtime
@@ -350,7 +396,7 @@ class Agent:
             if close is not None:
                 await close()
 
-    async def __aenter__(self) -> "Agent":
+    async def __aenter__(self) -> "Agent[Deps, Output]":
         return self
 
     async def __aexit__(
@@ -358,9 +404,10 @@ class Agent:
     ) -> None:
         await self.close()
 
-    async def _open_store(self, is_named: bool) -> SessionStore:
+    async def _open_store(self, session: str, *, is_named: bool = True) -> SessionStore:
+        """The store of a session. Without a store of its own, an agent keeps sessions that nobody named in memory."""
         at = self._store_at
-        if at is None and not is_named:
+        if at is None and (not is_named or await self._is_in_memory(session)):
             self._memory = self._memory or MemoryStore(environment=self._environment)
             return self._memory
         if at is not None and not isinstance(at, str | Path):
@@ -368,6 +415,15 @@ class Agent:
         if self._store is None:
             self._store = await open_store(at, environment=self._environment)
         return self._store
+
+    async def _is_in_memory(self, session: str) -> bool:
+        if self._memory is None:
+            return False
+        try:
+            await self._memory.tail_of(session)
+        except NotFound:
+            return False
+        return True
 
     def _connect(self, model: str | Model, **settings: Any) -> Model:
         if not isinstance(model, str):

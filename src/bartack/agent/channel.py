@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable
 
 from bartack.agent.events import Event, Snapshot
-from bartack.nouns.messages import Message
 
 __all__ = ["EventChannel"]
 
@@ -19,7 +18,7 @@ _CAPACITY = 256  # events
 class EventChannel:
     """One writer, one reader."""
 
-    def __init__(self, snapshot: Callable[[], Message | None] | None = None) -> None:
+    def __init__(self, snapshot: Callable[[], Snapshot | None] | None = None) -> None:
         """With `snapshot` the reader gets the answer so far whenever it has caught up with the deltas."""
         self._events: deque[Event] = deque()
         self._changed = asyncio.Event()
@@ -62,9 +61,9 @@ class EventChannel:
         while not self._events:
             if self._needs_snapshot and self._snapshot is not None:
                 self._needs_snapshot = False
-                message = self._snapshot()
-                if message is not None:
-                    return Snapshot(message)
+                snapshot = self._snapshot()
+                if snapshot is not None:
+                    return snapshot
             if self._is_ended:
                 return None
             self._changed.clear()

@@ -4,7 +4,7 @@ An event about a fact is published after the fact is durable. Deltas are the exc
 arrives, and are not to be acted upon before the message they make up has been appended.
 """
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from msgspec import Struct
 
@@ -15,6 +15,15 @@ from bartack.nouns.errors import AgentError, ErrorCode
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.tables import AgentStatus
 from bartack.nouns.tool_states import ToolState
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # its TypeVar has a default; no release before Python 3.13 does
+
+    Output = TypeVar("Output", default=Any)
+else:
+    from typing import TypeVar
+
+    Output = TypeVar("Output")
 
 __all__ = [
     "ApprovalRequested",
@@ -33,13 +42,13 @@ __all__ = [
 ]
 
 
-class RunResult(Struct, frozen=True, kw_only=True):
+class RunResult(Struct, Generic[Output], frozen=True, kw_only=True):
     """How a run ended. `status` is completed, failed, aborted, or awaiting_human for a run that paused."""
 
     status: AgentStatus
     session_id: str
     run_id: str
-    message: Message | None = None  # the last answer, even if the run did not complete
+    message: Message | None = None  # the last answer, or what had arrived of it if the run failed
     messages: tuple[Message, ...] = ()  # added by this run, including the prompt
     usage: Usage | None = None  # of all model calls, including failed ones
     cost_usd: float | None = None  # None: unknown
@@ -47,13 +56,13 @@ class RunResult(Struct, frozen=True, kw_only=True):
     error: Failed | None = None
     undelivered: tuple[Message, ...] = ()  # steered or queued too late
     approvals: tuple[ApprovalRequired, ...] = ()  # the decisions that a paused run needs
-    value: Any = None  # the output of a completed run
+    value: Output | None = None  # the output of a completed run
 
     @property
-    def output(self) -> Any:
+    def output(self) -> Output:
         """The answer: text, or a value of the agent's output type; `AgentError` if the run did not complete."""
         if self.status is AgentStatus.COMPLETED:
-            return self.value
+            return cast(Output, self.value)
         text = f"The run has no output (status {self.status}): "
         if self.status is AgentStatus.AWAITING_HUMAN:
             text += "approve or deny its pending calls, then resume it."
@@ -76,9 +85,10 @@ class DeltaReceived(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """The answer so far, as one message."""
+    """The answer so far, as one message; with an output type also what has arrived of the output, as plain JSON."""
 
     message: Message
+    output: Any = None
 
 
 class ToolChanged(Struct, frozen=True):

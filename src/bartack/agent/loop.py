@@ -21,9 +21,9 @@ from bartack.agent.tool_calls import execute_calls, stopped_results
 from bartack.agent.tracing import in_trace
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import AbortRequested, RunEnded
-from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError, StoreError
+from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError, StoreError, ToolError
 from bartack.nouns.messages import Message, user
-from bartack.nouns.parts import Text
+from bartack.nouns.parts import Text, Thinking
 from bartack.session.run_state import OpenCall
 from bartack.tools import ToolExecutor
 from bartack.tools.tool_round import Superseded
@@ -31,6 +31,13 @@ from bartack.tools.tool_round import Superseded
 __all__ = ["Loop"]
 
 _OUTPUT_RETRIES = 2
+_CORRECTION = "Your answer is not valid:"
+_EMPTY = (ErrorCode.ANSWER_EMPTY, "The model answered with nothing.")
+_FAULTS = {  # of an answer that is not whole, by its finish reason
+    "length": (ErrorCode.ANSWER_TRUNCATED, "The answer was cut off at the output limit of the model."),
+    "content_filter": (ErrorCode.CONTENT_FILTER, "The provider's content filter stopped the answer."),
+    "refusal": (ErrorCode.REFUSED, "The model declined to answer."),
+}
 _Status = Literal["completed", "failed", "aborted"]
 _STATUSES: dict[str, _Status] = {"complete": "completed", "fail": "failed", "abort": "aborted"}
 
@@ -45,7 +52,6 @@ class Loop:
         self._work = work
         self._turn = ModelTurn(context)
         self._executor = ToolExecutor(context.settings.tools)
-        self._output_retries = _OUTPUT_RETRIES
         self._task: asyncio.Task[Any] | None = None
         self._stop: RunOutcome | None = None
         self._has_cancelled = False
@@ -168,26 +174,26 @@ class Loop:
     async def _outcome_of(self, answer: Message) -> RunOutcome | None:
         """How the run ends with this answer; None if it continues."""
         reason = answer.meta.finish_reason if answer.meta is not None else None
-        value: Any = answer.text
-        if self.context.settings.output is not None:
+        is_empty = not answer.text.strip() and all(isinstance(part, Thinking | Text) for part in answer.parts)
+        fault = _FAULTS.get(reason or "") or (_EMPTY if is_empty else None)
+        value: Any = None
+        if fault is None:
             try:
-                value = self.context.settings.output.read(answer.text)
-            except PartValidationError as error:
-                await self._request_correction(error, reason)
+                value = await self.context.output_of(answer)
+            except (PartValidationError, ToolError) as error:
+                await self._request_correction(error.message)
                 return None
         if await self.context.deliver(steer=False):
             return None
+        if fault is not None:
+            raise RunFailed(*fault, reason=reason if reason in _FAULTS else "empty")
         return RunOutcome("complete", None if reason == "stop" else reason, value=value)
 
-    async def _request_correction(self, error: PartValidationError, reason: str | None) -> None:
-        if reason in ("refusal", "content_filter"):
-            code = ErrorCode.REFUSED if reason == "refusal" else ErrorCode.CONTENT_FILTER
-            raise RunFailed(code, "The model refused to answer.", reason=reason)
-        if not self._output_retries:
-            raise RunFailed(ErrorCode.INVALID_OUTPUT, f"The answer does not match the output type: {error.message}")
-        self._output_retries -= 1
-        text = f"Your answer does not match the required schema: {error.message}\nAnswer again with JSON that matches."
-        await self.context.log.append(user(Text(text, synthetic=True)))
+    async def _request_correction(self, problem: str) -> None:
+        asked = sum(1 for message in self.context.state.messages if message.text.startswith(_CORRECTION))
+        if asked >= _OUTPUT_RETRIES:
+            raise RunFailed(ErrorCode.INVALID_OUTPUT, f"The answer is not a valid output: {problem}")
+        await self.context.log.append(user(Text(f"{_CORRECTION} {problem}\nAnswer again.", synthetic=True)))
 
     def _check_limits(self) -> None:
         limits, state = self.context.settings.config.loop, self.context.state

@@ -16,6 +16,7 @@ from bartack.agent.events import Retrying
 from bartack.agent.journal import Journal
 from bartack.agent.model_call import ModelCall
 from bartack.agent.run_context import RunContext, RunFailed
+from bartack.agent.settings import changed_config
 from bartack.nouns.config import ThinkingConfig
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import Fact
@@ -103,11 +104,13 @@ class ModelTurn:
         context, settings = self._context, self._context.settings
         built = settings.context.build_context(context.context_input)
         changes: dict[str, Any] = {}
-        if settings.output is not None and context.model.supports("output_schema"):
-            changes["output_schema"] = settings.output.schema
+        if settings.output.type is not None and context.model.supports("output_schema"):
+            changes["output_schema"] = settings.output.type.schema
         if built.thinking_level in _EFFORTS:
             changes["thinking"] = ThinkingConfig(effort=built.thinking_level)  # type: ignore[arg-type]
         config = context.model.get_config()
+        if settings.model_settings:
+            config = changed_config(config, settings.model_settings)
         request = ModelRequest(
             built.messages,
             config=replace(config, **changes) if changes else config,

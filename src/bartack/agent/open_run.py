@@ -27,18 +27,19 @@ from bartack.agent.run_context import (
 )
 from bartack.agent.run_log import RunLog, retried
 from bartack.agent.session_view import SessionView, SessionViews
-from bartack.agent.settings import AgentSettings
-from bartack.agent.tool_calls import closing_facts
+from bartack.agent.settings import AgentSettings, PromptContext
+from bartack.agent.tool_calls import closing_facts, with_results
 from bartack.agent.tracing import current_trace
 from bartack.models.model import Model
 from bartack.models.prices import ModelInfo
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.entries import Entry, Fact, ModelChange, RunEnded, RunStarted, RuntimeInit, SessionHeader
-from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
+from bartack.nouns.errors import AgentError, Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import Message
 from bartack.nouns.tables import AgentStatus
 from bartack.session.run_state import RunState
 from bartack.store.session_store import Lease, SessionStore, Tail, next_entries
+from bartack.tools import ToolContext
 
 __all__ = ["RunOptions", "open_run", "result_of_other"]
 
@@ -49,9 +50,12 @@ class RunOptions:
 
     session_id: str
     prompt: Message | None = None
+    before: tuple[Message, ...] = ()  # messages that precede the prompt
+    needs_new: bool = False  # the session must not have a history
     work: Work | None = None  # instead of answering
     abort: bool = False  # only end the open run
     model: Model | None = None  # instead of the agent's own
+    metadata: dict[str, Any] | None = None  # recorded at the start of the run
     head: str | None = None  # the entry to continue from, for a branch
     takeover: bool = False
 
@@ -79,11 +83,14 @@ async def open_run(
         view = await _current_view(store, views, options.session_id, may_create)
         if not options.is_new and _is_over(view.state, options):
             views.put(store, view)
-            return _last_result(settings, view)
+            return await _last_result(settings, view)
         if options.head is not None:
             view = await SessionView.load(store, options.session_id, options.head)
         if view.state.is_uncertain:
             raise _damaged(view)
+        if options.needs_new and view.tail.seq:
+            text = f"Session {options.session_id!r} has a history already; history= is for a new one."
+            raise AgentError(text, code=ErrorCode.INVALID_CONFIG)
         opening = await _opening(settings, options, store, view)
         try:
             lease = await _claimed(settings, options, store, view, opening)
@@ -109,6 +116,7 @@ async def open_run(
             info=opening.info,
             hints=opening.hints,
             tool_specs=opening.tool_specs,
+            instructions=opening.instructions,
             switch=opening.switch,
             trace_id=opening.trace_id,
         )
@@ -127,7 +135,7 @@ async def result_of_other(
         async with asyncio.timeout(seconds), aclosing(store.follow(since.session_id, since.seq)) as entries:  # type: ignore[type-var]
             async for entry in entries:
                 if isinstance(entry.fact, RunEnded):
-                    return _last_result(settings, await SessionView.load(store, since.session_id, entry.id))
+                    return await _last_result(settings, await SessionView.load(store, since.session_id, entry.id))
     return None
 
 
@@ -139,6 +147,7 @@ class _Opening(NamedTuple):
     info: ModelInfo
     hints: tuple[str, ...]
     tool_specs: tuple[ToolSpec, ...]
+    instructions: str | None
     switch: ModelSwitch | None
     trace_id: str | None
     has_journal: bool  # of an answer that was interrupted
@@ -200,6 +209,7 @@ async def _opening(settings: AgentSettings, options: RunOptions, store: SessionS
         config=model.get_config(),
         tools=tuple(spec.name for spec in specs),
         trace_id=trace_id,
+        metadata=options.metadata,
     )
     is_switched = previous is not None and previous != ref
     facts = [started, *([ModelChange(ref, previous)] if is_switched else []), *runtime_facts]
@@ -215,10 +225,11 @@ async def _opening(settings: AgentSettings, options: RunOptions, store: SessionS
         info,
         hints,
         specs,
+        await settings.instructions_for(PromptContext(deps=settings.tools.deps, session_id=view.session_id, model=ref)),
         ModelSwitch(previous, "chosen") if is_switched else None,
         trace_id,
         bool(interrupted),
-        _entries(store, view, (state.run_id, closing), (run_id, facts)),
+        _entries(store, view, (state.run_id, closing), (None, with_results(options.before)), (run_id, facts)),
     )
 
 
@@ -257,14 +268,15 @@ async def _connect_runtime(settings: AgentSettings, state: RunState) -> tuple[tu
     return (hints,) if hints else (), [] if fact == state.runtime else [fact]
 
 
-def _last_result(settings: AgentSettings, view: SessionView) -> RunResult:
+async def _last_result(settings: AgentSettings, view: SessionView) -> RunResult:
     state = view.state
     ended = state.ended
     run_id = state.last_run_id or settings.environment.new_id()
     if ended is None:
         return run_result(view, run_id, AgentStatus.IDLE, RunOutcome("complete"))
-    value: Any = state.answer.text if state.answer is not None and ended.status == "completed" else None
-    if value is not None and settings.output is not None:
-        value = settings.output.read(value)
+    value: Any = None
+    if state.answer is not None and ended.status == "completed":
+        context = ToolContext(deps=settings.tools.deps, run_id=run_id, session_id=view.session_id)
+        value = await settings.output.value(state.answer.text, context)
     outcome = RunOutcome("complete", ended.reason, ended.error, value)
     return run_result(view, run_id, AgentStatus(ended.status), outcome)

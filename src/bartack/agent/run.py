@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic
 
 from bartack.agent.approvals import LiveApprover
 from bartack.agent.channel import EventChannel
-from bartack.agent.events import Event, RunResult
+from bartack.agent.events import Event, Output, RunResult, Snapshot
 from bartack.agent.loop import Loop
 from bartack.agent.run_context import Inbox, RunContext, RunOutcome
 from bartack.agent.run_log import complete, start
@@ -26,45 +26,45 @@ from bartack.nouns.messages import Message, user
 from bartack.nouns.parts import ContentPart
 from bartack.nouns.tables import AgentStatus
 
-__all__ = ["Prompt", "Run", "as_message"]
+__all__ = ["Prompt", "Run", "as_message", "as_messages"]
 
 Prompt = str | ContentPart | Message
 
 
-class Run:
+class Run(Generic[Output]):
     """A run in its own task. Iterate over it for its events; `wait` for its result without them."""
 
     def __init__(
         self,
         session_id: str,
-        open: Callable[[EventChannel, Inbox], Coroutine[Any, Any, Loop | RunResult]],
+        open: Callable[[EventChannel, Inbox], Coroutine[Any, Any, Loop | RunResult[Any]]],
         connect: Callable[[str], Model],
         *,
         snapshots: bool = False,
     ) -> None:
         """`open` starts the run, or returns the last result if there is nothing to resume."""
         self.session_id = session_id
-        self._channel = EventChannel(self.snapshot if snapshots else None)
+        self._channel = EventChannel(self._snapshot_event if snapshots else None)
         self._inbox = Inbox()
         self._open = open
         self._connect = connect
         self._loop: Loop | None = None
-        self._result: RunResult | None = None
+        self._result: RunResult[Output] | None = None
         self._stop: RunOutcome | None = None
-        self._task: asyncio.Task[RunResult] | None = None
+        self._task: asyncio.Task[RunResult[Output]] | None = None
 
     # -- in the caller's task, or in its own
 
-    async def complete(self) -> RunResult:
+    async def complete(self) -> RunResult[Output]:
         """Start the run and drive it to its end in the caller's task, without events."""
         self._channel.leave()
         return await self._drive(await self._opened())
 
-    async def __aenter__(self) -> "Run":
+    async def __aenter__(self) -> "Run[Output]":
         self._task = asyncio.create_task(self._drive(await self._opened()))
         return self
 
-    async def _opened(self) -> Loop | RunResult:
+    async def _opened(self) -> Loop | RunResult[Output]:
         """The started run. If cancelled, the start is completed all the same and the run then ended as aborted, so that
         no lease and no open run is left behind."""
         started = start(self._open(self._channel, self._inbox))
@@ -78,7 +78,7 @@ class Run:
                     await loop.drive()
             raise
 
-    async def _drive(self, opened: Loop | RunResult) -> RunResult:
+    async def _drive(self, opened: Loop | RunResult[Output]) -> RunResult[Output]:
         try:
             if isinstance(opened, Loop):
                 self._loop = opened
@@ -118,14 +118,14 @@ class Run:
         if self._task is not None and self._task.done():
             self._task.result()  # raises what the store or user code raised
 
-    async def wait(self) -> RunResult:
+    async def wait(self) -> RunResult[Output]:
         """The result, without reading further events."""
         assert self._task is not None, "the run has not started"
         self._channel.leave()
         return await asyncio.shield(self._task)
 
     @property
-    def result(self) -> RunResult:
+    def result(self) -> RunResult[Output]:
         """How the run ended; `AgentError` while it is running."""
         if self._result is None:
             raise AgentError("The run has not ended.", code=ErrorCode.INVALID_TRANSITION)
@@ -167,6 +167,18 @@ class Run:
         """The answer so far, while one is arriving."""
         return None if self._loop is None else self._loop.snapshot()
 
+    def partial_output(self) -> Any:
+        """What has arrived of the output, as plain JSON or text; None while no answer is arriving."""
+        message, context = self.snapshot(), self._context
+        if message is None or context is None:
+            return None
+        type = context.settings.output.type
+        return message.text if type is None else type.partial(message.text)
+
+    def _snapshot_event(self) -> Snapshot | None:
+        message = self.snapshot()
+        return None if message is None else Snapshot(message, self.partial_output())
+
     # -- influencing it
 
     def abort(self, reason: str = "user") -> None:
@@ -206,11 +218,31 @@ class Run:
 def as_message(*prompt: Prompt) -> Message:
     """A user message made of texts and other content, or the message itself if it is the only argument.
 
-    Raises `PartValidationError` for a message of another role: an assistant message could contain tool calls that no
-    model has made.
+    Raises `PartValidationError` for several messages, and for one of another role.
     """
-    if len(prompt) == 1 and isinstance(prompt[0], Message):
-        if prompt[0].role != "user":
-            raise PartValidationError(f"A prompt must be a user message, not {prompt[0].role}.", path="$.prompt")
-        return prompt[0]
-    return user(*(piece for piece in prompt if not isinstance(piece, Message)))
+    *before, message = as_messages(*prompt)
+    if before:
+        raise PartValidationError("Expected a single message.", path="$.prompt")
+    return message
+
+
+def as_messages(*prompt: Prompt) -> list[Message]:
+    """The messages of a prompt: each given one, and one for all texts and other content between two of them.
+
+    The last one is what the model answers. Raises `PartValidationError` unless it is from the user.
+    """
+    messages: list[Message] = []
+    content: list[str | ContentPart] = []
+    for piece in (*prompt, None):
+        if piece is not None and not isinstance(piece, Message):
+            content.append(piece)
+            continue
+        if content:
+            messages.append(user(*content))
+            content = []
+        if piece is not None:
+            messages.append(piece)
+    role = messages[-1].role if messages else "nobody"
+    if role != "user":
+        raise PartValidationError(f"A prompt must end with a message from the user, not from {role}.", path="$.prompt")
+    return messages

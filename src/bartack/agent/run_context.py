@@ -23,7 +23,7 @@ from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.nouns.tables import AGENT, AgentStatus, advance
 from bartack.session.context import ContextInput
 from bartack.session.run_state import RunState
-from bartack.tools import Runtime
+from bartack.tools import Runtime, ToolContext
 from bartack.tools.tool_round import Superseded
 
 __all__ = [
@@ -105,6 +105,7 @@ class RunContext:
     info: ModelInfo
     hints: tuple[str, ...]  # what the runtime adds to the system prompt
     tool_specs: tuple[ToolSpec, ...]
+    instructions: str | None
     trace_id: str | None = None
     switch: ModelSwitch | None = None
     status: AgentStatus = AgentStatus.IDLE
@@ -134,7 +135,7 @@ class RunContext:
         """The input for the next context."""
         return ContextInput(
             self.session.context,
-            system_prompt=self.settings.instructions,
+            system_prompt=self.instructions,
             hints=(*self._output_hints, *self.hints),
             tools=self.tool_specs,
             context_window=self.info.context_window,
@@ -143,8 +144,14 @@ class RunContext:
     @property
     def _output_hints(self) -> tuple[str, ...]:
         """How to answer, for a model that cannot be given the schema of the answer."""
-        output = self.settings.output
+        output = self.settings.output.type
         return () if output is None or self.model.supports("output_schema") else (output.instructions,)
+
+    async def output_of(self, answer: Message) -> Any:
+        """The output of the run; `PartValidationError` or `ToolError` for an answer that the model should correct."""
+        deps = self.settings.tools.deps
+        context = ToolContext(deps=deps, run_id=self.run_id, session_id=self.session.session_id)
+        return await self.settings.output.value(answer.text, context)
 
     def move(self, event: str) -> None:
         """Change the status by the table AGENT; `InvalidStateTransition` if it has no such edge."""
@@ -226,6 +233,8 @@ def run_result(
     """The result of a run, from the facts of its session and its outcome."""
     state = view.state
     answers = [message for message in state.messages if message.role == "assistant"]
+    if state.partial:
+        answers.append(Message("assistant", state.partial, meta=Meta(aborted=True)))
     return RunResult(
         status=status,
         session_id=view.session_id,

@@ -4,21 +4,21 @@ The settings are put together once, when an agent is created, and passed along w
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypedDict
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bartack.agent.observer import Observer
-from bartack.agent.output import OutputType
+from bartack.agent.output import OutputReader
 from bartack.environment import Environment
 from bartack.models.model import Model
 from bartack.models.prices import ModelInfo
 from bartack.models.provider import ProviderModel
-from bartack.nouns.config import AgentConfig
+from bartack.nouns.config import AgentConfig, LoopConfig, ModelConfig
 from bartack.nouns.deltas import Failed
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
 from bartack.nouns.messages import Message, ModelRef
@@ -27,11 +27,44 @@ from bartack.session.context import ContextManager
 from bartack.store.address import StoreAddress
 from bartack.store.session_store import SessionStore
 from bartack.tools import LocalRuntime, Runtime, ToolDefinition, ToolRegistry, ToolSettings
+from bartack.tools.tool_context import Deps
 from bartack.tools.tool_round import AfterTool, BeforeTool
 
-__all__ = ["AgentSettings", "Hooks", "RetryPolicy", "Summarise"]
+__all__ = ["AgentSettings", "Hooks", "PromptContext", "RetryPolicy", "RunSettings", "Summarise"]
 
 Summarise = Callable[[tuple[Message, ...]], Awaitable[str]]  # the messages to summarise -> the summary
+
+
+class PromptContext(Struct, Generic[Deps], frozen=True, kw_only=True):
+    """What instructions that are a function can see of the run they are for."""
+
+    deps: Deps
+    session_id: str
+    model: ModelRef
+
+
+Instructions = str | Callable[[PromptContext[Deps]], str | Awaitable[str]]
+
+
+class RunSettings(TypedDict, Generic[Deps], total=False):
+    """The settings of one run, all of them optional."""
+
+    deps: Deps
+    """What its tools get as `ToolContext.deps`. It is passed along and never stored."""
+    model: str | Model | None
+    """Used instead of the agent's own."""
+    instructions: Instructions[Deps]
+    """Added to those of the agent."""
+    tools: Iterable[ToolDefinition | Callable[..., Any]]
+    """Added to those of the agent."""
+    model_settings: Mapping[str, Any]
+    """Settings for its model calls, such as ``{"temperature": 0}``."""
+    limits: LoopConfig
+    """Used instead of ``config.loop`` of the agent."""
+    metadata: Mapping[str, Any]
+    """Data of your own, stored at the start of the run."""
+    takeover: bool
+    """Take the session from a process that died before its lease expired."""
 
 
 class Hooks(Struct, frozen=True, kw_only=True):
@@ -81,21 +114,53 @@ class AgentSettings:
 
     model: Model
     fallback_models: tuple[Model, ...]
-    instructions: str | None
+    instructions: tuple[Instructions[Any], ...]
     config: AgentConfig
     context: ContextManager
     tools: ToolSettings
     hooks: Hooks
     retry: RetryPolicy
     environment: Environment
-    output: OutputType | None
+    output: OutputReader
     summarise: Summarise | None
     name: str | None
     lease_s: float
     max_repeats: int | None
     observer: Observer
     connect: Callable[[str], Model]  # by name
+    model_settings: Mapping[str, Any] = field(default_factory=dict)  # of this run, for every model
     _infos: dict[int, tuple[Model, ModelInfo]] = field(default_factory=dict)
+
+    def for_run(
+        self,
+        *,
+        deps: Any = None,
+        instructions: Instructions[Any] | None = None,
+        tools: Iterable[ToolDefinition | Callable[..., Any]] = (),
+        model_settings: Mapping[str, Any] | None = None,
+        limits: LoopConfig | None = None,
+    ) -> "AgentSettings":
+        """The settings of one run; `BartackError` with the code ``invalid_config`` if they are invalid."""
+        registry = self.tools.registry
+        if added := tuple(tools):
+            registry = ToolRegistry([*registry, *enabled_tools(added, self.config)])
+        if model_settings:
+            changed_config(ModelConfig("any"), model_settings)
+        return replace(
+            self,
+            instructions=self.instructions if instructions is None else (*self.instructions, instructions),
+            config=self.config if limits is None else structs.replace(self.config, loop=limits),
+            tools=replace(self.tools, registry=registry, deps=deps),
+            model_settings=model_settings or {},
+        )
+
+    async def instructions_for(self, context: PromptContext[Any]) -> str | None:
+        """The instructions as one text; None if there are none."""
+        texts: list[str] = []
+        for one in self.instructions:
+            text = one if isinstance(one, str) else one(context)
+            texts.append(text if isinstance(text, str) else await text)
+        return "\n\n".join(text for text in texts if text) or None
 
     async def info_for(self, model: Model) -> ModelInfo:
         """The model's info, cached: a provider's model reads a price table, which is slow the first time."""
@@ -129,6 +194,15 @@ def model_settings(config: AgentConfig, model: str | Model | None) -> tuple[str 
     model_id, extra = given.pop("model_id"), given.pop("extra") or {}
     settings = {name: value for name, value in given.items() if value is not None}
     return (model_id if model is None else model), {**settings, **extra}
+
+
+def changed_config(config: ModelConfig, settings: Mapping[str, Any]) -> ModelConfig:
+    """The configuration with other settings; `PartValidationError` with the code ``invalid_config`` for a wrong one."""
+    unknown = settings.keys() - set(ModelConfig.__struct_fields__)
+    if unknown:
+        text = f"Unknown model setting {min(unknown)!r}; known are {', '.join(ModelConfig.__struct_fields__)}."
+        raise PartValidationError(text, path=f"$.modelSettings.{min(unknown)}", code=ErrorCode.INVALID_CONFIG)
+    return structs.replace(config, **settings)
 
 
 def local_runtime(config: AgentConfig, store: SessionStore | str | Path | None) -> Runtime | None:

@@ -26,7 +26,7 @@ _SCHEMA = {
 }
 
 
-def agent_tool(agent: "Agent", name: str, description: str, *, timeout_ms: int | None) -> ToolDefinition:
+def agent_tool(agent: "Agent[Any, Any]", name: str, description: str, *, timeout_ms: int | None) -> ToolDefinition:
     """A tool that runs the agent with a prompt and returns its answer."""
 
     async def execute(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:

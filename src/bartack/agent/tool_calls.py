@@ -14,7 +14,7 @@ from bartack.session.decisions import result_message
 from bartack.session.run_state import REPEATED, OpenCall, RunState, Totals
 from bartack.tools import RoundOutcome, ToolExecutor, error_result
 
-__all__ = ["closing_facts", "execute_calls", "stopped_results"]
+__all__ = ["closing_facts", "execute_calls", "stopped_results", "with_results"]
 
 _REPEATED = (
     "Not executed: this call was made {} times in a row with the same result. Try something else, or answer the user."
@@ -110,6 +110,19 @@ def closing_facts(state: RunState, *before: Fact) -> list[Fact]:
         reason = "interrupted" if state.abort is None else state.abort.reason or "user"
         facts.append(RunEnded("aborted", reason=reason, usage=usage, cost_usd=cost_usd))
     return facts
+
+
+def with_results(history: Iterable[Message]) -> list[Message]:
+    """Messages from elsewhere, with a result for each call that has none: such calls are not executed here."""
+    messages = list(history)
+    answered = {result.tool_call_id for message in messages for result in message.tool_results}
+    made: list[Message] = []
+    for message in messages:
+        calls = [call for call in message.tool_calls if call.executed_by == "client"]
+        open_calls = [OpenCall(call) for call in calls if call.tool_call_id not in answered]
+        not_run = (ErrorCode.TOOL_NOT_RUN, _NOT_RUN)
+        made += [message, *_results(open_calls, not_run, not_run)]
+    return made
 
 
 def stopped_results(calls: Iterable[OpenCall]) -> list[Message]:

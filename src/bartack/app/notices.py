@@ -12,11 +12,6 @@ from bartack.nouns.deltas import Failed
 from bartack.nouns.tables import AgentStatus
 
 STOPPED = "Stopped. The partial answer is kept."
-_FINISHES = {
-    "length": "The answer was cut off at the length limit.",
-    "content_filter": "The provider's content filter cut the answer off.",
-    "refusal": "The model refused to answer.",
-}
 _VALUE = 60  # characters of one argument
 
 
@@ -51,7 +46,7 @@ def notice(event: Event) -> Notice | None:
 
 
 def end_notice(result: RunResult) -> Notice | None:
-    """How a run ended; None if it completed and the answer is whole."""
+    """How a run ended; None if it completed."""
     match result.status:
         case AgentStatus.FAILED:
             return Notice(
@@ -59,10 +54,6 @@ def end_notice(result: RunResult) -> Notice | None:
             )
         case AgentStatus.ABORTED:
             return Notice("info", STOPPED)
-        case AgentStatus.COMPLETED:
-            meta = None if result.message is None else result.message.meta
-            text = None if meta is None else _FINISHES.get(meta.finish_reason or "")
-            return None if text is None else Notice("warning", text)
         case _:
             return None
 

@@ -6,6 +6,7 @@ Each call takes the next response. Beyond the end of the script, calls fail. The
 `calls` are state, so use one model per conversation.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -83,6 +84,7 @@ class ScriptedModel(StreamingModel):
 
     async def _batches(self, response: ScriptedResponse) -> AsyncGenerator[Sequence[Delta], None]:
         for delta in self._deltas(response):
+            await asyncio.sleep(0)  # like a real model, let others work between two pieces
             yield (delta,)
 
     def _deltas(self, response: ScriptedResponse) -> Iterator[Delta]:

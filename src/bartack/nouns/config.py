@@ -149,13 +149,14 @@ class ContextConfig(_Config, frozen=True, kw_only=True):
 
 
 class LoopConfig(_Config, frozen=True, kw_only=True):
-    """The limits of one run. None means no limit.
+    """The limits of one run, which hold across `Agent.resume`. None means no limit.
 
+    `max_iterations` is how often the model may answer. `timeout_ms` counts from the start, or from the last resume.
     `journal_ms` is how often an answer that is arriving is written to the session's journal, so that other processes
     can follow it and a crash leaves what had arrived; 100 to 250 is a good choice. None: never.
     """
 
-    max_iterations: int | None = None
+    max_iterations: int | None = 200
     max_tool_rounds: int | None = None
     timeout_ms: int | None = None
     max_total_tokens: int | None = None

@@ -64,6 +64,7 @@ class RunStarted(Noun, frozen=True, kw_only=True):
     config: ModelConfig | None = None
     tools: tuple[str, ...] = ()
     trace_id: str | None = None  # of the work that the run is part of
+    metadata: dict[str, Any] | None = None  # the caller's own
 
 
 class _StartedFields(Noun, frozen=True, kw_only=True):

@@ -79,6 +79,8 @@ class ErrorCode(StrEnum):
     | `limit_exceeded` | The run reached one of its limits. |
     | `compaction_failed` | The context could not be compacted. |
     | `refused` | The model declined to answer. |
+    | `answer_truncated` | The answer was cut off at the output limit of the model. |
+    | `answer_empty` | The model answered with nothing. |
     | `invalid_output` | The answer does not match the agent's output type. |
     | `internal_error` | An unexpected exception: a bug in a hook, an extension or Bartack. |
     | `invalid_value` | A value is not valid where it is used. |
@@ -132,6 +134,8 @@ class ErrorCode(StrEnum):
     LIMIT_EXCEEDED = "limit_exceeded"
     COMPACTION_FAILED = "compaction_failed"
     REFUSED = "refused"
+    ANSWER_TRUNCATED = "answer_truncated"
+    ANSWER_EMPTY = "answer_empty"
     INVALID_OUTPUT = "invalid_output"
     INTERNAL_ERROR = "internal_error"
     # a value
@@ -286,6 +290,10 @@ class ToolError(BartackError):
     """Raised by a tool that cannot complete its call; the model receives the message."""
 
     default_code = ErrorCode.TOOL_FAILED
+
+
+class TryAgain(ToolError):
+    """Raised by a tool or a check of the output: the model receives the message, and should try again."""
 
 
 class AgentError(BartackError):

@@ -33,7 +33,7 @@ from bartack.nouns.entries import (
     ToolStarted,
 )
 from bartack.nouns.messages import Message, ModelRef
-from bartack.nouns.parts import ToolCall, ToolResult
+from bartack.nouns.parts import Part, ToolCall, ToolResult
 from bartack.session.decisions import counts_for
 from bartack.session.outline import REPAIRED, UNREADABLE, Outline, Past, last_readable
 
@@ -99,6 +99,7 @@ class RunState:
         self.open_calls: dict[str, OpenCall] = {}
         self.call_ids: set[str] = set()  # every id in use
         self.last_message: Message | None = None  # from user or assistant
+        self.partial: tuple[Part, ...] = ()  # of the answer after it, which failed
         self._repeats = _RepeatCounter()
         self._head: str | None = None  # the last entry
         self._begin_run()
@@ -186,7 +187,9 @@ class RunState:
             case ApprovalDecided():
                 self._decide(entry, fact)
             case StreamFailed():
-                self.failed_attempts += fact.model_call_index is not None  # a summary has no index
+                if fact.model_call_index is not None:  # a summary has none
+                    self.failed_attempts += 1
+                    self.partial = fact.parts
                 self.last_error = fact.error
                 self.totals = self.totals.plus(fact)
             case CompactionSummary() | BranchSummary():
@@ -252,6 +255,7 @@ class RunState:
             self.inbox.pop(message.meta.request_id, None)
         if self.run_id is not None:
             self.messages.append(message)
+        self.partial = ()
         if message.role == "user":
             self.last_message = message
             self._repeats.reset()  # a user may ask for the same thing again

@@ -15,6 +15,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from bartack.nouns.errors import ErrorCode, ToolError
+from bartack.tools.foreign_types import foreign_schema, foreign_value
 from bartack.tools.tool_context import ToolContext
 
 __all__ = ["Signature"]
@@ -31,7 +32,7 @@ class Signature:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._name = getattr(function, "__name__", type(function).__name__)
         parameters, hints = self._typed_parameters(function)
-        self.context_names = tuple(name for name in parameters if hints[name] is ToolContext)
+        self.context_names = tuple(name for name in parameters if ToolContext in (hints[name], get_origin(hints[name])))
         self._parameters = {name: one for name, one in parameters.items() if name not in self.context_names}
         self._struct = msgspec.defstruct(
             _ROOT,
@@ -65,7 +66,7 @@ class Signature:
     def _schema(self, described: dict[str, str]) -> dict[str, Any]:
         definitions: dict[str, Any] = {}
         try:
-            schema = msgspec.json.schema(self._struct, schema_hook=lambda hint: _foreign_schema(hint, definitions))
+            schema = msgspec.json.schema(self._struct, schema_hook=lambda hint: foreign_schema(hint, definitions))
         except TypeError as error:
             raise TypeError(f"tool {self._name!r}: a parameter type has no JSON Schema: {error}") from None
         definitions = {**schema.get("$defs", {}), **definitions}
@@ -85,7 +86,7 @@ class Signature:
         Missing arguments are left out, so that the function's own defaults apply.
         """
         try:
-            values = msgspec.convert(arguments, self._struct, strict=False, dec_hook=_foreign_value)
+            values = msgspec.convert(arguments, self._struct, strict=False, dec_hook=foreign_value)
         except msgspec.ValidationError as error:
             known = ", ".join(self._parameters) or "none"
             hint = f" (known: {known})" if "unknown field" in str(error) and "`$." not in str(error) else ""
@@ -98,30 +99,6 @@ def _put_default(shape: dict[str, Any], default: Any) -> None:
         shape["default"] = copy.deepcopy(msgspec.to_builtins(default))
     except (TypeError, ValueError):  # not JSON: the schema shows the parameter as optional, without a default
         pass
-
-
-# -- pydantic models, recognised by their methods, so that nothing is imported
-
-
-def _foreign_schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
-    if not hasattr(hint, "model_json_schema"):
-        raise NotImplementedError
-    schema: dict[str, Any] = hint.model_json_schema(ref_template="#/$defs/{model}")
-    for name, shape in schema.pop("$defs", {}).items():
-        if definitions.setdefault(name, shape) != shape:
-            raise TypeError(f"two different models are named {name!r}")
-    return schema
-
-
-def _foreign_value(hint: Any, value: Any) -> Any:
-    if not hasattr(hint, "model_validate"):
-        raise NotImplementedError
-    try:
-        return hint.model_validate(value)
-    except ValueError as error:
-        faults: list[Any] = error.errors(include_url=False) if hasattr(error, "errors") else []
-        texts = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults]
-        raise ValueError("; ".join(texts) or str(error)) from None
 
 
 # -- the docstring

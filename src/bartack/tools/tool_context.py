@@ -7,11 +7,20 @@ The executor creates one for each attempt. A tool can be called in a test with a
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from bartack.nouns.entries import ToolProgress
 from bartack.nouns.errors import ErrorCode, ToolError
 from bartack.tools.output import valid_object, valid_text
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # its TypeVar has a default; no release before Python 3.13 does
+
+    Deps = TypeVar("Deps", default=Any)
+else:
+    from typing import TypeVar
+
+    Deps = TypeVar("Deps")
 
 __all__ = ["ToolContext", "in_event_loop"]
 
@@ -19,12 +28,16 @@ _ENDED = "The call has ended."
 RecordProgress = Callable[[ToolProgress], Awaitable[None]]
 
 
-class ToolContext:
-    """One attempt at one call, as its tool sees it."""
+class ToolContext(Generic[Deps]):
+    """One attempt at one call, as its tool sees it.
+
+    ``ToolContext[Database]`` declares the type of `deps`: whatever the run was started with as its dependencies.
+    """
 
     def __init__(
         self,
         *,
+        deps: Deps = None,  # type: ignore[assignment]
         tool_call_id: str = "",
         tool_name: str = "",
         run_id: str = "",
@@ -35,6 +48,7 @@ class ToolContext:
         record: RecordProgress | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
+        self.deps: Deps = deps
         self.tool_call_id = tool_call_id
         self.tool_name = tool_name
         self.run_id = run_id

@@ -46,6 +46,7 @@ class ToolSettings:
     registry: ToolRegistry
     environment: Environment
     agent: Any = None  # for tools with `requires_agent`
+    deps: Any = None  # what the caller of the run passes to its tools
     runtime: Runtime | None = None
     max_parallel: int | None = None
     timeout_ms: int = TIMEOUT_MS

@@ -214,7 +214,8 @@ class ToolRun:
         )
         await self._round.record(started, still=self._is_current)
         self._start()
-        context = ToolContext(
+        context: ToolContext[Any] = ToolContext(
+            deps=settings.deps,
             tool_call_id=call.tool_call_id,
             tool_name=call.tool_name,
             run_id=self._round.run_id,
