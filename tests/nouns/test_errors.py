@@ -1,8 +1,8 @@
 """The error classes and codes, and the attributes that callers read."""
 
 import ast
-import gc
 import copy
+import gc
 import pickle
 import re
 from pathlib import Path
