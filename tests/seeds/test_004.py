@@ -170,6 +170,10 @@ def test_004_invariants_1_every_tool_result_belongs_to_one_call() -> None:
     assert caught.value.path == "$.parts[0].payload.toolCallId"
     with pytest.raises(PartValidationError):
         ToolResult("", "no call")
+    both = tool_message(ToolResult("call_1", "a"), ToolResult("call_2", "b"))
+    assert [result.tool_call_id for result in both.tool_results] == ["call_1", "call_2"]
+    with pytest.raises(PartValidationError, match="duplicate tool call id"):
+        tool_message(ToolResult("call_1", "a"), ToolResult("call_1", "b"))
 
 
 @pytest.mark.parametrize(
