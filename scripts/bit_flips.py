@@ -7,8 +7,8 @@ opened, or the check (`bartack sessions fsck`) finds something, or the flip has 
 is the same as before, and the store accepts another append, after which the check finds nothing.
 
 Every byte is flipped. All eight bits are tried, except where the bits of a byte cannot differ: in unused space, with
-zeros all around, and inside a frame of the log, whose checksum notices any of them. There it is one bit per byte. All
-flips take about 40 minutes of processor time, on all cores. With --every N, one bit of every Nth byte is flipped. With
+zeros all around, and inside a frame of the log, whose checksum notices any of them. There it is one bit per byte. This
+takes about half an hour of processor time, on all cores. With --every N, one bit of every Nth byte is flipped. With
 --blind, the negative control, checks find nothing.
 """
 
