@@ -111,6 +111,8 @@ class Observer:
         self._log.warning("call of %s failed: %s (attempt %d)", _name(fact.model), code, attempt, extra=where)
 
     def _count_usage(self, fact: Fact) -> None:
+        if self._counts is None:
+            return
         usage, cost = Totals().plus(fact)
         if usage is not None:
             self._count("tokens.input", usage.input_tokens)
