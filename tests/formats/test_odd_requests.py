@@ -205,6 +205,13 @@ def test_settings_must_be_finite_numbers(name: str, value: Any) -> None:
         ModelConfig("m", **{name: value})
 
 
+@pytest.mark.parametrize("name", ["temperature", "top_p"])
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_settings_beyond_the_range_of_a_float_are_refused(name: str, digits: int) -> None:
+    with pytest.raises(PartValidationError, match="must be a finite number"):
+        read_request("openai-chat", {**BODIES["openai-chat"], name: 10**digits}, model_id="m")
+
+
 # -- helpers
 
 

@@ -3,8 +3,8 @@
 These are plain values; `bartack.models` and `bartack.agent` act on them.
 """
 
-import math
 import re
+import sys
 from typing import Any, ClassVar, Literal
 
 from bartack.nouns.deltas import Failed, Usage
@@ -90,7 +90,8 @@ class ModelConfig(_ModelSettings, frozen=True):
         super().__post_init__()
         _require(bool(self.model_id), "modelId", "must not be empty")
         for key, number in (("temperature", self.temperature), ("topP", self.top_p)):
-            _require(number is None or math.isfinite(number), key, f"must be a finite number, got {number!r}")
+            # Not `math.isfinite`, which raises for an integer beyond the range of a float.
+            _require(number is None or abs(number) <= sys.float_info.max, key, "must be a finite number")
         _require(self.max_tokens is None or self.max_tokens > 0, "maxTokens", "must be positive")
         _require(self.temperature is None or self.temperature >= 0, "temperature", "must not be negative")
         _require(self.top_p is None or 0 <= self.top_p <= 1, "topP", "must be between 0 and 1")

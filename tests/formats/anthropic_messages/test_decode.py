@@ -495,6 +495,17 @@ def test_a_result_away_from_its_call_leaves_a_placeholder() -> None:
     assert all(isinstance(part, ToolCall) and part.result is not None for part in message.parts[:2])
 
 
+@pytest.mark.parametrize("between", [[], text_block(3, "Hi")])
+def test_input_after_the_result_of_a_call_is_ignored(between: list[Json]) -> None:
+    """D-3.11: a call without its `content_block_stop` ends with its result."""
+    late = piece(0, "input_json_delta", partial_json="{}")
+    message = message_of(
+        opened(0, type="server_tool_use", id="a", name="web_fetch"), *result(1, "a", "ra"), *between, late, late
+    )
+    [call] = message.tool_calls
+    assert (call.arguments, call.raw_args_text) == ({}, None)
+
+
 def test_a_result_for_an_earlier_message_is_carried() -> None:
     block = {"type": "code_execution_tool_result", "tool_use_id": "old", "content": {}}
     message = message_of(opened(0, **block), closed(0), *text_block(1, "Hi"))

@@ -143,9 +143,11 @@ class AnthropicMessages(Decoder):
         elif self._current is not None:
             self._wait(index, event, frame)
         elif kind == "input_json_delta":
-            if delta.partial_json and index in self._keys:
+            key = self._keys.get(index)
+            has_ended = isinstance(key, str) and key not in self._unanswered  # by its result, without a stop
+            if delta.partial_json and key is not None and not has_ended:
                 self._inputs.pop(index, None)
-                self._args_index, self._args_call_id = index, self.out.call_id(self._keys[index])
+                self._args_index, self._args_call_id = index, self.out.call_id(key)
                 self.out.more_args(self._args_call_id, delta.partial_json)
         elif kind in ("text_delta", "thinking_delta"):  # without a content_block_start
             self._open(index, {"type": kind.removesuffix("_delta")})
