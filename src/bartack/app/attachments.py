@@ -10,11 +10,11 @@ from bartack.models.local import LocalModel
 from bartack.models.model import Model
 from bartack.models.provider import ProviderModel
 from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.nouns.media_types import type_of_data
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image
 
 MAX_BYTES = 50_000_000  # no provider accepts more in one request
-_IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
 # Every provider accepts plain text; some handle these kinds of it specially.
 _TEXTS = {".csv": "text/csv", ".html": "text/html", ".md": "text/markdown"}
 
@@ -31,11 +31,9 @@ def load_attachment(path: Path) -> Image | FileRef:
         raise _invalid(name, f"larger than {MAX_BYTES // 1_000_000} MB")
     if not data:
         raise _invalid(name, "the file is empty")
-    image_type = _image_type(data)
-    if image_type is not None:
-        return Image(image_type, data=data)
-    if data.startswith(b"%PDF-"):
-        return FileRef(name, mime_type="application/pdf", data=data, size=len(data))
+    kind = type_of_data(data)
+    if kind is not None:
+        return Image(kind, data=data) if kind.startswith("image/") else FileRef.from_bytes(data, name, mime_type=kind)
     if not _is_text(data):
         raise _invalid(name, "unsupported file type")
     return FileRef(name, mime_type=_TEXTS.get(path.suffix.lower(), "text/plain"), data=data, size=len(data))
@@ -51,12 +49,6 @@ def unsupported_content(model: Model, message: Message) -> tuple[Loss, ...]:
             return encode("openai-chat", request).report.losses
         case _:
             return ()
-
-
-def _image_type(data: bytes) -> str | None:
-    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for start, kind in _IMAGES if data.startswith(start)), None)
 
 
 def _is_text(data: bytes) -> bool:

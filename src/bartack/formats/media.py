@@ -5,39 +5,15 @@ messages are refused.
 """
 
 from base64 import b64decode, b64encode
-from pathlib import PurePosixPath
 
 from msgspec.structs import replace
 
 from bartack.formats.losses import Losses
+from bartack.nouns.media_types import type_of_name
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, ToolResult
 
 __all__ = ["data_url", "exact_data", "has_content", "media_type", "placeholder", "split_data_url", "with_inline_data"]
-
-# Only types that some provider accepts: other files are not sent, so their types do not matter.
-_BY_SUFFIX = {
-    ".pdf": "application/pdf",
-    ".csv": "text/csv",
-    ".doc": "application/msword",
-    ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    ".xls": "application/vnd.ms-excel",
-    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-    ".html": "text/html",
-    ".txt": "text/plain",
-    ".md": "text/markdown",
-    ".json": "application/json",
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".gif": "image/gif",
-    ".webp": "image/webp",
-    ".wav": "audio/wav",
-    ".mp3": "audio/mpeg",
-    ".mp4": "video/mp4",
-    ".mov": "video/quicktime",
-    ".webm": "video/webm",
-}
 
 
 def media_type(part: Image | FileRef) -> str:
@@ -45,7 +21,7 @@ def media_type(part: Image | FileRef) -> str:
     if part.mime_type and not part.mime_type.endswith("/*"):
         return part.mime_type
     name = part.path if isinstance(part, FileRef) else (part.url or "").partition("?")[0]
-    return _BY_SUFFIX.get(PurePosixPath(name).suffix.lower(), part.mime_type or "")
+    return type_of_name(name) or part.mime_type or ""
 
 
 def has_content(part: Image | FileRef) -> bool:

@@ -5,9 +5,12 @@ are keyword-only. `bartack.nouns.wire` defines the canonical JSON.
 """
 
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
 from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.nouns.media_types import type_of_data, type_of_name
 from bartack.nouns.noun import Noun
 
 __all__ = [
@@ -89,6 +92,25 @@ class Image(_MediaFields, frozen=True):
         if (self.data is None) == (self.url is None):
             raise PartValidationError("an image needs either data or url, and not both", rule="000-3.2.7")
 
+    @classmethod
+    def from_bytes(cls, data: bytes, *, mime_type: str | None = None) -> Self:
+        """An image with this content. Its type is read from the first bytes if it is not given."""
+        kind = mime_type or type_of_data(data)
+        if kind is None or not kind.startswith("image/"):
+            raise PartValidationError("not a PNG, JPEG, GIF or WebP image; pass its mime_type", path="$.data")
+        return cls(kind, data=data)
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str], *, mime_type: str | None = None) -> Self:
+        """The image in a file, which is read now."""
+        return cls.from_bytes(_content_of(path), mime_type=mime_type)
+
+    @classmethod
+    def from_url(cls, url: str, *, mime_type: str | None = None) -> Self:
+        """An image that the provider fetches. Its type is taken from the URL if it is not given."""
+        kind = mime_type or type_of_name(url.partition("?")[0]) or "image/*"
+        return cls(kind, url=url)
+
 
 class _FileFields(_MediaFields, frozen=True, kw_only=True):
     mime_type: str | None = None
@@ -104,6 +126,30 @@ class FileRef(_FileFields, frozen=True):
     def __post_init__(self) -> None:
         if self.data is not None and self.url is not None:
             raise PartValidationError("a file cannot have both data and url", rule="000-3.2.8")
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str, *, mime_type: str | None = None) -> Self:
+        """A document, recording or other file with this content. Its type is taken from the content or the name."""
+        kind = mime_type or type_of_data(data) or type_of_name(name)
+        return cls(name, data=data, mime_type=kind, size=len(data))
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str], *, mime_type: str | None = None) -> Self:
+        """The file with its content, which is read now, and without the folders of its path."""
+        return cls.from_bytes(_content_of(path), Path(path).name, mime_type=mime_type)
+
+    @classmethod
+    def from_url(cls, url: str, *, name: str | None = None, mime_type: str | None = None) -> Self:
+        """A file that the provider fetches."""
+        path = url.partition("?")[0]
+        return cls(name or path.rpartition("/")[2] or url, url=url, mime_type=mime_type or type_of_name(path))
+
+
+def _content_of(path: str | PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise PartValidationError(f"cannot read {str(path)!r}: {error.strerror}", path="$.path") from error
 
 
 ContentPart = Text | Image | FileRef

@@ -14,11 +14,11 @@ import msgspec
 
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.json_values import json_text, plain
+from bartack.nouns.media_types import type_of_data
 from bartack.nouns.parts import FULL_OUTPUT, ContentPart, FileRef, Image, Text, ToolContent, ToolResult
 
 __all__ = ["ToolOutput", "error_result", "image_type", "limited", "output_of", "valid_object", "valid_text"]
 
-_IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
 _HEAD_SHARE = 2 / 3  # of a cut text; the rest is its end, where errors and totals are
 
 
@@ -67,9 +67,8 @@ def valid_object(value: dict[str, Any]) -> dict[str, Any] | None:
 
 def image_type(data: bytes) -> str | None:
     """The MIME type of an image, from its first bytes; None for other data."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
-    return next((name for magic, name in _IMAGES if data.startswith(magic)), None)
+    kind = type_of_data(data)
+    return kind if kind is not None and kind.startswith("image/") else None
 
 
 def _content(value: Any) -> ToolContent:
