@@ -108,6 +108,14 @@ async def test_a_damaged_lease_counts_as_free(fast_path: Path) -> None:
     await store.close()
 
 
+async def test_a_store_whose_version_is_lost_is_not_opened(tmp_path: Path) -> None:
+    await filled(tmp_path / "store")
+    alter(tmp_path / "store", "DELETE FROM schema_version")
+    with pytest.raises(StoreError, match="has no version") as error:
+        await SqliteStore.open(tmp_path / "store")
+    assert error.value.code is ErrorCode.STORAGE_CORRUPT
+
+
 async def test_numbers_that_become_null_are_found(tmp_path: Path) -> None:
     """One bit in the header of a record changes the type of a value to one that its column does not allow."""
     path = tmp_path / "store"

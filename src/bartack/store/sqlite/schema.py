@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import apsw
 
-from bartack.nouns.errors import StoreError
+from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.store.errors import newer_schema
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "check_version", "migrate", "version_of"]
@@ -110,9 +110,13 @@ MIGRATIONS: Sequence[str] = (_FIRST + "".join(map(_triggers, _APPEND_ONLY)),)
 
 
 def version_of(connection: apsw.Connection) -> int:
-    """The schema version of this database; 0 if it is empty."""
-    tables = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'schema_version'").get
-    return int(connection.execute("SELECT max(version) FROM schema_version").get) if tables else 0
+    """The schema version of this database; 0 if it is empty. Raises `StoreError` if it is lost."""
+    if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'schema_version'").get:
+        return 0
+    version = connection.execute("SELECT max(version) FROM schema_version").get
+    if not isinstance(version, int):
+        raise StoreError(f"{connection.filename} is damaged: it has no version.", code=ErrorCode.STORAGE_CORRUPT)
+    return version
 
 
 def check_version(connection: apsw.Connection) -> None:
