@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from bartack import TextDelta
-from bartack.agent import Agent, DeltaReceived, Event, ToolChanged
+from bartack.agent import Agent, DeltaReceived, Event, Retrying, ToolChanged
 from bartack.models.weights import LocalWeights, weights_named
 from bartack.nouns.errors import BartackError
 from bartack.nouns.tool_states import Completed, Errored, Running
@@ -46,6 +46,8 @@ def show(event: Event) -> None:
     match event:
         case DeltaReceived(delta=stamped) if isinstance(stamped.delta, TextDelta):
             print(stamped.delta.text_delta, end="", flush=True)
+        case Retrying(error=error):
+            print(f"\n{dim(f'{error.error_code}; the answer begins again')}", flush=True)
         case ToolChanged(tool_name=name, state=Running(input=arguments)):
             print(f"{dim('tool')} {name}({json.dumps(arguments)}) ", end="", flush=True)
         case ToolChanged(state=Completed(output=output, time=span) | Errored(error=output, time=span) as state):

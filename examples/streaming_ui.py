@@ -1,9 +1,9 @@
-"""Show a run as it happens: streamed text, tool states and status changes."""
+"""Show a run as it happens: streamed text, tool states, status changes, and an answer that begins again."""
 
 import asyncio
 
-from bartack import TextDelta, ToolCall, assistant
-from bartack.agent import Agent, DeltaReceived, Event, RunFinished, StatusChanged, ToolChanged
+from bartack import Delta, ErrorCode, Failed, Start, TextDelta, ToolCall, assistant
+from bartack.agent import Agent, DeltaReceived, Event, Retrying, RetryPolicy, RunFinished, StatusChanged, ToolChanged
 from bartack.models import ScriptedModel
 from bartack.tools import ToolContext, tool
 
@@ -23,6 +23,8 @@ def show(event: Event) -> None:
             print(f"\n[{status}] ", end="")
         case DeltaReceived(delta=stamped) if isinstance(stamped.delta, TextDelta):
             print(stamped.delta.text_delta, end="", flush=True)
+        case Retrying(error=error):
+            print(f"({error.message}; forget the last answer, it begins again) ", end="")
         case ToolChanged(tool_name=name, state=state):
             print(f"({name}: {state.status}{_progress(state)}) ", end="")
         case RunFinished(result=result):
@@ -37,10 +39,15 @@ def _progress(state: object) -> str:
 
 
 async def main() -> None:
+    cut_off: list[Delta] = [
+        Start("scripted", "1"),
+        TextDelta("The docs are "),
+        Failed(ErrorCode.STREAM_TRUNCATED, "connection lost", retryable=True),
+    ]
     model = ScriptedModel(
-        [assistant("Building now. ", ToolCall("1", "build", {"target": "docs"})), "The docs are built."]
+        [assistant("Building now. ", ToolCall("1", "build", {"target": "docs"})), cut_off, "The docs are built."]
     )
-    agent = Agent(model, tools=[build])
+    agent = Agent(model, tools=[build], retry=RetryPolicy(base_ms=10))
     async with agent.stream("Build the docs") as run:
         async for event in run:
             show(event)

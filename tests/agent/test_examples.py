@@ -17,7 +17,13 @@ OUTPUT = {
         "awaiting_human: ['transfer']",
         "not before",
     ],
-    "streaming_ui": ["[tool_running] (build: running)", "running 80 %", "The docs are built.", "[completed]"],
+    "streaming_ui": [
+        "[tool_running] (build: running)",
+        "running 80 %",
+        "it begins again",
+        "The docs are built.",
+        "[completed]",
+    ],
     "structured_output": ["City(name='Paris', country='France', people=2)", "Expected `int`, got `str`"],
     "resume_after_crash": ["paying 7 - killed: True", "The tool returned: Interrupted"],
     "model_switch": [

@@ -1,9 +1,13 @@
 """Failed model calls: what is recorded, when they are retried, and when a fallback takes over."""
 
+from itertools import pairwise
+
 import pytest
 
 from bartack import (
+    AgentConfig,
     AgentStatus,
+    ContextConfig,
     Delta,
     ErrorCode,
     Failed,
@@ -18,8 +22,9 @@ from bartack import (
     Usage,
     assistant,
 )
-from bartack.agent import ModelSwitched, Retrying, RetryPolicy, StatusChanged
+from bartack.agent import DeltaReceived, Event, ModelSwitched, Retrying, RetryPolicy, Snapshot, StatusChanged
 from bartack.models import ScriptedModel
+from bartack.models.scripted import ScriptedResponse
 from tests.agent.kit import FAST, SESSION, call, check_session, collected, facts, kinds, make
 
 BUSY = Failed(ErrorCode.OVERLOADED, "busy", retryable=True)
@@ -77,6 +82,65 @@ async def test_a_failed_attempt_is_kept_with_its_cost_and_the_next_one_shares_it
     assert result.cost_usd == 0.5
     statuses = [event.status for event in events if isinstance(event, StatusChanged)]
     assert statuses.count(AgentStatus.PREPARING) == 3
+
+
+def rendered(events: list[Event]) -> list[str]:
+    """The answers as the quick start renders them."""
+    answers: dict[int | None, str] = {}
+    for event in events:
+        match event:
+            case DeltaReceived(delta=stamped, model_call_index=index) if isinstance(stamped.delta, TextDelta):
+                answers[index] = answers.get(index, "") + stamped.delta.text_delta
+            case Retrying(model_call_index=index):
+                answers.pop(index, None)
+            case _:
+                pass
+    return list(answers.values())
+
+
+CUT_TEXT: list[Delta] = [Start("scripted", "r"), TextDelta("It will r"), BUSY]
+OVERFLOW = Failed(ErrorCode.CONTEXT_OVERFLOW, "too long")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [assistant("Looking.", call("c1")), CUT_TEXT, BUSY, "It will rain."],
+        [CUT_TEXT, assistant("Looking.", call("c1")), CUT_TEXT, CUT_TEXT, "It will rain."],
+        [assistant("Looking.", call("c1")), CUT_TEXT, CUT_TEXT, CUT_TEXT],  # then the fallback answers
+        [assistant("Looking.", call("c1")), [*CUT_TEXT[:2], OVERFLOW], "A summary.", "It will rain."],
+    ],
+)
+async def test_a_reader_of_deltas_can_tell_which_of_them_no_longer_count(script: list[ScriptedResponse]) -> None:
+    fallback = ScriptedModel(["It will rain."], model_id="other")
+    config = AgentConfig(context=ContextConfig(keep_recent_tokens=1))
+    agent, store, _ = make(["Hello. " * 100], config=config)
+    await agent.run("Hi", session=SESSION)
+    agent, _, _ = make(script, store=store, config=config, fallback_models=[fallback])
+    events = await collected(agent.stream("Rain?", session=SESSION))
+    stored = [message.text for message in events[-1].result.messages if message.role == "assistant"]
+    assert rendered(events) == stored == ["Looking.", "It will rain."]
+    attempts = [event.attempt for event in events if isinstance(event, DeltaReceived) and event.model_call_index == 1]
+    assert attempts == sorted(attempts)
+    assert attempts[-1] == events[-1].result.message.meta.attempt > 1
+
+
+async def test_what_had_arrived_of_an_answer_that_failed_for_good_still_counts() -> None:
+    agent, _, _ = make([BUSY, CUT_TEXT], retry=RetryPolicy(max_retries=1, base_ms=1))
+    events = await collected(agent.stream("Rain?", session=SESSION))
+    assert rendered(events) == [events[-1].result.message.text] == ["It will r"]
+
+
+async def test_snapshots_begin_again_with_each_attempt() -> None:
+    agent, _, _ = make([CUT_TEXT, "It will rain in Paris."])
+    async with agent.stream("Rain?", session=SESSION, snapshots=True) as run:
+        seen = [event.message.text async for event in run if isinstance(event, Snapshot)]
+    again = seen.index("", 1)
+    assert "It will r".startswith(seen[again - 1])
+    texts = seen[again:]
+    assert len(texts) > 2
+    assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
+    assert "It will rain in Paris.".startswith(texts[-1])
 
 
 async def test_a_run_fails_with_the_error_of_its_last_attempt() -> None:

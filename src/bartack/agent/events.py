@@ -79,9 +79,11 @@ class StatusChanged(Struct, frozen=True):
 
 
 class DeltaReceived(Struct, frozen=True):
-    """A piece of an answer arrived."""
+    """A piece of an answer arrived. After a failure, the answer to the same call arrives again from its beginning."""
 
     delta: MessageDelta
+    model_call_index: int = 0  # of the call in its run
+    attempt: int = 1
 
 
 class Snapshot(Struct, frozen=True):
@@ -112,7 +114,10 @@ class EntryAppended(Struct, frozen=True):
 
 
 class Retrying(Struct, frozen=True, kw_only=True):
-    """A model call failed and will be retried after a delay."""
+    """A model call failed and will be made again: after a delay, or at once with a shorter context or another model.
+
+    The deltas of that call so far are void; do not show them any longer.
+    """
 
     error: Failed
     model_call_index: int

@@ -55,6 +55,7 @@ class ModelCall:
         except BartackError as error:  # the request cannot be encoded, and nothing was sent
             return Failed(error.code, str(error))
         channel, consume = self._context.channel, self._assembler.consume
+        index, attempt = self._context.state.call_index, self._context.state.failed_attempts + 1
         if journal is not None:
             journal.begin()
         async with aclosing(stream):
@@ -63,7 +64,7 @@ class ModelCall:
                 if journal is not None:
                     journal.add(delta)
                 if self._publish and channel.is_open:
-                    await channel.put_delta(DeltaReceived(delta))
+                    await channel.put_delta(DeltaReceived(delta, index, attempt))
         return self._assembler.get_error()
 
     def _stream(self) -> GuardedStream:

@@ -62,19 +62,25 @@ class ModelTurn:
             if failed.error_code is ErrorCode.CONTEXT_OVERFLOW and may_compact:
                 may_compact = False
                 if await compact(context, overflow=True):
+                    self._announce_retry(failed)
                     continue
             delay_ms = policy.delay_ms(failed, attempts, random.random)
             if delay_ms is not None:
                 context.move("prepare")
-                index, attempt = context.state.call_index, context.state.failed_attempts + 1
-                context.channel.put(Retrying(error=failed, model_call_index=index, attempt=attempt, delay_ms=delay_ms))
+                self._announce_retry(failed, delay_ms)
                 await asyncio.sleep(delay_ms / 1000)
             elif self._fallbacks:
                 context.move("prepare")
+                self._announce_retry(failed)
                 await context.switch_model(self._fallbacks.pop(0), "fallback")
                 attempts = 0
             else:
                 raise RunFailed(failed.error_code, failed.message or str(failed.error_code))
+
+    def _announce_retry(self, failed: Failed, delay_ms: int = 0) -> None:
+        index, attempt = self._context.state.call_index, self._context.state.failed_attempts + 1
+        event = Retrying(error=failed, model_call_index=index, attempt=attempt, delay_ms=delay_ms)
+        self._context.channel.put(event)
 
     async def _attempt(self) -> Failed | None:
         """Make one call, and append its answer or its failure."""

@@ -9,7 +9,8 @@ Each has ``event``, and depending on it:
 - ``approval``: a tool call that needs approval, as ``request``: ``toolCallId toolName arguments reason``.
 - ``entry``: an entry that has just been stored, as ``entry``, in the canonical JSON of sessions.
 - ``status``: ``status previous`` of the run.
-- ``retry``: a model call failed and will be repeated: ``error modelCallIndex attempt delayMs``.
+- ``retry``: a model call failed and will be repeated: ``error modelCallIndex attempt delayMs``. The deltas of that call
+  so far are void.
 - ``model``: the run switched to another model: ``model previous reason losses``; losses are what is not sent to it.
 - ``compacted``: older turns were replaced by a summary: ``entry tokensBefore tokensAfter``.
 - ``paused``: the ``approvals`` that the run is waiting for.

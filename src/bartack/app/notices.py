@@ -26,8 +26,8 @@ def notice(event: Event) -> Notice | None:
     """The notice for an event; None for most of them."""
     match event:
         case Retrying():
-            wait = format_duration(event.delay_ms / 1000).replace(".0 ", " ")
-            return Notice("warning", f"{_failure(event.error)}; retrying in {wait} (attempt {event.attempt})")
+            wait = f" in {format_duration(event.delay_ms / 1000).replace('.0 ', ' ')}" if event.delay_ms else ""
+            return Notice("warning", f"{_failure(event.error)}; retrying{wait} (attempt {event.attempt})")
         case ModelSwitched():
             why = " because the previous model failed" if event.reason == "fallback" else ""
             lost = f" {losses_text(event.report.losses)}" if event.report.losses else ""
