@@ -116,6 +116,16 @@ async def test_a_store_whose_version_is_lost_is_not_opened(tmp_path: Path) -> No
     assert error.value.code is ErrorCode.STORAGE_CORRUPT
 
 
+async def test_a_store_whose_count_is_lost_is_not_written_to(tmp_path: Path) -> None:
+    await filled(tmp_path / "store")
+    alter(tmp_path / "store", "DELETE FROM store")
+    store = await SqliteStore.open(tmp_path / "store")
+    assert any("the table store is damaged" in finding.message for finding in await check(store))
+    with pytest.raises(StoreError, match="the table store is damaged"):
+        await store.create_session("new")
+    await store.close()
+
+
 async def test_numbers_that_become_null_are_found(tmp_path: Path) -> None:
     """One bit in the header of a record changes the type of a value to one that its column does not allow."""
     path = tmp_path / "store"

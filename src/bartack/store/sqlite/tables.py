@@ -9,7 +9,7 @@ import apsw
 
 from bartack.nouns import wire
 from bartack.nouns.entries import MessageDeltaBatch
-from bartack.nouns.errors import Conflict
+from bartack.nouns.errors import Conflict, ErrorCode, StoreError
 from bartack.store.append import Batch, Existing, Row, branch_starts_of
 from bartack.store.blobs import restore
 from bartack.store.checksums import seal, unseal
@@ -80,6 +80,8 @@ class SqliteTables:
         if row is None:
             return None
         number, tail_id, tail_seq, checksum, lease = row
+        if not isinstance(tail_seq, int):
+            raise StoreError(f"The row of session {session_id!r} is damaged.", code=ErrorCode.STORAGE_CORRUPT)
         return Session(number, Tail(tail_id, tail_seq), checksum, None if lease is None else _read_lease(lease))
 
     def begin(self) -> None:

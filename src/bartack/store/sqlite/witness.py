@@ -55,7 +55,10 @@ class Witness:
         if len(data) != _SIZE or text is None:
             return f"{self._path} is damaged: whether the database was rolled back cannot be checked"
         noted = msgspec.json.decode(text, type=_Note)
-        store, commits = connection.execute("SELECT hex(id), commits FROM store").get
+        rows = connection.execute("SELECT hex(id), commits FROM store").fetchall()
+        store, commits = rows[0] if len(rows) == 1 else (None, None)
+        if not isinstance(commits, int):
+            return "the table store is damaged: whether the database was rolled back cannot be checked"
         if store != noted.store or commits >= noted.commits:
             return None
         return (
