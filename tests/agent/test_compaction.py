@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bartack import (
     AgentConfig,
@@ -16,11 +17,15 @@ from bartack import (
     Meta,
     PartValidationError,
     StreamFailed,
+    Text,
     Usage,
     assistant,
+    user,
 )
-from bartack.agent import Compacted, StatusChanged
+from bartack.agent import Compacted, Hooks, Retrying, StatusChanged
 from bartack.models import ScriptedModel
+from bartack.models.scripted import ScriptedResponse
+from bartack.nouns.requests import ModelRequest
 from tests.agent.kit import SESSION, check_session, collected, facts, kinds, make
 
 LONG = "It was a long day in a long year, and much was said and done. " * 12
@@ -101,7 +106,7 @@ async def test_a_context_near_its_budget_is_compacted_before_the_call() -> None:
 
 
 async def test_a_missing_summary_fails_only_a_run_that_needs_it() -> None:
-    busy = Failed(ErrorCode.OVERLOADED, "busy", retryable=True)
+    busy = Failed(ErrorCode.OVERLOADED, "busy")
     config = AgentConfig(context=ContextConfig(max_tokens=1000, reserve_tokens=200, keep_recent_tokens=50))
     agent, store, _ = make([story(300), story(650), busy, "Tuesday."], config=config)
     for prompt in ("One", "Two", "Three"):
@@ -210,6 +215,62 @@ async def test_a_summary_call_that_raises_before_an_answer_does_not_stop_the_run
         result = await agent.run(prompt, session=SESSION)
     assert result.output == "Tuesday."
     assert "stream_failed" in await kinds(store)
+
+
+BUSY = Failed(ErrorCode.OVERLOADED, "busy", retryable=True)
+
+
+async def test_a_summary_that_fails_is_retried_like_an_answer() -> None:
+    agent, store, _ = make([story(300), story(600), BUSY, BUSY, "They told stories."], config=SMALL)
+    for prompt in ("One", "Two"):
+        await agent.run(prompt, session=SESSION)
+    events = await collected(agent.compact_stream(SESSION))
+    assert events[-1].result.status is AgentStatus.COMPLETED
+    retries = [event for event in events if isinstance(event, Retrying)]
+    assert [(event.model_call_index, event.attempt) for event in retries] == [(None, 2), (None, 3)]
+    failures = [fact for fact in await facts(store) if isinstance(fact, StreamFailed)]
+    assert [(fact.model_call_index, fact.attempt) for fact in failures] == [(None, 1), (None, 2)]
+    await check_session(store)
+
+
+async def test_a_fallback_model_writes_the_summary_and_answers_from_then_on() -> None:
+    other = ScriptedModel(["They told stories.", "Tuesday."], model_id="other")
+    script: list[ScriptedResponse] = [
+        story(300),
+        story(600),
+        OVERFLOW,
+        Failed(ErrorCode.AUTHENTICATION, "no key"),
+        "never",
+    ]
+    agent, store, model = make(script, config=SMALL, fallback_models=[other])
+    for prompt in ("One", "Two"):
+        await agent.run(prompt, session=SESSION)
+    result = await agent.run("Which day was it?", session=SESSION)
+    assert (result.output, len(model.calls), len(other.calls)) == ("Tuesday.", 4, 2)
+    assert result.message is not None
+    assert result.message.meta is not None
+    assert (result.message.meta.model_call_index, result.message.meta.attempt) == (0, 2)
+    assert (await kinds(store)).count("model_change") == 1
+    await check_session(store)
+
+
+async def test_model_hooks_see_and_change_the_call_for_a_summary() -> None:
+    async def redact(request: ModelRequest) -> ModelRequest | None:
+        if request.metadata.model_call_index is not None:
+            return None
+        return replace(request, messages=(user("Summarise nothing."),))
+
+    async def shorten(message: Message) -> Message | None:
+        is_summary = message.meta is not None and message.meta.model_call_index is None
+        return replace(message, parts=(Text("Stories."),)) if is_summary else None
+
+    hooks = Hooks(before_model=redact, after_model=shorten)
+    agent, store, model = make([story(300), story(600), "They told stories."], config=SMALL, hooks=hooks)
+    for prompt in ("One", "Two"):
+        await agent.run(prompt, session=SESSION)
+    await agent.compact(SESSION)
+    assert [message.text for message in model.calls[-1].messages] == ["Summarise nothing."]
+    assert [fact.summary for fact in await facts(store) if isinstance(fact, CompactionSummary)] == ["Stories."]
 
 
 async def test_a_compaction_never_reports_a_running_model() -> None:

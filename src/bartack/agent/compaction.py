@@ -6,6 +6,7 @@ one came to.
 
 from msgspec.structs import replace
 
+from bartack.agent.attempts import attempted
 from bartack.agent.events import Compacted
 from bartack.agent.model_call import ModelCall
 from bartack.agent.run_context import RunContext, RunFailed, RunOutcome
@@ -109,20 +110,30 @@ async def _only_in(context: RunContext, abandoned: str) -> tuple[Message, ...]:
 async def _summarise(context: RunContext, messages: tuple[Message, ...]) -> Message | Failed:
     if context.settings.summarise is not None:
         return assistant(await context.settings.summarise(messages))
-    request = ModelRequest(
-        summary_messages(messages),
-        config=context.model.get_config(),
-        provider=context.info.provider,
-        metadata=RequestMetadata(
-            session_id=context.session.session_id, run_id=context.run_id, trace_id=context.trace_id
-        ),
-    )
-    call = ModelCall(context, request, publish=False)
-    failed = await call.receive()
-    if failed is None:
-        message = call.answer()
-        if message.text.strip() and message.meta is not None and message.meta.finish_reason != "length":
-            return message
-        failed = Failed(ErrorCode.COMPACTION_FAILED, "the summary is empty or cut off")
-    await context.log.append(call.failure(failed))
-    return failed
+    summary: Message | None = None
+
+    async def attempt(number: int) -> Failed | None:
+        nonlocal summary
+        request = ModelRequest(
+            summary_messages(messages),
+            config=context.model.get_config(),
+            provider=context.info.provider,
+            metadata=RequestMetadata(
+                session_id=context.session.session_id, run_id=context.run_id, trace_id=context.trace_id, attempt=number
+            ),
+        )
+        call = await ModelCall.of(context, request, publish=False)
+        failed = await call.receive()
+        if failed is None:
+            summary = await call.answer()
+            if summary.text.strip() and summary.meta is not None and summary.meta.finish_reason != "length":
+                return None
+            failed = Failed(ErrorCode.COMPACTION_FAILED, "the summary is empty or cut off")
+        await context.log.append(call.failure(failed))
+        return failed
+
+    failed = await attempted(context, attempt)
+    if failed is not None:
+        return failed
+    assert summary is not None
+    return summary

@@ -120,7 +120,7 @@ class Retrying(Struct, frozen=True, kw_only=True):
     """
 
     error: Failed
-    model_call_index: int
+    model_call_index: int | None  # None: it writes a summary, and has no deltas
     attempt: int  # number of the next attempt
     delay_ms: int
 

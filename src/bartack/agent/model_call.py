@@ -44,6 +44,15 @@ class ModelCall:
         self._environment = context.settings.environment
         self._assembler = MessageAssembler(context.run_id, guarded=True)
 
+    @classmethod
+    async def of(
+        cls, context: RunContext, request: ModelRequest, *, publish: bool, snapshot: str | None = None
+    ) -> "ModelCall":
+        """A call with this request, as the hook before it changes it."""
+        hook = context.settings.hooks.before_model
+        changed = None if hook is None else await hook(request)
+        return cls(context, changed or request, publish=publish, snapshot=snapshot)
+
     def snapshot(self) -> Message:
         """The answer so far."""
         return self._assembler.snapshot()
@@ -90,9 +99,12 @@ class ModelCall:
 
     # -- facts
 
-    def answer(self) -> Message:
-        """The complete answer."""
-        return self._numbered(self._assembler.build_final_message())
+    async def answer(self) -> Message:
+        """The complete answer, as the hook after the call changes it."""
+        message = self._numbered(self._assembler.build_final_message())
+        hook = self._context.settings.hooks.after_model
+        changed = None if hook is None else await hook(message)
+        return changed or message
 
     def failure(self, failed: Failed) -> StreamFailed:
         """The failed call, with what had arrived and what it cost."""

@@ -1,18 +1,15 @@
 """`ModelTurn`: gets an answer from the model, whatever that takes.
 
-A failed call is recorded and made again: after a compaction if the provider reports that the context is too long, after
-a delay if the retry policy allows it, with the next fallback model if this one has failed for good. All attempts share
-one `model_call_index` and differ in `attempt`.
+A failed call is recorded and made again (see `attempted`), after a compaction if the provider reports that the context
+is too long. All attempts share one `model_call_index` and differ in `attempt`.
 """
 
-import asyncio
-import random
 from typing import Any, get_args
 
 from msgspec.structs import replace
 
+from bartack.agent.attempts import attempted
 from bartack.agent.compaction import compact
-from bartack.agent.events import Retrying
 from bartack.agent.journal import Journal
 from bartack.agent.model_call import ModelCall
 from bartack.agent.run_context import RunContext, RunFailed
@@ -34,7 +31,6 @@ class ModelTurn:
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._fallbacks = list(context.settings.fallback_models)
         self._call: ModelCall | None = None  # while an answer is arriving
         journal_ms = context.settings.config.loop.journal_ms
         self._journal = None if journal_ms is None else Journal(context.log, journal_ms)
@@ -50,48 +46,29 @@ class ModelTurn:
 
     async def take(self) -> None:
         """Get an answer and append it; `RunFailed` if there is none to be had."""
-        context, policy = self._context, self._context.settings.retry
+        context = self._context
         may_compact = not await compact(context)
-        attempts = 0  # with the current model
-        while True:
-            attempts += 1
-            context.move("call_model")
-            failed = await self._attempt()
-            if failed is None:
-                return
+
+        async def recovers(failed: Failed) -> bool:
+            nonlocal may_compact
             if failed.error_code is ErrorCode.CONTEXT_OVERFLOW and may_compact:
                 may_compact = False
-                if await compact(context, overflow=True):
-                    self._announce_retry(failed)
-                    continue
-            delay_ms = policy.delay_ms(failed, attempts, random.random)
-            if delay_ms is not None:
-                context.move("prepare")
-                self._announce_retry(failed, delay_ms)
-                await asyncio.sleep(delay_ms / 1000)
-            elif self._fallbacks:
-                context.move("prepare")
-                self._announce_retry(failed)
-                await context.switch_model(self._fallbacks.pop(0), "fallback")
-                attempts = 0
-            else:
-                raise RunFailed(failed.error_code, failed.message or str(failed.error_code))
+                return await compact(context, overflow=True)
+            return False
 
-    def _announce_retry(self, failed: Failed, delay_ms: int = 0) -> None:
-        index, attempt = self._context.state.call_index, self._context.state.failed_attempts + 1
-        event = Retrying(error=failed, model_call_index=index, attempt=attempt, delay_ms=delay_ms)
-        self._context.channel.put(event)
+        failed = await attempted(context, self._attempt, index=context.state.call_index, recovers=recovers)
+        if failed is not None:
+            raise RunFailed(failed.error_code, failed.message or str(failed.error_code))
 
-    async def _attempt(self) -> Failed | None:
+    async def _attempt(self, number: int) -> Failed | None:
         """Make one call, and append its answer or its failure."""
-        context, hooks = self._context, self._context.settings.hooks
+        context = self._context
+        context.move("call_model")
         snapshot = None if context.runtime is None else await context.runtime.snapshot()
-        call = self._call = ModelCall(context, await self._request(), publish=True, snapshot=snapshot)
+        call = self._call = await ModelCall.of(context, self._request(number), publish=True, snapshot=snapshot)
         failed = await call.receive(self._journal)
         if failed is None:
-            message = call.answer()
-            if hooks.after_model is not None:
-                message = await hooks.after_model(message) or message
+            message = await call.answer()
             self._call = None  # from here on the log completes the append, even if the run is cancelled
             await context.log.append(message)
         else:
@@ -106,7 +83,7 @@ class ModelTurn:
         if self._journal is not None:
             await self._journal.close()
 
-    async def _request(self) -> ModelRequest:
+    def _request(self, attempt: int) -> ModelRequest:
         context, settings = self._context, self._context.settings
         built = settings.context.build_context(context.context_input)
         changes: dict[str, Any] = {}
@@ -117,7 +94,7 @@ class ModelTurn:
         config = context.model.get_config()
         if settings.model_settings:
             config = changed_config(config, settings.model_settings)
-        request = ModelRequest(
+        return ModelRequest(
             built.messages,
             config=replace(config, **changes) if changes else config,
             tools=context.tool_specs,
@@ -127,9 +104,6 @@ class ModelTurn:
                 run_id=context.run_id,
                 trace_id=context.trace_id,
                 model_call_index=context.state.call_index,
-                attempt=context.state.failed_attempts + 1,
+                attempt=attempt,
             ),
         )
-        if settings.hooks.before_model is not None:
-            return await settings.hooks.before_model(request) or request
-        return request

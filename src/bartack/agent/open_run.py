@@ -117,6 +117,7 @@ async def open_run(
             hints=opening.hints,
             tool_specs=opening.tool_specs,
             instructions=opening.instructions,
+            fallbacks=list(settings.fallback_models),
             switch=opening.switch,
             trace_id=opening.trace_id,
         )

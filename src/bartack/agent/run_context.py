@@ -106,6 +106,7 @@ class RunContext:
     hints: tuple[str, ...]  # what the runtime adds to the system prompt
     tool_specs: tuple[ToolSpec, ...]
     instructions: str | None
+    fallbacks: list[Model]  # those left to use instead of a model that fails
     trace_id: str | None = None
     switch: ModelSwitch | None = None
     status: AgentStatus = AgentStatus.IDLE

@@ -70,6 +70,9 @@ class RunSettings(TypedDict, Generic[Deps], total=False):
 class Hooks(Struct, frozen=True, kw_only=True):
     """User code that runs before and after model calls and tools.
 
+    Calls that write a summary are included; their `model_call_index` is None, in the metadata of the request and in the
+    `meta` of the answer.
+
     Each hook is a coroutine function. It may return a changed value; None changes nothing. An exception from a model
     hook ends the run as failed and is raised to the caller; one from a tool hook becomes the call's error result.
     """
