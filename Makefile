@@ -43,6 +43,7 @@ run: .venv/ready
 
 #: make test         lint, type-check and run all tests, the pure ones under every Python found
 test: .venv/ready
+	$(if $(CI),@$(MAKE) --no-print-directory schema-suite || echo "Cannot download the JSON Schema suite; its test is skipped.")
 	@$(SIDE_BY_SIDE) style types unit
 	@$(SIDE_BY_SIDE) pythons others
 	$(if $(CI),$(BIN)/python -m scripts.check_wheel)
@@ -71,6 +72,14 @@ cover: .venv/ready
 #: make pythons      pure tests under every other Python on this machine, each with an environment in .venv-py
 pythons: .venv/ready
 	$(PYTHONS)
+
+#: make schema-suite fetch the official JSON Schema tests, which the source of the package jsonschema contains
+.PHONY: schema-suite
+schema-suite: .venv/schema-suite
+.venv/schema-suite: .venv/locked
+	@mkdir -p .venv/sources && sed -n '/^jsonschema==/,/# via/p' requirements/dev.txt >.venv/sources/jsonschema.txt
+	@$(PIP) download --no-deps --no-binary jsonschema --require-hashes -r .venv/sources/jsonschema.txt --dest .venv/sources
+	@mkdir -p $@ && tar -xzf .venv/sources/jsonschema-*.tar.gz -C $@ --strip-components=4 --wildcards '*/tests/draft2020-12/*'
 
 #: make wheel        build the wheel and check it in clean environments; with CI set, make test does this too
 .PHONY: wheel

@@ -23,7 +23,8 @@ from bartack.app.errors import EXTRAS as EXTRA_OF
 from scripts.other_pythons import ROOT, Python, find
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = [name for name in PROJECT["optional-dependencies"] if name != "all"]
+REQUIREMENTS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+EXTRAS = [name for name in REQUIREMENTS if name != "all"]
 CORE = "core"
 
 # Code that needs an extra: without it the output has the hint, with it the code gets past that point.
@@ -32,6 +33,7 @@ HINTS = {
     "sqlite": "import asyncio, bartack.store as s; asyncio.run(s.open_store('sqlite:probe.db'))",
     "postgres": "import asyncio, bartack.store as s; asyncio.run(s.open_store('postgresql://127.0.0.1:1/none'))",
     "local": "import bartack; bartack.connect('local')",
+    "schemas": "from bartack.session.schema_check import argument_check as check; check({'uniqueItems': True})",
 }
 HINT = re.compile(r"pip install 'bartack\[([^\]']+)\]'")
 
@@ -111,7 +113,8 @@ def check_hints(python: Path, extra: str, cwd: Path) -> None:
         done = run(python, "-I", "-c", code, cwd=cwd)
         named = HINT.findall(done.stdout + done.stderr)
         assert set(named) <= set(EXTRAS), f"{code}: the hint names an unknown extra: {named}"
-        assert (needed in named) == (needed != extra), f"{code}: {done.stdout}{done.stderr}"
+        is_installed = set(REQUIREMENTS[needed]) <= set(REQUIREMENTS.get(extra, ()))
+        assert (needed in named) != is_installed, f"{code}: {done.stdout}{done.stderr}"
 
 
 def check_command(environment: Path, extra: str, cwd: Path) -> None:

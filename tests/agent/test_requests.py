@@ -1,6 +1,7 @@
 """What others add to the session of a live run takes effect, and what they add while no run is live waits for one."""
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from bartack.store import Lease, MemoryStore, Tail, next_entries
 from bartack.store.append import Batch, Permit
 from bartack.store.entries import Entries
 from bartack.store.requests import decide, note, post, queue, redact, request_abort, steer, switch_model
+from bartack.tools import ToolDefinition
 from tests.agent.kit import (
     SESSION,
     PausingModel,
@@ -240,6 +242,25 @@ async def test_a_decision_that_comes_while_other_calls_run_saves_the_pause() -> 
     waiting.proceed.set()
     assert (await within(task)).output == "Done."
     assert (await results(store))["c1"].content == "moved 5"
+
+
+async def test_edited_arguments_are_checked_by_every_keyword_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"properties": {"tags": {"uniqueItems": True}}}
+    move = ToolDefinition(
+        name="transfer", description="", parameter_schema=schema, execute=lambda v, c: v, requires_approval=True
+    )
+    store = MemoryStore()
+    agent = Agent(ScriptedModel([ASK, "Done."]), tools=[move], store=store)
+    await agent.run("Go", session=SESSION)
+    with pytest.raises(PartValidationError, match=r"Invalid arguments: .*unique"):
+        await decide(store, SESSION, "c1", Decision("modify_args", arguments={"tags": [1, 1]}))
+    edited = Decision("modify_args", arguments={"tags": [1, 2]})
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "jsonschema_rs", None)
+        with pytest.raises(PartValidationError, match=r"bartack\[schemas\]") as caught:
+            await decide(store, SESSION, "c1", edited)
+    assert caught.value.code is ErrorCode.MISSING_DEPENDENCY
+    await decide(store, SESSION, "c1", edited)
 
 
 async def test_decisions_that_are_wrong_are_refused_before_they_are_stored() -> None:

@@ -1,6 +1,7 @@
 """`@tool`: the schema and the argument check, both from one signature."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
@@ -272,3 +273,19 @@ def test_pydantic_models_can_be_parameters() -> None:
         jsonschema.validate({"route": {"name": "a", "legs": [{"km": 0}]}}, ride.parameter_schema)
     with pytest.raises(ToolError, match=r"legs\.0\.km: .*greater than 0.*`\$\.route`"):
         ride.read_arguments({"route": {"name": "a", "legs": [{"km": 0}]}})
+
+
+def test_a_schema_that_cannot_be_checked_is_refused_with_the_name_of_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    def define(schema: dict[str, Any]) -> ToolDefinition:
+        return ToolDefinition(name="x", description="", parameter_schema=schema, execute=lambda v, c: v)
+
+    with pytest.raises(ToolError, match="Tool 'x': Invalid JSON Schema") as caught:
+        define({"type": "hologram"})
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    unique = {"properties": {"tags": {"uniqueItems": True}}}
+    with pytest.raises(ToolError, match="unique"):
+        define(unique).read_arguments({"tags": [1, 1]})
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
+    with pytest.raises(ToolError, match=r"Tool 'x': .*: pip install 'bartack\[schemas\]'") as caught:
+        define(unique)
+    assert caught.value.code is ErrorCode.MISSING_DEPENDENCY

@@ -24,6 +24,7 @@ EXTRAS: Mapping[str, str] = {
     "platformdirs": "cli",
     "aiohttp": "http",
     "genai_prices": "prices",
+    "jsonschema_rs": "schemas",
     "botocore": "bedrock",
     "google": "vertex",  # a namespace package: missing altogether, or present without google.auth
     "google.auth": "vertex",

@@ -26,12 +26,12 @@ from bartack.nouns.entries import (
     SystemPromptOverride,
     ThinkingLevelChange,
 )
-from bartack.nouns.errors import Conflict, NotFound, PartValidationError, StoreError, ToolError
+from bartack.nouns.errors import Conflict, ErrorCode, NotFound, PartValidationError, StoreError, ToolError
 from bartack.nouns.messages import Message, ModelRef, user
 from bartack.session.decisions import Decision, decided_fact
 from bartack.session.outline import Past, outlines_of
 from bartack.session.run_state import RunState
-from bartack.session.schema_check import check_arguments
+from bartack.session.schema_check import argument_check
 from bartack.store.session_store import SessionStore, Tail, next_entries
 
 __all__ = [
@@ -232,8 +232,10 @@ def _decided(store: SessionStore, state: RunState, tool_call_id: str, decision: 
     fact = decided_fact(question, decision)
     if decision.decision == "modify_args" and question.parameters is not None:
         try:
-            check_arguments(fact.arguments or {}, question.parameters)
+            argument_check(question.parameters)(fact.arguments or {})
         except ToolError as error:
+            if error.code is ErrorCode.MISSING_DEPENDENCY:
+                raise PartValidationError(error.message, path="$.arguments", code=error.code) from error
             raise PartValidationError(f"Invalid arguments: {error.message}", path="$.arguments") from error
     return fact
 

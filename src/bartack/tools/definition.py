@@ -13,13 +13,13 @@ The decorated function can still be called: ``await weather("Paris")``.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from bartack.nouns.config import ToolSpec
-from bartack.nouns.errors import BartackError, ErrorCode
-from bartack.session.schema_check import check_arguments
+from bartack.nouns.errors import BartackError, ErrorCode, ToolError
+from bartack.session.schema_check import ArgumentCheck, argument_check
 from bartack.tools.signature import Signature
 from bartack.tools.tool_context import ToolContext
 
@@ -58,6 +58,15 @@ class ToolDefinition:
         _require(self.timeout_ms is None or self.timeout_ms > 0, f"Tool {self.name!r}: timeout_ms must be positive.")
         _require(self.retries >= 0, f"Tool {self.name!r}: retries must not be negative.")
         _require(self.max_output_chars > 0, f"Tool {self.name!r}: max_output_chars must be positive.")
+        if self.read is None:
+            try:
+                _ = self._check  # a schema that cannot be checked is refused now, not when the tool is called
+            except ToolError as error:
+                raise ToolError(f"Tool {self.name!r}: {error.message}", code=error.code, cause=error.cause) from None
+
+    @cached_property
+    def _check(self) -> ArgumentCheck:
+        return argument_check(self.parameter_schema)
 
     @property
     def spec(self) -> ToolSpec:
@@ -73,7 +82,7 @@ class ToolDefinition:
         """The values for `execute`; `ToolError` with code ``tool_bad_arguments`` if the arguments are invalid."""
         if self.read is not None:
             return self.read(arguments)
-        check_arguments(arguments, self.parameter_schema)
+        self._check(arguments)
         return arguments
 
 
