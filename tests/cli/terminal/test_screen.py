@@ -34,7 +34,7 @@ from bartack.nouns.deltas import (
 )
 from bartack.nouns.entries import ApprovalDecided, ApprovalRequired, CompactionSummary, Entry, ToolProgress
 from bartack.nouns.errors import ErrorCode
-from bartack.nouns.messages import Message, Meta, ModelRef, assistant, stamped
+from bartack.nouns.messages import Message, ModelRef, assistant, stamped
 from bartack.nouns.parts import ToolCall
 from bartack.nouns.tables import AgentStatus
 from tests.cli.terminal.emulator import Emulator
@@ -354,10 +354,6 @@ def test_an_output_is_cut_to_the_window() -> None:
         (RunPaused((REQUEST,)), "Paused: 1 tool call awaiting approval."),
         (finished(AgentStatus.FAILED, error=Failed(ErrorCode.OVERLOADED, "busy")), "overloaded: busy"),
         (finished(AgentStatus.ABORTED), "Stopped. The partial answer is kept."),
-        (
-            finished(AgentStatus.COMPLETED, message=assistant("a", meta=Meta(finish_reason="length"))),
-            "The answer was cut off at the length limit.",
-        ),
     ],
 )
 def test_events_of_a_run_are_shown_as_notices(event: Event, words: str) -> None:
