@@ -5,7 +5,18 @@ from typing import Any, get_args
 import pytest
 
 from bartack.nouns.errors import PartValidationError
-from bartack.nouns.parts import Continuation, FileRef, Image, Part, Span, Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.parts import (
+    STRUCTURED,
+    Continuation,
+    FileRef,
+    Image,
+    Part,
+    Span,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 
 
 def test_there_are_exactly_six_kinds() -> None:
@@ -109,3 +120,10 @@ def test_continuation_data_names_its_provider_and_model() -> None:
     """D-3.9"""
     part = Thinking("", continuation=Continuation("anthropic", "claude", {"signature": "c2ln"}), time=Span())
     assert part.continuation == Continuation("anthropic", "claude", {"signature": "c2ln"})
+
+
+def test_the_value_of_a_result_is_its_data_or_its_text() -> None:
+    assert ToolResult("c1", "text").value == "text"
+    assert ToolResult("c1", {"a": 1}).value == {"a": 1}
+    assert ToolResult("c1", "[1]", metadata={STRUCTURED: [1]}).value == [1]
+    assert ToolResult("c1", (Text("text"),)).value is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bartack import ErrorCode, ToolCall, ToolError, ToolResult, assistant, tool_message
+from bartack import ErrorCode, ToolCall, ToolError, ToolResult, TryAgain, assistant, tool_message
 from bartack.environment import Environment
 from bartack.nouns.entries import ToolProgress, ToolStarted
 from bartack.nouns.messages import Message
@@ -497,6 +497,56 @@ async def test_after_tool_may_change_the_result_which_is_hidden_if_the_hook_fail
         "2",
     ]
     assert outcome.results[1].error_code is ErrorCode.TOOL_FAILED
+
+
+@pytest.mark.parametrize("answer", ["text", {"a": 1}, False, 0])
+async def test_a_hook_that_returns_something_else_is_reported_in_the_result(answer: Any) -> None:
+    async def wrong(*_: Any) -> Any:
+        return answer
+
+    def not_async(*_: Any) -> Any:
+        return None
+
+    kind = type(answer).__name__
+    after = await Bench(add, after_tool=wrong).one("add", a=1, b=1)
+    assert after.content == f"The after_tool hook returned a value of type {kind} instead of a ToolResult or None."
+    assert after.error_code is ErrorCode.TOOL_FAILED
+    bench = Bench(add, before_tool=wrong)
+    before = await bench.one("add", a=1, b=1)
+    assert str(before.content).startswith(f"The before_tool hook returned a value of type {kind} instead of a ToolCall")
+    assert before.error_code is ErrorCode.TOOL_NOT_RUN
+    assert bench.log.of(ToolStarted) == []
+    for bench in (Bench(add, after_tool=not_async), Bench(add, before_tool=not_async)):
+        assert "hook failed: TypeError" in str((await bench.one("add", a=1, b=1)).content)
+
+
+async def test_a_hook_may_return_a_result_that_cannot_be_stored_as_it_is() -> None:
+    async def after(one: ToolCall, result: ToolResult) -> ToolResult:
+        return ToolResult("whatever", {"n": float("nan")})
+
+    assert (await Bench(add, after_tool=after).one("add", a=1, b=1)).is_error is False
+
+
+async def test_a_tool_may_return_a_result_of_its_own() -> None:
+    @tool(max_output_chars=10)
+    async def report() -> ToolResult:
+        return ToolResult("another call", "x" * 20, title="Report")
+
+    result = await Bench(report).one("report")
+    assert (result.tool_call_id, result.title, result.is_error) == ("c1", "Report", False)
+    assert "10 of 20 characters omitted" in str(result.content)
+
+
+async def test_a_tool_may_ask_the_model_to_try_again() -> None:
+    @tool(retries=3)
+    async def find(city: str) -> str:
+        raise TryAgain(f"There is no {city}. Use the English name.")
+
+    bench = Bench(find)
+    result = await bench.one("find", city="Pariz")
+    assert (result.content, result.is_error) == ("There is no Pariz. Use the English name.", True)
+    assert result.error_code is ErrorCode.TOOL_FAILED
+    assert len(bench.log.of(ToolStarted)) == 1  # the model tries again, not the tool
 
 
 async def test_an_output_may_have_a_title_and_metadata_and_be_an_error() -> None:

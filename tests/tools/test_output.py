@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bartack import FileRef, Image, Part, Text, ToolResult
+from bartack import ErrorCode, FileRef, Image, Part, Text, ToolResult
 from bartack.nouns import wire
-from bartack.nouns.parts import FULL_OUTPUT
+from bartack.nouns.parts import FULL_OUTPUT, ToolContent
 from bartack.tools import ToolContext, ToolDefinition, ToolOutput
-from bartack.tools.output import limited, output_of
+from bartack.tools.output import limited, result_of
 from tests.tools.rounds import Bench
 
 PNG = b"\x89PNG\r\n\x1a\n rest"
@@ -78,8 +78,9 @@ for _ in range(100):
     ],
 )
 def test_content_of_every_kind_of_value(value: Any, content: Any) -> None:
-    assert output_of(value).content == content
-    wire.encode(ToolResult("c1", output_of(value).content))
+    result = result_of(value, "c1")
+    assert result.content == content
+    assert wire.decode(Part, wire.encode(result)) == result
 
 
 @pytest.mark.parametrize(
@@ -90,8 +91,7 @@ def test_content_of_every_kind_of_value(value: Any, content: Any) -> None:
     ],
 )  # fmt: skip
 def test_values_that_cannot_be_stored_are_converted(value: Any) -> None:
-    output = output_of(value)
-    wire.encode(ToolResult("c1", output.content, title=output.title, metadata=output.metadata))
+    wire.encode(result_of(value, "c1"))
 
 
 @given(st.recursive(
@@ -100,15 +100,47 @@ def test_values_that_cannot_be_stored_are_converted(value: Any) -> None:
     lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters()) | st.integers(), inner) | st.tuples(inner),
 ))  # fmt: skip
 def test_any_value_gives_a_result_that_can_be_stored(value: Any) -> None:
-    result = ToolResult("c1", limited(output_of(value).content, 20, "c1"))
+    result = limited(result_of(value, "c1"), 20)
     assert wire.decode(Part, wire.encode(result)) == result
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ([1, "a", None], [1, "a", None]), ([], []), ((1, 2), [1, 2]), ({3}, [3]), ([Point(1)], [{"x": 1, "y": 0}]),
+        (3, 3), (1.5, 1.5), (True, True), (0, 0), ({"a": 1}, {"a": 1}), (Point(1), {"x": 1, "y": 0}), ("text", "text"),
+        ("3", "3"), (None, ""), ([math.nan], "[NaN]"), (PNG, None), ([Image("image/png", data=PNG), 3], None),
+        (ToolOutput([1], metadata={"n": 1}), [1]), (ToolResult("other", {"a": 1}), {"a": 1}),
+    ],
+)  # fmt: skip
+def test_structured_data_stays_data(value: Any, kept: Any) -> None:
+    stored = wire.decode(Part, wire.encode(result_of(value, "c1")))
+    assert isinstance(stored, ToolResult)
+    assert stored.value == kept
+    assert type(stored.value) is type(kept)
+
+
+def test_data_whose_text_is_cut_is_kept_in_the_file_only() -> None:
+    result = limited(result_of(ToolOutput(list(range(1_000)), metadata={"n": 1}), "c1"), 100)
+    assert (result.value, result.metadata) == (None, {"n": 1})
+    assert msgspec.json.decode(whole(result.content)[0].data or b"") == list(range(1_000))
+
+
+def test_a_result_is_taken_as_it_is() -> None:
+    error = ToolResult("other", "no", is_error=True, error_code=ErrorCode.TOOL_DENIED, title="T", metadata={"n": 1})
+    assert result_of(error, "c1") == msgspec.structs.replace(error, tool_call_id="c1")
+    assert result_of(ToolResult("other", "no", is_error=True), "c1").error_code is ErrorCode.TOOL_FAILED
+    contents: list[ToolContent] = ["", (), {}, (Text("a"), Image("image/png", data=PNG))]
+    for content in contents:
+        assert result_of(ToolResult("other", content), "c1") == ToolResult("c1", content)
+    wire.encode(result_of(ToolResult("other", {"n": math.nan}, title="\ud800", metadata={"o": object()}), "c1"))
 
 
 def test_pydantic_models_are_objects() -> None:
     pydantic = pytest.importorskip("pydantic")
     model = pydantic.create_model("Model", a=(int, 1))()
-    assert output_of(model).content == {"a": 1}
-    assert output_of([model]).content == '[{"a":1}]'
+    assert result_of(model, "c1").content == {"a": 1}
+    assert result_of([model], "c1").content == '[{"a":1}]'
 
 
 def whole(content: Any) -> list[FileRef]:
@@ -117,7 +149,7 @@ def whole(content: Any) -> list[FileRef]:
 
 def test_long_text_is_cut_in_the_middle_and_kept_in_a_file() -> None:
     text = "".join(f"line {number}\n" for number in range(1_000))
-    content = limited(text, 300, "c1")
+    content = limited(ToolResult("c1", text), 300).content
     assert isinstance(content, tuple)
     shown = content[0]
     assert isinstance(shown, Text)
@@ -132,12 +164,12 @@ def test_long_text_is_cut_in_the_middle_and_kept_in_a_file() -> None:
 
 def test_content_within_the_limit_is_unchanged() -> None:
     for content in ("x" * 300, {"a": "b"}, (Text("x" * 300), Image("image/png", data=PNG))):
-        assert limited(content, 300, "c1") == content
+        assert limited(ToolResult("c1", content), 300).content == content
 
 
 def test_a_long_object_becomes_cut_json_text_and_a_json_file() -> None:
     value = {"items": list(range(1_000))}
-    content = limited(value, 100, "c1")
+    content = limited(ToolResult("c1", value), 100).content
     [kept] = whole(content)
     assert kept.mime_type == "application/json"
     assert msgspec.json.decode(kept.data or b"") == value
@@ -145,7 +177,7 @@ def test_a_long_object_becomes_cut_json_text_and_a_json_file() -> None:
 
 def test_the_texts_of_parts_share_one_limit_and_images_stay() -> None:
     picture = Image("image/png", data=PNG)
-    content = limited((Text("X" * 80), picture, Text("Y" * 80), Text("Z" * 80)), 100, "c1")
+    content = limited(ToolResult("c1", (Text("X" * 80), picture, Text("Y" * 80), Text("Z" * 80))), 100).content
     assert isinstance(content, tuple)
     shown = [part.text for part in content if isinstance(part, Text)]
     assert shown[0] == "X" * 80

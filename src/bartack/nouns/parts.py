@@ -15,6 +15,7 @@ from bartack.nouns.noun import Noun
 
 __all__ = [
     "FULL_OUTPUT",
+    "STRUCTURED",
     "ContentPart",
     "Continuation",
     "FileRef",
@@ -31,6 +32,8 @@ __all__ = [
 
 # Metadata key of a `FileRef` in a tool result: it has the full text of a truncated output, for people only.
 FULL_OUTPUT = "full_output"
+# Metadata key of a tool result whose content is JSON text: the list, number or boolean that the tool returned.
+STRUCTURED = "structured"
 
 
 class Continuation(Noun, frozen=True):
@@ -183,6 +186,13 @@ class ToolResult(_ResultFields, frozen=True):
                         path=f"$.content[{index}]",
                         rule="000-3.3.3",
                     )
+
+    @property
+    def value(self) -> Any:
+        """The structured data that the tool returned, or else its text; None if the content consists of parts."""
+        if isinstance(self.content, tuple):
+            return None
+        return (self.metadata or {}).get(STRUCTURED, self.content)
 
 
 class _CallFields(_PartFields, frozen=True, kw_only=True):

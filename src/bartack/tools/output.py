@@ -1,7 +1,8 @@
-"""The value that a tool returned -> the content of its result, cut to a size that suits a model.
+"""The value that a tool returned -> its result, cut to a size that suits a model.
 
 Text stays text; objects (including structs, dataclasses and pydantic models) become JSON objects; parts stay parts;
-bytes become an image or a file; None becomes empty text; every other value becomes JSON text. The ledger refuses lone
+bytes become an image or a file; None becomes empty text. Content cannot be a list or a number (000 §3.3): these become
+JSON text, and the result keeps the value itself too. A `ToolResult` is taken as it is. The ledger refuses lone
 surrogates, numbers that are not finite and very deep nesting. A tool that has done its work must not lose its result
 over that, so such values are stored in the nearest valid form, or as Python prints them.
 """
@@ -15,9 +16,18 @@ import msgspec
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.json_values import json_text, plain
 from bartack.nouns.media_types import type_of_data
-from bartack.nouns.parts import FULL_OUTPUT, ContentPart, FileRef, Image, Text, ToolContent, ToolResult
+from bartack.nouns.parts import FULL_OUTPUT, STRUCTURED, ContentPart, FileRef, Image, Text, ToolContent, ToolResult
 
-__all__ = ["ToolOutput", "error_result", "image_type", "limited", "output_of", "valid_object", "valid_text"]
+__all__ = [
+    "ToolOutput",
+    "error_result",
+    "image_type",
+    "limited",
+    "result_of",
+    "valid_object",
+    "valid_result",
+    "valid_text",
+]
 
 _HEAD_SHARE = 2 / 3  # of a cut text; the rest is its end, where errors and totals are
 
@@ -34,13 +44,32 @@ class ToolOutput(_OutputDetails, frozen=True):
     content: Any
 
 
-def output_of(value: Any) -> ToolOutput:
-    """The value as an output with content that can be stored."""
-    if not isinstance(value, ToolOutput):
-        return ToolOutput(_content(value))
-    metadata = None if value.metadata is None else valid_object(value.metadata)
-    title = None if value.title is None else valid_text(value.title)
-    return ToolOutput(_content(value.content), title=title, metadata=metadata, is_error=value.is_error)
+def result_of(value: Any, tool_call_id: str) -> ToolResult:
+    """The value as the result of this call, with content that can be stored."""
+    if isinstance(value, ToolResult):
+        return msgspec.structs.replace(valid_result(value), tool_call_id=tool_call_id)
+    output = value if isinstance(value, ToolOutput) else ToolOutput(value)
+    content = _content(output.content)
+    structured = _structured(output.content) if isinstance(content, str) else {}
+    return ToolResult(
+        tool_call_id,
+        content,
+        is_error=output.is_error,
+        error_code=ErrorCode.TOOL_FAILED if output.is_error else None,
+        title=None if output.title is None else valid_text(output.title),
+        metadata={**structured, **(valid_object(output.metadata or {}) or {})} or None,
+    )
+
+
+def valid_result(result: ToolResult) -> ToolResult:
+    """The result in a form that can be stored."""
+    return msgspec.structs.replace(
+        result,
+        content=_content(result.content) if result.content else result.content,
+        error_code=(result.error_code or ErrorCode.TOOL_FAILED) if result.is_error else None,
+        title=None if result.title is None else valid_text(result.title),
+        metadata=None if result.metadata is None else valid_object(result.metadata),
+    )
 
 
 def error_result(
@@ -87,6 +116,12 @@ def _content(value: Any) -> ToolContent:
     if isinstance(built_in, dict) and (stored := valid_object(built_in)) is not None:
         return stored
     return valid_text(built_in) if isinstance(built_in, str) else _value_text(built_in)
+
+
+def _structured(value: Any) -> dict[str, Any]:
+    """The value under the key `STRUCTURED`, if it is data that content cannot be."""
+    built_in = _built_in(value)
+    return (valid_object({STRUCTURED: built_in}) or {}) if isinstance(built_in, list | tuple | int | float) else {}
 
 
 def _built_in(value: Any) -> Any:
@@ -136,8 +171,16 @@ def _part(value: Any) -> ContentPart:
     return Text(content if isinstance(content, str) else _value_text(content))
 
 
-def limited(content: ToolContent, max_chars: int, tool_call_id: str) -> ToolContent:
-    """The content with at most `max_chars` of text; text that was cut is kept whole in a file part."""
+def limited(result: ToolResult, max_chars: int) -> ToolResult:
+    """The result with at most `max_chars` of text; text that was cut is kept whole in a file part."""
+    content = _limited_content(result.content, max_chars, result.tool_call_id)
+    if content is result.content:
+        return result
+    metadata = {key: value for key, value in (result.metadata or {}).items() if key != STRUCTURED}  # the file has it
+    return msgspec.structs.replace(result, content=content, metadata=metadata or None)
+
+
+def _limited_content(content: ToolContent, max_chars: int, tool_call_id: str) -> ToolContent:
     if isinstance(content, tuple):
         return _limited_parts(content, max_chars, tool_call_id)
     text = content if isinstance(content, str) else _value_text(content)

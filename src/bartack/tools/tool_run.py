@@ -6,8 +6,9 @@ further step.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
@@ -24,12 +25,14 @@ from bartack.tools import tool_round
 from bartack.tools.attempt import attempt
 from bartack.tools.call_approval import CallApproval, asked_approval
 from bartack.tools.definition import ToolDefinition
-from bartack.tools.output import error_result, limited, output_of
+from bartack.tools.output import error_result, limited, result_of, valid_result
 from bartack.tools.tool_context import ToolContext
 from bartack.tools.tool_round import NOT_STARTED, Superseded, ToolRound, WriteFailed, describe
 
 __all__ = ["ToolRun"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _TRUNCATED = (
     "Not executed: the response containing this call was cut off before it was complete. "
@@ -90,10 +93,11 @@ class ToolRun:
 
     async def _passes_hook(self) -> bool:
         """Whether the call is left to run; the hook may also give its result."""
-        if self._settings.before_tool is None:
+        hook = self._settings.before_tool
+        if hook is None:
             return True
         try:
-            answer = await self._round.call("The before_tool hook", self._settings.before_tool(self.call), self._hook_s)
+            answer = await self._round.call("The before_tool hook", _awaited(hook, self.call), self._hook_s)
         except ToolError as error:
             is_aborted = error.code is ErrorCode.TOOL_ABORTED
             raise ToolError(error.message, code=error.code if is_aborted else ErrorCode.TOOL_NOT_RUN) from None
@@ -102,10 +106,13 @@ class ToolRun:
                 self.call = replace(self.call, arguments=answer.arguments)
             case ToolResult():
                 self._start()
-                await self._finish(answer)
+                await self._finish(valid_result(answer))
                 return False
             case None:
                 pass
+            case _:
+                text = f"The before_tool hook returned {_kind(answer)} instead of a ToolCall, a ToolResult or None."
+                raise ToolError(text, code=ErrorCode.TOOL_NOT_RUN)
         return True
 
     def _read_arguments(self) -> None:
@@ -241,15 +248,8 @@ class ToolRun:
 
     def _result_of(self, value: Any) -> ToolResult:
         assert self.definition is not None
-        output = output_of(value)
-        return ToolResult(
-            self.call.tool_call_id,
-            limited(output.content, self.definition.max_output_chars, self.call.tool_call_id),
-            is_error=output.is_error,
-            error_code=ErrorCode.TOOL_FAILED if output.is_error else None,
-            title=output.title,
-            metadata=output.metadata,
-        )
+        result = result_of(value, self.call.tool_call_id)
+        return limited(result, self.definition.max_output_chars)
 
     async def _fail(self, code: ErrorCode, message: str) -> None:
         await self._finish(error_result(self.call.tool_call_id, code, message))
@@ -271,16 +271,29 @@ class ToolRun:
         self.result, self._status = result, status
 
     async def _after_hook(self, result: ToolResult) -> ToolResult:
-        if self._settings.after_tool is None:
+        hook = self._settings.after_tool
+        if hook is None:
             return result
-        work = self._settings.after_tool(self.call, result)
         try:
-            return await self._round.call("The after_tool hook", work, self._hook_s, patient=True) or result
+            work = _awaited(hook, self.call, result)
+            answer = await self._round.call("The after_tool hook", work, self._hook_s, patient=True)
+            if not isinstance(answer, ToolResult | None):
+                raise ToolError(f"The after_tool hook returned {_kind(answer)} instead of a ToolResult or None.")
         except ToolError as error:  # the hook may exist to hide something: without it the result is not shown
             return error_result(self.call.tool_call_id, ErrorCode.TOOL_FAILED, error.message)
+        return result if answer is None else valid_result(answer)
 
     def _now(self) -> datetime:
         return self._settings.environment.now()
+
+
+async def _awaited(hook: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What the hook returns. It is also called in here, so that one that is not async fails like one that raises."""
+    return await hook(*args, **kwargs)
+
+
+def _kind(value: object) -> str:
+    return f"a value of type {type(value).__name__}"
 
 
 def _with_changed_arguments(result: ToolResult, arguments: dict[str, Any]) -> ToolResult:
