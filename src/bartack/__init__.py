@@ -147,6 +147,7 @@ if _typing.TYPE_CHECKING:  # pragma: no cover
         RunSettings,
         Snapshot,
         StatusChanged,
+        SubagentEvent,
         ToolChanged,
     )
     from bartack.models import ScriptedModel, connect
@@ -244,6 +245,7 @@ __all__ = [
     "StoreError",
     "StreamError",
     "StreamFailed",
+    "SubagentEvent",
     "SystemPromptOverride",
     "Text",
     "TextDelta",

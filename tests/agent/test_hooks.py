@@ -1,15 +1,11 @@
 """Hooks around model calls and tools, and an agent as a tool of another."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from bartack import (
-    AgentStatus,
-    ErrorCode,
     Message,
     ThinkingConfig,
     ThinkingLevelChange,
@@ -24,7 +20,7 @@ from bartack.models.guard import GuardedStream
 from bartack.models.scripted import ScriptedResponse
 from bartack.nouns.requests import ModelRequest
 from bartack.store import next_entries
-from tests.agent.kit import SESSION, Waiting, call, check_session, make, messages, results, within
+from tests.agent.kit import SESSION, call, check_session, make, messages, results
 
 
 async def test_before_model_can_change_the_request() -> None:
@@ -105,49 +101,3 @@ async def test_tool_hooks_can_replace_calls_and_change_results() -> None:
     assert contents["c2"] == "<rain in Rome>"
     assert "from a cache" in str(contents["c1"])
     await check_session(store)
-
-
-# -- an agent as a tool
-
-
-async def test_an_agent_can_be_a_tool_of_another() -> None:
-    inner, inner_store, inner_model = make(["Forty-two."])
-    outer, store, _ = make(
-        [assistant(ToolCall("c1", "research", {"prompt": "What is it?"})), "It is 42."],
-        inner.as_tool("research", "Finds things out."),
-    )
-    assert (await outer.run("Go", session=SESSION)).output == "It is 42."
-    result = (await results(store))["c1"]
-    assert result.content == "Forty-two."
-    assert result.metadata is not None
-    assert inner_model.calls[0].messages[0].text == "What is it?"
-    assert [message.text for message in await messages(inner_store, result.metadata["sessionId"])] == [
-        "What is it?",
-        "Forty-two.",
-    ]
-
-
-async def test_an_inner_agent_that_fails_is_an_error_result() -> None:
-    inner, _, _ = make([])
-    tool = inner.as_tool("research", "Finds things out.")
-    outer, store, _ = make([assistant(ToolCall("c1", "research", {"prompt": "?"})), "Never mind."], tool)
-    assert (await outer.run("Go", session=SESSION)).output == "Never mind."
-    assert (await results(store))["c1"].error_code is ErrorCode.TOOL_FAILED
-
-
-async def test_stopping_the_outer_run_stops_the_inner_one() -> None:
-    waiting = Waiting()
-    inner, inner_store, _ = make(ScriptedModel([assistant(ToolCall("i1", "wait", {}))]), waiting.tool)
-    outer, store, _ = make(
-        [assistant(ToolCall("c1", "research", {"prompt": "?"}))], inner.as_tool("research", "Finds things out.")
-    )
-    task = asyncio.create_task(outer.run("Go", session=SESSION))
-    await within(waiting.started.wait())
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await within(task)
-    assert waiting.was_cancelled
-    await check_session(store)
-    (info,) = (await inner_store.sessions()).items
-    await check_session(inner_store, info.id)
-    assert (await outer.resume(SESSION)).status is AgentStatus.ABORTED

@@ -19,6 +19,7 @@ from bartack.agent.events import (
     RunResult,
     Snapshot,
     StatusChanged,
+    SubagentEvent,
     ToolChanged,
 )
 from bartack.app.event_json import event_json, finished_json
@@ -106,6 +107,15 @@ MESSAGE_JSON = {"role": "assistant", "parts": [{"kind": "text", "payload": {"tex
         ),
         (SWITCHED, "model", SWITCHED_JSON),
         (Compacted(ENTRY, 100, 10), "compacted", {"entry": ENTRY_JSON, "tokensBefore": 100, "tokensAfter": 10}),
+        (
+            SubagentEvent("c1", "oracle", Compacted(ENTRY, 100, 10)),
+            "subagent",
+            {
+                "toolCallId": "c1",
+                "agent": "oracle",
+                "inner": {"event": "compacted", "entry": ENTRY_JSON, "tokensBefore": 100, "tokensAfter": 10},
+            },
+        ),
         (RunPaused((REQUEST,)), "paused", {"approvals": [REQUEST_JSON]}),
         (RunFinished(RESULT), "finished", RESULT_JSON),
     ],

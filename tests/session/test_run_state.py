@@ -37,7 +37,7 @@ from bartack.nouns import wire
 from bartack.nouns.entries import Fact
 from bartack.session.decisions import Decision, Verdict, decided_fact
 from bartack.session.outline import REPAIRED, UNREADABLE, outlines_of
-from bartack.session.run_state import REPEATED, RunState, Totals
+from bartack.session.run_state import REPEATED, SPENT, RunState, Totals
 from tests.sample_session import at, chain
 
 CALL = ToolCall("c1", "weather", {"city": "Paris"})
@@ -224,6 +224,22 @@ def test_a_resumed_run_keeps_its_numbers_and_a_new_one_begins_at_zero() -> None:
     assert (state.iterations, state.call_index, state.totals.usage) == (1, 1, Usage(3, 1))
     state = pushed([*entries[:3], replace(entries[3], run_id="r2")])
     assert (state.iterations, state.call_index, state.totals, state.messages) == (0, 0, Totals(), [])
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spent"),
+    [
+        (Totals(Usage(10, 5), 0.5).as_json(), Totals(Usage(10, 5), 0.5)),
+        (Totals(cost_usd=0.5).as_json(), Totals(None, 0.5)),
+        ("nonsense", Totals()),
+        ({"usage": 3}, Totals()),
+    ],
+)
+def test_what_a_sub_agent_used_counts_for_the_run(metadata: object, spent: Totals) -> None:
+    asked = assistant(ToolCall("c1", "ask", {}), ToolCall("c2", "ask", {}))
+    of_agent = ToolResult("c1", "Yes.", metadata={SPENT: metadata})
+    state = folded(RunStarted(), user("Hi"), asked, tool_message(of_agent), tool_message(ToolResult("c2", "No.")))
+    assert state.totals == spent
 
 
 def test_failed_attempts_are_counted_until_there_is_an_answer() -> None:

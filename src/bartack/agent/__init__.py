@@ -15,6 +15,7 @@ from bartack.agent.events import (
     RunResult,
     Snapshot,
     StatusChanged,
+    SubagentEvent,
     ToolChanged,
 )
 from bartack.agent.run import Run
@@ -40,5 +41,6 @@ __all__ = [
     "RunSettings",
     "Snapshot",
     "StatusChanged",
+    "SubagentEvent",
     "ToolChanged",
 ]

@@ -359,8 +359,20 @@ class Agent(Generic[Deps, Output]):
     # -- its parts
 
     def as_tool(self, name: str, description: str, *, timeout_ms: int | None = None) -> ToolDefinition:
-        """This agent as a tool for another agent. Each call runs it with a prompt in its own session."""
-        return agent_tool(self, name, description, timeout_ms=timeout_ms)
+        """This agent as a tool for another agent. Each call runs it with a prompt in its own session.
+
+        It gets the `deps` of the outer run, whose limits on tokens and cost include it and whose approver decides about
+        its calls, unless it has one of its own. The outer stream has its events as `SubagentEvent`.
+        """
+        return agent_tool(
+            self,
+            name,
+            description,
+            agent_name=self._settings.name,
+            limits=self._settings.config.loop,
+            has_approver=self._settings.tools.approver is not None,
+            timeout_ms=timeout_ms,
+        )
 
     @property
     def model(self) -> Model:

@@ -38,6 +38,7 @@ __all__ = [
     "RunResult",
     "Snapshot",
     "StatusChanged",
+    "SubagentEvent",
     "ToolChanged",
 ]
 
@@ -50,7 +51,7 @@ class RunResult(Struct, Generic[Output], frozen=True, kw_only=True):
     run_id: str
     message: Message | None = None  # the last answer, or what had arrived of it if the run failed
     messages: tuple[Message, ...] = ()  # added by this run, including the prompt
-    usage: Usage | None = None  # of all model calls, including failed ones
+    usage: Usage | None = None  # of all model calls, including failed ones and those of sub-agents
     cost_usd: float | None = None  # None: unknown
     reason: str | None = None  # why it ended, as a keyword; None for an ordinary answer
     error: Failed | None = None
@@ -142,6 +143,14 @@ class Compacted(Struct, frozen=True):
     tokens_after: int | None
 
 
+class SubagentEvent(Struct, frozen=True):
+    """Something happened in the run of another agent, which this run called as a tool."""
+
+    tool_call_id: str
+    agent: str  # its name, or that of the tool
+    event: "Event"  # which may be a `SubagentEvent` in turn
+
+
 class RunPaused(Struct, frozen=True):
     """The run stopped until its calls are approved or denied; continue it with `Agent.resume`."""
 
@@ -164,6 +173,7 @@ Event = (
     | Retrying
     | ModelSwitched
     | Compacted
+    | SubagentEvent
     | RunPaused
     | RunFinished
 )

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from bartack.agent.events import RunFinished, RunPaused, RunResult
 from bartack.agent.model_turn import ModelTurn
-from bartack.agent.run_context import RunContext, RunFailed, RunOutcome, Work
+from bartack.agent.run_context import RunContext, RunFailed, RunOutcome, Work, current_run
 from bartack.agent.run_log import CLEANUP_S, News, complete, start
 from bartack.agent.session_view import SessionViews
 from bartack.agent.tool_calls import execute_calls, stopped_results
@@ -81,8 +81,12 @@ class Loop:
 
         Raises `StoreError`, `CancelledError`, and whatever user code raised.
         """
-        with in_trace(self.context.trace_id):
-            return await self._drive()
+        token = current_run.set(self.context)
+        try:
+            with in_trace(self.context.trace_id):
+                return await self._drive()
+        finally:
+            current_run.reset(token)
 
     async def _drive(self) -> RunResult:
         task = self._task = asyncio.current_task()

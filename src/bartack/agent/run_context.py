@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -33,6 +34,7 @@ __all__ = [
     "RunFailed",
     "RunOutcome",
     "Work",
+    "current_run",
     "delivered",
     "model_ref",
     "run_result",
@@ -209,6 +211,10 @@ class RunContext:
         undelivered = (*self.inbox.steering, *self.inbox.queued)
         return run_result(self.session, self.run_id, status, outcome, undelivered)
 
+
+current_run: ContextVar[RunContext | None] = ContextVar(
+    "bartack.current_run", default=None
+)  # that this code is part of
 
 Work = Callable[[RunContext], Awaitable[RunOutcome]]  # what a run does instead of answering
 

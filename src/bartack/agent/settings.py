@@ -26,7 +26,7 @@ from bartack.nouns.requests import ModelRequest
 from bartack.session.context import ContextManager
 from bartack.store.address import StoreAddress
 from bartack.store.session_store import SessionStore
-from bartack.tools import LocalRuntime, Runtime, ToolDefinition, ToolRegistry, ToolSettings
+from bartack.tools import Approver, LocalRuntime, Runtime, ToolDefinition, ToolRegistry, ToolSettings
 from bartack.tools.tool_context import Deps
 from bartack.tools.tool_round import AfterTool, BeforeTool
 
@@ -61,6 +61,8 @@ class RunSettings(TypedDict, Generic[Deps], total=False):
     """Settings for its model calls, such as ``{"temperature": 0}``."""
     limits: LoopConfig
     """Used instead of ``config.loop`` of the agent."""
+    approver: Approver | None
+    """Used instead of the agent's own."""
     metadata: Mapping[str, Any]
     """Data of your own, stored at the start of the run."""
     takeover: bool
@@ -142,6 +144,7 @@ class AgentSettings:
         tools: Iterable[ToolDefinition | Callable[..., Any]] = (),
         model_settings: Mapping[str, Any] | None = None,
         limits: LoopConfig | None = None,
+        approver: Approver | None = None,
     ) -> "AgentSettings":
         """The settings of one run; `BartackError` with the code ``invalid_config`` if they are invalid."""
         registry = self.tools.registry
@@ -153,7 +156,7 @@ class AgentSettings:
             self,
             instructions=self.instructions if instructions is None else (*self.instructions, instructions),
             config=self.config if limits is None else structs.replace(self.config, loop=limits),
-            tools=replace(self.tools, registry=registry, deps=deps),
+            tools=replace(self.tools, registry=registry, deps=deps, approver=approver or self.tools.approver),
             model_settings=model_settings or {},
         )
 

@@ -14,7 +14,7 @@ from bartack.session.decisions import result_message
 from bartack.session.run_state import REPEATED, OpenCall, RunState, Totals
 from bartack.tools import RoundOutcome, ToolExecutor, error_result
 
-__all__ = ["closing_facts", "execute_calls", "stopped_results", "with_results"]
+__all__ = ["closing_facts", "execute_calls", "publish_question", "stopped_results", "with_results"]
 
 _REPEATED = (
     "Not executed: this call was made {} times in a row with the same result. Try something else, or answer the user."
@@ -36,7 +36,7 @@ async def execute_calls(context: RunContext, executor: ToolExecutor) -> RoundOut
 
     for question in context.state.questions:  # asked before a crash or a pause: this reader has not seen it
         if question.expires_at is None or question.expires_at > context.settings.environment.now():
-            _publish_question(context, question)
+            publish_question(context, question)
     calls = dict(context.state.open_calls)
     try:
         return await executor.run(
@@ -62,7 +62,7 @@ class _Calls:
         await context.log.append(fact, still=may_start if isinstance(fact, ToolStarted) else still)
         _update_status(context)
         if isinstance(fact, ApprovalRequired):
-            _publish_question(context, fact)
+            publish_question(context, fact)
 
     def find(self, tool_call_id: str) -> OpenCall | None:
         return self._context.state.open_calls.get(tool_call_id)
@@ -75,7 +75,8 @@ def _update_status(context: RunContext) -> None:
     context.move("ask_human" if context.state.questions else "run_tools")
 
 
-def _publish_question(context: RunContext, question: ApprovalRequired) -> None:
+def publish_question(context: RunContext, question: ApprovalRequired) -> None:
+    """Let the reader of the run's events know that a call needs approval."""
     approver = context.settings.tools.approver
     if isinstance(approver, LiveApprover):
         approver.expect(question.tool_call_id)

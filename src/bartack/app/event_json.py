@@ -13,6 +13,7 @@ Each has ``event``, and depending on it:
   so far are void.
 - ``model``: the run switched to another model: ``model previous reason losses``; losses are what is not sent to it.
 - ``compacted``: older turns were replaced by a summary: ``entry tokensBefore tokensAfter``.
+- ``subagent``: an event of an agent that a tool call runs: ``toolCallId agent inner``; inner is such an object again.
 - ``paused``: the ``approvals`` that the run is waiting for.
 - ``finished``: always the last one, also if the run could not start: ``status`` (completed, failed or aborted),
   ``sessionId runId text usage costUsd reason error``. Unknown values are null. ``error`` is
@@ -59,6 +60,9 @@ def event_json(event: events.Event) -> Json:
         case events.Compacted():
             tokens = {"tokensBefore": event.tokens_before, "tokensAfter": event.tokens_after}
             return {"event": "compacted", "entry": dump(event.entry), **tokens}
+        case events.SubagentEvent():
+            call = {"toolCallId": event.tool_call_id, "agent": event.agent}
+            return {"event": "subagent", **call, "inner": event_json(event.event)}
         case events.RunPaused():
             return {"event": "paused", "approvals": list(map(dump, event.approvals))}
         case events.RunFinished():

@@ -7,7 +7,8 @@ time, however long the session is.
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Self
+from functools import reduce
+from typing import Any, NamedTuple, Self
 
 import msgspec
 from msgspec import Struct
@@ -32,13 +33,16 @@ from bartack.nouns.entries import (
     StreamFailed,
     ToolStarted,
 )
+from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.parts import Part, ToolCall, ToolResult
+from bartack.nouns.wire import dump, load
 from bartack.session.decisions import counts_for
 from bartack.session.outline import REPAIRED, UNREADABLE, Outline, Past, last_readable
 
-__all__ = ["REPEATED", "OpenCall", "RunState", "Totals"]
+__all__ = ["REPEATED", "SPENT", "OpenCall", "RunState", "Totals"]
 
+SPENT = "bartack.spent"  # metadata key of a result: what the sub-agent used that gave it
 REPEATED = "bartack.repeated"  # metadata key of the result of a call that was not executed because it repeats others
 
 
@@ -64,25 +68,46 @@ class OpenCall(_CallRecord, frozen=True):
 
 
 class Totals(NamedTuple):
-    """Tokens and dollars used by a run; None where nothing was reported."""
+    """Tokens and dollars used by a run and its sub-agents; None where nothing was reported."""
 
     usage: Usage | None = None
     cost_usd: float | None = None
 
     def plus(self, fact: Fact) -> "Totals":
-        """The totals including a fact: an answer, a failed attempt or a summary."""
+        """The totals including a fact: an answer, a failed attempt, a summary, or the result of a sub-agent."""
         usage, cost = None, None
         if isinstance(fact, Message):
             if fact.role == "assistant" and fact.meta is not None:
                 usage, cost = fact.meta.usage, fact.meta.cost_usd
+            elif fact.role == "tool":
+                return reduce(lambda totals, result: totals._sum(*_spent(result)), fact.tool_results, self)
         elif isinstance(fact, StreamFailed | CompactionSummary | BranchSummary):
             usage = fact.usage
         if usage is not None and usage.cost is not None:
             cost = usage.cost
+        return self._sum(usage, cost)
+
+    def as_json(self) -> dict[str, Any]:
+        """The totals as the metadata of a result contains them."""
+        usage = None if self.usage is None else dump(self.usage)["payload"]
+        return {"usage": usage, "costUsd": self.cost_usd}
+
+    def _sum(self, usage: Usage | None, cost: float | None) -> "Totals":
         return Totals(
             self.usage if usage is None else usage if self.usage is None else self.usage + usage,
             self.cost_usd if cost is None else (self.cost_usd or 0.0) + cost,
         )
+
+
+def _spent(result: ToolResult) -> Totals:
+    """What a sub-agent used; nothing if the result is not from one."""
+    if result.metadata is None or SPENT not in result.metadata:
+        return Totals()
+    try:
+        given = load(dict[str, Any], result.metadata[SPENT])
+        return Totals(load(Usage | None, given.get("usage")), load(float | None, given.get("costUsd")))
+    except PartValidationError:  # written by another program
+        return Totals()
 
 
 class RunState:
@@ -262,6 +287,8 @@ class RunState:
         elif message.role == "assistant":
             self.last_message = message
             self._add_answer(message)
+        else:
+            self.totals = self.totals.plus(message)
         for result in message.tool_results:
             if self.open_calls.pop(result.tool_call_id, None) is not None:
                 self._repeats.add(result, is_last=not self.open_calls)
