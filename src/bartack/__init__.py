@@ -152,11 +152,11 @@ if _typing.TYPE_CHECKING:  # pragma: no cover
     )
     from bartack.models import ScriptedModel, connect
     from bartack.store import MemoryStore, open_store
-    from bartack.tools import ToolContext, tool
+    from bartack.tools import ToolContext, ToolRegistry, tool
 else:
     _PACKAGES = ("agent", "formats", "models", "session", "store", "tools", "views")
     _LAZY = {"MemoryStore": "store", "ScriptedModel": "models", "ToolContext": "tools"}
-    _LAZY |= {"connect": "models", "open_store": "store", "tool": "tools"}
+    _LAZY |= {"connect": "models", "open_store": "store", "tool": "tools", "ToolRegistry": "tools"}
 
     def __getattr__(name: str) -> _typing.Any:
         if name in _PACKAGES:
@@ -262,6 +262,7 @@ __all__ = [
     "ToolContext",
     "ToolError",
     "ToolProgress",
+    "ToolRegistry",
     "ToolResult",
     "ToolSpec",
     "ToolStarted",

@@ -17,6 +17,7 @@ from bartack import (
     RunStarted,
     ToolCall,
     ToolContext,
+    ToolRegistry,
     ToolResult,
     assistant,
     tool,
@@ -117,6 +118,15 @@ async def test_tools_of_one_run_are_added_to_those_of_the_agent() -> None:
     assert [spec.name for spec in model.calls[0].tools] == ["greet", "weather"]
     assert [spec.name for spec in model.calls[2].tools] == ["greet"]
     assert (await messages(store))[2].tool_results[0].content == "rain in Paris"
+
+
+async def test_sets_of_tools_stand_for_their_tools() -> None:
+    both = ToolRegistry([greet, weather])
+    model = ScriptedModel([assistant(ToolCall("a", "far_weather", {"city": "Oslo"})), "Rain."])
+    agent = Agent(model, tools=[both.filtered(lambda one: one is greet), weather])
+    result = await agent.run("Go", tools=[both.prefixed("far_")])
+    assert [spec.name for spec in model.calls[0].tools] == ["far_greet", "far_weather", "greet", "weather"]
+    assert result.messages[2].tool_results[0].content == "rain in Oslo"
 
 
 async def test_a_tool_of_a_run_needs_a_name_of_its_own() -> None:

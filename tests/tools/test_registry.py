@@ -1,9 +1,11 @@
 """`ToolRegistry`: unique names, and the order of the specs for a model."""
 
+import dataclasses
+
 import pytest
 
-from bartack import BartackError, ErrorCode
-from bartack.tools import ToolRegistry, tool
+from bartack import BartackError, ErrorCode, ToolError
+from bartack.tools import Tool, ToolDefinition, ToolRegistry, tool
 
 
 @tool
@@ -45,3 +47,26 @@ def test_the_order_of_adding_does_not_affect_the_specs() -> None:
     specs = ToolRegistry([b, a, plain]).build_model_tool_specs()
     assert specs == ToolRegistry([plain, a, b]).build_model_tool_specs()
     assert [spec.name for spec in specs] == ["a", "b", "plain"]
+
+
+def test_sets_are_filtered_renamed_and_combined() -> None:
+    tools = ToolRegistry([b, a, plain])
+    assert tools.filtered(lambda one: one.name != "a").names == ("b", "plain")
+    assert tools.prefixed("my_").names == ("my_b", "my_a", "my_plain")
+    assert ToolRegistry([tools.filtered(lambda one: one is a), tools.prefixed("my_"), b]).names == (
+        "a", "my_b", "my_a", "my_plain", "b",
+    )  # fmt: skip
+    assert tools.names == ("b", "a", "plain")
+    with pytest.raises(BartackError, match="Duplicate tool name 'a'"):
+        ToolRegistry([tools, a])
+
+
+def test_a_renamed_tool_differs_in_its_name_only() -> None:
+    strict = ToolDefinition(name="x", description="X.", parameter_schema={"required": ["n"]}, execute=lambda v, c: v)
+    renamed = ToolRegistry([strict, plain]).prefixed("my_")
+    assert renamed.get("my_x") == dataclasses.replace(strict, name="my_x")
+    one = renamed.get("my_plain")
+    assert isinstance(one, Tool)
+    assert one(3) == 3
+    with pytest.raises(ToolError, match="missing required field `n`"):
+        next(iter(renamed)).read_arguments({})

@@ -47,7 +47,7 @@ from bartack.nouns.messages import Message
 from bartack.session.context import ContextManager
 from bartack.store import MemoryStore, SessionStore, open_store
 from bartack.store.requests import ThinkingLevel, decide, override_system_prompt, request_abort, set_thinking_level
-from bartack.tools import ApprovalPolicy, Approver, Decision, Runtime, ToolDefinition, ToolRegistry, ToolSettings
+from bartack.tools import ApprovalPolicy, Approver, Decision, Runtime, ToolDefinition, ToolRegistry, Tools, ToolSettings
 from bartack.tools.approval import by_tool
 from bartack.tools.tool_context import in_event_loop
 from bartack.tools.tool_round import TIMEOUT_MS
@@ -79,7 +79,7 @@ class Agent(Generic[Deps, Output]):
         self,
         model: str | Model | None = None,
         *,
-        tools: Iterable[ToolDefinition | Callable[..., Any]] = (),
+        tools: Tools = (),
         instructions: Instructions[Deps] | None = None,
         deps_type: type[Deps] | None = None,
         output_type: "TypeForm[Output]" = str,  # type: ignore[assignment]

@@ -4,7 +4,7 @@ The settings are put together once, when an agent is created, and passed along w
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +26,7 @@ from bartack.nouns.requests import ModelRequest
 from bartack.session.context import ContextManager
 from bartack.store.address import StoreAddress
 from bartack.store.session_store import SessionStore
-from bartack.tools import Approver, LocalRuntime, Runtime, ToolDefinition, ToolRegistry, ToolSettings
+from bartack.tools import Approver, LocalRuntime, Runtime, ToolRegistry, Tools, ToolSettings
 from bartack.tools.tool_context import Deps
 from bartack.tools.tool_round import AfterTool, BeforeTool
 
@@ -55,7 +55,7 @@ class RunSettings(TypedDict, Generic[Deps], total=False):
     """Used instead of the agent's own."""
     instructions: Instructions[Deps]
     """Added to those of the agent."""
-    tools: Iterable[ToolDefinition | Callable[..., Any]]
+    tools: Tools
     """Added to those of the agent."""
     model_settings: Mapping[str, Any]
     """Settings for its model calls, such as ``{"temperature": 0}``."""
@@ -141,7 +141,7 @@ class AgentSettings:
         *,
         deps: Any = None,
         instructions: Instructions[Any] | None = None,
-        tools: Iterable[ToolDefinition | Callable[..., Any]] = (),
+        tools: Tools = (),
         model_settings: Mapping[str, Any] | None = None,
         limits: LoopConfig | None = None,
         approver: Approver | None = None,
@@ -149,7 +149,7 @@ class AgentSettings:
         """The settings of one run; `BartackError` with the code ``invalid_config`` if they are invalid."""
         registry = self.tools.registry
         if added := tuple(tools):
-            registry = ToolRegistry([*registry, *enabled_tools(added, self.config)])
+            registry = ToolRegistry([registry, enabled_tools(added, self.config)])
         if model_settings:
             changed_config(ModelConfig("any"), model_settings)
         return replace(
@@ -232,7 +232,7 @@ def _path_of(store: SessionStore | str | Path | None) -> Path | None:
     return StoreAddress.parse(store).path
 
 
-def enabled_tools(tools: Iterable[ToolDefinition | Callable[..., Any]], config: AgentConfig) -> ToolRegistry:
+def enabled_tools(tools: Tools, config: AgentConfig) -> ToolRegistry:
     """The tools that the configuration does not disable; `BartackError` for duplicate names."""
     enabled = config.tools.enabled or {}
-    return ToolRegistry(tool for tool in ToolRegistry(tools) if enabled.get(tool.name, True))
+    return ToolRegistry(tools).filtered(lambda tool: enabled.get(tool.name, True))

@@ -17,7 +17,7 @@ from bartack.tools.definition import Tool, ToolDefinition, tool
 from bartack.tools.executor import RoundOutcome, ToolExecutor
 from bartack.tools.local_runtime import LocalRuntime
 from bartack.tools.output import ToolOutput, error_result
-from bartack.tools.registry import ToolRegistry
+from bartack.tools.registry import ToolRegistry, Tools
 from bartack.tools.runtime import Runtime, file_tools
 from bartack.tools.tool_context import ToolContext
 from bartack.tools.tool_round import ToolSettings
@@ -36,6 +36,7 @@ __all__ = [
     "ToolOutput",
     "ToolRegistry",
     "ToolSettings",
+    "Tools",
     "always",
     "arguments_digest",
     "by_definition",
