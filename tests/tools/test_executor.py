@@ -9,6 +9,7 @@ import pytest
 
 from bartack import ErrorCode, ToolCall, ToolError, ToolResult, TryAgain, assistant, tool_message
 from bartack.environment import Environment
+from bartack.nouns import wire
 from bartack.nouns.entries import ToolProgress, ToolStarted
 from bartack.nouns.messages import Message
 from bartack.nouns.tool_states import Completed, Errored, Running
@@ -524,7 +525,9 @@ async def test_a_hook_may_return_a_result_that_cannot_be_stored_as_it_is() -> No
     async def after(one: ToolCall, result: ToolResult) -> ToolResult:
         return ToolResult("whatever", {"n": float("nan")})
 
-    assert (await Bench(add, after_tool=after).one("add", a=1, b=1)).is_error is False
+    result = await Bench(add, after_tool=after).one("add", a=1, b=1)
+    assert result.is_error is False
+    wire.encode(result)
 
 
 async def test_a_tool_may_return_a_result_of_its_own() -> None:
