@@ -1,9 +1,10 @@
-"""Act on the session of a live run from outside, at every await of the run, on a store of each kind.
+"""Act on the session of a live run from another process, at every await of the run, on a store of each kind.
 
     python scripts/outside_hands.py [--store memory|sqlite|jsonl|postgres] [--every 1]
 
 See tests/agent/hands.py for what is done and what must hold afterwards: each request takes effect exactly once, the run
-survives, and nothing that is known is lost. With --every 5 only each fifth await is tried.
+survives, and nothing that is known is lost. With --every 5 only each fifth await is tried. A store in memory has no
+other process; there a second task acts.
 """
 
 import argparse
@@ -15,35 +16,28 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bartack.store import SessionStore, open_store
 from scripts.postgres_cluster import temporary_address
-from tests.agent.hands import ACTIONS, acted_at
+from tests.agent.hands import ACTIONS, OtherProcess, acted_at
 from tests.agent.kit import SlowStore
-
-
-async def opened(address: str, name: str) -> tuple[SessionStore, SessionStore]:
-    """Two handles on an empty store with this name."""
-    if address.startswith("memory:"):
-        store = SlowStore()
-        return store, store
-    place = f"{address}?schema={name}" if address.startswith("postgresql:") else f"{address}_{name}"
-    return await open_store(place), await open_store(place)
 
 
 async def try_all(address: str, every: int) -> tuple[int, list[str]]:
     """How many places were tried, and what went wrong."""
     places, faults = 0, list[str]()
+    other = await OtherProcess.start()
     for action in ACTIONS:
         place, is_reached = 1, True
         while is_reached:
-            store, other = await opened(address, f"{action}_{place}")
+            at = f"{address}{'?schema=' if address.startswith('postgresql:') else '_'}{action}_{place}"
+            store: SessionStore = SlowStore() if address.startswith("memory:") else await open_store(at)
             try:
-                is_reached = await acted_at(place, action, store, other)
+                is_reached = await acted_at(place, action, store, store if isinstance(store, SlowStore) else other, at)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault
                 faults.append(f"{action} at await {place}: {type(error).__name__}: {error}")
             finally:
                 await store.close()
-                await other.close()
             places += 1
             place += every
+    await other.stop()
     return places, faults
 
 

@@ -1,15 +1,17 @@
 """Others act on the session of a live run, at any await of any of its tasks, and what must hold afterwards.
 
 A run is suspended at its n-th await, wherever that is: in the loop, in an append, in a tool, while it follows the
-session. Before it may proceed, a second handle on the store does something to the session: it approves, denies, queues,
-steers, aborts, redacts, adds a note or switches the model. For the stores on disk the second handle shares nothing with
-the first, as in another process.
+session. Before it may proceed, somebody else does something to the session: approves, denies, queues, steers, aborts,
+redacts, adds a note or switches the model. That is `OtherProcess`, or for speed a second handle on the store in this
+process, which for the stores on disk shares nothing with the first.
 """
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 from bartack import (
@@ -27,15 +29,17 @@ from bartack import (
 from bartack.agent import Agent, ApprovalRequested, LiveApprover, RunResult
 from bartack.models import ScriptedModel
 from bartack.models.scripted import ScriptedResponse
+from bartack.nouns import wire
 from bartack.nouns.errors import NotFound
 from bartack.session.decisions import Decision
-from bartack.store import SessionStore
+from bartack.store import SessionStore, open_store
 from bartack.store.requests import decide, note, queue, redact, request_abort, steer, switch_model
 from bartack.tools import ToolContext, tool
 from tests.agent.kit import FAST, SESSION, check_session, within
 
-__all__ = ["ACTIONS", "acted_at"]
+__all__ = ["ACTIONS", "OtherProcess", "acted_at"]
 
+ROOT = Path(__file__).parents[2]
 SECRET = "xyzzy"
 _IN_RUN: ContextVar["Hands | None"] = ContextVar("hands", default=None)
 
@@ -67,19 +71,15 @@ class Approving(LiveApprover):
         return Decision("approve")
 
 
-Act = Callable[[SessionStore], Awaitable[Entry]]
-
-
 class Hands:
     """Acts once, at the n-th await of a run for which it is ready."""
 
-    def __init__(self, place: int, act: Act, store: SessionStore, *, needs_question: bool) -> None:
+    def __init__(self, place: int, act: Callable[[], Awaitable[Entry]], *, needs_question: bool) -> None:
         self.place = place
         self.entry: Entry | None = None  # what was added
         self.is_refused = False
         self.was_reached = False  # by counting
         self._act = act
-        self._store = store
         self.is_ready = not needs_question
         self._task: asyncio.Task[None] | None = None
 
@@ -105,7 +105,7 @@ class Hands:
 
     async def _work(self) -> None:
         try:
-            self.entry = await self._act(self._store)
+            self.entry = await self._act()
         except NotFound:  # there is no run yet, or no longer, or no such entry
             self.is_refused = True
 
@@ -181,7 +181,7 @@ async def _redact_prompt(store: SessionStore) -> Entry:
     raise NotFound("no prompt yet")
 
 
-ACTIONS: dict[str, Act] = {
+ACTIONS: dict[str, Callable[[SessionStore], Awaitable[Entry]]] = {
     "approve": lambda store: decide(store, SESSION, "c3", Decision("approve")),
     "deny": lambda store: decide(store, SESSION, "c3", Decision("deny")),
     "queue": lambda store: queue(store, SESSION, "And then?"),
@@ -193,8 +193,55 @@ ACTIONS: dict[str, Act] = {
 }
 
 
-async def acted_at(place: int, action: str, store: SessionStore, other: SessionStore) -> bool:
-    """Act at the n-th await of a run and check the session; False if the run has fewer awaits."""
+class OtherProcess:
+    """Another process that opens stores and acts on them."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls) -> "OtherProcess":
+        pipe = asyncio.subprocess.PIPE
+        arguments = (sys.executable, "-m", "tests.agent.hands")
+        return cls(await asyncio.create_subprocess_exec(*arguments, stdin=pipe, stdout=pipe, cwd=ROOT, limit=1 << 20))
+
+    async def act(self, action: str, address: str) -> Entry:
+        """Do this to the store there; `NotFound` if it is refused so."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{action}\t{address}\n".encode())
+        line = await self._process.stdout.readline()
+        assert line, "the other process has ended"
+        if line == b"not found\n":
+            raise NotFound("as the other process says")
+        return wire.decode(Entry, line)
+
+    async def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
+
+
+async def _act_on_command() -> None:
+    """In the other process: do what each line says, and print the entry."""
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        action, address = line.removesuffix("\n").split("\t")
+        store = await open_store(address)
+        try:
+            print(wire.encode(await ACTIONS[action](store)).decode(), flush=True)
+        except NotFound:
+            print("not found", flush=True)
+        finally:
+            await store.close()
+
+
+async def acted_at(
+    place: int, action: str, store: SessionStore, other: SessionStore | OtherProcess, at: str = ""
+) -> bool:
+    """Act at the n-th await of a run and check the session; False if the run has fewer awaits.
+
+    Another process opens the store at this address.
+    """
     ran: Counter[str] = Counter()
 
     @tool
@@ -212,7 +259,11 @@ async def acted_at(place: int, action: str, store: SessionStore, other: SessionS
         return f"paid {amount}"
 
     decides = action in ("approve", "deny")
-    hands = Hands(place, ACTIONS[action], other, needs_question=decides)
+
+    def act() -> Awaitable[Entry]:
+        return other.act(action, at) if isinstance(other, OtherProcess) else ACTIONS[action](other)
+
+    hands = Hands(place, act, needs_question=decides)
     first, second = Payer([], chunk_chars=40), Payer([], chunk_chars=40, model_id="second")
     agent = Agent(
         first,
@@ -319,3 +370,7 @@ def _check_models(entries: list[Entry], request: Entry) -> None:
         and entry.fact.meta.model is not None
     ]
     assert later[1:] == ["second"] * len(later[1:]), later
+
+
+if __name__ == "__main__":
+    asyncio.run(_act_on_command())
