@@ -32,7 +32,7 @@ from scripts.rules import ROOT, SPEC, citations, parse
 
 SOURCE = Path("src", "bartack")
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header")
-LIMIT_S = 1800  # a mutant that makes the tests hang is killed, too
+LIMIT_S = 600  # a mutant that makes the tests hang is killed, too
 
 
 @dataclass(frozen=True)

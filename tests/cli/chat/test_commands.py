@@ -191,7 +191,7 @@ def test_the_session_keeps_its_settings_and_learns_from_another_branch(tmp_path:
         chat.say("/effort high")
         chat.wait_for("Thinking level: high.")
         chat.say("/recap a")
-        chat.wait_for("30 tokens")
+        chat.wait_for("45 tokens")
         chat.wait_for_prompt()
         chat.say("third")
         chat.wait_for("Three.")
