@@ -11,8 +11,8 @@ from tests.recordings.plain import recordings_root
 
 # The same examples on every run, so that a red build is caused by the change. HYPOTHESIS_PROFILE=explore looks for new
 # ones; quick is for the runs under other Pythons.
-settings.register_profile("ci", deadline=None, max_examples=25, derandomize=True, print_blob=True)
-settings.register_profile("quick", settings.get_profile("ci"), max_examples=5)
+settings.register_profile("ci", deadline=None, max_examples=20, derandomize=True, print_blob=True)
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=4)
 settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

@@ -39,7 +39,7 @@ def seeded_cuts(body: bytes) -> Iterator[list[int]]:
 
     Together they are every position of a small body, 80 of a large one, and 20 if quick.
     """
-    quick = settings().max_examples < 25
+    quick = settings().max_examples < 20
     if len(body) < SMALL and not quick:
         yield from (list(range(first, len(body) + 1, STEP)) for first in range(min(STEP, len(body) + 1)))
     else:
