@@ -1,0 +1,152 @@
+"""`bartack export`: a session in the format of another agent, or as a document."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bartack.app.errors import with_hint
+from bartack.app.safe_text import safe_line
+from bartack.app.transcript import markdown_transcript
+from bartack.app.transcripts import home_of
+from bartack.cli.options import JsonOption, SessionArgument, StoreOption, UsageError, new_app
+from bartack.cli.output import note, print_json
+from bartack.cli.store_access import with_store
+from bartack.environment import Environment
+from bartack.interop import FORMATS, Exported, exported
+from bartack.nouns.entries import Entry, branch
+from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.session.redaction import visible
+from bartack.store import Entries
+from bartack.store.files import new_file
+
+app = new_app("Export a session to another agent.")
+
+
+def _html(shown: list[Entry]) -> str:
+    from bartack.web.document import html_document  # noqa: PLC0415 - needs another extra
+
+    return html_document(shown)
+
+
+_DOCUMENTS: Mapping[str, tuple[str, Callable[[list[Entry]], str]]] = {  # the name of the file, and what writes it
+    "html": ("session.html", _html),
+    "markdown": ("session.md", markdown_transcript),
+}
+_TARGETS = ", ".join([*sorted(name for name, row in FORMATS.items() if row.writer is not None), *_DOCUMENTS])
+
+
+def _known(target: str) -> str:
+    row = FORMATS.get(target)
+    if target not in _DOCUMENTS and (row is None or row.writer is None):
+        raise typer.BadParameter(f"unknown format {target!r}; choose from {_TARGETS}")
+    return target
+
+
+@app.command()
+def export(
+    session: SessionArgument,
+    target: Annotated[str, typer.Option("--to", metavar="FORMAT", callback=_known, help=f"One of: {_TARGETS}.")],
+    *,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="PATH", help="New file, or an existing folder for it.")
+    ] = None,
+    install: Annotated[
+        bool, typer.Option("--install", help="Put it where that agent finds it, and print how to continue there.")
+    ] = False,
+    project: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Directory to continue in (default: that of the session).")
+    ] = None,
+    head: Annotated[str | None, typer.Option(metavar="ENTRY", help="Export the branch that ends there.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before installing.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a session in the format of another agent, or as a document. Existing files are never overwritten.
+
+    A session that was imported from the same agent keeps its records byte for byte. What the other agent cannot use is
+    listed. Without --out or --install, the file is printed.
+    """
+    if install and (out is not None or target in _DOCUMENTS):
+        raise typer.BadParameter("--install works without --out, and not for documents")
+    entries: Entries = with_store(store, lambda opened: opened.entries(session), for_reading=True)
+    if target in _DOCUMENTS:
+        made = _document(entries, target, head)
+    else:
+        made = _exported(entries, target, head, project, keep_id=True)
+    paths = _paths(made, target, out, install=install)
+    if install and any(path.exists() for path in paths):
+        made = _exported(entries, target, head, project, keep_id=False)
+        paths = _paths(made, target, out, install=True)
+    if install and not yes:
+        typer.confirm(f"Write {paths[0]}?", abort=True, err=True)
+    for path, data in zip(paths, made.files.values(), strict=False):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(path, overwrite=False) as file:
+            file.write(data)
+    if not paths:
+        sys.stdout.buffer.write(b"".join(made.files.values()))
+        sys.stdout.buffer.flush()
+    _report(made, target, paths, install=install, as_json=as_json)
+
+
+def _exported(entries: Entries, target: str, head: str | None, project: Path | None, *, keep_id: bool) -> Exported:
+    writer = FORMATS[target].writer
+    assert writer is not None
+    directory = None if project is None else str(project.absolute())
+    new_id = Environment().new_id()
+    return exported(entries, target, writer, head=head, new_id=new_id, may_keep_id=keep_id, directory=directory)
+
+
+def _document(entries: Entries, target: str, head: str | None) -> Exported:
+    path = {entry.id for entry in branch(entries, head or entries[-1].id)}
+    shown: list[Entry] = [entry for entry in visible(entries) if entry.id in path]
+    name, write = _DOCUMENTS[target]
+    return Exported(entries.session_id, {name: write(shown).encode("utf-8", "replace")}, "", False, ())
+
+
+def _paths(made: Exported, target: str, out: Path | None, *, install: bool) -> list[Path]:
+    """Where the files go; none if they are printed."""
+    if install and not FORMATS[target].homes:
+        raise UsageError(f"{FORMATS[target].title} has no folder for sessions; pass --out.")
+    if install:
+        if made.folder == ".":
+            raise UsageError(
+                f"{FORMATS[target].title} finds no files by itself; pass --out, and import that file there."
+            )
+        home = home_of(FORMATS[target])
+        if home is None:
+            title, places = FORMATS[target].title, " or ".join(FORMATS[target].homes)
+            error = BartackError(f"{title} has no folder on this machine.", code=ErrorCode.INVALID_CONFIG)
+            raise with_hint(error, f"Run {title} once, or set its folder: {places}. --out writes a file elsewhere.")
+        return [home / made.folder / name for name in made.files]
+    if out is None:
+        if len(made.files) > 1:
+            raise UsageError("This session has several files; pass --out with a folder.")
+        return []
+    if out.is_dir():
+        return [out / name for name in made.files]
+    if len(made.files) > 1:
+        raise UsageError(f"This session has several files; {out} must be an existing folder.")
+    if out.exists():
+        raise UsageError(f"{out} already exists.")
+    return [out]
+
+
+def _report(made: Exported, target: str, paths: list[Path], *, install: bool, as_json: bool) -> None:
+    writer = None if target in _DOCUMENTS else FORMATS[target].writer
+    command = writer.resume.format(id=made.id) if writer is not None and install else None
+    if as_json and paths:
+        losses = [{"where": loss.where, "what": loss.what, "why": loss.why} for loss in made.losses]
+        files = [str(path) for path in paths]
+        print_json({"id": made.id, "files": files, "exact": made.is_exact, "losses": losses, "resume": command})
+        return
+    for path in paths:
+        note(f"wrote {path}")
+    for (what, why), count in Counter((loss.what, loss.why) for loss in made.losses).items():
+        note(safe_line(f"left out: {what} ({count}): {why}" if count > 1 else f"left out: {what}: {why}"))
+    if command is not None:
+        print(command)

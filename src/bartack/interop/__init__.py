@@ -1,0 +1,191 @@
+"""Sessions of other agents, in and out: one module or folder for each format, and one row in `FORMATS`.
+
+A reader gets the files of a session and returns a `Transcript` (see `bartack.interop.transcript`): every record of the
+source, and the facts that it became. `bartack.interop.entries` makes entries of it, which keep the records as they are,
+and returns the files again. Readers do no I/O; `bartack.app.transcripts` finds the files, reads and stores them.
+
+To add a format:
+
+1. Write ``read(files) -> list[Transcript]``. It never raises for content: what it does not understand becomes a step
+   without facts, counted in the report. `bartack.interop.values` has what readers share.
+2. Write a function that recognises a file by its name and first bytes.
+3. Add a row to `FORMATS`.
+4. To write the format as well, add a `TranscriptWriter` (`bartack.interop.writing`) to the row.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from bartack.interop.ai_sdk import AI_SDK_WRITER, looks_like_ai_sdk, read_ai_sdk
+from bartack.interop.atif import ATIF_WRITER, looks_like_atif, read_atif
+from bartack.interop.chat_jsonl import CHAT_WRITER, looks_like_chat, read_chat
+from bartack.interop.claude_code import (
+    CLAUDE_CODE_WRITER,
+    KODE_WRITER,
+    looks_like_claude_code,
+    looks_like_kode,
+    read_claude_code,
+    read_kode,
+)
+from bartack.interop.codex import CODEX_WRITER, base_of, looks_like_codex, read_codex
+from bartack.interop.entries import SOURCE, entries_of, record_of, source_files, source_records
+from bartack.interop.gemini import GEMINI_WRITER, looks_like_gemini, read_gemini
+from bartack.interop.langchain import LANGCHAIN_WRITER, looks_like_langchain, read_langchain
+from bartack.interop.llm import LLM_QUERIES, looks_like_llm, read_llm
+from bartack.interop.opencode import OPENCODE_WRITER, QUERIES, looks_like_opencode, read_opencode
+from bartack.interop.pi import PI_WRITER, looks_like_pi, read_pi
+from bartack.interop.pydantic_ai import PYDANTIC_WRITER, looks_like_pydantic_ai, read_pydantic_ai
+from bartack.interop.qwen import QWEN_WRITER, looks_like_qwen, read_qwen
+from bartack.interop.strands import STRANDS_WRITER, looks_like_strands, read_strands
+from bartack.interop.transcript import Files, Problem, Record, Report, Step, Transcript
+from bartack.interop.writing import Exported, Outgoing, TranscriptWriter, Written, exported
+
+__all__ = [
+    "FORMATS",
+    "SOURCE",
+    "Exported",
+    "Files",
+    "Outgoing",
+    "Place",
+    "Problem",
+    "Record",
+    "Report",
+    "Step",
+    "Transcript",
+    "TranscriptFormat",
+    "TranscriptWriter",
+    "Written",
+    "entries_of",
+    "exported",
+    "recognised_format",
+    "record_of",
+    "source_files",
+    "source_records",
+]
+
+
+class Place(NamedTuple):
+    """Where a program keeps transcripts. Both are patterns; the name of a transcript is its path in the folder."""
+
+    folder: str  # in the home of the program
+    file: str
+
+
+class TranscriptFormat(NamedTuple):
+    """Everything about the transcripts of one program."""
+
+    name: str  # as on the command line
+    title: str  # as people write it
+    homes: tuple[str, ...]  # of the program: environment variables first, then a path
+    places: tuple[Place, ...]
+    looks_like: Callable[[str, bytes], bool]  # by the name of a file and its first bytes
+    read: Callable[[Files], list[Transcript]]
+    writer: TranscriptWriter | None = None
+    companions: tuple[str, ...] = ()  # endings of other files that belong to a transcript, in place of its own
+    marker: str | None = None  # a file or folder in each folder that is a transcript as a whole
+    queries: Mapping[str, str] = MappingProxyType({})  # of a database: the rows that are its records, by kind
+    base_of: Callable[[bytes], str | None] = lambda data: None  # the pattern of the file that a transcript continues
+
+
+_CLAUDE_CODE_PLACES = (Place("projects/*", "*.jsonl"), Place("projects/*", "*/subagents/agent-*.jsonl"))
+
+FORMATS: dict[str, TranscriptFormat] = {
+    row.name: row
+    for row in (
+        # Before those of Claude Code, which are recognised by less.
+        TranscriptFormat(
+            "gemini",
+            "Gemini CLI",
+            ("~/.gemini",),
+            (Place("tmp/*/chats", "session-*.json*"), Place("tmp/*/chats", "*/*.jsonl")),
+            looks_like_gemini,
+            read_gemini,
+            GEMINI_WRITER,
+        ),
+        TranscriptFormat(
+            "qwen",
+            "Qwen Code",
+            ("$QWEN_RUNTIME_DIR", "$QWEN_HOME", "~/.qwen"),
+            (Place("projects/*/chats", "*.jsonl"), Place("projects/*/subagents", "*/agent-*.jsonl")),
+            looks_like_qwen,
+            read_qwen,
+            QWEN_WRITER,
+            companions=(".meta.json",),
+        ),
+        TranscriptFormat(
+            "kode",
+            "Kode",
+            ("$KODE_CONFIG_DIR", "~/.kode"),
+            _CLAUDE_CODE_PLACES,
+            looks_like_kode,
+            read_kode,
+            KODE_WRITER,
+        ),
+        TranscriptFormat(
+            "claude-code",
+            "Claude Code",
+            ("$CLAUDE_CONFIG_DIR", "~/.claude"),
+            _CLAUDE_CODE_PLACES,
+            looks_like_claude_code,
+            read_claude_code,
+            CLAUDE_CODE_WRITER,
+            companions=(".meta.json",),
+        ),
+        TranscriptFormat(
+            "codex",
+            "Codex",
+            ("$CODEX_HOME", "~/.codex"),
+            (Place("sessions/*/*/*", "rollout-*.jsonl"), Place("archived_sessions", "rollout-*.jsonl")),
+            looks_like_codex,
+            read_codex,
+            CODEX_WRITER,
+            base_of=base_of,
+        ),
+        TranscriptFormat(
+            "pi",
+            "pi",
+            ("$PI_CODING_AGENT_DIR", "~/.pi/agent"),
+            (Place("sessions/*", "*.jsonl"),),
+            looks_like_pi,
+            read_pi,
+            PI_WRITER,
+        ),
+        TranscriptFormat(
+            "opencode",
+            "opencode",
+            ("$XDG_DATA_HOME/opencode", "~/.local/share/opencode"),
+            (Place(".", "opencode.db"),),
+            looks_like_opencode,
+            read_opencode,
+            OPENCODE_WRITER,
+            marker="message",
+            queries=QUERIES,
+        ),
+        TranscriptFormat(
+            "strands", "Strands Agents", (), (), looks_like_strands, read_strands, STRANDS_WRITER, marker="session.json"
+        ),
+        TranscriptFormat(
+            "llm",
+            "llm",
+            ("$LLM_USER_PATH", "~/.config/io.datasette.llm"),
+            (Place(".", "logs.db"),),
+            looks_like_llm,
+            read_llm,
+            queries=LLM_QUERIES,
+        ),
+        # Messages of libraries, which have no place of their own.
+        TranscriptFormat(
+            "pydantic-ai", "pydantic-ai", (), (), looks_like_pydantic_ai, read_pydantic_ai, PYDANTIC_WRITER
+        ),
+        TranscriptFormat("langchain", "LangChain", (), (), looks_like_langchain, read_langchain, LANGCHAIN_WRITER),
+        TranscriptFormat("ai-sdk", "AI SDK", (), (), looks_like_ai_sdk, read_ai_sdk, AI_SDK_WRITER),
+        TranscriptFormat("chat-jsonl", "Chat Completions JSONL", (), (), looks_like_chat, read_chat, CHAT_WRITER),
+        TranscriptFormat("atif", "ATIF", (), (), looks_like_atif, read_atif, ATIF_WRITER),
+    )
+}
+
+
+def recognised_format(name: str, head: bytes) -> TranscriptFormat | None:
+    """The format of a file, by its name and first bytes; None if it is not a transcript of a known program."""
+    return next((row for row in FORMATS.values() if row.looks_like(name, head)), None)

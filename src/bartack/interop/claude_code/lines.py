@@ -1,0 +1,139 @@
+"""The lines of a file of Claude Code, parsed, and grouped into answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bartack.interop.transcript import Record
+from bartack.interop.values import Json, text_in
+
+__all__ = ["SYNTHETIC", "Answer", "Line", "answers_of", "is_prompt", "tool_results_in"]
+
+SYNTHETIC = "<synthetic>"  # the model of answers that the program wrote itself
+
+
+@dataclass(eq=False)
+class Line:
+    """One record. `json` is empty if it is damaged."""
+
+    record: Record
+    json: Json
+
+    @property
+    def type(self) -> str:
+        return text_in(self.json, "type") or ""
+
+    @property
+    def uuid(self) -> str | None:
+        return text_in(self.json, "uuid")
+
+    @property
+    def parent(self) -> str | None:
+        return text_in(self.json, "parentUuid")
+
+    @property
+    def has_null_parent(self) -> bool:
+        """Whether the line says that it follows no other; lines of other programs may not say anything."""
+        return "parentUuid" in self.json and self.parent is None
+
+    @property
+    def message(self) -> Json:
+        found = self.json.get("message")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def blocks(self) -> list[Json]:
+        """The content; text is short for one block of it."""
+        content = self.message.get("content")
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}]
+        return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+    @property
+    def is_sidechain(self) -> bool:
+        return self.json.get("isSidechain") is True
+
+    @property
+    def kind(self) -> str:
+        """The type, with the subtype of those types that have many."""
+        detail = text_in(self.json, "subtype") or text_in(self.json, "attachment", "type")
+        return f"{self.type or 'no type'}/{detail}" if detail else self.type or "no type"
+
+
+def tool_results_in(line: Line) -> list[str]:
+    """The ids of the calls whose results are in this line."""
+    if line.type != "user":
+        return []
+    ids = (text_in(block, "tool_use_id") for block in line.blocks if block.get("type") == "tool_result")
+    return [id for id in ids if id is not None]
+
+
+def is_prompt(line: Line) -> bool:
+    """Whether the line is a message that is not the result of a tool."""
+    return line.type == "user" and not tool_results_in(line)
+
+
+@dataclass(eq=False)
+class Answer:
+    """The lines of one answer of the model."""
+
+    lines: list[Line]
+    blocks: list[Json] = field(default_factory=list)
+
+    def add(self, line: Line) -> None:
+        """Add the blocks of a line that are new; some versions wrote an answer twice."""
+        self.blocks += [block for block in line.blocks if not self.has(block)]
+
+    def has(self, block: Json) -> bool:
+        """Whether it has the block already."""
+        id = block.get("id")
+        return block in self.blocks or (isinstance(id, str) and any(one.get("id") == id for one in self.blocks))
+
+    @property
+    def last(self) -> Line:
+        return self.lines[-1]
+
+    def field(self, name: str) -> Any:
+        """The last value that the message has for this field on any of its lines."""
+        return next((line.message[name] for line in reversed(self.lines) if line.message.get(name) is not None), None)
+
+
+def answers_of(lines: Sequence[Line]) -> dict[int, Answer]:
+    """The answer of each assistant line, by its place.
+
+    Lines with the same message id belong together if they are connected: a session that was copied into another file
+    may have the same answer again elsewhere.
+    """
+    by_uuid = {line.uuid: line for line in lines if line.uuid is not None}
+    latest: dict[str, Answer] = {}
+    found: dict[int, Answer] = {}
+    for line in lines:
+        if line.type != "assistant":
+            continue
+        id = text_in(line.message, "id")
+        answer = None if id is None or line.message.get("model") == SYNTHETIC else latest.get(id)
+        if answer is None or not _belongs(line, answer, found, by_uuid):
+            answer = Answer([])
+            if id is not None:
+                latest[id] = answer
+        answer.lines.append(line)
+        answer.add(line)
+        found[line.record.place] = answer
+    return found
+
+
+def _belongs(line: Line, answer: Answer, found: dict[int, Answer], by_uuid: dict[str, Line]) -> bool:
+    """Whether a line continues the answer: nothing but results and notes is between them."""
+    if all(answer.has(block) for block in line.blocks):
+        return True
+    seen: set[str] = set()
+    parent = line.parent
+    while parent is not None and parent in by_uuid and parent not in seen:
+        seen.add(parent)
+        above = by_uuid[parent]
+        if above.type == "assistant":
+            return found.get(above.record.place) is answer
+        if is_prompt(above):
+            return False
+        parent = above.parent
+    return True

@@ -1,0 +1,430 @@
+"""Reads the files of Claude Code and Kode. In: a file of JSON lines. Out: a transcript, and one for each sidechain."""
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from msgspec.structs import replace
+
+from bartack.formats.anthropic_messages.decode import FINISH_REASONS
+from bartack.formats.error_codes import classify
+from bartack.formats.usage import amount, token_count
+from bartack.interop.claude_code.lines import (
+    SYNTHETIC,
+    Answer,
+    Line,
+    answers_of,
+    is_prompt,
+)
+from bartack.interop.transcript import START, Files, Record, Report, Step, Transcript
+from bartack.interop.values import (
+    Json,
+    ToolCallIds,
+    parse_lines,
+    parse_object,
+    read_messages,
+    short_line,
+    text_in,
+    time_from_text,
+    usage_of,
+)
+from bartack.nouns.deltas import Failed, Usage
+from bartack.nouns.entries import CompactionSummary, Fact, ModelChange, RunEnded, SessionHeader, StreamFailed
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message, Meta, ModelRef
+from bartack.nouns.parts import Text, ToolResult
+
+__all__ = ["looks_like_claude_code", "looks_like_kode", "read_claude_code", "read_kode"]
+
+_PROVIDER = "anthropic"
+_FORMAT = "anthropic-messages"
+_RECOGNISED = re.compile(rb'"(?:parentUuid|sessionId|leafUuid|isSnapshotUpdate)"\s*:')
+_KODE = re.compile(rb'"agentId"\s*:\s*"main"')
+_INTERRUPTED = "[Request interrupted by user"
+# Text in the role of the user that the program wrote: output of its own commands, and how it was called.
+_PROGRAM_TEXT = re.compile(
+    r"\s*<(local-command-\w+|command-name|command-message|bash-(?:stdout|stderr)|task-notification)"
+)
+_STATUS = re.compile(r"API Error: (\d{3})\b")
+_REJECTED = "The user doesn't want to proceed with this tool use"
+_CALLS_OF_AGENTS = ("Task", "Agent")
+
+
+def looks_like_claude_code(name: str, head: bytes) -> bool:
+    """Whether a file is a transcript, by its first lines."""
+    return name.endswith(".jsonl") and _RECOGNISED.search(head) is not None and b'"type"' in head
+
+
+def looks_like_kode(name: str, head: bytes) -> bool:
+    """Whether a file is a transcript that Kode began."""
+    return looks_like_claude_code(name, head) and _KODE.search(head) is not None
+
+
+def read_claude_code(files: Files) -> list[Transcript]:
+    """The session in a file, and those of the sub-agents that are in the same file."""
+    return _read("claude-code", files)
+
+
+def read_kode(files: Files) -> list[Transcript]:
+    """The same for a file of Kode."""
+    return _read("kode", files)
+
+
+def _read(agent: str, files: Files) -> list[Transcript]:
+    name = next((name for name in files if name.endswith(".jsonl")), None)
+    if name is None:
+        return []
+    report = Report()
+    lines = [Line(*parsed) for parsed in parse_lines(name, files[name], report)]
+    first = next((line for line in lines if line.uuid is not None), None)
+    is_agent = first is not None and first.is_sidechain
+    session = text_in(next((line.json for line in lines if "sessionId" in line.json), {}), "sessionId")
+    id = _session_id(name, session if is_agent else None)
+    main = _Conversation(agent, id, lines, report, is_agent=is_agent)
+    steps = main.steps()
+    about = _about_agent(agent, id, files) if is_agent else {}
+    for file, data in files.items():
+        if file != name:
+            report.add("meta.json", "read")
+            steps.append(Step((), (Record(file, 0, data),)))
+    transcripts = [Transcript(agent, id, _header(agent, lines, about, skip_sidechains=not is_agent), steps, report)]
+    for child_id, chain, call_id in main.sidechains:
+        child = _Conversation(agent, child_id, chain, Report(), is_agent=True)
+        about = {"parentSession": f"{agent}:{id}"} | ({"toolCallId": call_id} if call_id else {})
+        header = _header(agent, chain, about, skip_sidechains=False)
+        transcripts.append(Transcript(agent, child_id, header, child.steps(), child.report, has_own_records=False))
+    return transcripts
+
+
+def _session_id(name: str, outer: str | None) -> str:
+    """The name of the file; for a sub-agent, after that of the session that called it."""
+    path = PurePosixPath(name)
+    if path.parent.name == "subagents":
+        return f"{path.parent.parent.name}/{path.stem}"
+    return path.stem if outer is None or path.stem == outer else f"{outer}/{path.stem}"
+
+
+def _about_agent(agent: str, id: str, files: Files) -> Json:
+    about: Json = {}
+    outer = id.rpartition("/")[0]
+    if outer:
+        about["parentSession"] = f"{agent}:{outer}"
+    for name, data in files.items():
+        found = parse_object(data) if name.endswith(".meta.json") else ""
+        if isinstance(found, dict):
+            about |= {
+                key: text
+                for key, field in (("toolCallId", "toolUseId"), ("agent", "agentType"), ("task", "description"))
+                if (text := text_in(found, field))
+            }
+    return about
+
+
+def _header(agent: str, lines: Sequence[Line], about: Json, *, skip_sidechains: bool) -> SessionHeader:
+    metadata: Json = {"program": agent}
+    titles: dict[str, str] = {}
+    for line in lines:
+        if skip_sidechains and line.is_sidechain:
+            continue
+        for key, field in (("directory", "cwd"), ("gitBranch", "gitBranch"), ("version", "version")):
+            if key not in metadata and (text := text_in(line.json, field)):
+                metadata[key] = text
+        for kind, field in (("custom-title", "customTitle"), ("ai-title", "aiTitle"), ("summary", "summary")):
+            if line.type == kind and (text := text_in(line.json, field)):
+                titles[kind] = text
+        if "prompt" not in titles and is_prompt(line) and not _is_written_by_program(line):
+            titles["prompt"] = " ".join(text for block in line.blocks if (text := text_in(block, "text")))
+    kinds = ("custom-title", "ai-title", "summary", "prompt")
+    title = next((titles[kind] for kind in kinds if titles.get(kind)), None)
+    return SessionHeader(title=short_line(title), origin=agent, metadata=metadata | about)
+
+
+def _is_written_by_program(line: Line) -> bool:
+    if line.json.get("isMeta") is True or line.json.get("isCompactSummary") is True:
+        return True
+    text = next((text for block in line.blocks if (text := text_in(block, "text"))), "")
+    origin = line.json.get("origin")
+    is_notice = isinstance(origin, dict) and origin.get("kind") == "task-notification"
+    return is_notice or _PROGRAM_TEXT.match(text) is not None or text.startswith(_INTERRUPTED)
+
+
+class _Conversation:
+    """Makes the steps of one session, in the order of its lines."""
+
+    def __init__(self, agent: str, id: str, lines: Sequence[Line], report: Report, *, is_agent: bool) -> None:
+        self.report = report
+        self.sidechains: list[tuple[str, list[Line], str | None]] = []  # id, lines, and the call that began it
+        self._agent = agent
+        self._id = id
+        self._lines = lines
+        self._is_agent = is_agent
+        self._answers = answers_of([line for line in lines if self._is_own(line)])
+        self._calls = ToolCallIds()
+        self._model: ModelRef | None = None
+        self._boundary: Line | None = None  # of a compaction whose summary has not come yet
+        self._steps: list[Step] = []
+        # Each step hangs on a turn: a prompt, an answer or a compaction. Results and notes hang on the turn before
+        # them, so a line that follows any of these continues the conversation, and another one goes back in it.
+        self._turns: list[int] = []  # of each step: the step of its turn
+        self._ends: dict[int, int] = {}  # of each turn: the last step that hangs on it
+        self._step_of: dict[str, int] = {}  # by uuid
+        self._prompts: dict[str, str] = {}  # what sub-agents were asked -> the call
+        self._chains: dict[str, int] = {}  # uuid of a line in a sidechain -> its index
+
+    def steps(self) -> list[Step]:
+        for line in self._lines:
+            if not line.json:
+                self._note(line)
+            elif not self._is_own(line):
+                self._add_to_sidechain(line)
+                self.report.add("sidechain", "read")
+                self._note(line)
+            elif line.type == "assistant":
+                self._answer(line)
+            elif line.type == "user":
+                self._user(line)
+            elif line.kind == "system/compact_boundary":
+                self._keep_boundary()
+                self._boundary = line
+            else:
+                self._other(line)
+        self._keep_boundary()
+        return self._steps
+
+    def _is_own(self, line: Line) -> bool:
+        return self._is_agent or not line.is_sidechain
+
+    # -- steps and where they belong
+
+    def _add(self, lines: Sequence[Line], facts: Sequence[Fact], *, is_turn: bool, refers_to: int | None = None) -> int:
+        number = len(self._steps)
+        parent = self._parent_of(lines[0])
+        records = tuple(line.record for line in lines)
+        time = next((time for line in lines if (time := time_from_text(line.json.get("timestamp")))), None)
+        self._steps.append(Step(tuple(facts), records, time, parent, refers_to))
+        above = (number - 1 if parent is None else parent) if number else START
+        turn = number if is_turn else self._turns[above] if above >= 0 else START
+        self._turns.append(turn)
+        self._ends[turn] = number
+        for line in lines:
+            if line.uuid is not None:
+                self._step_of[line.uuid] = number
+        return number
+
+    def _parent_of(self, line: Line) -> int | None:
+        """The step that a line follows if it goes back in the conversation; None if it continues it."""
+        if not self._steps or line.uuid is None or _is_compaction(line):
+            return None
+        if line.has_null_parent:
+            return START if self._step_of else None
+        above = None if line.parent is None else self._step_of.get(line.parent)
+        if above is None or self._turns[above] == self._turns[-1]:
+            return None
+        return self._ends[self._turns[above]]
+
+    def _note(self, line: Line) -> None:
+        """Keep a line that is not understood, or not part of this conversation."""
+        self._add([line] if self._is_own(line) or not line.json else [Line(line.record, {})], (), is_turn=False)
+
+    def _keep_boundary(self) -> None:
+        """Keep the beginning of a compaction that has no summary."""
+        if self._boundary is not None:
+            line, self._boundary = self._boundary, None
+            self.report.add(line.kind, "opaque")
+            self._note(line)
+
+    # -- lines
+
+    def _other(self, line: Line) -> None:
+        facts = self._facts_of(line)
+        self.report.add(line.kind, "read" if facts or line.type in _TITLES else "opaque")
+        self._add([line], facts, is_turn=bool(facts))
+
+    def _facts_of(self, line: Line) -> list[Fact]:
+        """What an attachment says that a person wrote or chose; all others are injected by the program itself."""
+        attachment = line.json.get("attachment")
+        if line.kind == "attachment/queued_command" and (prompt := text_in(attachment, "prompt")):
+            return [self._stamped(line, Message("user", (Text(prompt),)))]
+        if line.kind == "attachment/file" and (text := text_in(attachment, "content", "file", "content")):
+            path = text_in(attachment, "filename") or text_in(attachment, "content", "file", "filePath") or "file"
+            return [self._stamped(line, Message("user", (Text(f"{path}:\n{text}", synthetic=True),)))]
+        return []
+
+    def _answer(self, line: Line) -> None:
+        answer = self._answers[line.record.place]
+        if answer.lines[0] is not line:
+            return  # its step has all lines of the answer
+        self._keep_boundary()
+        for each in answer.lines:
+            self.report.add(each.kind, "read")
+        if line.json.get("isApiErrorMessage") is True:
+            facts: list[Fact] = [_failure(answer)]
+        else:
+            facts = self._answer_facts(answer)
+        self._add(answer.lines, facts, is_turn=True)
+
+    def _answer_facts(self, answer: Answer) -> list[Fact]:
+        name = text_in(answer.last.message, "model")
+        model = None if name is None or name == SYNTHETIC else ModelRef(_PROVIDER, name)
+        message = self._read("assistant", answer.blocks, answer.lines[0], name or "")
+        if not message or message[0].role != "assistant":
+            return []
+        made = self._calls.calls(message[0])
+        if name == SYNTHETIC:
+            parts = tuple(replace(part, synthetic=True) if isinstance(part, Text) else part for part in made.parts)
+            made = replace(made, parts=parts)
+        for call in made.tool_calls:
+            if call.tool_name in _CALLS_OF_AGENTS and (prompt := text_in(call.arguments, "prompt")):
+                self._prompts[prompt] = call.tool_call_id
+        facts: list[Fact] = []
+        if model is not None and self._model not in (None, model):
+            facts.append(ModelChange(model, self._model))
+        self._model = model or self._model
+        return [*facts, self._stamped(answer.lines[0], replace(made, meta=_meta(answer, model)))]
+
+    def _user(self, line: Line) -> None:
+        if line.json.get("isCompactSummary") is True:
+            self._compaction(line)
+            return
+        self._keep_boundary()
+        facts = self._user_facts(line)
+        self.report.add(line.kind, "read" if facts else "opaque")
+        self._add([line], facts, is_turn=bool(facts) and is_prompt(line))
+
+    def _user_facts(self, line: Line) -> list[Fact]:
+        facts: list[Fact] = []
+        is_synthetic = _is_written_by_program(line)
+        is_hidden = line.json.get("isVisibleInTranscriptOnly") is True
+        for number, message in enumerate(self._read("user", line.blocks, line, "")):
+            if message.role == "tool":
+                results = self._calls.results(self._with_details(message, line))
+                if results is not None:
+                    facts.append(self._stamped(line, results, number))
+                continue
+            parts = tuple(
+                replace(part, synthetic=is_synthetic, ignored=is_hidden) if isinstance(part, Text) else part
+                for part in message.parts
+            )
+            facts.append(self._stamped(line, replace(message, parts=parts), number))
+            if message.text.startswith(_INTERRUPTED):
+                facts.append(RunEnded("aborted", reason="user"))
+        return facts
+
+    def _with_details(self, message: Message, line: Line) -> Message:
+        """The results, with the session of a sub-agent and whether the user refused the call."""
+        details = line.json.get("toolUseResult")
+        agent_id = text_in(details, "agentId")
+        outer = self._id.partition("/")[0]
+        results: list[ToolResult] = []
+        for result in message.tool_results:
+            session = f"{self._agent}:{outer}/agent-{agent_id}" if agent_id else self._sidechain_of(result.tool_call_id)
+            if session is not None:
+                result = replace(result, metadata={"sessionId": session})
+            if result.is_error and isinstance(result.content, str) and result.content.startswith(_REJECTED):
+                result = replace(result, error_code=ErrorCode.TOOL_DENIED)
+            results.append(result)
+        return replace(message, parts=tuple(results))
+
+    def _sidechain_of(self, call_id: str) -> str | None:
+        return next((f"{self._agent}:{id}" for id, _, call in self.sidechains if call == call_id), None)
+
+    def _compaction(self, line: Line) -> None:
+        """A boundary and its summary. What it keeps is named by uuid, and is on the same branch."""
+        boundary, self._boundary = self._boundary, None
+        lines = [line] if boundary is None else [boundary, line]
+        details = {} if boundary is None else boundary.json.get("compactMetadata")
+        details = details if isinstance(details, dict) else {}
+        preserved = _preserved(details)
+        kept = [self._step_of[uuid] for uuid in preserved if uuid in self._step_of]
+        summary = "".join(text for block in line.blocks if (text := text_in(block, "text")))
+        fact = CompactionSummary(
+            summary,
+            "",
+            tokens_before=token_count(details.get("preTokens")),
+            tokens_after=token_count(details.get("postTokens")),
+        )
+        for each in lines:
+            self.report.add(each.kind, "read")
+        number = self._add(lines, [fact], is_turn=True, refers_to=min(kept, default=None))
+        self._step_of.update(dict.fromkeys(preserved, number))
+
+    # -- sidechains
+
+    def _add_to_sidechain(self, line: Line) -> None:
+        """Add a line of a sub-agent to the chain that it follows, or begin one."""
+        index = None if line.parent is None else self._chains.get(line.parent)
+        if index is None and line.uuid is None and self.sidechains:
+            index = len(self.sidechains) - 1
+        if index is None:
+            index = len(self.sidechains)
+            prompt = "".join(text for block in line.blocks if (text := text_in(block, "text")))
+            id = f"{self._id}/sidechain-{line.uuid or line.record.place}"
+            self.sidechains.append((id, [], self._prompts.get(prompt)))
+        self.sidechains[index][1].append(line)
+        if line.uuid is not None:
+            self._chains[line.uuid] = index
+
+    # -- messages
+
+    def _read(self, role: str, blocks: list[Json], line: Line, model: str) -> list[Message]:
+        body: Json = {"model": model or "unknown", "messages": [{"role": role, "content": blocks}]}
+        return read_messages(_FORMAT, body, _PROVIDER, line.record, self.report) if blocks else []
+
+    def _stamped(self, line: Line, message: Message, number: int = 0) -> Message:
+        uuid = line.uuid
+        id = None if uuid is None else f"{uuid}/{number}" if number else uuid
+        return replace(message, id=id, timestamp=time_from_text(line.json.get("timestamp")))
+
+
+def _is_compaction(line: Line) -> bool:
+    return line.kind == "system/compact_boundary" or line.json.get("isCompactSummary") is True
+
+
+_TITLES = ("summary", "custom-title", "ai-title")
+
+
+def _preserved(details: Json) -> list[str]:
+    """The uuids of the messages that a compaction keeps."""
+    named = details.get("preservedMessages")
+    uuids: Any = named.get("uuids") if isinstance(named, dict) else None
+    found = [uuid for uuid in uuids if isinstance(uuid, str)] if isinstance(uuids, list) else []
+    segment = (text_in(details, "preservedSegment", key) for key in ("headUuid", "tailUuid"))
+    return [*found, *(uuid for uuid in segment if uuid is not None)]
+
+
+def _meta(answer: Answer, model: ModelRef | None) -> Meta:
+    reason = answer.field("stop_reason")
+    raw = reason if isinstance(reason, str) else None
+    costs = [cost for line in answer.lines if (cost := amount(line.json.get("costUSD"))) is not None]
+    return Meta(
+        model=model,
+        response_id=text_in(answer.last.message, "id"),
+        usage=None if model is None else _usage(answer.field("usage")),
+        cost_usd=sum(costs) if costs else None,
+        finish_reason=None if raw is None else FINISH_REASONS.get(raw, "other"),
+        raw_finish_reason=raw,
+        completed_at=time_from_text(answer.last.json.get("timestamp")),
+    )
+
+
+def _usage(usage: Any) -> Usage | None:
+    """The usage of an answer. All of its lines repeat it; in old versions, the last one has the count of the output."""
+    if not isinstance(usage, dict):
+        return None
+    return usage_of(
+        usage.get("input_tokens"),
+        usage.get("output_tokens"),
+        read=usage.get("cache_read_input_tokens"),
+        written=usage.get("cache_creation_input_tokens"),
+    )
+
+
+def _failure(answer: Answer) -> StreamFailed:
+    line = answer.lines[0]
+    text = "".join(text for block in answer.blocks if (text := text_in(block, "text")))
+    stated = _STATUS.match(text)
+    status = token_count(line.json.get("apiErrorStatus"), int(stated[1]) if stated else None)
+    raw = text_in(line.json, "error")
+    code = classify(status, raw, text)
+    return StreamFailed(Failed(code, text, status=status, raw_code=raw))

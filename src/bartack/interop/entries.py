@@ -1,0 +1,185 @@
+"""Transcripts as entries, and the records of the source back from them.
+
+Each step becomes its facts, followed by one `Custom` fact named `SOURCE` for each of its records, with the bytes of the
+record, its place, and the ids of the entries that it became. An export of a session that was not changed writes these
+bytes again (`source_files`), so it is exact by construction.
+
+The id of an entry is derived from the records of its step and from the entry before it, like that of a commit. A file
+that has grown gives the same entries as before, and new ones after them; so an import adds what is not stored yet, and
+nothing else. Where a file was rewritten, ids differ from there on, and the new entries become a branch.
+"""
+
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+
+from msgspec.structs import replace
+
+from bartack.interop.transcript import START, Record, Step, Transcript
+from bartack.nouns import wire
+from bartack.nouns.entries import BranchSummary, CompactionSummary, Custom, Entry, Fact, ModelChange
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.ids import derived_id
+from bartack.nouns.messages import Message, stamped
+from bartack.session.outline import SOURCE
+
+__all__ = ["SOURCE", "entries_of", "record_of", "source_files", "source_records"]
+
+_NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def entries_of(transcript: Transcript, now: datetime = _NO_TIME) -> list[Entry]:
+    """The session that a transcript becomes. `now` is the time of entries whose source has none."""
+    return _Builder(transcript, now).build()
+
+
+class _Builder:
+    def __init__(self, transcript: Transcript, now: datetime) -> None:
+        self._transcript = transcript
+        self._session_id = transcript.session_id
+        self._time = next((step.time for step in transcript.steps if step.time is not None), now)
+        self._counts = Counter(record.file for step in transcript.steps for record in step.records)
+        self._entries: list[Entry] = []
+        self._firsts: list[str] = []  # of each step: its first entry
+        self._lasts: list[str] = []  # of each step: its last entry, or that of its parent if it has none
+
+    def build(self) -> list[Entry]:
+        self._add(derived_id(self._session_id, "header"), None, self._transcript.header)
+        for step in self._transcript.steps:
+            self._add_step(step)
+        return self._entries
+
+    def _add_step(self, step: Step) -> None:
+        self._time = step.time or self._time
+        parent = self._parent_of(step)
+        base = _digest(parent, step)
+        facts = [self._stamped(fact, _id(base, f"{number}"), step) for number, fact in enumerate(step.facts)]
+        if not self._are_storable(facts, step):
+            facts = []
+        ids: list[str] = []
+        for number, fact in enumerate(facts):
+            ids.append(_id(base, f"{number}"))
+            self._add(ids[-1], parent, fact)
+            parent = ids[-1]
+        first = ids[0] if ids else ""
+        for record in step.records if self._transcript.has_own_records else ():
+            id = _id(base, f"{record.file}/{record.place}")
+            self._add(id, parent, Custom(SOURCE, _record_data(record, ids, self._counts[record.file])))
+            parent, first = id, first or id
+        self._firsts.append(first or parent)
+        self._lasts.append(parent)
+
+    def _parent_of(self, step: Step) -> str:
+        if step.parent == START or not self._lasts:
+            return self._entries[0].id
+        return self._lasts[-1 if step.parent is None else step.parent]
+
+    def _add(self, id: str, parent: str | None, fact: Fact) -> None:
+        self._entries.append(
+            Entry(
+                id=id,
+                session_id=self._session_id,
+                parent_id=parent,
+                seq=len(self._entries) + 1,
+                timestamp=self._time,
+                fact=fact,
+                # A change of models that belongs to no run is a request to the next one (bartack.session.run_state).
+                run_id=self._session_id if isinstance(fact, ModelChange) else None,
+            )
+        )
+
+    def _stamped(self, fact: Fact, id: str, step: Step) -> Fact:
+        match fact:
+            case Message():
+                return stamped(fact, id=id, timestamp=self._time)
+            case CompactionSummary():
+                kept = None if step.refers_to is None else self._firsts[step.refers_to]
+                return replace(fact, first_kept_entry_id=kept or id)
+            case BranchSummary():
+                left = None if step.refers_to is None else self._lasts[step.refers_to]
+                return replace(fact, from_entry_id=left or self._parent_of(step))
+            case _:
+                return fact
+
+    def _are_storable(self, facts: Sequence[Fact], step: Step) -> bool:
+        """Whether a store will accept the facts. The last safeguard: readers should not make any that it refuses."""
+        try:
+            for fact in facts:
+                wire.dump(fact)
+        except PartValidationError as error:
+            for record in step.records[:1]:
+                self._transcript.report.damaged(record, f"cannot be stored: {error}")
+            return False
+        return True
+
+
+def _id(step: str, name: str) -> str:
+    """The id of an entry of a step: a UUID of version 8 (RFC 9562)."""
+    text = sha256(f"{step}\n{name}".encode("utf-8", "replace")).hexdigest()
+    return f"{text[:8]}-{text[8:12]}-8{text[13:16]}-8{text[17:20]}-{text[20:32]}"
+
+
+def _digest(parent: str, step: Step) -> str:
+    """What identifies a step: what it follows, and what it is from."""
+    digest = sha256(parent.encode("utf-8", "replace"))
+    digest.update(step.content)
+    for record in step.records:
+        digest.update(f"{record.file}\n{record.place}\n{len(record.data)}\n".encode())
+        digest.update(record.data)
+    return digest.hexdigest()
+
+
+def _record_data(record: Record, entry_ids: Sequence[str], count: int) -> dict[str, object]:
+    data: dict[str, object] = {"file": record.file, "place": record.place, "of": count}
+    try:
+        data["text"] = record.data.decode()
+    except UnicodeDecodeError:
+        data["base64"] = b64encode(record.data).decode()
+    if entry_ids:
+        data["entries"] = list(entry_ids)
+    return data
+
+
+# -- back
+
+
+def record_of(entry: Entry) -> Record | None:
+    """The record that an entry keeps; None if it is not such an entry, or was redacted."""
+    if not isinstance(entry.fact, Custom) or entry.fact.name != SOURCE:
+        return None
+    match entry.fact.data:
+        case {"file": str(file), "place": int(place), "text": str(text)}:
+            return Record(file, place, text.encode())
+        case {"file": str(file), "place": int(place), "base64": str(text)}:
+            return Record(file, place, b64decode(text))
+    return None
+
+
+def source_records(entries: Sequence[Entry]) -> list[tuple[Entry, Record]]:
+    """The records of a session's source as it was last imported, in order; `entries` are those of all branches.
+
+    Of each place, the entry that was stored last counts. A file that was rewritten may have become shorter: how many
+    records it has is in the entry that was stored last.
+    """
+    latest: dict[tuple[str, int], tuple[Entry, Record]] = {}
+    ends: dict[str, object] = {}
+    for entry in entries:
+        record = record_of(entry)
+        if record is not None and isinstance(entry.fact, Custom):
+            latest[record.file, record.place] = entry, record
+            ends[record.file] = entry.fact.data.get("of")
+    return [latest[key] for key in sorted(latest) if _is_before(key[1], ends[key[0]])]
+
+
+def _is_before(place: int, end: object) -> bool:
+    return not isinstance(end, int) or place < end
+
+
+def source_files(entries: Sequence[Entry]) -> dict[str, bytes]:
+    """The files of a session's source as they were last imported, byte for byte."""
+    pieces: dict[str, list[bytes]] = {}
+    for _, record in source_records(entries):
+        pieces.setdefault(record.file, []).append(record.data)
+    return {file: b"".join(data) for file, data in pieces.items()}

@@ -1,0 +1,384 @@
+"""Transcripts of Gemini CLI: lines since 0.2x, and the single JSON object of earlier versions.
+
+A file is a log of changes to a list of messages:
+
+- A message is added to the list, or replaces the one with the same id. An answer is written when it arrives, and again
+  when its tools have finished; both lines are one step here.
+- ``{"$set": {"messages": [...]}}`` replaces the list: when a session is continued, with the same messages in another
+  notation, and when it is compressed, with a summary and the messages that were kept.
+- ``{"$rewindTo": id}`` removes this message and all after it.
+
+So a change of what was there before is a branch, unless the messages mean the same. Results are stored twice, in the
+calls of an answer and in a message of the user; they are read once. Signatures of thoughts are not stored.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from bartack.formats.error_codes import classify
+from bartack.formats.gemini import gemini_usage
+from bartack.formats.usage import consistent
+from bartack.interop.gemini_parts import part_list, read_contents, text_of_parts
+from bartack.interop.json_lists import parse_list
+from bartack.interop.transcript import START, Files, Record, Report, Step, Transcript
+from bartack.interop.values import Json, ToolCallIds, parse_lines, short_line, text_in, time_from_text
+from bartack.nouns.deltas import Failed, Usage
+from bartack.nouns.entries import CompactionSummary, Fact, ModelChange, RunEnded, SessionHeader, StreamFailed
+from bartack.nouns.messages import Message, Meta, ModelRef
+from bartack.nouns.parts import Text, ToolResult
+
+__all__ = ["COMMANDS", "PROVIDER", "SNAPSHOT", "looks_like_gemini", "read_gemini"]
+
+PROVIDER = "google"
+SNAPSHOT = "<state_snapshot>"  # the beginning of a summary
+_SUMMARY = re.compile(r"\s*<state_snapshot>\n(.*)\n</state_snapshot>\s*", re.DOTALL)
+_RECOGNISED = re.compile(rb'"projectHash"\s*:')
+_INJECTED = ("<session_context>", "<hook_context>")
+COMMANDS = ("/", "?")  # for the program, not for the model
+_DIRECTORY = re.compile(r"\*\*Workspace Directories:\*\*\n\s*- (.+)")
+_CANCELLED = "Request cancelled"
+
+
+def looks_like_gemini(name: str, head: bytes) -> bool:
+    """Whether a file begins with the metadata of a session."""
+    is_lines = name.endswith(".jsonl") and _RECOGNISED.search(head.partition(b"\n")[0]) is not None
+    return is_lines or (name.endswith(".json") and _RECOGNISED.search(head) is not None and b'"sessionId"' in head)
+
+
+def read_gemini(files: Files) -> list[Transcript]:
+    """The session in a file."""
+    name = next(iter(files), None)
+    if name is None:
+        return []
+    reader = _Reader()
+    if name.endswith(".json"):
+        parsed = parse_list(name, files[name], reader.report, "messages")
+        for record, json in parsed.items:
+            reader.add_message(json, (record,))
+        reader.meta |= parsed.around
+        if parsed.around:
+            reader.report.add("metadata", "read")
+        reader.steps += parsed.last_step()
+    else:
+        reader.add_lines(parse_lines(name, files[name], reader.report))
+    return [Transcript("gemini", _session_id(name), reader.header(name), reader.steps, reader.report)]
+
+
+def _session_id(name: str) -> str:
+    """The name of the file: several files can have the same session in them, if it was continued."""
+    path = PurePosixPath(name)
+    id = path.stem.removeprefix("session-")
+    return id + path.suffix if path.suffix == ".json" else id
+
+
+class _Turn(NamedTuple):
+    """A message of the source as facts without ids and times, and the step in which it became facts."""
+
+    id: str | None
+    facts: tuple[Fact, ...]
+    json: Json
+    step: int = START
+
+    @property
+    def said(self) -> tuple[Fact, ...]:
+        return tuple(fact for fact in self.facts if isinstance(fact, Message))
+
+
+class _Reader:
+    """Makes the steps of a session, and keeps the list of messages as the program would have it."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.report = Report()
+        self.meta: Json = {}
+        self._turns: list[_Turn] = []
+        self._place_of: dict[str, int] = {}  # of each message in the list
+        self._closed: set[str] = set()  # calls in the list that have a result
+        self._calls = ToolCallIds()
+        self._model: ModelRef | None = None
+        self._next_parent: int | None = None  # of the next step, after a rewind
+        self._prompt: str | None = None
+        self._directory: str | None = None
+
+    def header(self, name: str) -> SessionHeader:
+        metadata: Json = {"program": "gemini"}
+        given = self.meta.get("directories")
+        directory = given[0] if isinstance(given, list) and given and isinstance(given[0], str) else self._directory
+        if directory:
+            metadata["directory"] = directory
+        if id := text_in(self.meta, "sessionId"):
+            metadata["sourceId"] = id
+        if "/" in name:
+            metadata["parentSession"] = f"gemini:{PurePosixPath(name).parent.name}"
+        title = short_line(text_in(self.meta, "summary") or self._prompt)
+        return SessionHeader(title=title, origin="gemini", metadata=metadata)
+
+    # -- lines
+
+    def add_lines(self, lines: Sequence[tuple[Record, Json]]) -> None:
+        """Add the lines of a file."""
+        place = 0
+        while place < len(lines):
+            record, json = lines[place]
+            if text_in(json, "$rewindTo"):
+                self._rewind(json, record)
+            elif text_in(json, "id"):
+                end = _end_of_message(lines, place)
+                records = tuple(record for record, _ in lines[place:end])
+                self.add_message(lines[end - 1][1], records)
+                place = end - 1
+            else:
+                self._update(json, record)
+            place += 1
+
+    def add_message(self, json: Json, records: tuple[Record, ...]) -> None:
+        """Add a message, or replace the one with the same id."""
+        kind = text_in(json, "type") or "no type"
+        id = text_in(json, "id")
+        place = self._place_of.get(id or "", len(self._turns))
+        closed = self._closed if place == len(self._turns) else _results_of(self._turns[:place])
+        new = [self._read_turn(json, records[-1], closed)]
+        new += [self._read_turn(turn.json, records[-1], closed) for turn in self._turns[place + 1 :]]
+        if json:
+            is_read = bool(new[0].facts) or kind == "user"
+            self.report.add(kind, "read" if is_read else "opaque")
+            for _ in records[1:]:
+                self.report.add("update", "read")
+        self._change(place, new, records)
+
+    def _update(self, json: Json, record: Record) -> None:
+        """Take over metadata, and a list of messages if there is one."""
+        given = json.get("$set")
+        changes = given if isinstance(given, dict) else json if text_in(json, "projectHash") else {}
+        self.meta |= {key: value for key, value in changes.items() if key != "messages"}
+        messages = changes.get("messages")
+        if json:
+            self.report.add("$set" if given is not None else "metadata", "read" if changes else "opaque")
+        if not isinstance(messages, list):
+            self._add_step((), (record,), time_from_text(changes.get("startTime")))
+            return
+        closed: set[str] = set()
+        new = [self._read_turn(one, record, closed) for one in messages if isinstance(one, dict)]
+        old = [turn for turn in self._turns if turn.said]
+        said = [turn for turn in new if turn.said]
+        if self._compact(old, said, record):
+            return
+        same = 0
+        while same < min(len(old), len(said)) and old[same].said == said[same].said:
+            same += 1
+        if same == len(old):
+            self._change(len(self._turns), said[same:], (record,))
+            return
+        keep = old[same - 1] if same else None
+        place = 0 if keep is None else self._turns.index(keep) + 1
+        self._change(place, said[same:], (record,))
+
+    def _rewind(self, json: Json, record: Record) -> None:
+        place = self._place_of.get(json["$rewindTo"], 0)
+        self.report.add("$rewindTo", "read")
+        self._change(place, [], (record,))
+
+    # -- the list of messages
+
+    def _change(self, place: int, new: Sequence[_Turn], records: tuple[Record, ...]) -> None:
+        """Replace the messages from this place on, in one step."""
+        is_changed = place < len(self._turns)
+        if is_changed:
+            self._next_parent = self._turns[place - 1].step if place else START
+            del self._turns[place:]
+        number = len(self.steps)
+        facts = [fact for turn in new for fact in self._facts_of(turn)]
+        added = [turn._replace(step=number) for turn in new]
+        self._turns += added
+        if is_changed:
+            self._index()
+        else:
+            self._closed |= _results_of(added)
+            self._place_of |= {turn.id: at for at, turn in enumerate(added, place) if turn.id is not None}
+        self._add_step(facts, records, _time_of(new[0].json) if new else None)
+
+    def _index(self) -> None:
+        self._closed = _results_of(self._turns)
+        self._place_of = {turn.id: at for at, turn in enumerate(self._turns) if turn.id is not None}
+
+    def _compact(self, old: list[_Turn], new: list[_Turn], record: Record) -> bool:
+        """Whether the new list is a summary and the end of the old one; then it becomes a compaction."""
+        first = new[0].said[0] if new else None
+        if not isinstance(first, Message) or SNAPSHOT not in first.text or (old and old[0].said == new[0].said):
+            return False
+        kept = next(
+            (count for count in range(min(len(old), len(new) - 1), -1, -1) if _ends_alike(old, new, count)),
+            0,
+        )
+        if len(new) - kept > 2:  # the summary, and the model's answer to it
+            return False
+        match = _SUMMARY.fullmatch(first.text)
+        number = len(self.steps)
+        refers_to = old[len(old) - kept].step if kept else None
+        summary = CompactionSummary(match[1] if match else first.text, "")
+        self._turns = [turn._replace(step=number) for turn in new[: len(new) - kept]] + old[len(old) - kept :]
+        self._index()
+        self._add_step((summary,), (record,), None, refers_to)
+        return True
+
+    def _add_step(
+        self,
+        facts: Sequence[Fact],
+        records: tuple[Record, ...],
+        time: datetime | None = None,
+        refers_to: int | None = None,
+    ) -> None:
+        self.steps.append(Step(tuple(facts), records, time, self._next_parent, refers_to))
+        self._next_parent = None
+
+    # -- messages
+
+    def _facts_of(self, turn: _Turn) -> list[Fact]:
+        """The facts of a message, with ids, time and everything about the answer."""
+        facts: list[Fact] = []
+        name, time = text_in(turn.json, "model"), _time_of(turn.json)
+        for number, fact in enumerate(turn.facts):
+            if not isinstance(fact, Message):
+                facts.append(fact)
+                continue
+            made: Message | None = fact
+            if fact.role == "assistant":
+                model = None if name is None else ModelRef(PROVIDER, name)
+                if model is not None and model != self._model:
+                    facts.append(ModelChange(model, self._model))
+                    self._model = model
+                reason: Any = "tool_calls" if fact.tool_calls else "stop"
+                meta = Meta(model=model, usage=_usage(turn.json.get("tokens")), finish_reason=reason)
+                made = replace(self._calls.calls(fact), meta=meta)
+            elif fact.role == "tool":
+                made = self._calls.results(fact)
+            if made is not None:
+                facts.append(replace(made, timestamp=time, id=turn.id if not number else None))
+        return facts
+
+    def _read_turn(self, json: Json, record: Record, closed: set[str]) -> _Turn:
+        """Read a message. `closed` are the calls that have a result already; those of this message are added."""
+        id, kind, content = text_in(json, "id"), text_in(json, "type"), json.get("content")
+        parts = part_list(content)
+        text = text_of_parts(parts)
+        match kind:
+            case "user":
+                facts: list[Fact] = self._user(parts, text, record)
+            case "gemini":
+                facts = list(self._answer(json, parts, record))
+            case "error" if text:
+                facts = [StreamFailed(Failed(classify(None, None, text), text))]
+            case "info" if _CANCELLED in text:
+                facts = [RunEnded("aborted", reason="user")]
+            case _:
+                facts = []
+        return _Turn(id, tuple(_without(facts, closed)), json)
+
+    def _user(self, parts: list[Json], text: str, record: Record) -> list[Fact]:
+        trimmed = text.strip()
+        if trimmed.startswith(_INJECTED):
+            found = _DIRECTORY.search(text)
+            self._directory = self._directory or (found[1].strip() if found else None)
+            return []
+        if trimmed.startswith(COMMANDS):
+            return [Message("user", (Text(text, ignored=True),))]
+        if SNAPSHOT not in trimmed:
+            self._prompt = self._prompt or trimmed or None
+        return list(read_contents([{"role": "user", "parts": parts}], PROVIDER, record, self.report))
+
+    def _answer(self, json: Json, parts: list[Json], record: Record) -> list[Message]:
+        """The answer as the program would send it, and the results of its calls."""
+        calls = [call for call in _list(json.get("toolCalls")) if text_in(call, "id") and text_in(call, "name")]
+        if not any("functionCall" in part or part.get("thought") for part in parts):
+            thoughts = [{"text": text, "thought": True} for text in map(_thought, _list(json.get("thoughts"))) if text]
+            made = [{"functionCall": {key: call.get(key) for key in ("id", "name", "args")}} for call in calls]
+            parts = [*thoughts, *parts, *made]
+        parts = [part for part in parts if part.get("text") != ""]
+        if not parts:
+            return []
+        responses = [part for call in calls for part in _result_parts(call)]
+        contents = [{"role": "model", "parts": parts}, *([{"role": "user", "parts": responses}] if responses else [])]
+        failed = {call["id"] for call in calls if call.get("status") in ("error", "cancelled")}
+        return [_with_errors(message, failed) for message in read_contents(contents, PROVIDER, record, self.report)]
+
+
+def _end_of_message(lines: Sequence[tuple[Record, Json]], place: int) -> int:
+    """The end of the lines that write this message, and nothing else but the time of the last change."""
+    id, end = lines[place][1]["id"], place + 1
+    for at in range(place + 1, len(lines)):
+        json = lines[at][1]
+        if json.get("id") == id:
+            end = at + 1
+        elif not (isinstance(json.get("$set"), dict) and json["$set"].keys() == {"lastUpdated"}):
+            break
+    return end
+
+
+def _ends_alike(old: list[_Turn], new: list[_Turn], count: int) -> bool:
+    return [turn.said for turn in old[len(old) - count :]] == [turn.said for turn in new[len(new) - count :]]
+
+
+def _results_of(turns: Sequence[_Turn]) -> set[str]:
+    return {result.tool_call_id for turn in turns for fact in turn.said for result in _results(fact)}
+
+
+def _results(fact: Fact) -> tuple[ToolResult, ...]:
+    return fact.tool_results if isinstance(fact, Message) else ()
+
+
+def _without(facts: Sequence[Fact], closed: set[str]) -> list[Fact]:
+    """The facts without results that were read before, which are in `closed`."""
+    kept: list[Fact] = []
+    for fact in facts:
+        if isinstance(fact, Message) and fact.role == "tool":
+            new = tuple(result for result in fact.tool_results if result.tool_call_id not in closed)
+            closed.update(result.tool_call_id for result in new)
+            if new:
+                kept.append(replace(fact, parts=new))
+        else:
+            closed.difference_update(call.tool_call_id for call in getattr(fact, "tool_calls", ()))
+            kept.append(fact)
+    return kept
+
+
+def _result_parts(call: Json) -> list[Json]:
+    """The parts of a call's result. After a session was continued, each call has the results of all."""
+    result = call.get("result")
+    if isinstance(result, str):
+        response = {"id": call["id"], "name": call["name"], "response": {"output": result}}
+        return [{"functionResponse": response}]
+    parts = part_list(result)
+    own = [part for part in parts if text_in(part, "functionResponse", "id") in (None, call["id"])]
+    return own if len(own) == len(parts) else [part for part in own if "functionResponse" in part]
+
+
+def _with_errors(message: Message, failed: set[str]) -> Message:
+    if message.role != "tool":
+        return message
+    results = [replace(one, is_error=one.is_error or one.tool_call_id in failed) for one in message.tool_results]
+    return replace(message, parts=tuple(results))
+
+
+def _thought(thought: Json) -> str:
+    subject, description = text_in(thought, "subject"), text_in(thought, "description") or ""
+    return description if subject is None else f"**{subject}** {description}"
+
+
+def _usage(tokens: Any) -> Usage | None:
+    if not isinstance(tokens, dict):
+        return None
+    counts = [tokens.get(key) for key in ("input", "tool", "output", "thoughts", "cached")]
+    return consistent(gemini_usage(*counts))
+
+
+def _list(value: Any) -> list[Json]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _time_of(json: Json) -> datetime | None:
+    return time_from_text(json.get("timestamp"))

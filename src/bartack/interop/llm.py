@@ -1,0 +1,326 @@
+"""Conversations of llm, from its `logs.db`. They are only read; llm migrates its database itself.
+
+Since 0.3x a thread is a tree of messages, each with parts, and a turn is one call of a model, which ends with the
+message that is its answer. Before, a conversation was a list of responses, each with its prompt; the results of calls
+belong to the response after them. A database can have both.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from bartack.formats.usage import token_count
+from bartack.interop.message_list import media_of
+from bartack.interop.transcript import START, Files, Record, Report, Step, Transcript
+from bartack.interop.values import Json, ToolCallIds, parse_object, short_line, text_in, time_from_text, usage_of
+from bartack.nouns.entries import Fact, ModelChange, SessionHeader
+from bartack.nouns.messages import Message, Meta, ModelRef
+from bartack.nouns.parts import ContentPart, FileRef, Part, Text, Thinking, ToolCall, ToolResult
+
+__all__ = ["LLM_QUERIES", "looks_like_llm", "read_llm"]
+
+LLM_QUERIES = {
+    "thread": "SELECT * FROM threads ORDER BY id",
+    "turn": "SELECT * FROM turns ORDER BY id",
+    "message": "SELECT hash AS id, * FROM messages ORDER BY rowid",
+    "part": "SELECT * FROM parts ORDER BY message_hash, position",
+    "part_fragment": (
+        'SELECT part_id || \'/\' || p."order" AS id, part_id, p."order", content FROM part_fragments p'
+        ' JOIN fragments f ON f.id = p.fragment_id ORDER BY part_id, p."order"'
+    ),
+    "attachment": "SELECT * FROM attachments ORDER BY id",
+    "conversation": "SELECT * FROM conversations ORDER BY id",
+    "response": "SELECT * FROM responses ORDER BY id",
+    "tool_call": "SELECT * FROM tool_calls ORDER BY id",
+    "tool_result": "SELECT * FROM tool_results ORDER BY id",
+    "prompt_attachment": (
+        "SELECT response_id || '/' || attachment_id AS id, * FROM prompt_attachments ORDER BY response_id, \"order\""
+    ),
+}
+_PROVIDER = "llm"  # llm names models, and not who runs them
+_AGENT = "llm"
+
+
+def looks_like_llm(name: str, head: bytes) -> bool:
+    """Whether a file is a database of llm, by its name or the tables on its first pages."""
+    return head.startswith(b"SQLite format 3\0") and (name == "logs.db" or b"_llm_migrations" in head)
+
+
+class _Row:
+    """A row of a table, and the record that keeps it."""
+
+    def __init__(self, record: Record, json: Json) -> None:
+        self.record = record
+        self.json = json
+
+    def text(self, *keys: str) -> str | None:
+        return text_in(self.json, *keys)
+
+    @property
+    def id(self) -> str:
+        return self.record.file.partition("/")[2]
+
+
+def read_llm(files: Files) -> list[Transcript]:
+    """The sessions in a database: threads, and conversations of earlier versions."""
+    report = Report()
+    tables: dict[str, list[_Row]] = defaultdict(list)
+    for name, data in files.items():
+        record = Record(name, 0, data)
+        parsed = parse_object(data)
+        if isinstance(parsed, str):
+            report.damaged(record, parsed)
+        else:
+            tables[name.partition("/")[0]].append(_Row(record, parsed))
+    database = _Database(tables)
+    made = [_Thread(database, row).transcript() for row in tables["thread"]]
+    made += [_Conversation(database, row).transcript() for row in tables["conversation"]]
+    for transcript in made[:1]:
+        transcript.report.counts.update(report.counts)
+        transcript.report.problems.extend(report.problems)
+    return made
+
+
+class _Database:
+    """The rows, and by what other rows name them."""
+
+    def __init__(self, tables: dict[str, list[_Row]]) -> None:
+        self.tables = tables
+        self.messages = {row.id: row for row in tables["message"]}
+        self.attachments = {row.id: row for row in tables["attachment"]}
+        self.parts = _grouped(tables["part"], "message_hash")
+        self.fragments = _grouped(tables["part_fragment"], "part_id")
+        self.turns = _grouped(tables["turn"], "thread_id")
+        self.responses = _grouped(tables["response"], "conversation_id")
+        self.calls = _grouped(tables["tool_call"], "response_id")
+        self.results = _grouped(tables["tool_result"], "response_id")
+        self.attached = _grouped(tables["prompt_attachment"], "response_id")
+
+    def attachment(self, id: str | None) -> tuple[list[ContentPart], list[Record]]:
+        row = self.attachments.get(id or "")
+        if row is None:
+            return [], []
+        kind, data = row.text("type"), row.text("content")
+        made = media_of(kind, base64=data) if data else media_of(kind, url=row.text("url"))
+        if made is None and (path := row.text("path")):
+            made = FileRef(path, mime_type=kind)
+        return [] if made is None else [made], [row.record]
+
+
+def _grouped(rows: Sequence[_Row], key: str) -> dict[str, list[_Row]]:
+    groups: dict[str, list[_Row]] = defaultdict(list)
+    for row in rows:
+        groups[str(row.json.get(key))].append(row)
+    return groups
+
+
+class _Session:
+    """Makes the steps of a session."""
+
+    def __init__(self, database: _Database, row: _Row) -> None:
+        self._db = database
+        self._row = row
+        self._report = Report()
+        self._calls = ToolCallIds()
+        self._model: ModelRef | None = None
+        self._prompt: str | None = None
+        self.steps: list[Step] = [Step((), (row.record,), time_from_text(row.json.get("datetime_utc")))]
+        self._report.add(row.record.file.partition("/")[0], "read")
+
+    def transcript(self) -> Transcript:
+        metadata: Json = {"program": _AGENT}
+        if origin := self._row.text("forked_from"):
+            metadata["forkedFrom"] = f"{_AGENT}:{origin}"
+        title = short_line(self._row.text("name") or self._prompt)
+        header = SessionHeader(title=title, origin=_AGENT, metadata=metadata)
+        return Transcript(_AGENT, self._row.id, header, self.steps, self._report)
+
+    def _add(
+        self, messages: Sequence[Message], records: Sequence[Record], about: _Row | None, parent: int | None
+    ) -> int:
+        """Add a step with these messages; `about` is the row with the model and usage of the answer."""
+        facts: list[Fact] = []
+        time = time_from_text(about.json.get("datetime_utc")) if about is not None else None
+        for message in messages:
+            made: Message | None = message
+            if message.role == "assistant":
+                meta = _meta(about)
+                if meta.model is not None and meta.model != self._model:
+                    facts.append(ModelChange(meta.model, self._model))
+                    self._model = meta.model
+                made = replace(self._calls.calls(message), meta=meta)
+            elif message.role == "tool":
+                made = self._calls.results(message)
+            elif message.role == "user":
+                self._prompt = self._prompt or message.text or None
+            facts += [] if made is None else [made]
+        for record in records:
+            self._report.add(record.file.partition("/")[0], "read")
+        self.steps.append(Step(tuple(facts), tuple(records), time, parent))
+        return len(self.steps) - 1
+
+
+def _meta(row: _Row | None) -> Meta:
+    if row is None:
+        return Meta()
+    name = row.text("resolved_model") or row.text("model")
+    details = parse_object((row.text("token_details") or "{}").encode())
+    found: Json = details if isinstance(details, dict) else {}
+    sent, made = found.get("prompt_tokens_details"), found.get("completion_tokens_details")
+    usage = usage_of(
+        row.json.get("input_tokens"),
+        row.json.get("output_tokens"),
+        read=sent.get("cached_tokens") if isinstance(sent, dict) else None,
+        reasoning=made.get("reasoning_tokens") if isinstance(made, dict) else None,
+        includes_cache=True,
+    )
+    model = None if name is None else ModelRef(_PROVIDER, name)
+    return Meta(model=model, response_id=row.id, usage=usage, duration_ms=token_count(row.json.get("duration_ms")))
+
+
+class _Thread(_Session):
+    """A thread: the messages on the way to the end of each turn, in the order of the turns."""
+
+    def __init__(self, database: _Database, row: _Row) -> None:
+        super().__init__(database, row)
+        self._step_of: dict[str, int] = {}
+        turns = database.turns[row.id]
+        ends = [(turn.text("tip_message_hash"), turn) for turn in turns]
+        for end, turn in [*ends, (row.text("tip_message_hash"), None)]:
+            for message in self._new_messages(end):
+                is_end = turn is not None and message.id == end
+                self._message(message, turn if is_end else None)
+
+    def _new_messages(self, end: str | None) -> list[_Row]:
+        """The messages that lead to this one and have no step yet."""
+        found: list[_Row] = []
+        seen: set[str] = set()
+        while end is not None and end not in self._step_of and end not in seen and end in self._db.messages:
+            seen.add(end)
+            found.append(self._db.messages[end])
+            end = found[-1].text("parent_hash")
+        return found[::-1]
+
+    def _message(self, row: _Row, turn: _Row | None) -> None:
+        records = [row.record]
+        parts: list[Part] = []
+        for part in self._db.parts[row.id]:
+            made, used = self._part(part)
+            records += [part.record, *used]
+            parts += made
+        records += [turn.record] if turn is not None else []
+        before = self._step_of.get(row.text("parent_hash") or "", START)
+        parent = None if before == len(self.steps) - 1 or (before == START and len(self.steps) == 1) else before
+        messages = _messages(row.text("role") or "", parts)
+        self._step_of[row.id] = self._add(messages, list(dict.fromkeys(records)), turn, parent)
+
+    def _part(self, row: _Row) -> tuple[list[Part], list[Record]]:
+        payload = parse_object((row.text("payload") or "{}").encode())
+        data: Json = payload if isinstance(payload, dict) else {}
+        fragments = self._db.fragments[str(row.json.get("id"))]
+        used = [fragment.record for fragment in fragments]
+        text = "\n".join([one for one in (fragment.text("content") for fragment in fragments) if one])
+        text = "\n".join(filter(None, [text, row.text("text")]))
+        match row.text("type"):
+            case "text":
+                return [Text(text)] if text else [], used
+            case "reasoning" | "thinking":
+                return [Thinking(text or text_in(data, "text") or "")], used
+            case "tool_call" if (id := text_in(data, "tool_call_id")) and (name := text_in(data, "name")):
+                return [_call(id, name, data.get("arguments"))], used
+            case "tool_result" if id := text_in(data, "tool_call_id"):
+                failed = text_in(data, "exception")
+                return [ToolResult(id, _output(data, failed), is_error=failed is not None)], used
+            case "attachment":
+                made, records = self._db.attachment(text_in(data, "attachment", "id"))
+                return list(made), records
+        return [], used
+
+
+def _call(id: str, name: str, arguments: Any) -> ToolCall:
+    if isinstance(arguments, str):
+        parsed = parse_object(arguments.encode("utf-8", "replace"))
+        if isinstance(parsed, str):
+            return ToolCall(id, name, {}, raw_args_text=arguments)
+        arguments = parsed
+    return ToolCall(id, name, arguments if isinstance(arguments, dict) else {})
+
+
+def _output(data: Json, failed: str | None) -> str:
+    return text_in(data, "output") or failed or ""
+
+
+_ROLES: dict[str, tuple[type, ...]] = {
+    "system": (Text,),
+    "user": (Text, *ContentPart.__args__),
+    "assistant": (Text, Thinking, ToolCall),
+    "tool": (ToolResult,),
+}
+
+
+def _messages(role: str, parts: Sequence[Part]) -> list[Message]:
+    """A message with the parts that its role can have; results are always a message of their own."""
+    if role not in _ROLES:
+        return []
+    results = _unique([part for part in parts if isinstance(part, ToolResult)])
+    others = _unique([part for part in parts if isinstance(part, _ROLES[role]) and not isinstance(part, ToolResult)])
+    made = [Message("tool", results)] if results else []
+    return [*made, Message(role, others)] if others else made  # type: ignore[arg-type]
+
+
+def _unique(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The parts without further ones for the same call."""
+    seen: set[str] = set()
+    kept: list[Part] = []
+    for part in parts:
+        id = part.tool_call_id if isinstance(part, ToolCall | ToolResult) else None
+        if id is None or id not in seen:
+            kept.append(part)
+        if id is not None:
+            seen.add(id)
+    return tuple(kept)
+
+
+class _Conversation(_Session):
+    """A conversation of an earlier version: one step for each response."""
+
+    def __init__(self, database: _Database, row: _Row) -> None:
+        super().__init__(database, row)
+        self._system: str | None = None
+        for response in database.responses[row.id]:
+            self._response(response)
+
+    def _response(self, row: _Row) -> None:
+        records = [row.record]
+        messages: list[Message] = []
+        system = row.text("system")
+        if system is not None and system != self._system:
+            messages.append(Message("system", (Text(system),)))
+            self._system = system
+        results = self._db.results[row.id]
+        messages += _messages("tool", [part for one in results for part in _old_result(one)])
+        prompt: list[Part] = [Text(text)] if (text := row.text("prompt")) else []
+        for link in self._db.attached[row.id]:
+            made, used = self._db.attachment(link.text("attachment_id"))
+            prompt += made
+            records += [link.record, *used]
+        messages += _messages("user", prompt)
+        answer: list[Part] = [Thinking(text)] if (text := row.text("reasoning")) else []
+        answer += [Text(text)] if (text := row.text("response")) else []
+        calls = self._db.calls[row.id]
+        answer += [part for one in calls for part in _old_call(one)]
+        messages += _messages("assistant", answer)
+        records += [one.record for one in (*results, *calls)]
+        self._add(messages, list(dict.fromkeys(records)), row, None)
+
+
+def _old_call(row: _Row) -> list[Part]:
+    id, name = row.text("tool_call_id") or f"call-{row.id}", row.text("name")
+    return [] if name is None else [_call(id, name, row.json.get("arguments"))]
+
+
+def _old_result(row: _Row) -> list[Part]:
+    id, failed = row.text("tool_call_id"), row.text("exception")
+    return [] if id is None else [ToolResult(id, _output(row.json, failed), is_error=failed is not None)]

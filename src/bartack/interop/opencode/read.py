@@ -1,0 +1,404 @@
+"""Reads sessions of opencode: its database, the JSON files of earlier versions, and the files of `opencode export`.
+
+A session has messages, and a message has parts; each is a row or a file of its own, and all of them are in one document
+in an export. Ids do not sort, because the time in them wraps around: messages are ordered by when they were created.
+
+- A tool part is a call and its result.
+- A compaction is a user message with a `compaction` part, followed by an answer marked `summary`. A failed one has an
+  error as well, and compacts nothing.
+- A sub-agent is a session with a parent; the part of the call names it.
+- `revert` hides the messages from one on, which still exist.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from bartack.formats.error_codes import classify
+from bartack.formats.media import exact_data
+from bartack.formats.usage import amount, token_count
+from bartack.interop.transcript import Files, Record, Report, Step, Transcript
+from bartack.interop.values import Json, ToolCallIds, parse_object, short_line, text_in, time_from_ms, usage_of
+from bartack.nouns.deltas import Failed, FinishReason
+from bartack.nouns.entries import CompactionSummary, Fact, ModelChange, RunEnded, SessionHeader, StreamFailed
+from bartack.nouns.messages import Message, Meta, ModelRef
+from bartack.nouns.parts import (
+    ContentPart,
+    Continuation,
+    FileRef,
+    Image,
+    Part,
+    Span,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+
+__all__ = ["QUERIES", "looks_like_opencode", "objects_of", "read_opencode"]
+
+QUERIES = {
+    "session": "SELECT * FROM session ORDER BY time_created, id",
+    "message": "SELECT * FROM message ORDER BY time_created, id",
+    "part": "SELECT * FROM part ORDER BY message_id, id",
+}
+_EXPORT = re.compile(rb'\s*\{\s*"info"\s*:\s*\{[^{}]*"id"\s*:\s*"ses')
+_FINISH: dict[str, FinishReason] = {
+    "stop": "stop",
+    "end-turn": "stop",
+    "tool-calls": "tool_calls",
+    "length": "length",
+    "content-filter": "content_filter",
+}
+_CLOSED = ("completed", "error")
+
+
+class _Object(NamedTuple):
+    """A session, message or part, and the record that it is from; None if that is a whole export."""
+
+    json: Json
+    record: Record | None
+
+
+def looks_like_opencode(name: str, head: bytes) -> bool:
+    """Whether a file is an export of opencode, or its database."""
+    is_database = PurePosixPath(name).name == "opencode.db" and head.startswith(b"SQLite format 3\0")
+    return is_database or (name.endswith(".json") and _EXPORT.match(head) is not None)
+
+
+def read_opencode(files: Files) -> list[Transcript]:
+    """The sessions in these files: one for an export, and all for a database or a folder."""
+    if len(files) == 1:
+        name, data = next(iter(files.items()))
+        if not name.startswith(("session/", "message/", "part/")):
+            return _read_export(Record(name, 0, data))
+    return _read_records([Record(name, 0, data) for name, data in files.items()])
+
+
+def _read_export(record: Record) -> list[Transcript]:
+    report = Report()
+    document = parse_object(record.data)
+    if isinstance(document, str):
+        report.damaged(record, document)
+        document = {}
+    else:
+        report.add("export", "read")
+    reader = _Reader(report)
+    for message in document.get("messages", ()) if isinstance(document.get("messages"), list) else ():
+        info, parts = (message.get("info"), message.get("parts")) if isinstance(message, dict) else (None, None)
+        if isinstance(info, dict):
+            found = [_Object(part, None) for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+            reader.add(_Object(info, None), found)
+    info = document.get("info")
+    session = info if isinstance(info, dict) else {}
+    id = text_in(session, "id") or PurePosixPath(record.file).stem
+    reader.finish(session, [record])
+    return [Transcript("opencode", id, _header(session, reader.title), reader.steps, report)]
+
+
+def _read_records(records: Iterable[Record]) -> list[Transcript]:
+    sessions: dict[str, _Object] = {}
+    messages: dict[str, list[_Object]] = defaultdict(list)
+    parts: dict[str, list[_Object]] = defaultdict(list)
+    others: list[Record] = []
+    damaged: list[tuple[Record, str]] = []
+    for record in records:
+        kind, _, rest = record.file.partition("/")
+        parsed = parse_object(record.data) if kind in ("session", "message", "part") else {}
+        if isinstance(parsed, str):
+            damaged.append((record, parsed))
+            continue
+        found = _Object(_whole(kind, rest, parsed), record)
+        match kind:
+            case "session":
+                sessions[found.json["id"]] = found
+            case "message":
+                messages[found.json["sessionID"]].append(found)
+            case "part":
+                parts[found.json["messageID"]].append(found)
+            case _:
+                others.append(record)
+    transcripts: list[Transcript] = []
+    for id in sorted({*sessions, *messages}, key=lambda id: id not in sessions):
+        report = Report()
+        reader = _Reader(report)
+        session = sessions.get(id, _Object({}, None))
+        for message in sorted(messages.get(id, ()), key=_order):
+            reader.add(message, sorted(parts.get(message.json["id"], ()), key=lambda part: str(part.json["id"])))
+        kept = [] if session.record is None else [session.record]
+        if not transcripts:  # what belongs to no session is kept with the first one
+            kept += others
+            for record, what in damaged:
+                report.damaged(record, what)
+                kept.append(record)
+        report.counts["session", "read"] += 1
+        reader.finish(session.json, kept)
+        transcripts.append(Transcript("opencode", id, _header(session.json, reader.title), reader.steps, report))
+    return transcripts
+
+
+def _whole(kind: str, path: str, json: Json) -> Json:
+    """The object of a row or a file. Its ids are those of the columns or the path: those inside may be stale."""
+    names = PurePosixPath(path)
+    whole, ids = json, {"id": names.stem, "sessionID": names.parent.name, "messageID": names.parent.name}
+    if kind == "session":
+        ids = {"id": text_in(json, "id") or names.stem}
+        if "time_created" in json:  # a row
+            times = {"created": json["time_created"], "updated": json.get("time_updated")}
+            whole = {**json, "parentID": json.get("parent_id"), "time": times}
+    elif isinstance(json.get("data"), str):  # a row
+        data = parse_object(json["data"].encode())
+        whole = data if isinstance(data, dict) else {}
+        columns = (("id", "id"), ("sessionID", "session_id"), ("messageID", "message_id"))
+        ids |= {key: text for key, column in columns if (text := text_in(json, column))}
+    return {**whole, **{key: text or text_in(whole, key) or "unknown" for key, text in ids.items()}}
+
+
+def objects_of(files: Files) -> tuple[Json, list[Json]]:
+    """The session and its messages with their parts, as in an export, from the rows or files of one session."""
+    session: Json = {}
+    messages: list[_Object] = []
+    parts: dict[str, list[Json]] = defaultdict(list)
+    for name, data in files.items():
+        kind, _, rest = name.partition("/")
+        parsed = parse_object(data)
+        json = _whole(kind, rest, parsed if isinstance(parsed, dict) else {})
+        if kind == "session":
+            session = _exported_session(json)
+        elif kind == "message":
+            messages.append(_Object({key: value for key, value in json.items() if key != "messageID"}, None))
+        elif kind == "part":
+            parts[json["messageID"]].append(json)
+    made = []
+    for message in sorted(messages, key=_order):
+        own = sorted(parts.get(message.json["id"], ()), key=lambda part: str(part["id"]))
+        made.append({"info": message.json, "parts": own})
+    return session, made
+
+
+def _exported_session(json: Json) -> Json:
+    """A session as in an export: rows have other names for its fields, and columns for what is counted."""
+    if "time_created" not in json:
+        return json
+    kept = {key: json[key] for key in ("id", "slug", "directory", "path", "title", "version", "agent") if json.get(key)}
+    outer = {"parentID": json["parentID"]} if json.get("parentID") else {}
+    return {**kept, "projectID": json.get("project_id") or "global", **outer, "time": json["time"]}
+
+
+def _order(message: _Object) -> tuple[float, str]:
+    time = message.json.get("time")
+    created = amount(time.get("created")) if isinstance(time, dict) else None
+    return created or 0.0, str(message.json["id"])
+
+
+def _header(session: Json, prompt: str | None) -> SessionHeader:
+    metadata: Json = {"program": "opencode"}
+    for key, field in (("directory", "directory"), ("version", "version"), ("agent", "agent")):
+        if text := text_in(session, field):
+            metadata[key] = text
+    if outer := text_in(session, "parentID"):
+        metadata["parentSession"] = f"opencode:{outer}"
+    return SessionHeader(title=short_line(text_in(session, "title") or prompt), origin="opencode", metadata=metadata)
+
+
+class _Reader:
+    """Makes one step of each message with its parts."""
+
+    def __init__(self, report: Report) -> None:
+        self.steps: list[Step] = []
+        self.title: str | None = None
+        self._report = report
+        self._calls = ToolCallIds()
+        self._model: ModelRef | None = None
+        self._step_of: dict[str, int] = {}
+        self._tail: str | None = None  # the first message that the next compaction keeps
+
+    def add(self, message: _Object, parts: Sequence[_Object]) -> None:
+        """Add a message."""
+        json, role = message.json, text_in(message.json, "role") or ""
+        facts: Sequence[Fact] = ()
+        refers_to = None
+        if role == "user":
+            facts = self._user(json, [part.json for part in parts])
+        elif role == "assistant":
+            facts = self._answer(json, [part.json for part in parts])
+        if any(isinstance(fact, CompactionSummary) for fact in facts):
+            refers_to = None if self._tail is None else self._step_of.get(self._tail)
+            self._tail = None
+        self._report.add(f"message/{role}", "read" if facts or role == "user" else "opaque")
+        for part in parts:
+            kind = text_in(part.json, "type") or "no type"
+            self._report.add(f"part/{kind}", "read" if kind in _READ else "opaque")
+        if id := text_in(json, "id"):
+            self._step_of[id] = len(self.steps)
+        records = tuple(one.record for one in (message, *parts) if one.record is not None)
+        content = () if records else (repr((json, [part.json for part in parts])).encode(),)
+        self.steps.append(Step(tuple(facts), records, _time(json), None, refers_to, b"".join(content)))
+
+    def finish(self, session: Json, records: Sequence[Record]) -> None:
+        """Add the records of the session itself, which change whenever it does, after everything else."""
+        revert = session.get("revert")
+        hidden = text_in(revert, "messageID")
+        step = None if hidden is None else self._step_of.get(hidden)
+        parent = None if step is None else step - 1  # START is the step before the first
+        self.steps.append(Step((), tuple(records), None, parent))
+
+    # -- users
+
+    def _user(self, json: Json, parts: Sequence[Json]) -> Sequence[Fact]:
+        made: list[Part] = []
+        for part in parts:
+            match part:
+                case {"type": "text", "text": str(text)}:
+                    is_synthetic, is_hidden = part.get("synthetic") is True, part.get("ignored") is True
+                    made.append(Text(text, synthetic=is_synthetic, ignored=is_hidden))
+                    self.title = self.title or (None if is_synthetic else text)
+                case {"type": "file"}:
+                    made += _file(part)
+                case {"type": "compaction"}:
+                    self._tail = text_in(part, "tail_start_id")
+        return (self._stamped(json, Message("user", tuple(made))),) if made else ()
+
+    # -- answers
+
+    def _answer(self, json: Json, parts: Sequence[Json]) -> Sequence[Fact]:
+        provider, name = text_in(json, "providerID"), text_in(json, "modelID")
+        model = None if provider is None or name is None else ModelRef(provider, name)
+        error = json.get("error")
+        usage, cost = _usage(json.get("tokens")), amount(json.get("cost"))
+        if json.get("summary") is True and not error:
+            text = "".join(text for part in parts if (text := _text(part)))
+            return (CompactionSummary(text, "", model=model, usage=usage),) if text else ()
+        changes: list[Fact] = []
+        if model is not None and model != self._model:
+            changes.append(ModelChange(model, self._model))
+            self._model = model
+        made = [piece for part in parts for piece in self._answer_parts(part, model)]
+        aborted = text_in(error, "name") == "MessageAbortedError"
+        if error and not aborted:
+            return (*changes, _failure(error, tuple(made), model))
+        ended = (RunEnded("aborted", reason="user"),) if aborted else ()
+        if not made:
+            return (*changes, *ended)
+        finish = text_in(json, "finish")
+        meta = Meta(
+            model=model,
+            usage=usage,
+            cost_usd=cost,
+            finish_reason=None if finish is None else _FINISH.get(finish, "other"),
+            raw_finish_reason=finish,
+            aborted=aborted,
+            completed_at=time_from_ms(json["time"].get("completed")) if isinstance(json.get("time"), dict) else None,
+        )
+        answer = self._stamped(json, self._calls.calls(Message("assistant", tuple(made), meta=meta)))
+        return (*changes, answer, *self._results(json, parts), *ended)
+
+    def _answer_parts(self, part: Json, model: ModelRef | None) -> list[Text | Thinking | ToolCall]:
+        match part:
+            case {"type": "text", "text": str(text)} if text:
+                return [Text(text, synthetic=part.get("synthetic") is True, ignored=part.get("ignored") is True)]
+            case {"type": "reasoning", "text": str(text)}:
+                signature = text_in(part, "metadata", "anthropic", "signature")
+                kept = part.get("metadata")
+                data = {"signature": signature} if signature else kept if isinstance(kept, dict) else None
+                has_data = bool(data) and model is not None
+                continuation = Continuation(model.provider, model.model, data) if has_data and model and data else None
+                return [Thinking(text, continuation=continuation)]
+            case {"type": "tool", "callID": str(id), "tool": str(name)} if id:
+                state = part.get("state")
+                given = state.get("input") if isinstance(state, dict) else None
+                return [ToolCall(id, name, given if isinstance(given, dict) else {})]
+        return []
+
+    def _results(self, json: Json, parts: Sequence[Json]) -> list[Fact]:
+        facts: list[Fact] = []
+        for part in parts:
+            state = part.get("state")
+            id, status = text_in(part, "callID"), text_in(state, "status")
+            if part.get("type") != "tool" or id is None or status not in _CLOSED or not isinstance(state, dict):
+                continue
+            made = self._calls.results(Message("tool", (_result(id, state, status),)))
+            if made is not None:
+                facts.append(self._stamped(json, made, suffix=f"/{text_in(part, 'id') or id}"))
+        return facts
+
+    def _stamped(self, json: Json, message: Message, suffix: str = "") -> Message:
+        id = text_in(json, "id")
+        return replace(message, id=None if id is None else id + suffix, timestamp=_time(json))
+
+
+_READ = ("text", "reasoning", "tool", "file", "compaction")
+
+
+def _time(json: Json) -> Any:
+    time = json.get("time")
+    return time_from_ms(time.get("created")) if isinstance(time, dict) else None
+
+
+def _text(part: Json) -> str:
+    return (text_in(part, "text") or "") if part.get("type") == "text" else ""
+
+
+def _file(part: Json) -> list[ContentPart]:
+    """A file of the prompt, inline or by its address."""
+    url, kind = text_in(part, "url") or "", text_in(part, "mime") or ""
+    name = text_in(part, "filename") or url.rpartition("/")[2] or "file"
+    data = exact_data(url)
+    if kind.startswith("image/") and data is not None:
+        return [Image(data[0], data=data[1])]
+    if data is not None:
+        return [FileRef(name, data=data[1], mime_type=data[0])]
+    return [FileRef(name, mime_type=kind or None)] if url else []
+
+
+def _result(id: str, state: Json, status: str) -> ToolResult:
+    time = state.get("time")
+    times = time if isinstance(time, dict) else {}
+    metadata = state.get("metadata")
+    session = text_in(metadata, "sessionId") or text_in(metadata, "sessionID")
+    text = text_in(state, "error" if status == "error" else "output") or ""
+    files = [one for part in _list(state.get("attachments")) for one in _file(part) if isinstance(part, dict)]
+    return ToolResult(
+        id,
+        (*((Text(text),) if text else ()), *files) if files else text,
+        is_error=status == "error",
+        title=text_in(state, "title"),
+        time=Span(time_from_ms(times.get("start")), time_from_ms(times.get("end"))),
+        compacted_at=time_from_ms(times.get("compacted")),
+        metadata=None if session is None else {"sessionId": f"opencode:{session}"},
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _usage(tokens: Any) -> Any:
+    if not isinstance(tokens, dict):
+        return None
+    cache = tokens.get("cache")
+    cached = cache if isinstance(cache, dict) else {}
+    reasoning = token_count(tokens.get("reasoning")) or 0
+    output = token_count(tokens.get("output"))
+    return usage_of(
+        tokens.get("input"),
+        None if output is None else output + reasoning,  # opencode counts reasoning apart
+        read=cached.get("read"),
+        written=cached.get("write"),
+        reasoning=reasoning,
+    )
+
+
+def _failure(error: Any, parts: tuple[Any, ...], model: ModelRef | None) -> StreamFailed:
+    name = text_in(error, "name") or ""
+    text = text_in(error, "data", "message") or name
+    data = error.get("data") if isinstance(error, dict) else None
+    details = data if isinstance(data, dict) else {}
+    status = token_count(details.get("statusCode"))
+    code = classify(status, None, text)
+    failed = Failed(code, text, status=status, raw_code=name or None, retryable=details.get("isRetryable") is True)
+    return StreamFailed(failed, parts=parts, model=model)

@@ -1,0 +1,232 @@
+"""Values in the records of other programs, read with care: whatever they are, the result can be stored.
+
+JSON of other programs may contain what Bartack's own may not: halves of surrogate pairs, where JavaScript cut a string;
+numbers beyond any float; objects nested hundreds of levels deep. Text is repaired, and the rest is replaced.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from bartack.formats import format_named
+from bartack.formats.usage import consistent, token_count
+from bartack.interop.transcript import Record, Report, line_records
+from bartack.nouns.deltas import Usage
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.json_values import MAX_DEPTH, is_within
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import ToolCall
+
+__all__ = [
+    "Json",
+    "ToolCallIds",
+    "parse_lines",
+    "parse_object",
+    "read_messages",
+    "short_line",
+    "text_in",
+    "thinking_level",
+    "time_from_ms",
+    "time_from_text",
+    "usage_of",
+]
+
+Json = dict[str, Any]
+
+_DEPTH = MAX_DEPTH - 8  # a fact adds a few levels around what it takes from a record
+_MAX_INT = 2**63 - 1
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TITLE = 60  # characters, as in the sessions of the command line
+
+
+def parse_object(data: bytes) -> Json | str:
+    """The JSON object in these bytes, fit to be stored; or what is wrong with them."""
+    try:
+        value = msgspec.json.decode(data)
+    except RecursionError:
+        return "nested too deeply"
+    except ValueError as error:
+        value = _parse_leniently(data)
+        if value is None:
+            return f"not JSON: {error}"
+    if not isinstance(value, dict):
+        return "not a JSON object"
+    if data.count(b"{") + data.count(b"[") > _DEPTH and not is_within(value, _DEPTH):
+        return "nested too deeply"
+    is_unusual = b"\\ud" in data or b"\\uD" in data or _LONG_NUMBER.search(data) is not None
+    return _storable(value) if is_unusual else value
+
+
+def parse_lines(name: str, data: bytes, report: Report) -> list[tuple[Record, Json]]:
+    """The lines of a file, each with its JSON object, which is empty if the line is blank or damaged."""
+    lines: list[tuple[Record, Json]] = []
+    for record in line_records(name, data):
+        parsed: Json | str = parse_object(record.data) if record.data.strip() else {}
+        if isinstance(parsed, str):
+            torn = "" if record.data.endswith(b"\n") else "torn at the end of the file, "
+            report.damaged(record, torn + parsed)
+            parsed = {}
+        elif not parsed:
+            report.add("blank line", "opaque")
+        lines.append((record, parsed))
+    return lines
+
+
+def _parse_leniently(data: bytes) -> Any:
+    """The value that programs in JavaScript read: with halves of surrogate pairs; None if they read none."""
+    try:
+        return json.loads(data.decode(), parse_constant=lambda name: None, parse_int=_parse_int)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _parse_int(digits: str) -> int | float:
+    return int(digits) if len(digits) < 19 else float(digits)  # int() refuses thousands of digits
+
+
+def _storable(value: Any) -> Any:
+    match value:
+        case str():
+            return value if value.isascii() else _text(value)
+        case bool():
+            return value
+        case int():
+            return value if abs(value) <= _MAX_INT else _storable(float(value)) if abs(value) < 10**300 else None
+        case float():
+            return value if abs(value) < float("inf") else None
+        case list():
+            return [_storable(item) for item in value]
+        case dict():
+            return {_storable(key): _storable(item) for key, item in value.items()}
+    return value
+
+
+def _text(text: str) -> str:
+    """The text with pairs of surrogates joined, and U+FFFD for each half without its other one."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def text_in(value: Any, *keys: str) -> str | None:
+    """The text at this path of keys; None if there is none, or it is empty."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, str) and value else None
+
+
+def short_line(text: str | None) -> str | None:
+    """The beginning of the text on one line, as a title."""
+    return " ".join(text.split())[:_TITLE] or None if text else None
+
+
+_LEVELS = {"off": "none", "xhigh": "max"} | {name: name for name in ("none", "minimal", "low", "medium", "high", "max")}
+
+
+def thinking_level(value: Any) -> str | None:
+    """A thinking level by the name that Bartack has for it (see `bartack.store.requests`)."""
+    return _LEVELS.get(value) if isinstance(value, str) else None
+
+
+def time_from_text(value: Any) -> datetime | None:
+    """An ISO 8601 time; one without a zone is UTC."""
+    if not isinstance(value, str):
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    try:
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except OverflowError:
+        return None
+
+
+def time_from_ms(value: Any) -> datetime | None:
+    """A time in milliseconds since 1970."""
+    ms = token_count(value)
+    try:
+        return None if ms is None else _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return None
+
+
+def usage_of(
+    fresh: Any,
+    output: Any,
+    *,
+    read: Any = None,
+    written: Any = None,
+    reasoning: Any = None,
+    includes_cache: bool = False,
+) -> Usage | None:
+    """The usage with these counts; None if the source has none. `includes_cache`: the input does (D-3.4)."""
+    sent, made = token_count(fresh), token_count(output)
+    if sent is None and made is None:
+        return None
+    cached, stored = token_count(read), token_count(written)
+    total = (sent or 0) if includes_cache else (sent or 0) + (cached or 0) + (stored or 0)
+    thought = token_count(reasoning)
+    usage = Usage(total, made or 0, cache_read_tokens=cached, cache_write_tokens=stored, reasoning_tokens=thought)
+    return consistent(usage)
+
+
+def read_messages(format: str, body: Json, provider: str, record: Record, report: Report) -> list[Message]:
+    """The messages in a request body of this wire format; none, and a problem, if it is not one.
+
+    Sources that store the messages of a provider's API are read by the reader of that API.
+    """
+    read = format_named(format).read_request
+    assert read is not None
+    try:
+        return list(read(body, provider=provider, model_id="unknown").messages)
+    except PartValidationError as error:
+        report.damaged(record, str(error))
+        return []
+
+
+class ToolCallIds:
+    """Joins calls and results, under ids that are unique in the session.
+
+    A store accepts one result for each id (D-5.4). Some servers number the calls of each answer from one, so that an id
+    occurs again; then the later call gets a new id, and the part keeps the one that it had.
+    """
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._open: dict[str, str] = {}  # the id in the source -> the id here, of calls without a result
+
+    def calls(self, message: Message) -> Message:
+        """The message with an id for each call that no other call of the session has."""
+        parts = tuple(self._call(part) if isinstance(part, ToolCall) else part for part in message.parts)
+        return replace(message, parts=parts)
+
+    def _call(self, call: ToolCall) -> ToolCall:
+        original, number = call.tool_call_id, 2
+        id = original
+        while id in self._used:
+            id, number = f"{original}~{number}", number + 1
+        self._used.add(id)
+        if call.executed_by == "client":
+            self._open[original] = id
+        if id == original:
+            return call
+        result = None if call.result is None else replace(call.result, tool_call_id=id)
+        return replace(call, tool_call_id=id, result=result, metadata={**(call.metadata or {}), "originalId": original})
+
+    def results(self, message: Message) -> Message | None:
+        """The message with the results of open calls only; None if it has none."""
+        kept = []
+        for result in message.tool_results:
+            id = self._open.pop(result.tool_call_id, None)
+            if id is not None:
+                kept.append(result if id == result.tool_call_id else replace(result, tool_call_id=id))
+        return replace(message, parts=tuple(kept)) if kept else None
+
+    def are_open(self, ids: Iterable[str]) -> bool:
+        """Whether any of these calls has no result yet."""
+        return any(id in self._open for id in ids)

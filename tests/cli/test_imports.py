@@ -1,0 +1,200 @@
+"""`bartack import` and `bartack show FILE`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bartack.cli import entry
+
+SESSION = "5b0c9cde-0000-4000-8000-000000000000"
+PROMPT = b'{"type":"user","uuid":"1","parentUuid":null,"cwd":"/work/app","message":{"role":"user","content":"%b"}}\n'
+Out = pytest.CaptureFixture[str]
+
+
+def run(words: list[str]) -> int:
+    try:
+        return entry.run(words)
+    except SystemExit as exit:
+        return int(exit.code or 0)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of Claude Code with one session, and an empty store."""
+    folder = tmp_path / "claude" / "projects" / "-work-app"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("CODEX_HOME", "PI_CODING_AGENT_DIR", "KODE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("BARTACK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("BARTACK_STORE", f"sqlite:{tmp_path / 'store.db'}")
+    (folder / f"{SESSION}.jsonl").write_bytes(PROMPT % b"hello \\u001b[31mthere")
+    return folder
+
+
+def test_the_command_shows_what_it_finds_and_imports_it_on_request(home: Path, capsys: Out) -> None:
+    assert run(["import", "--json"]) == 0
+    (agent,) = json.loads(capsys.readouterr().out)["agents"]
+    assert (agent["agent"], agent["transcripts"]) == ("claude-code", 1)
+    assert run(["import"]) == 0
+    assert capsys.readouterr().out.startswith("Claude Code\t1\t0.0\t")
+    assert run(["import", "--all"]) == 0
+    assert capsys.readouterr().out == f"claude-code:{SESSION}\n"
+    assert run(["import", "--all", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"imported": [], "sessions": 1, "failures": []}
+    assert run(["show", f"claude-code:{SESSION}"]) == 0
+    assert capsys.readouterr().out == "-- user\nhello there\n"
+
+
+def test_one_project_can_be_chosen(home: Path, capsys: Out) -> None:
+    assert run(["import", "--project", "/work/other", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sessions"] == 0
+    assert run(["import", "--project", "/work", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sessions"] == 1
+
+
+def test_check_reports_what_is_understood_and_imports_nothing(home: Path, capsys: Out) -> None:
+    path = home / f"{SESSION}.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"type":"mode"}\n{broken\n')
+    assert run(["import", "--check", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    (transcript,) = shown["transcripts"]
+    assert [transcript[key] for key in ("read", "opaque", "damaged")] == [1, 1, 1]
+    assert transcript["problems"][0]["record"] == 3
+    assert {"agent": "claude-code", "record": "mode", "outcome": "opaque", "count": 1} in shown["records"]
+    assert run(["import", "--check"]) == 0
+    assert "record 3: not JSON" in capsys.readouterr().err
+    assert not (home.parents[2] / "store.db").exists()
+
+
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(home: Path, capsys: Out) -> None:
+    (home / "a.jsonl").write_bytes(b"junk\n")
+    assert run(["import", "--all"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == f"claude-code:{SESSION}\n"
+    assert "no records of Claude Code" in captured.err
+
+
+def test_sessions_can_be_listed_and_searched_by_agent_and_project(home: Path, capsys: Out) -> None:
+    assert run(["import", "--all"]) == 0
+    capsys.readouterr()
+    for words in (["list"], ["search", "hello"]):
+        for options, is_found in (
+            (["--agent", "claude-code"], True),
+            (["--agent", "bartack"], False),
+            (["--project", "/work"], True),
+            (["--project", "/other"], False),
+            (["--agent", "claude-code", "--project", "/work/app"], True),
+        ):
+            assert run(["sessions", *words, *options, "--json"]) == 0
+            assert bool(json.loads(capsys.readouterr().out)["items"]) == is_found
+
+
+def test_a_file_that_was_imported_is_read_again_only_if_it_changed_or_its_session_is_gone(
+    home: Path, capsys: Out
+) -> None:
+    path = home / f"{SESSION}.jsonl"
+    assert run(["import", "--all"]) == 0
+    capsys.readouterr()
+    before = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"hello", b"hullo"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert run(["import", "--all", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["imported"] == []
+    assert run(["sessions", "purge", f"claude-code:{SESSION}", "--everything", "--yes"]) == 0
+    capsys.readouterr()
+    assert run(["import", "--all", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["imported"]) == 1
+
+
+def test_follow_imports_what_an_agent_adds(home: Path) -> None:
+    path = home / f"{SESSION}.jsonl"
+    command = [sys.executable, "-m", "bartack.cli", "import", "--follow", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        added = PROMPT.replace(b'"uuid":"1","parentUuid":null', b'"uuid":"2","parentUuid":"1"') % b"more"
+        with path.open("ab") as file:
+            file.write(added)
+        second = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        process.wait()
+    assert first["imported"][0]["is_new"]
+    assert (second["imported"][0]["entries"], second["imported"][0]["is_new"]) == (2, False)
+
+
+def test_a_rewritten_file_is_reported(home: Path, capsys: Out) -> None:
+    assert run(["import", "--all"]) == 0
+    (home / f"{SESSION}.jsonl").write_bytes(PROMPT % b"other")
+    assert run(["import", "--all"]) == 0
+    assert "rewritten" in capsys.readouterr().err
+
+
+def test_a_transcript_is_shown_without_importing_it(home: Path, capsys: Out) -> None:
+    path = home / f"{SESSION}.jsonl"
+    assert run(["show", str(path)]) == 0
+    assert capsys.readouterr().out == "-- user\nhello there\n"
+    assert run(["show", str(path), "--as", "feed"]) == 0
+    assert json.loads(capsys.readouterr().out)
+    assert not (home.parents[2] / "store.db").exists()
+    other = home / "notes.txt"
+    other.write_text("hello")
+    assert run(["show", str(other)]) == 1
+    assert "not a transcript" in capsys.readouterr().err
+
+
+def test_an_imported_session_is_exported_byte_for_byte(home: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run(["import", "--all"]) == 0
+    capfdbinary.readouterr()
+    assert run(["export", f"claude-code:{SESSION}", "--to", "claude-code"]) == 0
+    assert capfdbinary.readouterr().out == (home / f"{SESSION}.jsonl").read_bytes()
+
+
+def test_an_export_is_written_to_a_new_file_only(home: Path, tmp_path: Path, capsys: Out) -> None:
+    assert run(["import", "--all"]) == 0
+    session, out = f"claude-code:{SESSION}", tmp_path / "out.jsonl"
+    assert run(["export", session, "--to", "pi", "--out", str(out), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (shown["files"], shown["exact"], shown["losses"]) == ([str(out)], False, [])
+    before = out.read_bytes()
+    assert run(["export", session, "--to", "codex", "--out", str(out)]) == 2
+    assert out.read_bytes() == before
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert run(["export", session, "--to", "codex", "--out", str(folder)]) == 0
+    assert len(list(folder.iterdir())) == 1
+    assert run(["export", session, "--to", "markdown", "--out", str(tmp_path / "x.md")]) == 0
+    assert "hello" in (tmp_path / "x.md").read_text()
+    assert run(["export", session, "--to", "nothing"]) == 2
+    assert run(["export", session, "--to", "markdown", "--install"]) == 2
+
+
+def test_an_export_is_installed_where_the_agent_finds_it(home: Path, tmp_path: Path, capsys: Out) -> None:
+    assert run(["import", "--all"]) == 0
+    session = f"claude-code:{SESSION}"
+    capsys.readouterr()
+    before = (home / f"{SESSION}.jsonl").read_bytes()
+    assert run(["export", session, "--to", "claude-code", "--install", "--yes"]) == 0
+    command = capsys.readouterr().out.split()
+    assert command[:2] == ["claude", "--resume"]
+    assert command[2] != SESSION  # the file is there, and is not overwritten
+    assert (home / f"{SESSION}.jsonl").read_bytes() == before
+    assert (home / f"{command[2]}.jsonl").exists()
+    assert run(["export", session, "--to", "codex", "--install", "--yes"]) == 1
+    assert "Codex has no folder" in capsys.readouterr().err
+    (tmp_path / ".codex").mkdir()
+    assert run(["export", session, "--to", "codex", "--install", "--yes"]) == 0
+    assert len(list((tmp_path / ".codex").rglob("rollout-*.jsonl"))) == 1
+    assert run(["export", session, "--to", "pi", "--install"]) != 0
+    assert not (tmp_path / ".pi").exists()
+
+
+def test_an_unknown_agent_is_a_usage_error(home: Path, capsys: Out) -> None:
+    assert run(["import", "--agent", "nobody"]) == 2
+    assert "unknown agent" in capsys.readouterr().err

@@ -1,0 +1,42 @@
+"""The sample transcripts of other agents. They are not part of the repository and must not be copied into it."""
+
+import os
+from pathlib import Path
+
+from bartack.app.transcripts import Found, found_at
+from bartack.interop import FORMATS
+
+_FOLDERS = {
+    "gemini": "gemini-cli",
+    "qwen": "qwen-code",
+    "llm": "simonw-llm",
+}  # of samples that are not named after their format
+_PATTERNS = {
+    "opencode": ("opencode.db", "export_*.json", "sidecar-layout-b"),
+    "strands": ("session_*", "snapshot.json"),
+    "gemini": ("*.jsonl", "gemini_session.json"),
+    "pydantic-ai": ("messages*.json",),
+    "langchain": ("langchain_*.json",),
+    "llm": ("logs.db",),
+}
+
+
+def samples_root() -> Path:
+    """The folder of the samples; BARTACK_TRANSCRIPTS names another one."""
+    default = Path(__file__).parents[3] / "shared" / "transcripts"
+    return Path(os.environ.get("BARTACK_TRANSCRIPTS", default))
+
+
+def samples(*agents: str) -> list[Found]:
+    """The transcripts of these agents, or of all."""
+    found = []
+    for agent in agents or FORMATS:
+        root = samples_root() / _FOLDERS.get(agent, agent)
+        paths = {path for pattern in _PATTERNS.get(agent, ("*.jsonl",)) for path in root.rglob(pattern)}
+        found += [found_at(path, agent) for path in sorted(paths) if path.name not in _NOT_TRANSCRIPTS]
+    return found
+
+
+# A log of another program, pretty-printed.
+_NOT_TRANSCRIPTS = ("duplicate-assistant-response-2.jsonl",)
+NO_SAMPLES = f"no sample transcripts at {samples_root()}; BARTACK_TRANSCRIPTS names their folder"

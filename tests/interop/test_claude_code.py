@@ -1,0 +1,321 @@
+"""What the reader makes of the records of Claude Code."""
+
+import json
+from typing import Any
+
+from bartack.interop import Transcript, entries_of, source_files
+from bartack.interop.claude_code import looks_like_claude_code, looks_like_kode, read_claude_code, read_kode
+from bartack.nouns.entries import CompactionSummary, Entry, Fact, ModelChange, RunEnded, StreamFailed, branch, heads
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import Image, Text, Thinking, ToolCall
+
+NAME = "11111111-1111-4111-8111-111111111111.jsonl"
+USAGE = {"input_tokens": 3, "cache_read_input_tokens": 10, "cache_creation_input_tokens": 4, "output_tokens": 5}
+Json = dict[str, Any]
+
+
+class Writer:
+    """Writes the lines of a session, each after the one before it unless told otherwise."""
+
+    def __init__(self) -> None:
+        self.lines: list[Json] = []
+        self.last: str | None = None
+
+    def add(self, kind: str, *, after: str | None = "last", **fields: Any) -> str:
+        uuid = f"u{len(self.lines)}"
+        parent = self.last if after == "last" else after
+        time = f"2026-01-01T00:00:{len(self.lines):02}.000Z"
+        line = {"type": kind, "uuid": uuid, "parentUuid": parent, "isSidechain": False, "timestamp": time}
+        self.lines.append({**line, "cwd": "/work", "gitBranch": "main", "sessionId": "s", "version": "2.1.0", **fields})
+        self.last = uuid
+        return uuid
+
+    def user(self, content: Any, **fields: Any) -> str:
+        return self.add("user", message={"role": "user", "content": content}, **fields)
+
+    def block(self, id: str, block: Json, *, model: str = "claude-x", **fields: Any) -> str:
+        message = {"id": id, "role": "assistant", "model": model, "content": [block], "usage": USAGE}
+        return self.add("assistant", message={**message, "stop_reason": "tool_use"}, **fields)
+
+    def note(self, kind: str, **fields: Any) -> None:
+        self.lines.append({"type": kind, **fields})
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(json.dumps(line).encode() + b"\n" for line in self.lines)
+
+    def read(self) -> Transcript:
+        return read_claude_code({NAME: self.data})[0]
+
+    def facts(self) -> list[Fact]:
+        return facts_of(self.read())
+
+
+def facts_of(transcript: Transcript) -> list[Fact]:
+    """The facts on the newest branch, without the header and the records."""
+    entries = entries_of(transcript)
+    return [entry.fact for entry in branch(entries, entries[-1].id)[1:] if entry.fact.kind != "custom"]
+
+
+def texts(facts: list[Fact]) -> list[str]:
+    return [fact.text for fact in facts if isinstance(fact, Message)]
+
+
+def call(id: str, name: str = "Bash", **arguments: Any) -> Json:
+    return {"type": "tool_use", "id": id, "name": name, "input": arguments}
+
+
+def result(id: str, content: Any = "done", **fields: Any) -> list[Json]:
+    return [{"type": "tool_result", "tool_use_id": id, "content": content, **fields}]
+
+
+def test_the_blocks_of_an_answer_become_one_message_whose_usage_counts_once() -> None:
+    writer = Writer()
+    writer.user("hi")
+    writer.block("m1", {"type": "thinking", "thinking": "hm", "signature": "c2ln"})
+    writer.block("m1", {"type": "text", "text": "hello"})
+    prompt, answer = writer.facts()
+    assert isinstance(prompt, Message)
+    assert isinstance(answer, Message)
+    assert answer.meta is not None
+    thinking, text = answer.parts
+    assert isinstance(thinking, Thinking)
+    assert thinking.continuation is not None
+    assert (thinking.continuation.provider, thinking.continuation.model) == ("anthropic", "claude-x")
+    assert thinking.continuation.data == {"signature": "c2ln"}
+    assert isinstance(text, Text)
+    assert text.text == "hello"
+    usage = answer.meta.usage
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) == (17, 5, 10)
+    assert answer.meta.response_id == "m1"
+
+
+def test_parallel_calls_keep_all_their_results_whichever_comes_last() -> None:
+    writer = Writer()
+    writer.user("go")
+    first = writer.block("m1", call("c1"))
+    second = writer.block("m1", call("c2"))
+    writer.user(result("c2"), after=second)
+    last = writer.user(result("c1"), after=first)
+    writer.block("m2", {"type": "text", "text": "both"}, after=last)
+    transcript = writer.read()
+    roles = [fact.role for fact in facts_of(transcript) if isinstance(fact, Message)]
+    assert roles == ["user", "assistant", "tool", "tool", "assistant"]
+    assert len(heads(entries_of(transcript))) == 1
+
+
+def test_a_result_between_the_blocks_of_an_answer_does_not_split_it() -> None:
+    writer = Writer()
+    writer.user("go")
+    writer.block("m1", call("c1"))
+    writer.user(result("c1"))
+    writer.block("m1", call("c2"))
+    writer.user(result("c2"))
+    messages = [fact for fact in writer.facts() if isinstance(fact, Message)]
+    assert [message.role for message in messages] == ["user", "assistant", "tool", "tool"]
+    assert [one.tool_call_id for one in messages[1].tool_calls] == ["c1", "c2"]
+
+
+def test_going_back_to_an_earlier_prompt_is_a_branch() -> None:
+    writer = Writer()
+    writer.user("one")
+    answer = writer.block("m1", {"type": "text", "text": "first"})
+    writer.user("two")
+    writer.block("m2", {"type": "text", "text": "second"})
+    writer.user("another two", after=answer)
+    transcript = writer.read()
+    assert texts(facts_of(transcript)) == ["one", "first", "another two"]
+    assert len(heads(entries_of(transcript))) == 2
+
+
+def test_a_compaction_keeps_the_messages_that_it_names() -> None:
+    writer = Writer()
+    writer.user("one")
+    kept = writer.block("m1", {"type": "text", "text": "kept"})
+    details = {"preTokens": 100, "postTokens": 10, "preservedMessages": {"uuids": [kept]}}
+    writer.add("system", subtype="compact_boundary", after=None, compactMetadata=details)
+    writer.user("what happened", isCompactSummary=True)
+    writer.user("go on", after=kept)
+    transcript = writer.read()
+    entries = entries_of(transcript)
+    assert len(heads(entries)) == 1
+    compaction = next(entry.fact for entry in entries if isinstance(entry.fact, CompactionSummary))
+    assert (compaction.summary, compaction.tokens_before, compaction.tokens_after) == ("what happened", 100, 10)
+    assert next(entry for entry in entries if entry.id == compaction.first_kept_entry_id).fact.kind == "message"
+    assert texts(facts_of(transcript)) == ["one", "kept", "go on"]
+
+
+def test_text_that_the_program_injects_is_synthetic() -> None:
+    writer = Writer()
+    writer.user("<command-name>/exit</command-name>")
+    writer.user("caveat", isMeta=True)
+    writer.user("typed")
+    parts = [part for fact in writer.facts() if isinstance(fact, Message) for part in fact.parts]
+    assert [part.synthetic for part in parts if isinstance(part, Text)] == [True, True, False]
+
+
+def test_an_api_error_is_a_failed_stream() -> None:
+    writer = Writer()
+    writer.user("hi")
+    block = {"type": "text", "text": "API Error: 429 slow down"}
+    writer.block("x", block, model="<synthetic>", isApiErrorMessage=True)
+    failed = writer.facts()[-1]
+    assert isinstance(failed, StreamFailed)
+    assert (failed.error.error_code, failed.error.status) == (ErrorCode.RATE_LIMITED, 429)
+
+
+def test_an_interruption_ends_the_turn_as_aborted() -> None:
+    writer = Writer()
+    writer.user("hi")
+    writer.user([{"type": "text", "text": "[Request interrupted by user]"}])
+    assert writer.facts()[-1] == RunEnded("aborted", reason="user")
+
+
+def test_another_model_is_a_change_of_models() -> None:
+    writer = Writer()
+    writer.block("m1", {"type": "text", "text": "a"})
+    writer.block("m2", {"type": "text", "text": "b"}, model="claude-y")
+    changes = [fact for fact in writer.facts() if isinstance(fact, ModelChange)]
+    assert [(change.model.model, change.previous and change.previous.model) for change in changes] == [
+        ("claude-y", "claude-x")
+    ]
+
+
+def test_images_in_prompts_and_results_are_kept() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    writer = Writer()
+    writer.user([{"type": "text", "text": "look"}, image])
+    writer.block("m1", call("c1"))
+    writer.user(result("c1", [image]))
+    prompt, _, outcome = writer.facts()
+    assert isinstance(prompt, Message)
+    assert isinstance(prompt.parts[1], Image)
+    assert isinstance(outcome, Message)
+    assert isinstance(outcome.tool_results[0].content, tuple)
+
+
+def test_a_repeated_call_id_gets_a_new_one_and_its_own_result() -> None:
+    writer = Writer()
+    for number in ("1", "2"):
+        writer.user("go")
+        writer.block(f"m{number}", call("c1"))
+        writer.user(result("c1", number))
+    messages = [fact for fact in writer.facts() if isinstance(fact, Message)]
+    calls = [part for message in messages for part in message.parts if isinstance(part, ToolCall)]
+    assert [one.tool_call_id for one in calls] == ["c1", "c1~2"]
+    assert calls[1].metadata == {"originalId": "c1"}
+    assert [one.content for message in messages for one in message.tool_results] == ["1", "2"]
+
+
+def test_a_result_without_a_call_and_a_second_result_are_kept_as_records_only() -> None:
+    writer = Writer()
+    writer.user(result("nothing"))
+    writer.block("m1", call("c1"))
+    writer.user(result("c1", "one"))
+    writer.user(result("c1", "two"))
+    transcript = writer.read()
+    results = [one.content for fact in facts_of(transcript) if isinstance(fact, Message) for one in fact.tool_results]
+    assert results == ["one"]
+    assert transcript.report.counts["user", "opaque"] == 2
+
+
+def test_a_sidechain_in_the_file_is_a_session_of_its_own_linked_to_its_call() -> None:
+    writer = Writer()
+    writer.user("delegate")
+    outer = writer.block("m1", call("c1", "Task", prompt="count"))
+    writer.user("count", isSidechain=True, after=None)
+    writer.block("m2", {"type": "text", "text": "four"}, isSidechain=True)
+    writer.user(result("c1", "four"), after=outer)
+    main, child = read_claude_code({NAME: writer.data})
+    assert texts(facts_of(child)) == ["count", "four"]
+    assert child.header.metadata is not None
+    assert child.header.metadata["parentSession"] == main.session_id
+    assert child.header.metadata["toolCallId"] == "c1"
+    last = facts_of(main)[-1]
+    assert isinstance(last, Message)
+    assert last.tool_results[0].metadata == {"sessionId": child.session_id}
+    assert source_files(entries_of(main)) == {NAME: writer.data}
+    assert not any(entry.fact.kind == "custom" for entry in entries_of(child))
+
+
+def test_the_file_of_a_sub_agent_names_the_session_and_the_call() -> None:
+    writer = Writer()
+    writer.user("count", isSidechain=True)
+    about = json.dumps({"agentType": "general-purpose", "toolUseId": "c1"}).encode()
+    files = {"main/subagents/agent-a1.jsonl": writer.data, "main/subagents/agent-a1.meta.json": about}
+    (child,) = read_claude_code(files)
+    assert child.session_id == "claude-code:main/agent-a1"
+    assert child.header.metadata is not None
+    assert child.header.metadata["parentSession"] == "claude-code:main"
+    assert child.header.metadata["toolCallId"] == "c1"
+    assert source_files(entries_of(child)) == files
+
+
+def test_a_result_of_a_sub_agent_names_its_session() -> None:
+    writer = Writer()
+    writer.block("m1", call("c1", "Agent", prompt="count"))
+    writer.user(result("c1"), toolUseResult={"agentId": "a1"})
+    last = writer.facts()[-1]
+    assert isinstance(last, Message)
+    session = f"claude-code:{NAME.removesuffix('.jsonl')}/agent-a1"
+    assert last.tool_results[0].metadata == {"sessionId": session}
+
+
+def test_an_answer_that_ends_the_file_on_another_branch_is_kept() -> None:
+    writer = Writer()
+    writer.block("m1", {"type": "text", "text": "one"})
+    writer.user("a new beginning", after=None)
+    writer.block("m1", {"type": "text", "text": "one"})
+    assert source_files(entries_of(writer.read())) == {NAME: writer.data}
+
+
+def test_titles_directory_branch_and_version_are_in_the_header() -> None:
+    writer = Writer()
+    writer.user("the first prompt")
+    header = writer.read().header
+    assert (header.title, header.origin) == ("the first prompt", "claude-code")
+    assert header.metadata == {"program": "claude-code", "directory": "/work", "gitBranch": "main", "version": "2.1.0"}
+    writer.note("summary", summary="A summary", leafUuid="u0")
+    assert writer.read().header.title == "A summary"
+    writer.note("custom-title", customTitle="Mine", sessionId="s")
+    assert writer.read().header.title == "Mine"
+
+
+def test_damaged_and_torn_lines_are_reported_and_kept() -> None:
+    writer = Writer()
+    writer.user("one")
+    data = b"{broken\n\n" + writer.data + b'\xff\xfe"\r\n[1]\n' + b"[" * 5000 + b"\n" + b'{"type": "us'
+    (transcript,) = read_claude_code({NAME: data})
+    assert [problem.place for problem in transcript.report.problems] == [0, 3, 4, 5, 6]
+    assert "torn" in transcript.report.problems[-1].what
+    assert texts(facts_of(transcript)) == ["one"]
+    assert source_files(entries_of(transcript)) == {NAME: data}
+
+
+def test_half_a_surrogate_pair_is_readable_text_and_its_bytes_are_kept() -> None:
+    data = b'{"type":"user","uuid":"u","message":{"role":"user","content":"cut \\ud83d"}}\n'
+    (transcript,) = read_claude_code({NAME: data})
+    assert texts(facts_of(transcript)) == ["cut \ufffd"]
+    assert source_files(entries_of(transcript)) == {NAME: data}
+
+
+def test_a_file_is_recognised_by_its_records() -> None:
+    writer = Writer()
+    writer.user("hi")
+    assert looks_like_claude_code(NAME, writer.data)
+    assert not looks_like_kode(NAME, writer.data)
+    assert not looks_like_claude_code("x.jsonl", b'{"id":"x"}\n')
+    writer.user("hi", agentId="main")
+    assert looks_like_kode(NAME, writer.data)
+    assert read_kode({NAME: writer.data})[0].session_id == f"kode:{NAME.removesuffix('.jsonl')}"
+    assert read_claude_code({}) == []
+
+
+def test_entries_get_the_times_of_their_records() -> None:
+    writer = Writer()
+    writer.user("one")
+    writer.note("mode", mode="default")
+    entries: list[Entry] = entries_of(writer.read())
+    assert {entry.timestamp.isoformat() for entry in entries} == {"2026-01-01T00:00:00+00:00"}

@@ -1,0 +1,187 @@
+"""What the reader makes of the lines of Codex."""
+
+import json
+from typing import Any
+
+from bartack.interop import Transcript, entries_of, source_files
+from bartack.interop.codex import base_of, read_codex
+from bartack.nouns.entries import (
+    CompactionSummary,
+    Fact,
+    ModelChange,
+    RunEnded,
+    StreamFailed,
+    ThinkingLevelChange,
+    branch,
+    heads,
+)
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message, ModelRef
+from bartack.nouns.parts import Text, Thinking
+
+THREAD = "01a1e2a1-302e-7fa0-8a51-42d7b401ecf6"
+NAME = f"rollout-2026-11-16T04-32-56-{THREAD}.jsonl"
+META = {"id": THREAD, "cwd": "/work", "cli_version": "0.166.0", "model_provider": "openai", "git": {"branch": "main"}}
+USAGE = {"input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 9, "reasoning_output_tokens": 4}
+
+
+def line(type: str, payload: Any) -> bytes:
+    return json.dumps({"timestamp": "2026-01-01T00:00:00Z", "type": type, "payload": payload}).encode() + b"\n"
+
+
+def item(type: str, **fields: Any) -> bytes:
+    return line("response_item", {"type": type, **fields})
+
+
+def event(type: str, **fields: Any) -> bytes:
+    return line("event_msg", {"type": type, **fields})
+
+
+def said(role: str, text: str) -> bytes:
+    kind = "output_text" if role == "assistant" else "input_text"
+    return item("message", role=role, content=[{"type": kind, "text": text}])
+
+
+def call(id: str, arguments: str = "{}") -> bytes:
+    return item("function_call", name="exec", arguments=arguments, call_id=id)
+
+
+def output(id: str, text: str = "ok") -> bytes:
+    return item("function_call_output", call_id=id, output=text)
+
+
+def read(*lines: bytes) -> Transcript:
+    return read_codex({NAME: b"".join([line("session_meta", META), *lines])})[0]
+
+
+def facts_of(transcript: Transcript) -> list[Fact]:
+    entries = entries_of(transcript)
+    return [entry.fact for entry in branch(entries, entries[-1].id)[1:] if entry.fact.kind != "custom"]
+
+
+def messages(*lines: bytes) -> list[Message]:
+    return [fact for fact in facts_of(read(*lines)) if isinstance(fact, Message)]
+
+
+def test_the_items_of_a_response_become_one_message_with_its_usage() -> None:
+    reasoning = {"summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "gAAA", "id": "rs_1"}
+    lines = [item("reasoning", **reasoning), said("assistant", "hello"), call("c1"), call("c2")]
+    usage = line("token_usage_record", {"response_id": "resp_1", "usage": USAGE})
+    counted = event("token_count", info={"last_token_usage": USAGE})
+    prompt, answer, first, second = messages(
+        line("turn_context", {"model": "gpt-5"}), said("user", "hi"), *lines, usage, output("c1"), output("c2"), counted
+    )
+    assert [part.kind for part in answer.parts] == ["thinking", "text", "tool_call", "tool_call"]
+    thinking = answer.parts[0]
+    assert isinstance(thinking, Thinking)
+    assert thinking.continuation is not None
+    assert thinking.continuation.provider == "openai"
+    assert "gAAA" in repr(thinking.continuation.data)
+    assert answer.meta is not None
+    assert answer.meta.usage is not None
+    assert (answer.meta.usage.input_tokens, answer.meta.usage.cache_read_tokens) == (100, 60)
+    assert answer.meta.usage.reasoning_tokens == 4
+    assert (answer.meta.response_id, answer.meta.model) == ("resp_1", ModelRef("openai", "gpt-5"))
+    assert prompt.text == "hi"
+    assert [one.tool_results[0].tool_call_id for one in (first, second)] == ["c1", "c2"]
+
+
+def test_older_versions_count_tokens_in_events_and_repeat_them() -> None:
+    counted = event("token_count", info={"last_token_usage": USAGE})
+    found = messages(said("assistant", "a"), counted, counted, said("user", "b"), said("assistant", "c"))
+    assert [one.meta is not None and one.meta.usage is not None for one in found] == [True, False, False]
+
+
+def test_results_are_errors_if_a_command_failed() -> None:
+    failed = {"type": "CommandExecution", "id": "c1", "status": "failed", "exit_code": 3}
+    old = json.dumps({"output": "x", "metadata": {"exit_code": 2}})
+    texts = ["Process exited with code 3\n", old, "unsupported call: nope", "aborted by user", "fine"]
+    lines = [call(f"c{number}") for number in range(len(texts) + 1)]
+    lines += [event("item_completed", item=failed | {"id": "c5"})]
+    lines += [output(f"c{number}", text) for number, text in enumerate([*texts, "fine, but failed"])]
+    results = [one.tool_results[0] for one in messages(*lines) if one.role == "tool"]
+    assert [one.is_error for one in results] == [True, True, True, True, False, True]
+    assert results[3].error_code is ErrorCode.TOOL_ABORTED
+
+
+def test_arguments_that_are_not_json_are_kept() -> None:
+    (answer,) = messages(call("c1", '{"cmd": "ls'))
+    assert answer.tool_calls[0].raw_args_text == '{"cmd": "ls'
+    assert answer.meta is not None
+    assert answer.meta.bad_args is not None
+
+
+def test_what_codex_adds_itself_is_shown_and_not_sent() -> None:
+    lines = [said("developer", "<skills_instructions>"), said("user", "<environment_context>"), said("user", "typed")]
+    parts = [part for one in messages(*lines) for part in one.parts if isinstance(part, Text)]
+    assert [(part.synthetic, part.ignored) for part in parts] == [(True, True), (True, True), (False, False)]
+    assert read(*lines).header.title == "typed"
+
+
+def test_a_rollback_begins_a_branch() -> None:
+    lines = [said("user", "one"), said("assistant", "1"), said("user", "two"), said("assistant", "2")]
+    transcript = read(*lines, event("thread_rolled_back", num_turns=1), said("user", "three"))
+    assert [fact.text for fact in facts_of(transcript) if isinstance(fact, Message)] == ["one", "1", "three"]
+    assert len(heads(entries_of(transcript))) == 2
+
+
+def test_a_compaction_has_the_messages_that_replace_the_context() -> None:
+    kept = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "one"}]}
+    summary = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Summary."}]}
+    compacted = line("compacted", {"message": "Summary.", "replacement_history": [kept, summary]})
+    facts = facts_of(read(said("user", "one"), said("assistant", "1"), compacted, said("user", "two")))
+    assert [fact.summary for fact in facts if isinstance(fact, CompactionSummary)] == ["Summary."]
+    assert [fact.text for fact in facts if isinstance(fact, Message)] == ["one", "1", "one", "two"]
+
+
+def test_settings_errors_and_interruptions_are_facts() -> None:
+    facts = facts_of(
+        read(
+            line("turn_context", {"model": "gpt-5", "effort": "xhigh"}),
+            line("turn_context", {"model": "gpt-5", "effort": "xhigh"}),
+            event("task_complete", error={"message": "You have insufficient credits"}),
+            event("turn_aborted", reason="interrupted"),
+        )
+    )
+    assert facts[:2] == [ModelChange(ModelRef("openai", "gpt-5")), ThinkingLevelChange("max")]
+    assert isinstance(facts[2], StreamFailed)
+    assert facts[3] == RunEnded("aborted", reason="interrupted")
+
+
+def test_the_header_names_the_session_that_called_a_sub_agent() -> None:
+    spawned = {"subagent": {"thread_spawn": {"parent_thread_id": "p1"}}}
+    meta = line("session_meta", META | {"source": spawned, "forked_from_id": "f1", "agent_nickname": "Rawls"})
+    (transcript,) = read_codex({NAME: meta})
+    assert transcript.session_id == f"codex:{THREAD}"
+    assert transcript.header.metadata == {
+        "program": "codex",
+        "directory": "/work",
+        "gitBranch": "main",
+        "version": "0.166.0",
+        "agent": "Rawls",
+        "parentSession": "codex:p1",
+        "forkedFrom": "codex:f1",
+    }
+    agent = messages(call("c1"), output("c1", json.dumps({"agent_id": THREAD})))[-1].tool_results[0]
+    assert agent.metadata == {"sessionId": f"codex:{THREAD}"}
+
+
+def test_a_fork_begins_with_the_lines_of_the_session_that_it_continues() -> None:
+    base = b"".join([line("session_meta", META), said("user", "one"), said("assistant", "1"), said("user", "later")])
+    about = {"thread_id": THREAD, "end_ordinal_exclusive": 3}
+    fork = line("session_meta", META | {"history_base": about}) + said("user", "two")
+    assert base_of(fork) == f"rollout-*{THREAD}*.jsonl"
+    assert base_of(base) is None
+    (transcript,) = read_codex({"fork.jsonl": fork, NAME: base})
+    assert [fact.text for fact in facts_of(transcript) if isinstance(fact, Message)] == ["one", "1", "two"]
+    assert source_files(entries_of(transcript)) == {"fork.jsonl": fork}
+    (alone,) = read_codex({"fork.jsonl": fork})
+    assert [fact.text for fact in facts_of(alone) if isinstance(fact, Message)] == ["two"]
+    assert "missing" in alone.report.problems[0].what
+
+
+def test_lines_of_the_first_versions_are_items_themselves() -> None:
+    first = json.dumps({"id": THREAD, "timestamp": "2025-05-01T00:00:00Z", "instructions": "x"}).encode() + b"\n"
+    said_once = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "old"}]}
+    (transcript,) = read_codex({NAME: first + json.dumps(said_once).encode() + b"\n"})
+    assert [fact.text for fact in facts_of(transcript) if isinstance(fact, Message)] == ["old"]

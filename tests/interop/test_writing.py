@@ -1,0 +1,235 @@
+"""Exports: what other programs get of a session, and what a session keeps that goes back to its own program."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from bartack.agent import Agent
+from bartack.app.transcripts import Found, files_of, import_transcript, read_transcripts
+from bartack.interop import FORMATS, Exported, entries_of, exported
+from bartack.interop.writing import written_anew
+from bartack.models import ScriptedModel
+from bartack.nouns.deltas import Failed
+from bartack.nouns.entries import (
+    CompactionSummary,
+    Entry,
+    Fact,
+    ModelChange,
+    SessionHeader,
+    StreamFailed,
+    branch,
+    heads,
+)
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message, Meta, ModelRef, assistant, tool_message, user
+from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult
+from bartack.store import MemoryStore, next_entries
+from bartack.store.requests import redact
+from tests.agent.kit import counting_environment
+from tests.interop.samples import NO_SAMPLES, samples
+
+TARGETS = sorted(name for name, row in FORMATS.items() if row.writer is not None and row.homes)
+LIBRARIES = ("pydantic-ai", "langchain", "ai-sdk", "chat-jsonl")  # formats of messages, without sessions
+each_target = pytest.mark.parametrize("target", TARGETS)
+NEW_ID = "aaaaaaaa-1111-4111-8111-111111111111"
+CLAUDE = ModelRef("anthropic", "claude-x")
+GPT = ModelRef("openai", "gpt-5")
+SAMPLES = [found for found in samples() if found.size < 80_000]
+
+
+def session(*facts: Fact) -> list[Entry]:
+    header = SessionHeader(title="A title", metadata={"directory": "/work/app", "gitBranch": "main"})
+    return list(next_entries("s", None, [header, *facts], counting_environment()))
+
+
+def export(entries: list[Entry], target: str, **options: Any) -> Exported:
+    writer = FORMATS[target].writer
+    assert writer is not None
+    return exported(entries, target, writer, new_id=NEW_ID, **options)
+
+
+def read_back(made: Exported, target: str) -> list[Entry]:
+    (transcript, *_) = FORMATS[target].read(made.files)
+    assert transcript.report.problems == []
+    return entries_of(transcript)
+
+
+def said(entries: list[Entry]) -> list[Any]:
+    """What people, models and tools said on the newest branch, without thinking and what is not sent."""
+    found: list[Any] = []
+    results: dict[str, Any] = {}  # in the order of their calls, since some programs keep each with its call
+    for entry in branch(entries, entries[-1].id):
+        if not (isinstance(entry.fact, Message) and entry.fact.role == "tool") and entry.fact.kind != "custom":
+            found += [content for content in results.values() if content is not None]
+            results = {}
+        if isinstance(entry.fact, CompactionSummary):
+            found.append(entry.fact.summary)
+        if isinstance(entry.fact, Message) and entry.fact.role == "system":
+            continue  # programs have their own instructions
+        for part in entry.fact.parts if isinstance(entry.fact, Message) else ():
+            match part:
+                case Text() if not part.ignored:
+                    found.append(part.text.removeprefix("\u200b"))  # for Gemini CLI, before "/"
+                case ToolCall() if part.executed_by == "client":
+                    is_valid = "invalid_arguments" not in part.arguments  # how the Responses API gets them
+                    found.append((part.tool_name, part.arguments if is_valid else {}))
+                    results[part.tool_call_id] = None
+                case ToolResult():
+                    results[part.tool_call_id] = content_of(part)
+                case _:
+                    pass
+    found += [content for content in results.values() if content is not None]
+    return [one for one in found if one != ""]
+
+
+def content_of(result: ToolResult) -> Any:
+    """The content, in the same way whether a program keeps a list of texts or joins them."""
+    if isinstance(result.content, tuple):
+        texts = "\n".join(part.text for part in result.content if isinstance(part, Text))
+        others = [part.kind for part in result.content if not isinstance(part, Text)]
+        return [texts, *others] if others else texts
+    return result.content
+
+
+@pytest.mark.skipif(not SAMPLES, reason=NO_SAMPLES)
+@each_target
+@pytest.mark.parametrize("found", SAMPLES, ids=lambda found: f"{found.format.name}-{found.name[-50:]}")
+def test_every_program_gets_every_text_call_and_result(found: Found, target: str) -> None:
+    entries = entries_of(read_transcripts(found)[0], found.modified)
+    made = export(entries, target)
+    if made.is_exact:
+        assert made.files.items() <= files_of(found).items()
+    else:
+        left = iter(said(read_back(made, target)))  # Codex repeats after a compaction what that keeps
+        summaries = [entry.fact.summary for entry in entries if isinstance(entry.fact, CompactionSummary)]
+        assert all(one in left for one in said(entries) if one not in summaries or target != "strands")
+
+
+HISTORY: tuple[Fact, ...] = (
+    user("Look at this", Image("image/png", data=b"\0\0\0")),
+    assistant(
+        Thinking("hm", continuation=Continuation("anthropic", "claude-x", {"signature": "c2ln"})),
+        "Looking.",
+        ToolCall("c1", "bash", {"command": "ls"}),
+        ToolCall("c|2", "bash", {"command": "pwd"}),
+        meta=Meta(model=CLAUDE, finish_reason="tool_calls"),
+    ),
+    tool_message(ToolResult("c|2", "/work", is_error=True), ToolResult("c1", (Text("a"), Text("b")))),
+    StreamFailed(Failed(ErrorCode.OVERLOADED, "busy", status=529), model=CLAUDE),
+    user("And then?"),
+    assistant("Done.", meta=Meta(model=CLAUDE, finish_reason="stop")),
+)
+
+
+@each_target
+def test_a_session_of_bartack_can_be_continued_elsewhere(target: str) -> None:
+    entries = session(*HISTORY)
+    made = export(entries, target)
+    assert made.id == (f"ses_{made.id[4:]}" if target == "opencode" else NEW_ID)
+    assert made.id[:8] in next(iter(made.files))
+    back = read_back(made, target)
+    assert said(back) == said(entries)
+    header = back[0].fact
+    assert isinstance(header, SessionHeader)
+    assert header.metadata is not None
+    assert header.metadata.get("directory") == (None if target == "strands" else "/work/app")
+    results = [one for entry in back if isinstance(entry.fact, Message) for one in entry.fact.tool_results]
+    calls = [one for entry in back if isinstance(entry.fact, Message) for one in entry.fact.tool_calls]
+    assert {one.tool_call_id for one in results} == {one.tool_call_id for one in calls}
+    again = export(entries, target, directory="/elsewhere")
+    assert (again.files == made.files) == (target == "strands")  # which stores no directory
+
+
+def test_thinking_goes_back_to_its_provider_only() -> None:
+    entries = session(*HISTORY)
+    kept = [json.loads(line) for line in next(iter(export(entries, "claude-code").files.values())).splitlines()]
+    assert kept[1]["message"]["content"][0] == {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+    assert kept[1]["message"]["model"] == "claude-x"
+    made = export(entries, "codex")
+    assert b"c2ln" not in next(iter(made.files.values()))
+    assert "thinking" in [loss.what for loss in made.losses]
+    assert b"c2ln" in next(iter(export(entries, "pi").files.values()))
+
+
+def test_reasoning_of_the_responses_api_goes_to_codex_and_pi() -> None:
+    item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
+    answer = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes."}]}
+    lines = [{"type": "turn_context", "payload": {"model": "gpt-5"}}]
+    lines += [{"type": "response_item", "payload": one} for one in (item, answer)]
+    data = b"".join(json.dumps({**line, "timestamp": "2026-01-01T00:00:00Z"}).encode() + b"\n" for line in lines)
+    message = next(
+        entry.fact for entry in entries_of(FORMATS["codex"].read({"x.jsonl": data})[0]) if entry.fact.kind == "message"
+    )
+    for target in ("codex", "pi"):
+        made = export(session(ModelChange(GPT), user("?"), message), target)
+        assert b"gAAA" in next(iter(made.files.values()))
+        parts = [part for entry in read_back(made, target) for part in getattr(entry.fact, "parts", ())]
+        assert "gAAA" in repr([part for part in parts if isinstance(part, Thinking)])
+
+
+@each_target
+def test_a_compaction_keeps_what_follows_its_first_entry(target: str) -> None:
+    before = session(user("one"), assistant("1", meta=Meta(model=CLAUDE)), user("two"))
+    facts = [entry.fact for entry in before[1:]]
+    kept = session(*facts, CompactionSummary("so far", before[3].id), user("three"))
+    back = read_back(export(kept, target), target)
+    found = next(entry.fact for entry in back if isinstance(entry.fact, CompactionSummary))
+    assert found.summary == "so far"
+    after = [one for one in said(back) if one != "so far"]
+    assert (after[0], after[-1]) == ("one", "three")
+    alone = session(*facts, CompactionSummary("so far", "unknown"), user("three"))
+    assert "three" in said(read_back(export(alone, target), target))[-2:]
+
+
+@each_target
+def test_what_a_program_cannot_read_is_left_out_and_listed(target: str) -> None:
+    searched = ToolCall("s1", "web_search", {}, executed_by="provider")
+    call = assistant(searched, "Found.", meta=Meta(model=CLAUDE))
+    made = export(session(Message("system", (Text("Be brief."),)), user(FileRef("a.bin")), call), target)
+    assert "system message" in [loss.what for loss in made.losses]
+    assert said(read_back(made, target))[-1] == "Found."
+
+
+@each_target
+async def test_a_session_that_was_continued_here_keeps_its_records(target: str) -> None:
+    original = export(session(*HISTORY), target)
+    store = MemoryStore()
+    (transcript, *_) = FORMATS[target].read(original.files)
+    await import_transcript(store, transcript, datetime(2026, 1, 1, tzinfo=UTC))
+    agent = Agent(ScriptedModel(["Of course."]), store=store)
+    await agent.run("Can you go on?", session=transcript.session_id)
+    entries = list(await store.entries(transcript.session_id))
+    made = export(entries, target)
+    (name, data) = next(iter(original.files.items()))
+    assert not made.is_exact
+    back = read_back(made, target)
+    assert said(back)[-2:] == ["Can you go on?", "Of course."]
+    assert len(heads(back)) == 1
+    writer = FORMATS[target].writer
+    assert writer is not None
+    if writer.joined is written_anew:
+        return  # it is written anew
+    assert made.id == NEW_ID
+    assert made.files[name].startswith(data)
+    moved = export(entries, target, may_keep_id=False)
+    assert moved.files.keys() == {name}  # the new id is the same as the old one in this test
+    elsewhere = exported(entries, target, writer, new_id="b" + NEW_ID[1:], may_keep_id=False)
+    assert NEW_ID not in repr(elsewhere.files)
+    assert said(read_back(elsewhere, target)) == said(back)
+
+
+@each_target
+async def test_redacted_content_is_not_exported(target: str) -> None:
+    original = export(session(user("the secret"), assistant("Yes.", meta=Meta(model=CLAUDE))), target)
+    store = MemoryStore()
+    (transcript, *_) = FORMATS[target].read(original.files)
+    await import_transcript(store, transcript, datetime(2026, 1, 1, tzinfo=UTC))
+    entries = await store.entries(transcript.session_id)
+    secret = next(entry for entry in entries if isinstance(entry.fact, Message) and entry.fact.role == "user")
+    await redact(store, transcript.session_id, secret.id)
+    made = export(list(await store.entries(transcript.session_id)), target)
+    assert not made.is_exact
+    assert b"secret" not in b"".join(made.files.values())
+    assert said(read_back(made, target))[-1] == "Yes."
