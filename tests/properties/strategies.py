@@ -43,6 +43,7 @@ from bartack.nouns.entries import (
     MessageQueued,
     ModelChange,
     Redaction,
+    ResultPosted,
     RunEnded,
     RunStarted,
     RuntimeInit,
@@ -392,6 +393,7 @@ def _afterwards(log: _Log) -> None:
             struct(Custom),
             st.builds(MessageDeltaBatch, streams().map(tuple)),
             struct(MessageQueued),
+            struct(ResultPosted),
             struct(AbortRequested),
         ]
         parent = draw(st.none() | st.none() | seen)

@@ -20,6 +20,7 @@ from bartack.nouns.entries import (
     MessageQueued,
     ModelChange,
     Redaction,
+    ResultPosted,
     RunEnded,
     RunStarted,
     RuntimeInit,
@@ -64,7 +65,8 @@ facts: st.SearchStrategy[Fact] = st.one_of(
     st.just(system("Be brief.")),
     answers,
     st.builds(lambda id, text: tool_message(ToolResult(id, text)), call_ids, st.sampled_from(["a", "b"])),
-    st.builds(ToolStarted, call_ids, st.just("read"), st.just({})),
+    st.builds(ToolStarted, call_ids, st.just("read"), st.just({}), deferred=st.booleans()),
+    st.builds(lambda id: ResultPosted(id, ToolResult(id, "late")), call_ids),
     st.builds(ToolProgress, call_ids, st.just("half")),
     st.builds(ApprovalRequired, call_ids, st.just("read"), st.just({})),
     st.builds(

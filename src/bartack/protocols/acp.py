@@ -1,0 +1,161 @@
+"""The Agent Client Protocol of editors: the events of a run -> the updates of a session.
+
+    updates = SessionUpdates()
+    for event in events:
+        for update in updates.of(event): ...        # as `session/update` sends them
+    updates.stop_reason
+
+An editor cannot take back what it shows, so a model call that is repeated is announced. `replayed` shows a stored
+session from its beginning.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from bartack.agent.events import EntryAppended, Event
+from bartack.nouns.deltas import Failed
+from bartack.nouns.entries import Entry, RunStarted
+from bartack.nouns.json_values import write_bytes
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import ContentPart, Image, Text, ToolResult
+from bartack.protocols import changes as c
+from bartack.protocols.content import content_text, media_type_of
+from bartack.protocols.run_reader import RunReader, is_written
+from bartack.session.redaction import visible
+
+__all__ = ["SessionUpdates", "StopReason", "Update", "call_update", "replayed"]
+
+Update = dict[str, Any]
+StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
+
+_KINDS = {  # of the tools for files and commands
+    "read_file": "read",
+    "list_files": "read",
+    "search_files": "search",
+    "write_file": "edit",
+    "edit_file": "edit",
+    "run_command": "execute",
+}
+_AGAIN = "\n\n*The answer was interrupted and begins again.*\n\n"
+_SUBJECTS = ("path", "command", "pattern", "query", "url")  # arguments that say what a call is about
+
+
+class SessionUpdates:
+    """The updates of one run."""
+
+    def __init__(self) -> None:
+        self._reader = RunReader()
+        self.stop_reason: StopReason | None = None  # once the run has ended
+        self.error: Failed | None = None  # if it failed
+
+    def of(self, event: Event) -> Iterator[Update]:
+        """The updates for an event."""
+        for change in self._reader.read(event):
+            yield from self._encode(change)
+
+    def _encode(self, change: c.Change) -> Iterable[Update]:
+        match change:
+            case c.TextGrew():
+                return (_chunk("agent_message_chunk" if change.kind == "text" else "agent_thought_chunk", change.text),)
+            case c.CallStarted():
+                named = {"title": change.tool_name, "kind": _KINDS.get(change.tool_name, "other")}
+                return ({"sessionUpdate": "tool_call", "toolCallId": change.key, **named, "status": "pending"},)
+            case c.CallReady():
+                return (_update(change.key, **call_update(change.tool_name, change.arguments)),)
+            case c.CallRunning():
+                return (_update(change.key, status="in_progress"),)
+            case c.CallProgressed():
+                return (_update(change.key, content=[_text_content(change.content)]),)
+            case c.CallDropped():
+                return (_update(change.key, status="failed", content=[_text_content(change.reason)]),)
+            case c.CallEnded():
+                return (_result(change.key, change.result),)
+            case c.StepVoided():
+                return (_chunk("agent_message_chunk", _AGAIN),)
+            case c.MessageAdded():
+                return message_updates(change.message)
+            case c.RunEnds():
+                self._end(change)
+                return ()
+            case _:
+                return ()
+
+    def _end(self, end: c.RunEnds) -> None:
+        match end.status:
+            case "completed":
+                self.stop_reason = "end_turn"
+            case "aborted":
+                self.stop_reason = "cancelled"
+            case _:
+                reasons: dict[str, StopReason] = {
+                    "length": "max_tokens",
+                    "refusal": "refusal",
+                    "content_filter": "refusal",
+                    "max_iterations": "max_turn_requests",
+                    "max_tool_rounds": "max_turn_requests",
+                }
+                self.stop_reason = reasons.get(end.reason or "")
+                self.error = end.error
+
+
+def replayed(entries: Iterable[Entry]) -> Iterator[Update]:
+    """The updates that show a stored session; pass the entries of one branch."""
+    updates = SessionUpdates()
+    for entry in visible(entries):
+        fact = entry.fact
+        if isinstance(fact, RunStarted):
+            updates = SessionUpdates()
+        if isinstance(fact, Message) and fact.role == "user" and is_written(fact):
+            yield from message_updates(fact)
+        else:
+            yield from updates.of(EntryAppended(entry))
+
+
+def message_updates(message: Message) -> list[Update]:
+    """A message of the user."""
+    parts = [part for part in message.parts if isinstance(part, ContentPart)]
+    return [{"sessionUpdate": "user_message_chunk", "content": _block(part)} for part in parts]
+
+
+def call_update(tool_name: str, arguments: dict[str, Any]) -> Update:
+    """What an editor shows of a call: a title, its kind, the files it is about, and the arguments."""
+    subject = next((arguments[name] for name in _SUBJECTS if isinstance(arguments.get(name), str)), None)
+    title = tool_name if subject is None else f"{tool_name}: {subject}"
+    path = arguments.get("path")
+    locations = {"locations": [{"path": path}]} if isinstance(path, str) and tool_name in _KINDS else {}
+    return {"title": title, "kind": _KINDS.get(tool_name, "other"), "rawInput": arguments, **locations}
+
+
+def _update(key: str, **fields: Any) -> Update:
+    return {"sessionUpdate": "tool_call_update", "toolCallId": key, **fields}
+
+
+def _result(key: str, result: ToolResult) -> Update:
+    content = result.content
+    if isinstance(content, tuple):
+        shown = [{"type": "content", "content": _block(part)} for part in content]
+    else:
+        shown = [_text_content(content_text(content))]
+    raw = {} if isinstance(content, tuple) else {"rawOutput": result.value}
+    return _update(key, status="failed" if result.is_error else "completed", content=shown, **raw)
+
+
+def _chunk(kind: str, text: str) -> Update:
+    return {"sessionUpdate": kind, "content": {"type": "text", "text": text}}
+
+
+def _text_content(text: str) -> Update:
+    return {"type": "content", "content": {"type": "text", "text": text}}
+
+
+def _block(part: ContentPart) -> Update:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text}
+        case Image(data=bytes(data)):
+            return {"type": "image", "data": write_bytes(data), "mimeType": part.mime_type}
+        case Image():
+            return {"type": "resource_link", "uri": part.url, "name": "image", "mimeType": part.mime_type}
+        case _:
+            uri = part.url or part.path
+            return {"type": "resource_link", "uri": uri, "name": part.path, "mimeType": media_type_of(part)}

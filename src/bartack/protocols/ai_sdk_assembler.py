@@ -1,0 +1,196 @@
+"""`UIMessageAssembler`: chunks of a UI message stream -> the `UIMessage` that a client of the AI SDK makes of them.
+
+It follows the clients of versions 5, 6 and 7, and is stricter where they are lenient: a chunk that a version does not
+define, a piece of a part that was not begun, and anything after the end raise `PartValidationError`.
+"""
+
+from typing import Any
+
+from bartack.nouns.errors import PartValidationError
+from bartack.protocols.ai_sdk import Chunk, Version
+from bartack.stream.partial_json import PartialJson
+
+__all__ = ["CHUNK_TYPES", "UIMessageAssembler"]
+
+_SINCE_5 = """
+    start start-step finish-step finish abort message-metadata error text-start text-delta text-end reasoning-start
+    reasoning-delta reasoning-end tool-input-start tool-input-delta tool-input-available tool-input-error
+    tool-output-available tool-output-error source-url source-document file
+"""
+_SINCE_6 = "tool-approval-request tool-output-denied"
+_SINCE_7 = "tool-approval-response custom reasoning-file steering-message reset-step"
+
+# The types that each version knows. Beside them, it knows those that begin with ``data-``.
+CHUNK_TYPES: dict[Version, frozenset[str]] = {
+    5: frozenset(_SINCE_5.split()),
+    6: frozenset(f"{_SINCE_5} {_SINCE_6}".split()),
+    7: frozenset(f"{_SINCE_5} {_SINCE_6} {_SINCE_7}".split()),
+}
+_CLEAR: Chunk = {"output": None, "errorText": None, "preliminary": False}  # what each change of a call replaces
+
+
+class UIMessageAssembler:
+    """Assembles one message. `message` is complete after each chunk."""
+
+    def __init__(self, version: Version = 6) -> None:
+        self.version = version
+        self.message: dict[str, Any] = {"id": None, "role": "assistant", "parts": []}
+        self.finish_reason: str | None = None
+        self.error: str | None = None
+        self.is_ended = False
+        self._open: dict[tuple[str, str], Chunk] = {}  # texts and reasoning, by kind and id
+        self._inputs: dict[str, PartialJson] = {}
+
+    @property
+    def parts(self) -> list[Chunk]:
+        """The parts so far."""
+        parts: list[Chunk] = self.message["parts"]
+        return parts
+
+    def add(self, chunk: Chunk) -> None:
+        """Apply the next chunk."""
+        kind = chunk["type"]
+        if self.is_ended:
+            raise _broken(f"{kind} after the end")
+        if kind.startswith("data-"):
+            self._add_data(chunk)
+        elif kind not in CHUNK_TYPES[self.version]:
+            raise _broken(f"version {self.version} has no chunk {kind}")
+        elif kind.startswith("tool-"):
+            self._add_tool(kind, chunk)
+        elif kind.startswith(("text-", "reasoning-")):
+            name, _, what = kind.partition("-")
+            self._add_text(name, what, chunk)
+        else:
+            self._add_frame(kind, chunk)
+
+    def _add_frame(self, kind: str, chunk: Chunk) -> None:
+        match kind:
+            case "start":
+                self.message["id"] = chunk.get("messageId")
+            case "start-step":
+                self.parts.append({"type": "step-start"})
+            case "finish-step":
+                if self._open:
+                    raise _broken(f"finish-step while {sorted(self._open)} are open")
+            case "reset-step":
+                del self.parts[self._step_at :]
+                self._open.clear()
+                self._inputs.clear()
+            case "message-metadata":
+                self.message["metadata"] = {**self.message.get("metadata", {}), **chunk["messageMetadata"]}
+            case "steering-message":
+                self.parts.append({"type": kind, "id": chunk["id"], "parts": chunk["parts"]})
+            case "finish" | "abort" | "error":
+                if self._open:
+                    raise _broken(f"{kind} while {sorted(self._open)} are open")
+                self.is_ended = True
+                self.finish_reason, self.error = chunk.get("finishReason"), chunk.get("errorText")
+            case _:
+                raise _broken(f"{kind} is not supported")
+
+    def _add_data(self, chunk: Chunk) -> None:
+        if chunk.get("transient"):
+            return
+        part: Chunk = {key: chunk[key] for key in ("type", "id", "data") if key in chunk}
+        for old in self.parts:
+            if "id" in part and (old["type"], old.get("id")) == (part["type"], part["id"]):
+                old["data"] = part["data"]
+                return
+        self.parts.append(part)
+
+    def _add_text(self, kind: str, what: str, chunk: Chunk) -> None:
+        key = (kind, chunk["id"])
+        if what == "start":
+            if key in self._open:
+                raise _broken(f"{kind}-start of {chunk['id']!r}, which is open")
+            self._open[key] = {"type": kind, "text": "", "state": "streaming"}
+            self.parts.append(self._open[key])
+            return
+        part = self._open.get(key)
+        if part is None:
+            raise _broken(f"{kind}-{what} of {chunk['id']!r}, which was not started")
+        if what == "delta":
+            part["text"] += chunk["delta"]
+        else:
+            part["state"] = "done"
+            del self._open[key]
+
+    # -- tools
+
+    @property
+    def _step_at(self) -> int:
+        """Where the parts of the current step begin."""
+        at = len(self.parts)
+        while at and self.parts[at - 1]["type"] != "step-start":
+            at -= 1
+        return at
+
+    def _add_tool(self, kind: str, chunk: Chunk) -> None:
+        if kind == "tool-approval-response":
+            self._add_response(chunk)
+        elif kind.startswith("tool-input-"):
+            self._add_input(kind.removeprefix("tool-input-"), chunk)
+        else:
+            call_id = chunk["toolCallId"]
+            part = _find(self.parts[self._step_at :], call_id) or _find(self.parts, call_id)
+            if part is None:
+                raise _broken(f"{kind} of {call_id!r}, which was not started")
+            if self.version == 5 and ("dynamic" in chunk) != (part["type"] == "dynamic-tool"):
+                raise _broken(f"{kind} of {call_id!r} differs from its part in being dynamic")
+            part.update(_outcome(kind, chunk))
+
+    def _add_input(self, what: str, chunk: Chunk) -> None:
+        call_id = chunk["toolCallId"]
+        part = _find(self.parts[self._step_at :], call_id)
+        if what == "delta":
+            if part is None or call_id not in self._inputs:
+                raise _broken(f"tool-input-delta of {call_id!r}, which was not started")
+            self._inputs[call_id].feed(chunk["inputTextDelta"])
+            part["input"] = self._inputs[call_id].value
+            return
+        if part is None:
+            name = chunk["toolName"]
+            kind = {"type": "dynamic-tool", "toolName": name} if chunk.get("dynamic") else {"type": f"tool-{name}"}
+            part = {**kind, "toolCallId": call_id}
+            self.parts.append(part)
+        if what == "start":
+            self._inputs[call_id] = PartialJson()
+            part.update(_CLEAR, state="input-streaming", input=None)
+        elif what == "available":
+            part.update(_CLEAR, state="input-available", input=chunk["input"])
+        else:
+            part.update(_CLEAR, state="output-error", input=chunk["input"], errorText=chunk["errorText"])
+        if "providerExecuted" in chunk:
+            part["providerExecuted"] = True
+
+    def _add_response(self, chunk: Chunk) -> None:
+        for part in self.parts:
+            if part.get("approval", {}).get("id") == chunk["approvalId"]:
+                part["state"] = "approval-responded"
+                part["approval"].update({key: chunk[key] for key in ("approved", "reason") if key in chunk})
+                return
+        raise _broken(f"tool-approval-response to {chunk['approvalId']!r}, which was not requested")
+
+
+def _find(parts: list[Chunk], call_id: str) -> Chunk | None:
+    """The last part of this call."""
+    return next((part for part in reversed(parts) if part.get("toolCallId") == call_id), None)
+
+
+def _outcome(kind: str, chunk: Chunk) -> Chunk:
+    match kind:
+        case "tool-approval-request":
+            reason = {"requestReason": chunk["reason"]} if "reason" in chunk else {}
+            return {"state": "approval-requested", "approval": {"id": chunk["approvalId"], **reason}}
+        case "tool-output-denied":
+            return {"state": "output-denied"}
+        case "tool-output-error":
+            return {**_CLEAR, "state": "output-error", "errorText": chunk["errorText"]}
+        case _:
+            preliminary = chunk.get("preliminary", False)
+            return {**_CLEAR, "state": "output-available", "output": chunk["output"], "preliminary": preliminary}
+
+
+def _broken(text: str) -> PartValidationError:
+    return PartValidationError(f"Invalid UI message stream: {text}.", path="$.type")

@@ -1,0 +1,279 @@
+"""`RunReader`: the events of one run -> what changes in a window that shows it.
+
+It reads the events of `Agent.stream`, those of `SessionStore.follow_live` from any process, or stored entries alone, in
+any mixture. However much of an answer arrived as deltas, what is shown in the end is the stored answer.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from bartack.agent.events import DeltaReceived, EntryAppended, Event, RunFinished, RunPaused, RunResult
+from bartack.nouns.deltas import Failed, MessageDelta, Start
+from bartack.nouns.entries import (
+    ApprovalDecided,
+    ApprovalRequired,
+    Custom,
+    Entry,
+    ResultPosted,
+    RunEnded,
+    StreamFailed,
+    ToolProgress,
+    ToolStarted,
+)
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message, Meta
+from bartack.nouns.parts import Text, ToolCall
+from bartack.nouns.tables import AgentStatus
+from bartack.protocols.changes import (
+    CallAsked,
+    CallDecided,
+    CallProgressed,
+    CallReady,
+    CallRunning,
+    Change,
+    MessageAdded,
+    Noted,
+    RunEnds,
+    RunPauses,
+    StepFinished,
+    StepStarted,
+    StepVoided,
+)
+from bartack.protocols.shown_step import Keys, ShownCall, ShownStep
+from bartack.store.live import LiveDeltas, LiveEntry, LiveEvent, LiveReset
+
+__all__ = ["RunReader", "is_answer", "is_written"]
+
+_STATUSES: dict[AgentStatus, Literal["completed", "aborted"]] = {
+    AgentStatus.COMPLETED: "completed",
+    AgentStatus.ABORTED: "aborted",
+}
+_NOT_RUN = "Not executed: the model call failed."
+_INTERRUPTED = Failed(ErrorCode.STREAM_TRUNCATED, "The connection to the run was lost.")
+
+
+def is_answer(entry: Entry, message: Message) -> bool:
+    """Whether a run made this message, rather than beginning with it as history; True without a run."""
+    made_by_model = message.meta is not None and message.meta.model_call_index is not None
+    return entry.run_id is None or (made_by_model and message.run_id == entry.run_id)
+
+
+def is_written(message: Message) -> bool:
+    """Whether a person wrote the message, and not the run itself."""
+    return not all(isinstance(part, Text) and part.synthetic for part in message.parts)
+
+
+class RunReader:
+    """Reads one run: the first one that it gets an event of."""
+
+    def __init__(self, known: Iterable[Entry] = ()) -> None:
+        """`known` are the entries of the run that the window shows already, for a run that continues."""
+        self.run_id: str | None = None
+        self.is_ended = False  # the run has ended or paused; nothing changes any more
+        self._keys = Keys()
+        self._step: ShownStep | None = None  # while an answer arrives
+        self._steps = 0
+        self._failed: StreamFailed | None = None  # the last attempt, until the next one begins
+        self._notes: list[Noted] = []
+        self._open: dict[str, ShownCall] = {}  # the calls of stored answers that have no result, by id
+        for entry in known:
+            for _ in self._entry(entry):
+                pass
+
+    def read(self, event: Event | LiveEvent) -> Iterator[Change]:
+        """The changes that an event brings about."""
+        if self.is_ended:
+            return
+        match event:
+            case DeltaReceived():
+                yield from self._delta(event.delta)
+            case LiveDeltas():
+                for delta in event.deltas:
+                    yield from self._delta(delta)
+            case LiveReset():
+                yield from self._snapshot(event.snapshot)
+            case EntryAppended() | LiveEntry():
+                yield from self._entry(event.entry)
+            case RunPaused():
+                yield from self._pause(event.approvals)
+            case RunFinished():
+                yield from self._finish(event.result)
+            case _:
+                pass
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the run can only continue once someone has decided about its calls, or posted their results."""
+        is_busy = self.is_ended or self._step is not None or not self._open
+        return not is_busy and all(call.is_waiting for call in self._open.values())
+
+    def pause(self) -> Iterator[Change]:
+        """End the stream of a run that `is_waiting`: `SessionStore.follow_live` has no event for that."""
+        if self.is_waiting:
+            calls = self._open.values()
+            yield from self._pause(tuple(call.question for call in calls if call.is_undecided and call.question))
+
+    def close(self, error: Failed | None = None) -> Iterator[Change]:
+        """End the stream although the run has not ended: its events cannot be read any longer."""
+        if not self.is_ended:
+            yield from self._end(RunEnds(status="failed", error=error or _INTERRUPTED))
+
+    # -- the answer in progress
+
+    def _delta(self, delta: MessageDelta) -> Iterator[Change]:
+        self.run_id = self.run_id or delta.run_id
+        if delta.run_id != self.run_id:
+            return
+        if isinstance(delta.delta, Start):
+            yield from self._begin(void=True)
+        elif self._step is not None:
+            yield from self._step.extend(delta)
+
+    def _snapshot(self, snapshot: Message) -> Iterator[Change]:
+        self.run_id = self.run_id or snapshot.run_id
+        if snapshot.run_id == self.run_id:
+            yield from self._become(snapshot, is_final=False)
+
+    def _begin(self, *, void: bool) -> Iterator[Change]:
+        """Begin a step, or the next attempt at the one that is open."""
+        failed, self._failed = self._failed, None
+        if self._step is None:
+            self._steps += 1
+            yield StepStarted(self._steps)
+        elif void or failed is not None:
+            yield from self._step.give_up(_NOT_RUN)
+            self._step.void()
+            yield StepVoided(None if failed is None else failed.error)
+        else:
+            return
+        self._step = ShownStep(self._keys)
+
+    def _become(self, message: Message, *, is_final: bool) -> Iterator[Change]:
+        shown = self._step
+        is_void = shown is not None and not shown.can_become(message.parts, is_final=is_final)
+        yield from self._begin(void=is_void)
+        assert self._step is not None
+        meta = message.meta or Meta()
+        yield from self._step.become(
+            message.parts, bad_args=meta.bad_args or {}, open_calls=meta.open_calls or (), is_final=is_final
+        )
+
+    # -- facts
+
+    def _entry(self, entry: Entry) -> Iterator[Change]:
+        self.run_id = self.run_id or entry.run_id
+        if entry.run_id not in (None, self.run_id):
+            return  # None: added by others
+        fact = entry.fact
+        match fact:
+            case Message(role="assistant"):
+                if is_answer(entry, fact):
+                    yield from self._answer(entry.id, fact)
+            case Message(role="tool"):
+                for result in fact.tool_results:
+                    call = self._open.pop(result.tool_call_id, None)
+                    if call is not None:
+                        yield from call.end(result)
+            case Message(role="user"):
+                if self._steps and is_written(fact):
+                    yield MessageAdded(entry.id, fact)
+            case ToolStarted() | ToolProgress() | ApprovalRequired() | ApprovalDecided() | ResultPosted():
+                call = self._open.get(fact.tool_call_id)
+                if call is not None:
+                    yield from self._call_fact(call, fact)
+            case StreamFailed():
+                if fact.model_call_index is not None:  # None: it wrote a summary
+                    self._failed = fact
+            case Custom():
+                self._notes.append(Noted(entry.id, fact.name, fact.data))
+                if self._step is None:  # otherwise after the answer, which may still be voided
+                    yield from self._take_notes()
+            case RunEnded():
+                yield from self._end(
+                    RunEnds(
+                        status=fact.status,
+                        reason=fact.reason,
+                        error=fact.error,
+                        usage=fact.usage,
+                        cost_usd=fact.cost_usd,
+                    )
+                )
+            case _:
+                pass
+
+    def _answer(self, entry_id: str, message: Message) -> Iterator[Change]:
+        yield from self._become(message, is_final=True)
+        assert self._step is not None
+        step, self._step = self._step, None
+        for part in message.parts:
+            if isinstance(part, ToolCall) and part.executed_by == "client":
+                self._open[part.tool_call_id] = step.calls[part.tool_call_id]
+        yield StepFinished(entry_id, message, {call_id: call.key for call_id, call in step.calls.items()})
+        yield from self._take_notes()
+
+    def _take_notes(self) -> Iterator[Change]:
+        notes, self._notes = self._notes, []
+        yield from notes
+
+    def _call_fact(
+        self, call: ShownCall, fact: ToolStarted | ToolProgress | ApprovalRequired | ApprovalDecided | ResultPosted
+    ) -> Iterator[Change]:
+        match fact:
+            case ToolStarted():
+                if fact.arguments != call.arguments:  # changed by whoever approved it, or by a hook
+                    call.arguments = fact.arguments
+                    yield CallReady(call.key, call.tool_name, arguments=fact.arguments, is_whole=False)
+                call.is_deferred = fact.deferred
+                yield CallRunning(call.key, call.tool_name, fact.arguments, fact.title)
+            case ToolProgress():
+                yield CallProgressed(call.key, call.tool_name, fact.content, fact.title)
+            case ApprovalRequired():
+                call.question, call.is_undecided = fact, True
+                yield CallAsked(call.key, call.tool_name, fact)
+            case ResultPosted():
+                call.is_deferred = False  # the run is about to use it
+            case _:
+                call.is_undecided = fact.decision in ("pause", "resume")  # these leave the question open
+                yield CallDecided(call.key, call.tool_name, fact)
+
+    # -- the end
+
+    def _pause(self, approvals: tuple[ApprovalRequired, ...]) -> Iterator[Change]:
+        self.is_ended = True
+        yield RunPauses(approvals, tuple(call.key for call in self._open.values() if call.is_deferred))
+
+    def _finish(self, result: RunResult) -> Iterator[Change]:
+        """The end of a run without a stored one: it paused, or the store failed."""
+        self.run_id = self.run_id or result.run_id
+        if result.status is AgentStatus.AWAITING_HUMAN:
+            yield from self._pause(result.approvals)
+            return
+        end = RunEnds(
+            status=_STATUSES.get(result.status, "failed"),
+            reason=result.reason,
+            error=result.error,
+            usage=result.usage,
+            cost_usd=result.cost_usd,
+        )
+        yield from self._end(end)
+
+    def _end(self, end: RunEnds) -> Iterator[Change]:
+        failed, self._failed = self._failed, None
+        if failed is not None and (failed.parts or self._step is not None):
+            yield from self._show_failed(failed)
+        if self._step is not None:
+            yield from self._step.give_up(_NOT_RUN)
+            self._step = None
+        yield from self._take_notes()
+        self.is_ended = True
+        yield end
+
+    def _show_failed(self, failed: StreamFailed) -> Iterator[Change]:
+        """Show what had arrived of the answer. Its calls stay open: none ran but those that the provider executed."""
+        if self._step is None:
+            yield from self._begin(void=False)
+        step = self._step
+        assert step is not None
+        if step.can_become(failed.parts, is_final=False):
+            calls = [part.tool_call_id for part in failed.parts if isinstance(part, ToolCall) and part.result is None]
+            yield from step.become(failed.parts, bad_args={}, open_calls=calls, is_final=False)

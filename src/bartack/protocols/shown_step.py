@@ -1,0 +1,291 @@
+"""`ShownStep`: what a window shows of the answer in progress, and how it becomes the stored one.
+
+Deltas extend it. A snapshot or the stored answer is compared with it: what is missing is added, a call that was cut off
+is dropped, and if they contradict each other the step is voided and shown again.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from bartack.nouns.deltas import MessageDelta, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallEnd, ToolCallStart
+from bartack.nouns.entries import ApprovalRequired
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.json_values import json_text
+from bartack.nouns.parts import Part, Text, Thinking, ToolCall, ToolResult
+from bartack.protocols.changes import (
+    CallDropped,
+    CallEnded,
+    CallGrew,
+    CallReady,
+    CallStarted,
+    Change,
+    TextEnded,
+    TextGrew,
+    TextKind,
+    TextStarted,
+)
+from bartack.stream.assembler import parse_arguments
+
+__all__ = ["Keys", "ShownCall", "ShownStep"]
+
+CUT_OFF = "Not executed: the call was cut off."
+_PROVIDER_ID = "providerToolCallId"  # metadata of a call whose id was taken: the one that the model gave it
+
+
+class Keys:
+    """The keys of one stream."""
+
+    def __init__(self) -> None:
+        self._texts = 0
+        self._calls: set[str] = set()
+
+    def for_text(self) -> str:
+        """A new key for a text."""
+        self._texts += 1
+        return f"t{self._texts}"
+
+    def for_call(self, call_id: str) -> str:
+        """The id of a call, or a variant of it if it is taken."""
+        key, number = call_id, 1
+        while key in self._calls:
+            number += 1
+            key = f"{call_id}~{number}"
+        self._calls.add(key)
+        return key
+
+    def free(self, key: str) -> None:
+        """The call is no longer shown."""
+        self._calls.discard(key)
+
+
+class _ShownText:
+    def __init__(self, key: str, kind: TextKind) -> None:
+        self.key, self.kind = key, kind
+        self.pieces: list[str] = []
+        self.is_open = True
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def can_become(self, part: Part) -> bool:
+        if not isinstance(part, Text if self.kind == "text" else Thinking):
+            return False
+        return part.text.startswith(self.text) if self.is_open else part.text == self.text
+
+
+class ShownCall:
+    """A call as it is shown."""
+
+    def __init__(self, key: str, call_id: str, tool_name: str, by_provider: bool) -> None:
+        self.key, self.call_id, self.tool_name, self.by_provider = key, call_id, tool_name, by_provider
+        self.pieces: list[str] = []
+        self.arguments: dict[str, Any] | None = None  # once they are complete
+        self.raw_text: str | None = None  # if they are invalid
+        self.question: ApprovalRequired | None = None
+        self.is_undecided = False  # the question has no answer
+        self.is_deferred = False  # it has started, and its result is to be posted
+        self.has_ended = False
+
+    @property
+    def is_ready(self) -> bool:
+        return self.arguments is not None
+
+    def can_become(self, part: Part) -> bool:
+        if not isinstance(part, ToolCall) or part.tool_name != self.tool_name:
+            return False
+        if self.call_id not in (part.tool_call_id, (part.metadata or {}).get(_PROVIDER_ID)):
+            return False
+        if self.arguments is not None:
+            return (self.arguments, self.raw_text) == (part.arguments, part.raw_args_text)
+        return part.raw_args_text is None or part.raw_args_text.startswith("".join(self.pieces))
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.is_undecided or self.is_deferred
+
+    def end(self, result: ToolResult) -> Iterator[Change]:
+        """The call has a result."""
+        if not self.has_ended:
+            self.has_ended = True
+            yield CallEnded(self.key, self.tool_name, result, self.question is not None, self.by_provider)
+
+
+class ShownStep:
+    """The parts of one step, in order."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._parts: list[_ShownText | ShownCall] = []
+        self._text: _ShownText | None = None  # the one that grows
+        self.calls: dict[str, ShownCall] = {}  # by the id in the deltas, and once stored by that of the answer
+
+    # -- growing
+
+    def extend(self, stamped: MessageDelta) -> Iterator[Change]:
+        """Add a delta."""
+        delta = stamped.delta
+        match delta:
+            case TextDelta() | ThinkingDelta():
+                kind: TextKind = "text" if isinstance(delta, TextDelta) else "thinking"
+                if self._text is None or self._text.kind != kind or delta.new_part:
+                    yield from self._start_text(kind)
+                if delta.text_delta:
+                    yield self._grow_text(delta.text_delta)
+            case ToolCallStart():
+                yield from self._start_call(delta.tool_call_id, delta.tool_name, delta.executed_by)
+            case ToolCallArgs():
+                if delta.args_text_delta:
+                    yield self._grow_call(self.calls[delta.tool_call_id], delta.args_text_delta)
+            case ToolCallEnd():
+                call = self.calls[delta.tool_call_id]
+                yield self._end_arguments(call)
+                if delta.result is not None:
+                    result = ToolResult(call.call_id, delta.result, is_error=delta.result_is_error)
+                    yield from call.end(result)
+            case _:
+                pass
+
+    def _start_text(self, kind: TextKind) -> Iterator[Change]:
+        yield from self._end_text()
+        self._text = _ShownText(self._keys.for_text(), kind)
+        self._parts.append(self._text)
+        yield TextStarted(self._text.key, kind)
+
+    def _grow_text(self, text: str) -> TextGrew:
+        assert self._text is not None
+        self._text.pieces.append(text)
+        return TextGrew(self._text.key, self._text.kind, text)
+
+    def _end_text(self) -> Iterator[Change]:
+        text, self._text = self._text, None
+        if text is not None:
+            text.is_open = False
+            yield TextEnded(text.key, text.kind)
+
+    def _start_call(self, call_id: str, tool_name: str, executed_by: Literal["client", "provider"]) -> Iterator[Change]:
+        yield from self._end_text()
+        call = ShownCall(self._keys.for_call(call_id), call_id, tool_name, executed_by == "provider")
+        self._parts.append(call)
+        self.calls[call_id] = call
+        yield CallStarted(call.key, tool_name, call.by_provider)
+
+    def _grow_call(self, call: ShownCall, text: str) -> CallGrew:
+        call.pieces.append(text)
+        return CallGrew(call.key, call.tool_name, text)
+
+    def _end_arguments(self, call: ShownCall) -> CallReady:
+        text = "".join(call.pieces)
+        try:
+            return self._ready(call, parse_arguments(text))
+        except PartValidationError as error:
+            return self._ready(call, {}, raw_text=text, fault=str(error))
+
+    def _ready(
+        self,
+        call: ShownCall,
+        arguments: dict[str, Any],
+        *,
+        raw_text: str | None = None,
+        fault: str | None = None,
+        is_whole: bool = True,
+    ) -> CallReady:
+        call.arguments, call.raw_text = arguments, raw_text
+        return CallReady(
+            call.key,
+            call.tool_name,
+            arguments=arguments,
+            by_provider=call.by_provider,
+            raw_text=raw_text,
+            fault=fault,
+            is_whole=is_whole,
+        )
+
+    # -- comparing
+
+    def can_become(self, parts: Sequence[Part], *, is_final: bool) -> bool:
+        """Whether adding to what is shown, and dropping calls that were cut off, can make it equal to these parts."""
+        left = list(reversed(parts))
+        for shown in self._parts:
+            if left and shown.can_become(left[-1]):
+                left.pop()
+            elif not (is_final and isinstance(shown, ShownCall) and not shown.is_ready):
+                return False
+        return True
+
+    def become(
+        self, parts: Sequence[Part], *, bad_args: Mapping[str, str], open_calls: Sequence[str], is_final: bool
+    ) -> Iterator[Change]:
+        """Make what is shown equal to these parts, as far as `can_become` allows."""
+        left = list(reversed(parts))
+        for shown in self._parts.copy():
+            if left and shown.can_become(left[-1]):
+                yield from self._complete(shown, left.pop(), bad_args, open_calls)
+            else:
+                assert isinstance(shown, ShownCall)
+                yield CallDropped(shown.key, shown.tool_name, CUT_OFF)
+        for part in reversed(left):
+            if isinstance(part, Text | Thinking):
+                yield from self._start_text("text" if isinstance(part, Text) else "thinking")
+            else:
+                assert isinstance(part, ToolCall)
+                yield from self._start_call(part.tool_call_id, part.tool_name, part.executed_by)
+            yield from self._complete(self._parts[-1], part, bad_args, open_calls)
+        if is_final:
+            yield from self._end_text()
+
+    def _complete(
+        self, shown: _ShownText | ShownCall, part: Part, bad_args: Mapping[str, str], open_calls: Sequence[str]
+    ) -> Iterator[Change]:
+        if isinstance(shown, ShownCall):
+            assert isinstance(part, ToolCall)
+            yield from self._complete_call(shown, part, bad_args.get(part.tool_call_id), open_calls)
+        else:
+            assert isinstance(part, Text | Thinking)
+            more = part.text[len(shown.text) :]
+            if more:
+                yield self._grow_text(more)
+
+    def _complete_call(
+        self, shown: ShownCall, call: ToolCall, fault: str | None, open_calls: Sequence[str]
+    ) -> Iterator[Change]:
+        self.calls[call.tool_call_id] = shown
+        if not shown.is_ready:
+            so_far = "".join(shown.pieces)
+            whole = call.raw_args_text if call.raw_args_text is not None else _written_like(so_far, call.arguments)
+            is_whole = whole.startswith(so_far)
+            if is_whole and len(whole) > len(so_far):
+                yield self._grow_call(shown, whole[len(so_far) :])
+            if call.tool_call_id in open_calls:
+                return
+            yield self._ready(shown, call.arguments, raw_text=call.raw_args_text, fault=fault, is_whole=is_whole)
+        if call.result is not None:
+            yield from shown.end(call.result)
+
+    # -- ending without an answer
+
+    def void(self) -> None:
+        """The window no longer shows any of this, so the ids of its calls can be used again."""
+        for shown in self._parts:
+            if isinstance(shown, ShownCall):
+                self._keys.free(shown.key)
+
+    def give_up(self, reason: str) -> Iterator[Change]:
+        """End what is open. The answer was never completed, so none of its calls ran."""
+        yield from self._end_text()
+        for shown in self._parts:
+            if isinstance(shown, ShownCall) and not shown.has_ended:
+                yield CallDropped(shown.key, shown.tool_name, reason)
+
+
+def _written_like(prefix: str, arguments: dict[str, Any]) -> str:
+    """The arguments as JSON text that continues the prefix, if one of the usual ways of writing them does."""
+    compact = json_text(arguments)
+    if not compact.startswith(prefix):
+        for separators in ((", ", ": "), (",", ":")):
+            for ensure_ascii in (False, True):
+                text = json.dumps(arguments, separators=separators, ensure_ascii=ensure_ascii)
+                if text.startswith(prefix):
+                    return text
+    return compact

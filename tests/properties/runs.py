@@ -1,0 +1,201 @@
+"""Runs for hypothesis: the events of an agent whose model, tools and approver do anything that they may do.
+
+`recorded` executes a plan as real runs with a `ScriptedModel`. `as_followed` turns the events into those that a reader
+in another process would have had, who joins at any moment and misses any of the last deltas of an answer.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bartack.agent import Agent, DeltaReceived, EntryAppended, Event, Hooks, RetryPolicy, RunFinished, RunPaused
+from bartack.models import ScriptedModel
+from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, ToolCallStart
+from bartack.nouns.entries import ApprovalRequired, Entry, RunEnded
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import Text
+from bartack.store import MemoryStore
+from bartack.store.live import LiveDeltas, LiveEntry, LiveEvent, LiveReset, ends_answer
+from bartack.store.requests import note, steer
+from bartack.stream.assembler import MessageAssembler
+from bartack.tools import Decision, ToolContext, ToolDefinition
+from tests.agent.kit import counting_environment
+from tests.properties.strategies import streams
+
+Draw = Callable[[st.SearchStrategy[int]], int]
+SESSION = "s"
+TOOLS = ("quick", "loud", "broken", "asked", "unknown")
+
+
+class RecordedRun(Struct):
+    """The events of a run, one list for each time that it was started or resumed, and what is stored of it."""
+
+    parts: list[list[Event]]
+    entries: tuple[Entry, ...]
+
+    @property
+    def events(self) -> list[Event]:
+        return [event for part in self.parts for event in part]
+
+
+async def _quick(arguments: dict[str, Any], context: ToolContext) -> int:
+    return 7
+
+
+async def _loud(arguments: dict[str, Any], context: ToolContext) -> dict[str, int]:
+    await context.progress("half-way")
+    return {"n": 1}
+
+
+async def _broken(arguments: dict[str, Any], context: ToolContext) -> str:
+    raise RuntimeError("broken")
+
+
+_TOOLS = [
+    ToolDefinition(
+        name=name,
+        description=name,
+        parameter_schema={"type": "object"},
+        execute=execute,
+        requires_approval=name == "asked",
+    )
+    for name, execute in (("quick", _quick), ("loud", _loud), ("broken", _broken), ("asked", _quick))
+]
+
+
+class Plan(Struct):
+    """What happens in a run."""
+
+    answers: list[list[Delta]]
+    approves: bool  # what is decided about calls that need approval,
+    pauses: bool  # and whether the run pauses for it
+    stop_at: int | None  # the number of the event at which the run is aborted
+    steer_at: int | None
+    hook: bool  # changes each answer
+
+
+@st.composite
+def _answers(draw: st.DrawFn) -> list[Delta]:
+    stream = draw(streams(end=draw(st.sampled_from(["done", "done", "done", "error"]))))
+    return [_playable(draw, stamped.delta) for stamped in stream]
+
+
+def _playable(draw: st.DrawFn, delta: Delta) -> Delta:
+    match delta:
+        case ToolCallStart(executed_by="client"):
+            return replace(delta, tool_name=draw(st.sampled_from(TOOLS)))
+        case Failed():
+            return replace(delta, retry_after_ms=None, retryable=draw(st.booleans()))
+        case Done():
+            return replace(delta, finish_reason=draw(st.sampled_from(["stop", "tool_calls", "other", "length"])))
+        case _:
+            return delta
+
+
+plans = st.builds(
+    Plan,
+    answers=st.lists(_answers(), min_size=1, max_size=4),
+    approves=st.booleans(),
+    pauses=st.booleans(),
+    stop_at=st.none() | st.integers(1, 40),
+    steer_at=st.none() | st.integers(1, 20),
+    hook=st.integers(0, 5).map(lambda number: number == 0),
+)
+
+
+class _Approver(Struct):
+    approves: bool
+
+    async def decide(self, request: ApprovalRequired) -> Decision:
+        return Decision("approve" if self.approves else "deny")
+
+
+async def _with_note(message: Message) -> Message:
+    return replace(message, parts=(*message.parts[1:], Text("[checked]")))
+
+
+async def _record(plan: Plan) -> RecordedRun:
+    environment = counting_environment()
+    store = MemoryStore(environment=environment)
+    agent = Agent(
+        ScriptedModel([*plan.answers, "The end."]),
+        tools=_TOOLS,
+        store=store,
+        environment=environment,
+        retry=RetryPolicy(base_ms=0, max_ms=0),
+        hooks=Hooks(after_model=_with_note) if plan.hook else Hooks(),
+        approver=None if plan.pauses else _Approver(plan.approves),
+        max_repeats=None,
+    )
+    parts: list[list[Event]] = []
+    count = 0
+    run = agent.stream("Go", session=SESSION)
+    while True:
+        events: list[Event] = []
+        parts.append(events)
+        async with run:
+            async for event in run:
+                events.append(event)
+                count += 1
+                if count == plan.steer_at:
+                    await steer(store, SESSION, "Faster!")
+                    await note(store, SESSION, "weather", {"rain": True})
+                if count == plan.stop_at:
+                    run.abort()
+        last = events[-1]
+        assert isinstance(last, RunFinished)
+        if not last.result.approvals:
+            entries = await store.entries(SESSION)
+            end = next(entry.seq for entry in entries if isinstance(entry.fact, RunEnded))
+            return RecordedRun(parts, tuple(entry for entry in entries if entry.seq <= end))
+        for request in last.result.approvals:
+            await (agent.approve if plan.approves else agent.deny)(SESSION, request.tool_call_id)
+        run = agent.resume_stream(SESSION)
+
+
+def recorded(plan: Plan) -> RecordedRun:
+    """Execute the plan."""
+    return asyncio.run(_record(plan))
+
+
+# -- as a reader in another process has it
+
+
+def as_followed(draw: Draw, events: Sequence[Event]) -> list[LiveEvent | RunPaused]:
+    """The same run from `SessionStore.follow_live`."""
+    followed: list[LiveEvent | RunPaused] = []
+    deltas: list[MessageDelta] = []
+    for event in events:
+        match event:
+            case DeltaReceived():
+                if isinstance(event.delta.delta, Start):
+                    deltas = []
+                deltas.append(event.delta)
+            case EntryAppended():
+                if ends_answer(event.entry.fact):
+                    followed += _journal(draw, deltas)
+                    deltas = []
+                followed.append(LiveEntry(str(event.entry.seq), event.entry))
+            case RunPaused():
+                followed.append(event)
+            case _:
+                pass
+    return followed
+
+
+def _journal(draw: Draw, deltas: list[MessageDelta]) -> Iterable[LiveEvent]:
+    """What a reader has of an answer before it is stored: a first batch as a snapshot, others as deltas, or nothing."""
+    arrived = deltas[: draw(st.integers(0, len(deltas)))]
+    if not arrived:
+        return
+    first = draw(st.integers(1, len(arrived)))
+    assembler = MessageAssembler(guarded=True)
+    for delta in arrived[:first]:
+        assembler.consume(delta)
+    yield LiveReset("r", assembler.snapshot())
+    if arrived[first:]:
+        yield LiveDeltas("d", tuple(arrived[first:]))

@@ -1,0 +1,231 @@
+"""The UI message stream of every run: any client accepts it, and what it assembles is the stored answer."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bartack.agent import EntryAppended, Event, RunFinished, RunPaused
+from bartack.nouns.entries import Entry, RunEnded, RunStarted, StreamFailed
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import Part, Text, Thinking, ToolCall, ToolResult
+from bartack.protocols.ai_sdk import DONE, UIMessageStream, Version, output_json
+from bartack.protocols.ai_sdk_assembler import UIMessageAssembler
+from bartack.protocols.ai_sdk_messages import read_ui_messages, ui_messages
+from bartack.protocols.content import content_text
+from tests.properties.runs import Plan, RecordedRun, as_followed, plans, recorded
+
+Json = dict[str, Any]
+VERSIONS: tuple[Version, ...] = (5, 6, 7)
+NEVER_RAN = ("Not executed: the call was cut off.", "Not executed: the model call failed.")
+
+
+def assembled(stream: UIMessageStream, events: Any, client: UIMessageAssembler) -> UIMessageAssembler:
+    """The client after these events; every chunk passes its rules."""
+    for event in events:
+        for chunk in stream.chunks(event):
+            client.add(chunk)
+    return client
+
+
+def without_pauses(run: RecordedRun) -> list[Event]:
+    """The events of a run as if it had never paused."""
+    *earlier, last = run.parts
+    return [event for part in earlier for event in part if not isinstance(event, RunPaused | RunFinished)] + last
+
+
+# -- what a client should have, from the stored facts alone
+
+
+def expected_parts(entries: tuple[Entry, ...]) -> list[Json]:
+    parts: list[Json] = []
+    results = {
+        result.tool_call_id: result
+        for entry in entries
+        if isinstance(entry.fact, Message)
+        for result in entry.fact.tool_results
+    }
+    failed: StreamFailed | None = None
+    for entry in entries:
+        match entry.fact:
+            case Message(role="assistant"):
+                failed = None
+                faults = (entry.fact.meta and entry.fact.meta.bad_args) or {}
+                parts += [{"type": "step-start"}, *(expected_part(part, results, faults) for part in entry.fact.parts)]
+            case Message(role="user") if any(part["type"] == "step-start" for part in parts):
+                parts.append({"type": "user", "text": entry.fact.text})
+            case StreamFailed():
+                failed = entry.fact
+            case RunEnded() if failed is not None and failed.parts:
+                shown = [expected_part(part, {}, {}) for part in failed.parts if has_arrived(part)]
+                parts += [{"type": "step-start"}, *shown]
+            case _:
+                pass
+    return parts
+
+
+def has_arrived(part: Part) -> bool:
+    """Whether a part of a failed answer counts: a call does if the provider had executed it."""
+    return not isinstance(part, ToolCall) or part.result is not None
+
+
+def expected_part(part: Part, results: dict[str, ToolResult], faults: dict[str, str]) -> Json:
+    match part:
+        case Text() | Thinking():
+            return {"type": "text" if isinstance(part, Text) else "reasoning", "text": part.text, "state": "done"}
+        case ToolCall():
+            call: Json = {"type": "call", "name": part.tool_name}
+            result = part.result or results.get(part.tool_call_id)
+            if result is None:
+                fault = faults.get(part.tool_call_id)
+                return (
+                    {**call, "state": "input-available"} if fault is None else {**call, "state": "error", "text": fault}
+                )
+            if not result.is_error:
+                return {**call, "state": "output-available", "output": output_json(result)}
+            return {**call, "state": "error", "text": content_text(result.content)}
+        case _:
+            raise AssertionError(part)
+
+
+def normal(parts: list[Json], version: Version) -> list[Json]:
+    """The parts of a client in the words of `expected_part`: without those that a version needs as substitutes."""
+    kept: list[Json] = []
+    for part in parts:
+        kind = part["type"]
+        if kind == "data-retry":
+            del kept[max(at for at, one in enumerate(kept) if one["type"] == "step-start") :]
+        elif kind in ("data-user-message", "steering-message"):
+            content = part["data"]["parts"] if kind == "data-user-message" else part["parts"]
+            kept.append({"type": "user", "text": "".join(one["text"] for one in content)})
+        elif kind == "dynamic-tool":
+            if part.get("errorText") not in NEVER_RAN:
+                kept.append(normal_call(part))
+        elif not kind.startswith("data-"):
+            kept.append(part)
+    return kept
+
+
+def normal_call(part: Json) -> Json:
+    call = {"type": "call", "name": part["toolName"]}
+    if part["state"] == "output-denied":
+        return {**call, "state": "error", "text": DENIED}
+    if part["state"] == "output-error":
+        return {**call, "state": "error", "text": part["errorText"]}
+    state = {**call, "state": part["state"]}
+    return {**state, "output": part["output"]} if part["state"] == "output-available" else state
+
+
+DENIED = "denied"
+
+
+def comparable(parts: list[Json]) -> list[Json]:
+    """With one text for all denials, because the protocol has none, and without steps that have no parts."""
+    after = [*(part["type"] for part in parts[1:]), "step-start"]
+    is_empty = [(part["type"], then) == ("step-start", "step-start") for part, then in zip(parts, after, strict=False)]
+    parts = [part for part, empty in zip(parts, is_empty, strict=True) if not empty]
+    return [{**part, "text": DENIED} if "denied" in str(part.get("text", "")).lower() else part for part in parts]
+
+
+@given(plans, st.data())
+@settings(max_examples=20)
+def test_every_client_assembles_the_stored_answer_however_the_run_is_read(plan: Plan, data: st.DataObject) -> None:
+    run = recorded(plan)
+    events = without_pauses(run)
+    stored = [EntryAppended(entry) for entry in run.entries]
+    for version in VERSIONS:
+        want = comparable(expected_parts(run.entries))
+        for read in (events, as_followed(data.draw, events), stored):
+            client = assembled(UIMessageStream(version), read, UIMessageAssembler(version))
+            assert client.is_ended
+            assert comparable(normal(client.parts, version)) == want
+            notes = [part for part in client.parts if part["type"] == "data-weather"]
+            assert [note["data"] for note in notes] == ([{"rain": True}] if has_note(run) else [])
+            assert_states(client, run)
+
+
+def has_note(run: RecordedRun) -> bool:
+    return any(entry.fact.kind == "custom" for entry in run.entries)
+
+
+def assert_states(client: UIMessageAssembler, run: RecordedRun) -> None:
+    """The client shows how the run ended, and nothing in it is still in progress."""
+    ended = run.entries[-1].fact
+    assert isinstance(ended, RunEnded)
+    assert (client.error is not None) == (ended.status == "failed")
+    assert (client.finish_reason is not None) == (ended.status == "completed")
+    for part in client.parts:
+        assert part.get("state") not in ("streaming", "input-streaming", "approval-requested", "approval-responded")
+        assert not part.get("preliminary")
+
+
+@given(plans)
+@settings(max_examples=10)
+def test_a_paused_run_continues_the_message_of_the_client(plan: Plan) -> None:
+    run = recorded(plan)
+    for version in VERSIONS:
+        client = UIMessageAssembler(version)
+        known: list[Entry] = []
+        for part in run.parts:
+            stream = UIMessageStream(version, known=known)
+            client.is_ended = False
+            assembled(stream, part, client)
+            assert client.is_ended
+            known = [entry for entry in run.entries if entry.seq <= last_seq(part, known)]
+        once = assembled(UIMessageStream(version), without_pauses(run), UIMessageAssembler(version))
+        assert normal(client.parts, version) == normal(once.parts, version)
+        assert client.message["id"] == run_id(run)
+
+
+def last_seq(events: list[Event], known: list[Entry]) -> int:
+    return max((e.entry.seq for e in events if isinstance(e, EntryAppended)), default=known[-1].seq if known else 0)
+
+
+def run_id(run: RecordedRun) -> str | None:
+    return next(entry.run_id for entry in run.entries if isinstance(entry.fact, RunStarted))
+
+
+@given(plans, st.integers(0, 60))
+@settings(max_examples=20)
+def test_a_stream_that_is_cut_anywhere_ends_in_an_error(plan: Plan, at: int) -> None:
+    events = recorded(plan).parts[0]
+    for version in VERSIONS:
+        stream = UIMessageStream(version)
+        client = assembled(stream, events[:at], UIMessageAssembler(version))
+        was_ended = stream.is_ended
+        for chunk in UIMessageStream.closing_chunks(stream):
+            client.add(chunk)
+        assert client.is_ended
+        assert was_ended or client.error == "The connection to the run was lost."
+        assert not any(part.get("state") in ("streaming", "input-streaming") for part in client.parts)
+        assert stream.close() == b""
+
+
+@given(plans)
+@settings(max_examples=10)
+def test_frames_end_with_done_once(plan: Plan) -> None:
+    stream = UIMessageStream(6)
+    sent = b"".join(stream.frames(event) for event in recorded(plan).parts[0]) + stream.close()
+    assert sent.endswith(DONE)
+    assert sent.count(DONE) == 1
+    assert sent.startswith(b'data: {"type":"start","messageId":')
+
+
+@given(plans)
+@settings(max_examples=10)
+def test_a_page_that_opens_the_session_has_the_message_of_the_stream_and_can_send_it_back(plan: Plan) -> None:
+    run = recorded(plan)
+    for version in VERSIONS:
+        prompt, *answers = ui_messages(run.entries, version)
+        assert prompt["role"] == "user"
+        client = assembled(UIMessageStream(version), map(EntryAppended, run.entries), UIMessageAssembler(version))
+        assert answers == ([client.message] if client.parts else [])
+        calls = {call.tool_call_id for message in read_ui_messages([prompt, *answers]) for call in message.tool_calls}
+        made = {
+            call.tool_call_id
+            for entry in run.entries
+            if isinstance(entry.fact, Message)
+            for call in entry.fact.tool_calls
+            if call.executed_by == "client" and call.raw_args_text is None
+        }
+        assert calls == made

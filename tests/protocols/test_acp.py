@@ -1,0 +1,131 @@
+"""The updates of the Agent Client Protocol for every kind of change."""
+
+from typing import Any
+
+import pytest
+
+from bartack.nouns.deltas import TextDelta, ThinkingDelta, ToolCallStart
+from bartack.nouns.entries import Custom, RunEnded, RunStarted, ToolProgress, ToolStarted
+from bartack.nouns.messages import assistant, user
+from bartack.nouns.parts import FileRef, Image, Text, ToolCall
+from bartack.protocols.acp import SessionUpdates, Update, replayed
+from tests.protocols.events import BUSY, CALL, END, START, Events, Log, answer, deltas, failed, result, run_of
+
+
+def updates(events: Any) -> list[Update]:
+    made = SessionUpdates()
+    return [update for event in events for update in made.of(event)]
+
+
+def kinds(found: list[Update]) -> list[str]:
+    return [update["sessionUpdate"] for update in found]
+
+
+def call(**fields: Any) -> Update:
+    return {"sessionUpdate": "tool_call_update", "toolCallId": "c1", **fields}
+
+
+def content(text: str) -> list[Update]:
+    return [{"type": "content", "content": {"type": "text", "text": text}}]
+
+
+def test_text_and_thinking() -> None:
+    assert updates(deltas(START, ThinkingDelta("hm"), TextDelta("It "), TextDelta("rains."))) == [
+        {"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": "hm"}},
+        {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "It "}},
+        {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "rains."}},
+    ]
+
+
+def test_a_call_from_its_start_to_its_result() -> None:
+    read = ToolCall("c1", "read_file", {"path": "a.txt"})
+    facts = (answer(read), ToolStarted("c1", "read_file", {"path": "a.txt"}), ToolProgress("c1", "half"))
+    assert updates(run_of(*facts, result("c1", "text"), user("Faster!"), Custom("x", {}))) == [
+        {
+            "sessionUpdate": "tool_call",
+            "toolCallId": "c1",
+            "title": "read_file",
+            "kind": "read",
+            "status": "pending",
+        },
+        call(
+            title="read_file: a.txt",
+            kind="read",
+            rawInput={"path": "a.txt"},
+            locations=[{"path": "a.txt"}],
+        ),
+        call(status="in_progress"),
+        call(content=content("half")),
+        call(status="completed", content=content("text"), rawOutput="text"),
+        {"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "Faster!"}},
+    ]
+
+
+def test_calls_that_fail_or_return_parts() -> None:
+    found = updates(run_of(answer(CALL), result("c1", {"why": 1}, is_error=True)))
+    assert found[-1] == call(status="failed", content=content('{"why":1}'), rawOutput={"why": 1})
+    parts = (
+        Text("a"),
+        Image("image/png", data=b"x"),
+        Image("image/png", url="https://x/a.png"),
+        FileRef("b.txt", url="https://x/b.txt"),
+        FileRef("c.txt"),
+    )
+    last = updates(run_of(answer(CALL), result("c1", parts)))[-1]
+    assert [one["content"]["type"] for one in last["content"]] == ["text", "image", *["resource_link"] * 3]
+    assert [one["content"].get("uri") for one in last["content"][2:]] == ["https://x/a.png", "https://x/b.txt", "c.txt"]
+    assert "rawOutput" not in last
+
+
+def test_a_call_without_a_subject_has_its_name_as_title() -> None:
+    found = updates(run_of(answer(ToolCall("c1", "look", {"path": "not a file tool"}))))
+    assert found[1]["title"] == "look: not a file tool"
+    assert "locations" not in found[1]
+    assert updates(run_of(answer(CALL)))[-1]["title"] == "look"
+
+
+def test_what_was_shown_of_a_failed_attempt_is_announced_as_void() -> None:
+    log = Log()
+    cut = (TextDelta("It sn"), ToolCallStart("c1", "look"))
+    events: Events = [*deltas(START, *cut, BUSY), log(failed()), *deltas(START, TextDelta("It rains."))]
+    found = updates(events)
+    assert found[2] == call(status="failed", content=content("Not executed: the model call failed."))
+    assert "begins again" in found[3]["content"]["text"]
+    assert kinds(found)[-1] == "agent_message_chunk"
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (END, "end_turn"),
+        (RunEnded("aborted"), "cancelled"),
+        (RunEnded("failed", reason="length"), "max_tokens"),
+        (RunEnded("failed", reason="refusal"), "refusal"),
+        (RunEnded("failed", reason="max_iterations"), "max_turn_requests"),
+        (RunEnded("failed", error=BUSY), None),
+    ],
+)
+def test_why_a_prompt_ends(end: RunEnded, reason: str | None) -> None:
+    made = SessionUpdates()
+    assert list(made.of(Log()(end))) == []
+    assert (made.stop_reason, made.error) == (reason, end.error)
+
+
+def test_a_stored_session_is_replayed_from_its_beginning() -> None:
+    log = Log()
+    for fact in (RunStarted(), user("Go"), answer("One."), user("And?"), answer("Two."), END):
+        log.entry(fact)
+    for fact in (RunStarted(), user(Text("correct it", synthetic=True)), answer("Three."), END):
+        log.entry(fact, run_id="run-2")
+    log.entry(user("Old?"), run_id=None)
+    log.entry(assistant("Old."), run_id=None)
+    found = [(update["sessionUpdate"], update["content"]["text"]) for update in replayed(log.entries[:-2])]
+    assert found == [
+        ("user_message_chunk", "Go"),
+        ("agent_message_chunk", "One."),
+        ("user_message_chunk", "And?"),
+        ("agent_message_chunk", "Two."),
+        ("agent_message_chunk", "Three."),
+    ]
+    forked = [update["content"]["text"] for update in replayed(log.entries[-2:])]
+    assert forked == ["Old?", "Old."]

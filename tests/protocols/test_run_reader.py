@@ -1,0 +1,361 @@
+"""`RunReader`: what changes in a window, for every kind of event."""
+
+from typing import Any
+
+from bartack.agent.events import RunFinished, RunPaused, RunResult, StatusChanged
+from bartack.nouns.deltas import Done, Failed, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallStart, Usage
+from bartack.nouns.entries import (
+    ApprovalDecided,
+    ApprovalRequired,
+    Custom,
+    ResultPosted,
+    RunEnded,
+    RunStarted,
+    ThinkingLevelChange,
+    ToolProgress,
+    ToolStarted,
+)
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message, Meta, assistant, user
+from bartack.nouns.parts import Text, Thinking, ToolCall, ToolResult
+from bartack.nouns.tables import AgentStatus
+from bartack.protocols import changes as c
+from bartack.protocols.run_reader import RunReader
+from bartack.store.live import LiveDeltas, LiveEntry, LiveReset
+from tests.protocols.events import (
+    BUSY,
+    CALL,
+    END,
+    RUN,
+    START,
+    Events,
+    Log,
+    answer,
+    call_deltas,
+    deltas,
+    failed,
+    result,
+    run_of,
+)
+
+CALL2 = ToolCall("c2", "look", {})
+
+
+def read(events: Events, reader: RunReader | None = None) -> list[c.Change]:
+    reader = reader or RunReader()
+    return [change for event in events for change in reader.read(event)]
+
+
+def kinds(changes: list[c.Change]) -> list[str]:
+    return [type(change).__name__ for change in changes]
+
+
+def shown(changes: list[c.Change]) -> str:
+    """All text that was shown, with the calls by name, and a bar for each void."""
+    pieces = []
+    for change in changes:
+        match change:
+            case c.TextGrew() | c.CallGrew():
+                pieces.append(change.text)
+            case c.StepVoided():
+                pieces.append("|")
+            case c.CallStarted():
+                pieces.append(f"<{change.key}>")
+            case _:
+                pass
+    return "".join(pieces)
+
+
+def test_deltas_and_the_stored_answer_give_one_step() -> None:
+    log = Log()
+    events = [
+        log(RunStarted()),
+        log(user("Go")),
+        StatusChanged(AgentStatus.MODEL_RUNNING, AgentStatus.PREPARING),
+        *deltas(START, ThinkingDelta("hm"), TextDelta("a"), TextDelta("b"), Usage(1, 1), Done("stop")),
+        log(answer(Thinking("hm"), "ab")),
+        log(END),
+    ]
+    reader = RunReader()
+    assert kinds(read(events, reader)) == [
+        "StepStarted",
+        *("TextStarted", "TextGrew", "TextEnded"),
+        *("TextStarted", "TextGrew", "TextGrew", "TextEnded"),
+        *("StepFinished", "RunEnds"),
+    ]
+    assert reader.run_id == RUN
+    assert reader.is_ended
+    assert read([log(answer("late"))], reader) == []
+    assert list(reader.close()) == []
+    assert list(reader.pause()) == []
+
+
+def test_a_new_part_of_the_same_kind_is_a_new_text() -> None:
+    changes = read(deltas(START, TextDelta("a"), TextDelta("", new_part=True), TextDelta("b")))
+    assert kinds(changes)[1:] == ["TextStarted", "TextGrew", "TextEnded", "TextStarted", "TextGrew"]
+
+
+def test_calls_run_and_end() -> None:
+    events = run_of(
+        answer(CALL),
+        ToolStarted("c1", "look", {"at": "sea"}, title="Look"),
+        ToolProgress("c1", "half"),
+        result("c1"),
+        result("c1"),  # a second result of a call does not count
+        result("unknown"),
+        ToolProgress("c1", "late"),
+        answer(CALL2),
+        ToolStarted("c2", "look", {}),
+    )
+    changes = read(events)
+    assert kinds(changes)[-2:] == ["CallRunning", "RunEnds"]
+    assert kinds(changes)[1:8] == [
+        "CallStarted",
+        "CallGrew",
+        "CallReady",
+        "StepFinished",
+        "CallReady",  # with the arguments that it ran with
+        "CallRunning",
+        "CallProgressed",
+    ]
+    assert kinds(changes)[8:10] == ["CallEnded", "StepStarted"]
+    ready = [change for change in changes if isinstance(change, c.CallReady)]
+    assert [one.arguments for one in ready] == [{"at": "sky"}, {"at": "sea"}, {}]
+
+
+def test_a_provider_executes_calls_of_its_own() -> None:
+    pieces = call_deltas("w1", "search", '{"q":1}', result="found", result_is_error=True)
+    found = ToolResult("w1", "found", is_error=True)
+    done = ToolCall("w1", "search", {"q": 1}, executed_by="provider", result=found)
+    log = Log()
+    reader = RunReader()
+    changes = read([*deltas(START, *pieces, Done("stop")), log(answer(done))], reader)
+    assert kinds(changes) == ["StepStarted", "CallStarted", "CallGrew", "CallReady", "CallEnded", "StepFinished"]
+    (ended,) = [change for change in changes if isinstance(change, c.CallEnded)]
+    assert (ended.result.is_error, ended.by_provider, ended.was_asked) == (True, True, False)
+    assert not reader.is_waiting
+
+
+def test_invalid_arguments_are_ready_with_a_fault() -> None:
+    log = Log()
+    bad = ToolCall("c1", "look", {}, raw_args_text='{"at": ')
+    expected = read([*deltas(START, *call_deltas("c1", "look", '{"at"', "", ": ")), log(answer(bad))])
+    (ready,) = [change for change in expected if isinstance(change, c.CallReady)]
+    assert ready.raw_text == '{"at": '
+    assert ready.fault is not None
+    stored = read([Log()(answer(bad, bad_args={"c1": "not JSON"}))])
+    (ready,) = [change for change in stored if isinstance(change, c.CallReady)]
+    assert (ready.fault, shown(stored)) == ("not JSON", '<c1>{"at": ')
+
+
+def test_what_an_answer_lacks_is_added_from_the_stored_one() -> None:
+    log = Log()
+    arrived = deltas(START, TextDelta("It "))
+    changes = read([*arrived, log(answer("It rains.", CALL))])
+    assert shown(changes) == 'It rains.<c1>{"at":"sky"}'
+    assert "StepVoided" not in kinds(changes)
+
+
+def test_arguments_continue_as_the_model_wrote_them_if_that_can_be_told() -> None:
+    for prefix, rest in (('{"at": "s', 'ky"}'), ('{"at":"s', 'ky"}'), ("", '{"at":"sky"}')):
+        arrived = deltas(START, ToolCallStart("c1", "look"), ToolCallArgs("c1", prefix))
+        changes = read([*arrived, Log()(answer(CALL))])
+        assert shown(changes) == f"<c1>{prefix}{rest}"
+        assert [change.is_whole for change in changes if isinstance(change, c.CallReady)] == [True]
+    arrived = deltas(START, ToolCallStart("c1", "look"), ToolCallArgs("c1", '{  "at'))
+    changes = read([*arrived, Log()(answer(CALL))])
+    assert [change.is_whole for change in changes if isinstance(change, c.CallReady)] == [False]
+
+
+def test_an_answer_that_was_changed_is_shown_again() -> None:
+    cases: list[tuple[Any, Message]] = [
+        ((TextDelta("It snows."),), answer("It rains.")),
+        ((TextDelta("It"), ThinkingDelta("hm")), answer("It rains.", Thinking("hm"))),
+        ((TextDelta("It rains."),), answer(Thinking("It rains."))),
+        (call_deltas("c1", "look", '{"at":"sea"}'), answer(CALL)),
+        (call_deltas("c1", "listen", "{}"), answer(CALL)),
+        (call_deltas("c2", "look", '{"at":"sky"}'), answer(CALL)),
+        (call_deltas("c1", "look", '{"at":"sky"}'), answer("No.")),
+    ]
+    for arrived, stored in cases:
+        changes = read([*deltas(START, *arrived), Log()(stored)])
+        (void,) = [change for change in changes if isinstance(change, c.StepVoided)]
+        assert void.error is None
+        again = changes[changes.index(void) + 1 :]
+        assert shown(again) == shown(read([Log()(stored)]))
+
+
+def test_a_retry_voids_what_the_failed_attempt_showed() -> None:
+    log = Log()
+    events = [
+        *deltas(START, TextDelta("It sn"), *call_deltas("c1", "look", "{}"), BUSY),
+        log(failed(Text("It sn"))),
+        *deltas(START, *call_deltas("c1", "look", '{"at":"sky"}'), Done("stop")),
+        log(answer(CALL)),
+    ]
+    changes = read(events)
+    at = kinds(changes).index("StepVoided")
+    assert kinds(changes)[at - 1] == "CallDropped"
+    assert changes[at] == c.StepVoided(BUSY)
+    assert shown(changes[at:]) == '|<c1>{"at":"sky"}'  # its id is free again
+
+
+def test_a_retry_of_an_attempt_that_was_never_shown_needs_no_void() -> None:
+    changes = read(run_of(failed(Text("It sn")), failed(index=None), answer("It rains.")))
+    assert (shown(changes), "StepVoided" in kinds(changes)) == ("It rains.", False)
+
+
+def test_a_failed_run_shows_what_had_arrived() -> None:
+    end = RunEnded("failed", error=BUSY)
+    parts = (Text("It sn"), CALL)
+    for arrived in ([], deltas(START, TextDelta("It")), deltas(START, TextDelta("It sn"), *call_deltas("c1", "look"))):
+        log = Log()
+        changes = read([*arrived, log(failed(*parts)), log(end)])
+        assert shown(changes).startswith("It sn<c1>")
+        assert kinds(changes)[-3:] == ["CallGrew", "CallDropped", "RunEnds"] or kinds(changes)[-2:] == [
+            "CallDropped",
+            "RunEnds",
+        ]
+    contradicting = deltas(START, TextDelta("It rains"))
+    log = Log()
+    assert shown(read([*contradicting, log(failed(*parts)), log(end)])) == "It rains"
+    log = Log()
+    assert kinds(read([log(failed()), log(end)])) == ["RunEnds"]
+
+
+def test_a_call_that_was_cut_off_is_dropped() -> None:
+    arrived = deltas(START, ToolCallStart("c1", "look"), ToolCallArgs("c1", '{"a'), TextDelta("It "))
+    changes = read([*arrived, Log()(answer("It ", aborted=True))])
+    assert kinds(changes)[-3:] == ["CallDropped", "TextEnded", "StepFinished"]
+
+
+def test_an_id_that_is_taken_gets_another_key() -> None:
+    log = Log()
+    renamed = ToolCall("new", "look", {"at": "sky"}, metadata={"providerToolCallId": "c1"})
+    events = [
+        log(answer(CALL)),
+        log(result("c1")),
+        *deltas(START, *call_deltas("c1", "look", '{"at":"sky"}'), Done("tool_calls")),
+        log(answer(renamed)),
+        log(result("new")),
+    ]
+    changes = read(events)
+    assert "StepVoided" not in kinds(changes)
+    assert [change.key for change in changes if isinstance(change, c.CallEnded)] == ["c1", "c1~2"]
+
+
+def test_a_reader_that_joins_late_gets_the_answer_so_far() -> None:
+    open_call = ToolCall("c1", "look", {}, raw_args_text='{"at"')
+    meta = Meta(open_calls=("c1",))
+    snapshot = Message("assistant", (Text("It "), open_call), run_id=RUN, meta=meta)
+    more = tuple(event.delta for event in deltas(ToolCallArgs("c1", ':"sky"}')) if hasattr(event, "delta"))
+    events: Events = [
+        LiveReset("p", snapshot),
+        LiveReset("p", snapshot),
+        LiveDeltas("p", more),
+        LiveEntry("p", Log().entry(answer("It ", CALL))),
+    ]
+    changes = read(events)
+    assert shown(changes) == 'It <c1>{"at":"sky"}'
+    other = Message("assistant", (Text("No"),), run_id=RUN)
+    assert shown(read([LiveReset("p", snapshot), LiveReset("p", other)])) == 'It <c1>{"at"|No'
+    changed = Message("assistant", (Text("It "), ToolCall("c1", "look", {}, raw_args_text="[")), run_id=RUN, meta=meta)
+    assert shown(read([LiveReset("p", snapshot), LiveReset("p", changed)])) == 'It <c1>{"at"|It <c1>['
+
+
+def test_events_of_other_runs_are_ignored() -> None:
+    log = Log()
+    events: Events = [
+        log(RunStarted()),
+        log(answer("Mine.")),
+        log(answer("Not mine."), run_id="other"),
+        *deltas(START, TextDelta("not mine"), run_id="other"),
+        LiveReset("p", Message("assistant", (Text("no"),), run_id="other")),
+        *deltas(TextDelta("without a start")),
+    ]
+    assert shown(read(events)) == "Mine."
+
+
+def test_messages_that_join_are_added_and_history_is_not() -> None:
+    log = Log()
+    events = [
+        log(RunStarted()),
+        log(user("Earlier")),
+        log(assistant("History.")),
+        log(user("Go")),
+        log(answer("First.")),
+        log(user(Text("correct it", synthetic=True))),
+        log(user("Faster!")),
+        log(ThinkingLevelChange("high")),
+        log(answer("Second.")),
+    ]
+    changes = read(events)
+    assert [change.message.text for change in changes if isinstance(change, c.MessageAdded)] == ["Faster!"]
+    assert shown(changes) == "First.Second."
+
+
+def test_notes_wait_for_the_answer_in_progress() -> None:
+    log = Log()
+    note = Custom("weather", {"rain": True})
+    events = [log(note), *deltas(START, TextDelta("It ")), log(note, run_id=None), log(answer("It rains."))]
+    assert [kind for kind in kinds(read(events)) if kind in ("Noted", "StepFinished")] == [
+        "Noted",
+        "StepFinished",
+        "Noted",
+    ]
+    ended = read([*deltas(START, TextDelta("It ")), log(note), log(RunEnded("aborted"))])
+    assert kinds(ended)[-3:] == ["TextEnded", "Noted", "RunEnds"]
+
+
+def test_a_run_waits_until_all_its_questions_are_decided() -> None:
+    log = Log()
+    reader = RunReader()
+    question = ApprovalRequired("c1", "look", {"at": "sky"})
+    read([log(answer(CALL, CALL2)), log(question)], reader)
+    assert not reader.is_waiting  # c2 runs
+    assert list(reader.pause()) == []
+    read([log(result("c2"))], reader)
+    assert reader.is_waiting
+    again = RunReader(known=log.entries)
+    assert list(again.pause()) == [c.RunPauses((question,))]
+    assert again.is_ended
+    decided = read([log(ApprovalDecided("c1", "deny"), run_id=None)], reader)
+    assert (kinds(decided), reader.is_waiting) == (["CallDecided"], False)
+    (ended,) = read([log(result("c1", is_error=True))], reader)
+    assert isinstance(ended, c.CallEnded)
+    assert ended.was_asked
+
+
+def test_a_run_waits_for_the_results_of_deferred_calls() -> None:
+    log = Log()
+    reader = RunReader()
+    read([log(answer(CALL)), log(ToolStarted("c1", "look", {"at": "sky"}, deferred=True))], reader)
+    assert reader.is_waiting
+    assert list(RunReader(known=log.entries).pause()) == [c.RunPauses((), ("c1",))]
+    assert read([log(ResultPosted("c1", ToolResult("c1", "grey")), run_id=None)], reader) == []
+    assert not reader.is_waiting
+
+
+def test_runs_pause_and_finish_without_a_stored_end() -> None:
+    question = ApprovalRequired("c1", "look", {})
+    assert read([RunPaused((question,))]) == [c.RunPauses((question,))]
+
+    def finished(status: AgentStatus, **fields: Any) -> list[c.Change]:
+        return read([RunFinished(RunResult(status=status, session_id="s", run_id=RUN, **fields))])
+
+    assert finished(AgentStatus.AWAITING_HUMAN, approvals=(question,)) == [c.RunPauses((question,))]
+    assert finished(AgentStatus.COMPLETED) == [c.RunEnds(status="completed")]
+    assert finished(AgentStatus.ABORTED, reason="user") == [c.RunEnds(status="aborted", reason="user")]
+    assert finished(AgentStatus.FAILED, error=BUSY) == [c.RunEnds(status="failed", error=BUSY)]
+
+
+def test_a_stream_without_further_events_is_closed_with_an_error() -> None:
+    reader = RunReader()
+    read(deltas(START, TextDelta("It ")), reader)
+    ended, end = list(reader.close())
+    assert isinstance(ended, c.TextEnded)
+    assert isinstance(end, c.RunEnds)
+    assert end.error is not None
+    assert end.error.error_code is ErrorCode.STREAM_TRUNCATED
+    error = Failed(ErrorCode.STORAGE_FAILED, "gone")
+    assert list(RunReader().close(error)) == [c.RunEnds(status="failed", error=error)]
