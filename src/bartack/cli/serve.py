@@ -1,0 +1,133 @@
+"""`bartack serve`: the web page and the API for the sessions of a store, with an agent that answers in them."""
+
+import os
+import secrets
+import socket
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bartack.agent.tracing import Telemetry
+from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
+from bartack.app.errors import with_hint
+from bartack.app.event_loop import run_async
+from bartack.app.safe_text import safe_line
+from bartack.app.sessions import opened_store
+from bartack.cli import options
+from bartack.cli.output import note
+from bartack.cli.telemetry import export_for, exported
+from bartack.nouns.errors import BartackError, ErrorCode, StoreError
+from bartack.store.address import default_path
+from bartack.store.files import new_file
+from bartack.web.access import TokenAccess
+from bartack.web.app import app as web_app
+from bartack.web.server import Address, bound_socket
+from bartack.web.server import serve as serve_app
+
+app = options.new_app("Serve a web page and an API for sessions.")
+
+_PORT = 4747
+_PORT_HINT = "Choose another port with --port, or 0 for any free one."
+
+
+@app.command(no_args_is_help=False)
+def serve(
+    model: options.ModelOption = None,
+    *,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free one.")] = _PORT,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate, as PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Key of the certificate, as PEM.")] = None,
+    public_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="https URL of a proxy in front of this server.")
+    ] = None,
+    drain: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long live runs may take to end when stopping.")
+    ] = 20.0,
+    tools: Annotated[
+        bool, typer.Option("--tools/--no-tools", help="Enable tools for files and commands in this directory.")
+    ] = True,
+    tool: options.ToolOption = None,
+    instructions: options.InstructionsOption = None,
+    store: options.StoreOption = None,
+    otel: options.OtelOption = None,
+) -> None:
+    """Serve a web page to chat with a model and watch it work, and the API behind the page.
+
+    The printed link signs one browser in; then a new link is printed. Programs send the token, which is kept in the
+    user's data folder, or the one in BARTACK_WEB_TOKEN. Runs belong to the server: they continue when every window is
+    closed, and after a restart.
+    """
+    address = Address(host, port, tls_cert, tls_key, public_url)
+    with options.usage_errors():
+        _check(address)
+        setup = resolve_setup(model=model, tools=tool or (), files=tools, instructions=instructions, store=store)
+        token = os.environ.get("BARTACK_WEB_TOKEN", "").strip() or _kept_token(default_path().with_name("web-token"))
+        try:
+            listener = bound_socket(address)
+        except BartackError as error:
+            raise with_hint(error, _PORT_HINT) from None
+        export = export_for(otel)
+    telemetry = None if export is None else export.telemetry
+    with exported(export):
+        run_async(_serve(setup, address, listener, token, drain, telemetry))
+
+
+def _check(address: Address) -> None:
+    try:
+        address.check()
+    except BartackError as error:
+        raise with_hint(error, "See --tls-cert, --tls-key and --public-url in 'bartack serve --help'.") from None
+
+
+def _kept_token(path: Path) -> str:
+    """The token in this file, which is created if needed, for its owner only."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            with new_file(path, overwrite=False) as file:
+                file.write(secrets.token_urlsafe(32).encode())
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(
+            f"Cannot read or create the token in {path}: {error}.", code=ErrorCode.INVALID_CONFIG
+        ) from error
+    if len(token) < 32:
+        text = f"The token in {path} is too short. Delete the file, and a new one is created."
+        raise BartackError(text, code=ErrorCode.INVALID_CONFIG)
+    return token
+
+
+async def _serve(  # noqa: PLR0917 - called once, above
+    setup: AgentSetup,
+    address: Address,
+    listener: socket.socket,
+    token: str,
+    drain_s: float,
+    telemetry: Telemetry | None,
+) -> None:
+    origins = address.origins(listener.getsockname()[1])
+    async with (
+        opened_store(setup.address) as store,
+        new_agent(setup, store, approver=None, telemetry=telemetry) as agent,
+    ):
+        application = web_app(agent, store=store, token=token, hosts=origins, drain_s=drain_s)
+        access = application.access
+        assert isinstance(access, TokenAccess)
+        access.on_new_code = lambda code: _print(f"For another browser: {origins[0]}/#code={code}")
+
+        def ready() -> None:
+            note(
+                f"bartack {version('bartack')} · {safe_line(setup.choice.name)} · {setup.address.display}", is_dim=True
+            )
+            _print(f"Open {origins[0]}/#code={access.code}")
+            note("Ctrl-C stops.", is_dim=True)
+
+        await serve_app(application, address, listener, ready)
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stdout, flush=True)

@@ -1,0 +1,104 @@
+"""Routes for `useChat` of the AI SDK: ``api: "/api/ai-sdk/chat"``, or ``/api/ai-sdk/v7/chat`` for another version.
+
+A chat is a session. The session is the truth: of what a client sends, only its last message, its decisions and the
+outputs of its tools are new.
+"""
+
+from contextlib import suppress
+from typing import Any
+
+from starlette.responses import Response
+
+from bartack.nouns.errors import NotFound, PartValidationError
+from bartack.protocols.ai_sdk import UIMessageStream, Version
+from bartack.protocols.ai_sdk_messages import ChatBody, ChatRequest, read_chat, ui_messages
+from bartack.store import requests
+from bartack.web.chats import entries_of, head_before, is_answered, last_run, post_answers, session_of
+from bartack.web.endpoint import MAX_MESSAGE_BODY, Call, Endpoint
+from bartack.web.run_stream import run_stream
+
+__all__ = ["ENDPOINTS"]
+
+_VERSIONS: dict[str, Version] = {"v5": 5, "v6": 6, "v7": 7}
+_HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
+
+
+async def _chat(call: Call) -> Response:
+    request = read_chat(call.body)
+    session_id = session_of(call, request.chat_id)
+    if request.prompt is None:
+        return await _continue(call, session_id, request)
+    head = head_before(await entries_of(call, session_id), request.prompt)
+    started = await call.service.start_run(call.user, session_id, request.prompt, agent=call.query("agent"), head=head)
+    return run_stream(call.service, session_id, started.position, UIMessageStream(_version(call)), **_HEADERS)
+
+
+async def _continue(call: Call, session_id: str, request: ChatRequest) -> Response:
+    """Post the decisions and outputs of the client, and follow the run that waited for them."""
+    store = call.service.store
+    branch = await store.load(session_id)
+    waiting = [entry for entry in last_run(branch) if is_answered(entry, request.decisions, request.outputs)]
+    if not waiting:
+        raise PartValidationError("The last message is not from the user, and answers no question.", path="$.messages")
+    await post_answers(call, session_id, request.decisions, request.outputs)
+    await call.service.runs.resume(session_id)
+    known = [entry for entry in last_run(branch) if entry.seq <= waiting[-1].seq]
+    stream = UIMessageStream(_version(call), known=known)
+    return run_stream(call.service, session_id, str(waiting[-1].seq), stream, **_HEADERS)
+
+
+async def _resume(call: Call) -> Response:
+    """The stream of the run from its start; 204 if none is running."""
+    session_id = session_of(call, call.request.path_params["chat"])
+    try:
+        state = await call.service.state_of(session_id)
+    except NotFound:
+        state = "idle"
+    if state != "running":
+        return Response(status_code=204)
+    start = last_run(await call.service.store.load(session_id))[0].seq
+    stream = UIMessageStream(_version(call))
+    return run_stream(call.service, session_id, str(start - 1), stream, **_HEADERS)
+
+
+async def _stop(call: Call) -> Response:
+    session_id = session_of(call, call.request.path_params["chat"])
+    with suppress(NotFound):  # it has just ended
+        await call.service.request(session_id, lambda store: requests.request_abort(store, session_id))
+    return Response(status_code=204)
+
+
+async def _messages(call: Call) -> Any:
+    session_id = session_of(call, call.request.path_params["chat"])
+    is_running = await call.service.state_of(session_id) == "running"
+    branch = await call.service.store.load(session_id)
+    return ui_messages(branch, _version(call), include_open=not is_running)
+
+
+def _version(call: Call) -> Version:
+    name = call.request.path_params.get("version", "v6")
+    if name not in _VERSIONS:
+        raise NotFound(f"Unknown version {name!r} of the AI SDK; known: {', '.join(_VERSIONS)}.")
+    return _VERSIONS[name]
+
+
+def _rows(prefix: str) -> tuple[Endpoint, ...]:
+    chat = f"{prefix}/chat/{{chat:path}}"
+    stream = "text/event-stream"
+    return (
+        Endpoint(
+            "POST",
+            f"{prefix}/chat",
+            _chat,
+            "Answer the last message of a chat, or continue after a decision.",
+            body=ChatBody,
+            max_body=MAX_MESSAGE_BODY,
+            media_type=stream,
+        ),
+        Endpoint("GET", f"{chat}/stream", _resume, "Resume the stream of a chat.", media_type=stream),
+        Endpoint("POST", f"{chat}/stop", _stop, "Stop the answer of a chat."),
+        Endpoint("GET", f"{chat}/messages", _messages, "The messages of a chat, for a page that opens it."),
+    )
+
+
+ENDPOINTS = (*_rows("/api/ai-sdk"), *_rows("/api/ai-sdk/{version}"))

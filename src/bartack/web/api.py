@@ -1,0 +1,387 @@
+"""The JSON API: sessions, their entries and views, runs, requests, live events, models and tools.
+
+Every list is an object with ``items`` and ``cursor``, which requests the next page and is null on the last one. Values
+are in the canonical JSON of `bartack.nouns.wire`, with redacted content removed.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from bartack.nouns.entries import Entry, SessionHeader
+from bartack.nouns.errors import AgentError, ErrorCode, NotFound, PartValidationError
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import FileRef, Image, ToolResult
+from bartack.nouns.wire import dump
+from bartack.session.decisions import Decision, arguments_digest
+from bartack.store import requests
+from bartack.store.live import Position
+from bartack.store.requests import load_state
+from bartack.store.session_store import SessionInfo
+from bartack.views import document, feed, ledger
+from bartack.web import bodies
+from bartack.web.endpoint import MAX_MESSAGE_BODY, PAGE, Call, Endpoint, Query, json_response
+from bartack.web.event_stream import EventStream, live_frame
+from bartack.web.page import PageEvents, entry_json
+from bartack.web.runs import AGENT_KEY
+
+__all__ = ["ENDPOINTS"]
+
+_SCANNED = 1000  # sessions that one request looks at, of users who may see some of them only
+_SHOWN_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # that a browser may show; others are downloads
+_VIEWS: Mapping[str, Callable[[Iterable[Entry]], dict[str, Any]]] = {
+    "ledger": ledger.dump,
+    "feed": feed.dump,
+    "document": document.dump,
+}
+_ITEMS = {"ledger": "entries", "feed": "messages", "document": "messages"}
+
+
+def _page(items: Sequence[Any], cursor: str | None) -> dict[str, Any]:
+    return {"items": items, "cursor": cursor}
+
+
+def _offset_page(call: Call, items: Sequence[Any]) -> dict[str, Any]:
+    """A page of a list that is in memory; its cursor is a number."""
+    start = call.number("cursor", 0)
+    end = start + call.limit
+    return _page(items[start:end], str(end) if end < len(items) else None)
+
+
+# -- agents, models, tools
+
+
+async def _me(call: Call) -> Any:
+    return {"user": call.user.name, "agents": list(call.service.agents)}
+
+
+async def _agents(call: Call) -> Any:
+    items = []
+    for name, agent in call.service.agents.items():
+        info = await call.service.model_info(name)
+        model = {"model": f"{info.provider}:{info.model_id}", "contextWindow": info.context_window}
+        items.append({"name": name, **model, "tools": len(agent.tools)})
+    return _offset_page(call, items)
+
+
+def _agent(call: Call) -> str:
+    return call.service.agent_named(call.query("agent") or next(iter(call.service.agents)))
+
+
+async def _tools(call: Call) -> Any:
+    tools = [
+        {**dump(tool.spec), "requiresApproval": tool.requires_approval is not False}
+        for tool in call.service.agents[_agent(call)].tools
+    ]
+    return _offset_page(call, tools)
+
+
+async def _models(call: Call) -> Any:
+    """The models to choose from: the agent's own, those that are configured, and those that have answered before."""
+    info = await call.service.model_info(_agent(call))
+    names = {f"{info.provider}:{info.model_id}": None}
+    if call.service.models is not None:
+        names |= dict.fromkeys(call.service.models)
+    elif not call.user.prefix:  # of the whole store
+        used = (await call.service.store.totals()).models
+        names |= {f"{one.model.provider}:{one.model.model}": None for one in used if one.model is not None}
+    return _offset_page(call, [{"name": name} for name in names])
+
+
+# -- sessions
+
+
+async def _sessions(call: Call) -> Any:
+    """A page of the user's sessions. The store is asked until the page is full or enough has been looked at."""
+    store, cursor, limit = call.service.store, call.query("cursor"), call.limit
+    found: list[SessionInfo] = []
+    for _ in range(0, _SCANNED, limit):
+        page = await store.sessions(limit - len(found), cursor, call.query("query"))
+        found += [info for info in page.items if call.user.may_use(info.id)]
+        cursor = page.cursor
+        if cursor is None or len(found) == limit:
+            break
+    return _page([await _session_json(call, info) for info in found], cursor)
+
+
+async def _session_json(call: Call, info: SessionInfo) -> dict[str, Any]:
+    state = await call.service.state_of(info.id, info.tail.entry_id)
+    return {**dump(info), "state": state, "viewers": call.service.hub.viewers(info.id)}
+
+
+async def _create(call: Call) -> Any:
+    body: bodies.NewSession = call.body
+    service = call.service
+    session_id = body.id or f"{call.user.prefix}{service.store.environment.new_id()}"
+    service.check_access(call.user, session_id)
+    agent = service.agent_named(body.agent) if body.agent is not None else next(iter(service.agents))
+    metadata = {AGENT_KEY: agent, "user": call.user.name, "program": "web"}
+    entry = await service.store.create_session(session_id, SessionHeader(title=body.title, metadata=metadata))
+    return json_response({"id": entry.session_id, "position": str(entry.seq)}, 201)
+
+
+async def _session(call: Call) -> Any:
+    store, session_id = call.service.store, call.session_id
+    branch = await store.load(session_id, head=call.query("head"))
+    _, state = await load_state(store, session_id)
+    header, tail = branch[0].fact, await store.tail_of(session_id)
+    agent = await call.service.runs.agent_of(session_id, state) or next(iter(call.service.agents))
+    info = await call.service.model_info(agent)
+    model = state.requested_model or state.model
+    return {
+        "id": session_id,
+        "title": header.title if isinstance(header, SessionHeader) else None,
+        "metadata": (header.metadata if isinstance(header, SessionHeader) else None) or {},
+        "created": dump_time(branch[0]),
+        "state": await call.service.state_of(session_id),
+        "agent": agent,
+        "model": f"{model.provider}:{model.model}" if model else f"{info.provider}:{info.model_id}",
+        "contextWindow": info.context_window,
+        "contextTokens": _context_tokens(branch),
+        "totals": dump(await store.totals(session_id)),
+        "heads": list(await store.heads(session_id)),
+        "tail": dump(tail),
+    }
+
+
+def dump_time(entry: Entry) -> str:
+    """The time of an entry as text."""
+    text: str = dump(entry)["timestamp"]
+    return text
+
+
+def _context_tokens(branch: Sequence[Entry]) -> int | None:
+    """The size of the last request together with its answer."""
+    for entry in reversed(branch):
+        meta = entry.fact.meta if isinstance(entry.fact, Message) else None
+        if meta is not None and meta.usage is not None:
+            return meta.usage.total_tokens
+    return None
+
+
+async def _entries(call: Call) -> Any:
+    """The entries of one branch: after the cursor or, with `before`, the last ones before that entry."""
+    branch = await call.service.store.load(call.session_id, head=call.query("head"))
+    shown = entry_json if call.query("html") else dump
+    if call.query("before") is not None:
+        end = bisect_left(branch.seqs, call.number("before", 0))
+        found = branch[max(0, end - call.limit) : end]
+        return _page([shown(entry) for entry in found], str(found.seqs[0]) if end > call.limit else None)
+    start = bisect_right(branch.seqs, call.number("cursor", 0))
+    found = branch[start : start + call.limit]
+    is_last = start + len(found) >= len(branch)
+    return _page([shown(entry) for entry in found], None if is_last else str(found.seqs[-1]))
+
+
+async def _view(call: Call) -> Any:
+    name = call.request.path_params["view"]
+    if name not in _VIEWS:
+        raise NotFound(f"There is no view {name!r}; known: {', '.join(_VIEWS)}.")
+    shown = _VIEWS[name](await call.service.store.load(call.session_id, head=call.query("head")))
+    items = shown.pop(_ITEMS[name])
+    return {**shown, **_offset_page(call, items)}
+
+
+async def _search(call: Call) -> Any:
+    query = call.query("query")
+    if query is None:
+        raise PartValidationError("The parameter query is missing.", path="$.query.query")
+    start = call.number("cursor", 0, most=10_000)
+    hits = await call.service.store.search(query, start + call.limit + 1)
+    shown = [dump(hit) for hit in hits[start : start + call.limit] if call.user.may_use(hit.session_id)]
+    end = start + call.limit
+    return _page(shown, str(end) if end < len(hits) else None)
+
+
+async def _content(call: Call) -> Response:
+    """The bytes of an image or file in a message."""
+    params, store = call.request.path_params, call.service.store
+    branch = await store.load(call.session_id, head=params["entry"])
+    message = branch[-1].fact
+    parts = _media(message) if isinstance(message, Message) else []
+    number = int(params["number"])
+    part = parts[number] if number < len(parts) else None
+    if part is None or part.data is None:
+        raise NotFound(f"Entry {params['entry']!r} has no file {number}.")
+    kind = part.mime_type or ""
+    headers = {"content-security-policy": "default-src 'none'; sandbox", "cache-control": "private, max-age=3600"}
+    if kind in _SHOWN_TYPES:
+        return Response(part.data, headers=headers, media_type=kind)
+    headers["content-disposition"] = "attachment"
+    return Response(part.data, headers=headers, media_type="application/octet-stream")
+
+
+def _media(message: Message) -> list[Image | FileRef]:
+    """The images and files of a message, also those in its tool results, in order."""
+    found: list[Image | FileRef] = []
+    for part in message.parts:
+        inner = part.content if isinstance(part, ToolResult) and isinstance(part.content, tuple) else (part,)
+        found += [one for one in inner if isinstance(one, Image | FileRef)]
+    return found
+
+
+# -- runs and requests
+
+
+async def _run(call: Call) -> Any:
+    body: bodies.RunRequest = call.body
+    started = await call.service.start_run(
+        call.user,
+        call.session_id,
+        bodies.message_of(body),
+        agent=body.agent,
+        head=body.head,
+        model=body.model,
+    )
+    shown = {"sessionId": started.session_id, "runId": started.run_id, "position": started.position}
+    return json_response(shown, 202)
+
+
+async def _pending(call: Call) -> Any:
+    """What waits: approvals, calls whose results are posted from outside, and messages not delivered yet."""
+    _, state = await load_state(call.service.store, call.session_id)
+    approvals = [
+        {"type": "approval", **dump(question), "argumentsDigest": arguments_digest(question.arguments)}
+        for question in state.questions
+    ]
+    queued = [
+        {"type": "steer" if one.steer else "queue", "entryId": id, "message": dump(one.message)}
+        for id, one in state.inbox.items()
+    ]
+    deferred = [
+        {"type": "deferred", "toolCallId": one.tool_call_id, "toolName": one.tool_name, "arguments": one.arguments}
+        for one in state.deferred
+    ]
+    return _offset_page(call, [*approvals, *deferred, *queued])
+
+
+async def _request(call: Call) -> Any:
+    """Post a request; a live run acts on it at once, in whichever process it is."""
+    session_id, by = call.session_id, call.user.name
+    body: bodies.PostedRequest = call.body
+    match body:
+        case bodies.QueueRequest() | bodies.SteerRequest():
+            message = bodies.message_of(body)
+            send = requests.queue if isinstance(body, bodies.QueueRequest) else requests.steer
+            entry = await call.service.request(
+                session_id, lambda store: send(store, session_id, message, requested_by=by)
+            )
+        case bodies.DecideRequest():
+            decision = Decision(
+                body.decision,
+                arguments=body.arguments,
+                reason=body.reason,
+                decided_by=by,
+                arguments_digest=body.arguments_digest,
+            )
+            entry = await call.service.request(
+                session_id, lambda store: requests.decide(store, session_id, body.tool_call_id, decision)
+            )
+        case bodies.ResultRequest():
+            code = ErrorCode.TOOL_FAILED if body.is_error else None
+            result = ToolResult(body.tool_call_id, body.content, is_error=body.is_error, error_code=code)
+            entry = await call.service.request(
+                session_id,
+                lambda store: requests.post_result(store, session_id, body.tool_call_id, result, posted_by=by),
+            )
+        case bodies.AbortRequest():
+            entry = await call.service.request(
+                session_id,
+                lambda store: requests.request_abort(store, session_id, reason=body.reason, requested_by=by),
+            )
+        case bodies.SwitchRequest():
+            call.service.check_model(body.model)
+            entry = await requests.switch_model(call.service.store, session_id, body.model)
+        case bodies.ThinkingRequest():
+            entry = await requests.set_thinking_level(call.service.store, session_id, body.level)
+        case bodies.RedactRequest():
+            entry = await requests.redact(call.service.store, session_id, body.entry_id, reason=body.reason)
+    return json_response({"entryId": entry.id, "seq": entry.seq}, 202)
+
+
+# -- live events
+
+
+async def _events(call: Call) -> Response:
+    session_id, is_page = call.session_id, call.query("html") is not None
+    position = Position.parse(call.request.headers.get("last-event-id") or call.query("position") or "")
+    if is_page:  # its frames build on each other, so it gets the whole answer in progress again
+        position = Position(position.entry_seq)
+    await call.service.store.tail_of(session_id)  # raises before the response begins
+    if call.service.closing.is_set():
+        raise AgentError("The server is shutting down.", code=ErrorCode.OVERLOADED)
+    to_frame = PageEvents().frame if is_page else live_frame
+
+    async def frames() -> AsyncIterator[list[bytes]]:
+        async for events in call.service.follow(session_id, str(position)):
+            yield [to_frame(event) for event in events]
+
+    return EventStream(frames(), call.service.closing)
+
+
+_SESSION = "/api/sessions/{session:path}"
+_HEAD = Query("head", "The last entry of the branch; by default the last entry of the session.")
+_HTML = Query("html", "Any value: with the Markdown of messages as HTML, as the page shows it.")
+_BEFORE = Query("before", "Instead of a cursor: the last entries before the one with this seq.", "integer")
+_AGENT = Query("agent", "The name of the agent; by default the first one.")
+
+ENDPOINTS = (
+    Endpoint("GET", "/api/me", _me, "The user, and the agents they may use.", result="The user."),
+    Endpoint("GET", "/api/agents", _agents, "List the agents.", query=PAGE, result="A page of agents."),
+    Endpoint("GET", "/api/models", _models, "List the models to choose from.", query=(*PAGE, _AGENT)),
+    Endpoint("GET", "/api/tools", _tools, "List the tools of an agent.", query=(*PAGE, _AGENT), result="ToolSpec"),
+    Endpoint(
+        "GET",
+        "/api/sessions",
+        _sessions,
+        "List sessions, most recently changed first.",
+        query=(*PAGE, Query("query", "List only sessions with these words.")),
+    ),
+    Endpoint("POST", "/api/sessions", _create, "Create a session without messages.", body=bodies.NewSession),
+    Endpoint(
+        "GET",
+        "/api/search",
+        _search,
+        "Find entries by their words.",
+        query=(*PAGE, Query("query", "The words.")),
+    ),
+    Endpoint(
+        "GET", f"{_SESSION}/entries", _entries, "List the entries of a branch.", query=(*PAGE, _HEAD, _BEFORE, _HTML)
+    ),
+    Endpoint(
+        "GET",
+        f"{_SESSION}/entries/{{entry}}/files/{{number:int}}",
+        _content,
+        "The bytes of an image or file.",
+        media_type="*/*",
+    ),
+    Endpoint("GET", f"{_SESSION}/views/{{view}}", _view, "A view of a branch.", query=(*PAGE, _HEAD)),
+    Endpoint(
+        "POST",
+        f"{_SESSION}/runs",
+        _run,
+        "Start a run, which belongs to the server and continues without viewers.",
+        body=bodies.RunRequest,
+        max_body=MAX_MESSAGE_BODY,
+    ),
+    Endpoint("GET", f"{_SESSION}/requests", _pending, "List approvals and messages that wait.", query=PAGE),
+    Endpoint(
+        "POST",
+        f"{_SESSION}/requests",
+        _request,
+        "Queue or steer with a message, decide about a tool call or post its result, abort, switch the model, redact.",
+        body=bodies.PostedRequest,  # type: ignore[arg-type]
+        max_body=MAX_MESSAGE_BODY,
+    ),
+    Endpoint(
+        "GET",
+        f"{_SESSION}/events",
+        _events,
+        "Follow a session: entries, and the deltas of the answer in progress. Continue with Last-Event-ID.",
+        query=(Query("position", "Start after this event; by default at the first entry."), _HTML),
+        media_type="text/event-stream",
+    ),
+    Endpoint("GET", _SESSION, _session, "A session: state, model, usage, branches.", query=(_HEAD,)),
+)

@@ -1,0 +1,260 @@
+"""`app`: the ASGI application: the API and the page, behind the checks that keep others out.
+
+    app = bartack.web.app(agent, store="sqlite:sessions.db")              # for uvicorn; app.token is the token
+    fastapi.mount("/agent", bartack.web.app(agent, authorize=who))        # inside another application
+
+Mounted, its `lifespan` belongs into that of the outer application; otherwise it opens with the first request and is
+never drained. A protocol adds its routes as a row of `Endpoint`s, see `routes`.
+"""
+
+import inspect
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bartack.agent import Agent
+from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.store.session_store import SessionStore
+from bartack.web import ag_ui, ai_sdk, bodies
+from bartack.web.access import COOKIE, COOKIE_S, Authorize, Hosts, RateLimit, TokenAccess, User
+from bartack.web.api import ENDPOINTS
+from bartack.web.endpoint import Call, Endpoint, HttpError, error_response, json_response, read_body
+from bartack.web.inspect_api import INSPECT_ENDPOINTS
+from bartack.web.openapi import openapi_document
+from bartack.web.page import PAGE_ENDPOINTS
+from bartack.web.service import SessionService
+
+__all__ = ["WebApp", "app"]
+
+_CSP = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types bartack",
+    )
+)
+_HEADERS = {
+    "content-security-policy": _CSP,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
+    "x-frame-options": "DENY",
+    "cache-control": "no-store",
+}
+
+
+class WebApp(Starlette):
+    """The application, with what its owner needs: the `service`, the `token`, and the `lifespan`."""
+
+    def __init__(
+        self,
+        service: SessionService,
+        access: TokenAccess | Authorize,
+        hosts: Hosts,
+        endpoints: Sequence[Endpoint] = (),
+    ) -> None:
+        self.service = service
+        self.access = access
+        self.hosts = hosts
+        self._refusals = RateLimit(20, 0.2)  # wrong tokens and codes, by address
+        self.request_limit = RateLimit(400, 100.0)  # by user
+        protocols = (*ai_sdk.ENDPOINTS, *ag_ui.ENDPOINTS)
+        self._endpoints = (*_own_endpoints(access), *INSPECT_ENDPOINTS, *ENDPOINTS, *protocols, *endpoints)
+        rows = (*PAGE_ENDPOINTS, *self._endpoints)
+        super().__init__(routes=[self._route(row) for row in rows], lifespan=self.lifespan)
+        self.add_middleware(_Guarded, hosts=hosts)
+
+    @property
+    def token(self) -> str:
+        """The token that programs send as ``Authorization: Bearer``."""
+        assert isinstance(self.access, TokenAccess), "with authorize=, there is no token"
+        return self.access.token
+
+    @asynccontextmanager
+    async def lifespan(self, _: Any = None) -> AsyncIterator[None]:
+        """Open the store and resume what was left open; at the end, drain."""
+        async with self.service.running():
+            yield
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document."""
+        return openapi_document(self._endpoints)
+
+    def _route(self, row: Endpoint) -> Route:
+        async def handle(request: Request) -> Response:
+            try:
+                return await self._answer(row, request)
+            except (BartackError, HttpError) as error:
+                return error_response(error)
+
+        return Route(row.path, handle, methods=[row.method])
+
+    async def _answer(self, row: Endpoint, request: Request) -> Response:
+        await self.service.open()
+        user = User("") if row.is_public else await self._user(request)
+        if not row.is_public and self.request_limit.is_exceeded(user.name):
+            raise _too_many("Too many requests.")
+        body = None if row.body is None else await read_body(request, row.body, row.max_body)
+        answer = await row.handle(Call(request, self.service, user, body))
+        return answer if isinstance(answer, Response) else json_response(answer)
+
+    async def _user(self, request: Request) -> User:
+        """The user; `HttpError` if there is none, or if the request could have been made by another site."""
+        access = self.access
+        found = access.user_of(request) if isinstance(access, TokenAccess) else access(request)
+        user = await found if inspect.isawaitable(found) else found
+        if user is None:
+            self.refuse(request)
+            raise HttpError(401, "authentication", "Sign in first, or send the token.", {"www-authenticate": "Bearer"})
+        is_ambient = "cookie" in request.headers and "authorization" not in request.headers
+        if is_ambient and request.method not in ("GET", "HEAD") and "origin" not in request.headers:
+            raise HttpError(403, "permission_denied", "The request has no Origin.")
+        return user
+
+    def refuse(self, request: Request) -> None:
+        """Count a wrong token or code; `HttpError` if there were too many."""
+        address = request.client.host if request.client is not None else ""
+        if self._refusals.is_exceeded(address):
+            raise _too_many("Too many wrong tokens.")
+
+
+def app(
+    agent: Agent[Any, Any] | Mapping[str, Agent[Any, Any]],
+    *,
+    store: SessionStore | str | Path | None = None,
+    authorize: Authorize | None = None,
+    token: str | None = None,
+    hosts: Collection[str] = (),
+    models: Sequence[str] | None = None,
+    routes: Sequence[Endpoint] = (),
+    drain_s: float = 20.0,
+) -> WebApp:
+    """An ASGI application for one agent, or for several by name; the first one is the default.
+
+    `store` is a store or the address of one; by default that of the first agent. Agents use this store instead of their
+    own. `authorize` gets each request and returns the `User`, or None to refuse it; without it, requests need the
+    `token`, by default a random one. `hosts` are the names under which the application is reached, with their ports
+    (``localhost:8000``, ``https://agents.example.com``); by default any loopback name. `models` are those that users
+    may choose; by default any. `routes` are added to the API. `drain_s` is how long live runs may take to end when the
+    server stops.
+
+    Raises `BartackError` with the code ``invalid_config``.
+    """
+    agents = dict(agent) if isinstance(agent, Mapping) else {agent.name or "agent": agent}
+    if not agents:
+        raise BartackError("The application needs an agent.", code=ErrorCode.INVALID_CONFIG)
+    if authorize is not None and token is not None:
+        raise BartackError("Pass either authorize or token, not both.", code=ErrorCode.INVALID_CONFIG)
+    first = next(iter(agents.values()))
+    service = SessionService(agents, first.store if store is None else store, models=models, drain_s=drain_s)
+    return WebApp(service, authorize or TokenAccess(token), Hosts(hosts), routes)
+
+
+def _own_endpoints(access: TokenAccess | Authorize) -> list[Endpoint]:
+    document = Endpoint("GET", "/api/openapi.json", _openapi, "This document.")
+    if not isinstance(access, TokenAccess):
+        return [document]
+    return [
+        document,
+        Endpoint("POST", "/api/login", _login, "Exchange a code for a cookie.", body=bodies.Login, is_public=True),
+        Endpoint("POST", "/api/logout", _logout, "Delete the cookie."),
+    ]
+
+
+async def _openapi(call: Call) -> Any:
+    return call.request.app.openapi()
+
+
+async def _login(call: Call) -> Response:
+    own: WebApp = call.request.app
+    assert isinstance(own.access, TokenAccess)
+    if "origin" not in call.request.headers:
+        raise HttpError(403, "permission_denied", "The request has no Origin.")
+    cookie = own.access.exchange(call.body.code)
+    if cookie is None:
+        own.refuse(call.request)
+        raise HttpError(401, "authentication", "This link has been used, or is not valid.")
+    response = json_response({"user": "owner"})
+    _set_cookie(response, call.request, cookie, COOKIE_S)
+    return response
+
+
+async def _logout(call: Call) -> Response:
+    response = json_response({})
+    _set_cookie(response, call.request, "", 0)
+    return response
+
+
+def _set_cookie(response: Response, request: Request, value: str, seconds: int) -> None:
+    response.set_cookie(
+        COOKIE,
+        value,
+        max_age=seconds,
+        path=request.scope.get("root_path") or "/",
+        secure=request.url.scheme == "https" or request.app.hosts.is_secure,
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def _too_many(message: str) -> HttpError:
+    return HttpError(429, "rate_limited", message, {"retry-after": "5"})
+
+
+class _Guarded:
+    """Checks Host and Origin before anything else, and adds the security headers to every response."""
+
+    def __init__(self, inner: ASGIApp, hosts: Hosts) -> None:
+        self._inner = inner
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._inner(scope, receive, send)
+            return  # no WebSockets: a connection that is not answered is refused by the server
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refusal = self._refusal(Request(scope))
+        if refusal is not None:
+            await error_response(refusal)(scope, receive, send_with_headers)
+        else:
+            await self._inner(scope, receive, send_with_headers)
+
+    def _refusal(self, request: Request) -> HttpError | None:
+        host = request.headers.getlist("host")
+        if len(host) != 1 or not self._hosts.accepts(host[0]):
+            text = "This server is not reached under this name. Name it in hosts, or with --public-url."
+            return HttpError(421, "permission_denied", text)
+        origins = request.headers.getlist("origin")
+        scheme = request.url.scheme
+        if any(not self._hosts.accepts_origin(origin, host[0], scheme) for origin in origins):
+            return HttpError(403, "permission_denied", "Requests from other sites are refused.")
+        if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            is_visit = request.headers.get("sec-fetch-mode") == "navigate" and request.method == "GET"
+            if not is_visit or "/api/" in request.url.path:
+                return HttpError(403, "permission_denied", "Requests from other sites are refused.")
+        return None

@@ -1,0 +1,114 @@
+"""Server-sent events: the live events of a session as a response that ends only when the viewer or the server does.
+
+Each event has its position as ``id``, so that a browser continues by itself after a lost connection
+(``Last-Event-ID``). A slow viewer delays only its own task.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, suppress
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from bartack.nouns.errors import BartackError
+from bartack.nouns.wire import dump
+from bartack.store.live import LiveDeltas, LiveEntry, LiveEvent, LiveReset
+
+__all__ = ["EventStream", "frame", "live_frame"]
+
+_HEARTBEAT_S = 15.0  # proxies close connections that are silent for longer than about half a minute
+_BEAT = b": \n\n"
+_RETRY = b"retry: 1000\n\n"  # how soon a browser connects again, in milliseconds
+_cached: dict[int, tuple[LiveEvent, bytes]] = {}
+
+
+def frame(event: str, data: Any, position: str | None = None) -> bytes:
+    """One event. Its data is JSON, which contains no line breaks."""
+    head = b"" if position is None else b"id: %s\n" % position.encode()
+    return b"%sevent: %s\ndata: %s\n\n" % (head, event.encode(), msgspec.json.encode(data))
+
+
+def live_frame(event: LiveEvent) -> bytes:
+    """A live event in canonical JSON. All viewers of an event get the same bytes, which are made once."""
+    known = _cached.get(id(event))
+    if known is not None and known[0] is event:
+        return known[1]
+    match event:
+        case LiveEntry():
+            made = frame("entry", dump(event.entry), event.position)
+        case LiveDeltas():
+            made = frame("deltas", [dump(delta) for delta in event.deltas], event.position)
+        case LiveReset():
+            made = frame("reset", dump(event.snapshot), event.position)
+    if len(_cached) > 256:
+        _cached.clear()
+    _cached[id(event)] = (event, made)
+    return made
+
+
+class EventStream(Response):
+    """A response whose body is a stream of frames."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        frames: AsyncIterator[Sequence[bytes]],
+        closing: asyncio.Event,
+        *,
+        last: Callable[[BartackError | None], bytes] | None = None,
+        **headers: str,
+    ) -> None:
+        """`frames` come in batches, each sent at once. The stream ends when `closing` is set.
+
+        `last` returns what a protocol sends at the end, given the error if there was one.
+        """
+        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no", **headers})
+        del self.headers["content-length"]
+        self._frames = frames
+        self._closing = closing
+        self._last = last or _failed_frame
+        self._error: BartackError | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await send(_chunk(_RETRY))
+        jobs = [self._pump(send), self._beat(send), _disconnected(receive), self._closing.wait()]
+        tasks = [asyncio.ensure_future(job) for job in jobs]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        with suppress(OSError):  # the viewer may be gone
+            await send({"type": "http.response.body", "body": self._last(self._error), "more_body": False})
+
+    async def _pump(self, send: Send) -> None:
+        try:
+            async with aclosing(self._frames) as batches:  # type: ignore[type-var]
+                async for batch in batches:
+                    await send(_chunk(b"".join(batch)))
+        except BartackError as error:  # the session was purged, or the store failed
+            self._error = error
+
+    async def _beat(self, send: Send) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT_S)
+            await send(_chunk(_BEAT))
+
+
+def _failed_frame(error: BartackError | None) -> bytes:
+    return b"" if error is None else frame("failed", {"code": str(error.code), "message": error.message})
+
+
+def _chunk(body: bytes) -> Message:
+    return {"type": "http.response.body", "body": body, "more_body": True}
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

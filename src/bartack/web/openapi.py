@@ -1,0 +1,84 @@
+"""The OpenAPI document of the API, from the same rows as its routes."""
+
+import re
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from bartack.nouns.schema import json_schema
+from bartack.web.endpoint import Endpoint
+
+__all__ = ["openapi_document"]
+
+_REFERENCE = "#/components/schemas/{name}"
+_ERROR = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {"code": {"type": "string"}, "message": {"type": "string"}, "path": {"type": "string"}},
+            "required": ["code", "message"],
+        }
+    },
+    "required": ["error"],
+}
+
+
+def openapi_document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+    """The document, with the schemas of all bodies and of the canonical JSON."""
+    rows = tuple(endpoints)
+    bodies = [row.body for row in rows if row.body is not None]
+    schemas, components = msgspec.json.schema_components(bodies, ref_template=_REFERENCE)
+    by_row = dict(zip([row for row in rows if row.body is not None], schemas, strict=True))
+    paths: dict[str, Any] = {}
+    for row in rows:
+        path = re.sub(r"\{(\w+)(:\w+)?\}", r"{\1}", row.path)
+        paths.setdefault(path, {})[row.method.lower()] = _operation(row, by_row.get(row))
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Bartack", "version": version("bartack")},
+        "security": [{"token": []}, {"cookie": []}],
+        "paths": paths,
+        "components": {
+            "schemas": {**_canonical(), **components, "Error": _ERROR},
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": "bartack_web"},
+            },
+        },
+    }
+
+
+def _canonical() -> dict[str, Any]:
+    """The schemas of the nouns, with references to where they are in this document."""
+    text = msgspec.json.encode(json_schema()["$defs"]).replace(b'"#/$defs/', b'"#/components/schemas/')
+    schemas: dict[str, Any] = msgspec.json.decode(text)
+    return schemas
+
+
+def _operation(row: Endpoint, body: dict[str, Any] | None) -> dict[str, Any]:
+    in_path = re.findall(r"\{(\w+)(?::\w+)?\}", row.path)
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in in_path
+    ]
+    parameters += [
+        {"name": one.name, "in": "query", "description": one.description, "schema": {"type": one.type}}
+        for one in row.query
+    ]
+    operation: dict[str, Any] = {"summary": row.summary}
+    if row.is_public:
+        operation["security"] = []
+    if parameters:
+        operation["parameters"] = parameters
+    if body is not None:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    failed = {
+        "description": "An error.",
+        "content": {"application/json": {"schema": {"$ref": _REFERENCE.format(name="Error")}}},
+    }
+    schema: dict[str, Any] = {"type": "object"} if row.media_type == "application/json" else {}
+    succeeded = {"description": row.summary, "content": {row.media_type: {"schema": schema}}}
+    operation["responses"] = {"2XX": succeeded, "4XX": failed, "5XX": failed}
+    return operation

@@ -1,0 +1,237 @@
+"""`ServerRuns`: the runs that belong to a server, not to the request that started them.
+
+A run goes on when every viewer has left. When the server stops, live runs have a while to end, and those that do not
+are suspended: they stay open in the store. When a server starts, and regularly after that, it resumes the runs that a
+server left open: its own of before a restart or a crash, and those of another server on the same store that is gone.
+A run that waits for an approval is not live anywhere; the decision about it resumes it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from bartack.agent import Agent, Run
+from bartack.agent.run import Prompt
+from bartack.nouns.config import LoopConfig
+from bartack.nouns.entries import Entry, RunEnded, RunStarted, SessionHeader
+from bartack.nouns.errors import AgentError, BartackError, ErrorCode, NotFound, SessionInUse, StoreError
+from bartack.session.run_state import OpenCall, RunState
+from bartack.store.maintenance import all_sessions
+from bartack.store.requests import load_state
+from bartack.store.session_store import SessionStore
+
+__all__ = ["AGENT_KEY", "ServerRuns"]
+
+AGENT_KEY = "bartack.web.agent"  # metadata of a run of a server, and of a session: the name of its agent
+_RELEASE_S = (0.02, 0.05, 0.1, 0.3, 0.6)  # between the end of a run and the release of its session
+_JOURNAL_MS = 120  # how often an answer that is arriving becomes visible to viewers
+
+_log = logging.getLogger("bartack.web")
+
+
+class ServerRuns:
+    """The live runs of this process, one for each session at most."""
+
+    def __init__(self, agents: Mapping[str, Agent[Any, Any]], store: SessionStore) -> None:
+        self._agents = agents
+        self._store = store
+        self._live: dict[str, Run[Any]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._checked: dict[str, str] = {}  # session -> the last entry when it had nothing to resume
+        self._is_draining = False
+
+    @property
+    def live(self) -> frozenset[str]:
+        """The sessions with a live run in this process."""
+        return frozenset(self._live)
+
+    async def start(
+        self,
+        agent: str,
+        session_id: str,
+        *prompt: Prompt,
+        head: str | None = None,
+        model: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Run[Any]:
+        """A new run, which has started when this returns. `settings` are those of `RunSettings`.
+
+        Raises `SessionInUse`, and then nothing has happened.
+        """
+        self._check_open()
+        own = self._agents[agent]
+        for delay in (*_RELEASE_S, None):
+            run = own.stream(
+                *prompt,
+                session=session_id,
+                head=head,
+                model=model,
+                limits=_journalled(own),
+                metadata={**(metadata or {}), AGENT_KEY: agent},
+                **settings,
+            )
+            try:
+                await self._keep(run)
+                break
+            except SessionInUse:
+                _, state = await load_state(self._store, session_id)
+                if delay is None or state.run_id is not None:
+                    raise
+                await asyncio.sleep(delay)  # its last run has ended, and is about to release the session
+        return run
+
+    async def resume(self, session_id: str, **settings: Any) -> bool:
+        """Continue what is to be done in a session; False if there is nothing, or another process does it.
+
+        What a program other than a server has begun is left to that program.
+        """
+        self._check_open()
+        if session_id in self._live:
+            return False
+        _, state = await load_state(self._store, session_id)
+        agent = await self.agent_of(session_id, state)
+        if agent is None or not _has_work(state, self._store):
+            return False
+        own = self._agents[agent]
+        run = own.resume_stream(session_id, limits=_journalled(own), metadata={AGENT_KEY: agent}, **settings)
+        try:
+            await self._keep(run)
+        except SessionInUse:  # it is live in another process, which reads what was requested
+            return False
+        return True
+
+    async def agent_of(self, session_id: str, state: RunState | None = None) -> str | None:
+        """The name of the agent that answers in a session; None if another program has a run open there."""
+        branch = await self._store.load(session_id)
+        if state is None:
+            _, state = await load_state(self._store, session_id)
+        if state.run_id is not None:
+            started = _last_start(branch)
+            named = ((started and started.metadata) or {}).get(AGENT_KEY)
+            return named if isinstance(named, str) and named in self._agents else None
+        header = branch[0].fact
+        named = ((header.metadata if isinstance(header, SessionHeader) else None) or {}).get(AGENT_KEY)
+        return named if isinstance(named, str) and named in self._agents else next(iter(self._agents))
+
+    def _check_open(self) -> None:
+        if self._is_draining:
+            raise AgentError("The server is shutting down.", code=ErrorCode.OVERLOADED, retryable=True)
+
+    async def _keep(self, run: Run[Any]) -> None:
+        """Enter the run, and keep it until it ends."""
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._drive(run, started))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.shield(started)
+
+    async def _drive(self, run: Run[Any], started: "asyncio.Future[None]") -> None:
+        """In a task of its own: the request that started the run may be cancelled."""
+        try:
+            async with run:
+                self._live[run.session_id] = run
+                started.set_result(None)
+                await run.wait()
+        except Exception as error:  # noqa: BLE001 - user code may raise anything; the request gets it, or the log
+            if not started.done():
+                started.set_exception(error)
+            else:
+                _log.exception("A run of session %r ended in an error.", run.session_id)
+        finally:
+            if self._live.get(run.session_id) is run:
+                del self._live[run.session_id]
+            if not started.done():
+                started.cancel()
+            started.cancelled() or started.exception()  # the request may be gone
+
+    # -- when servers stop and start
+
+    async def drain(self, seconds: float) -> None:
+        """Start nothing more, wait for the live runs, and suspend those that take longer."""
+        self._is_draining = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        self.suspend()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def suspend(self) -> None:
+        """Stop every live run where it is, and leave it open for the next server."""
+        for run in list(self._live.values()):
+            run.suspend()
+
+    async def resume_open_runs(self) -> int:
+        """Resume the runs that servers left open; how many. Sessions that have not changed since are not read again."""
+        resumed = 0
+        async for info in all_sessions(self._store):
+            tail = info.tail.entry_id
+            if self._is_draining:
+                break
+            if self._checked.get(info.id) == tail or info.id in self._live:
+                continue
+            with suppress(NotFound):  # purged in the meantime
+                if await self._is_closed(info.id, info.tail.seq):
+                    self._checked[info.id] = tail
+                elif await self._resumed(info.id):
+                    resumed += 1
+        return resumed
+
+    async def _is_closed(self, session_id: str, tail_seq: int) -> bool:
+        """Whether the last entry alone shows that nothing is open, as it does in most sessions."""
+        last: Iterable[Entry] = await self._store.entries(session_id, after_seq=tail_seq - 1, limit=1)
+        return all(isinstance(entry.fact, RunEnded | SessionHeader) for entry in last)
+
+    async def _resumed(self, session_id: str) -> bool:
+        _, state = await load_state(self._store, session_id)
+        if state.run_id is None:
+            return False  # a message that waits for the next run is not a reason to start one
+        try:
+            return await self.resume(session_id)
+        except BartackError as error:
+            _log.warning("Cannot resume session %r: %s", session_id, error)
+            return False
+
+    async def keep_resuming(self, every_s: float) -> None:
+        """Look for open runs again and again."""
+        while True:
+            try:
+                await self.resume_open_runs()
+            except StoreError as error:
+                _log.warning("Cannot look for runs to resume: %s", error)
+            await asyncio.sleep(every_s)
+
+
+def _journalled(agent: Agent[Any, Any]) -> LoopConfig:
+    limits = agent.config.loop
+    return limits if limits.journal_ms is not None else replace(limits, journal_ms=_JOURNAL_MS)
+
+
+def _has_work(state: RunState, store: SessionStore) -> bool:
+    """Whether resuming leads anywhere. A run whose calls all wait for someone would only pause again."""
+    if state.run_id is None:
+        return bool(state.inbox)
+    if state.abort is not None or not state.open_calls:
+        return True
+    return any(not _is_waiting(one, store.environment.now()) for one in state.open_calls.values())
+
+
+def _is_waiting(call: OpenCall, now: datetime) -> bool:
+    """Whether nothing can be done about a call before someone decides about it, or posts its result."""
+    if call.is_deferred:
+        return call.posted is None
+    if call.question is None or call.verdict is not None:
+        return False
+    return call.question.expires_at is None or call.question.expires_at > now
+
+
+def _last_start(branch: Sequence[Entry]) -> RunStarted | None:
+    for entry in reversed(branch):  # entries are decoded on access, and this one is usually near the end
+        if isinstance(entry.fact, RunStarted):
+            return entry.fact
+    return None

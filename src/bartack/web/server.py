@@ -1,0 +1,146 @@
+"""`serve`: the application in a process of its own, on uvicorn, that drains when it is asked to stop.
+
+The first SIGTERM or SIGINT ends the live streams, starts nothing more and waits for live runs. The second one suspends
+them at once. Either way nothing is lost: what is left open is resumed by the next server.
+"""
+
+import asyncio
+import signal
+import socket
+import ssl
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.web.app import WebApp
+
+__all__ = ["Address", "bound_socket", "serve"]
+
+_ANY = ("0.0.0.0", "::")  # every address of this machine, and the name of none
+_CONNECTIONS = 1000  # at once; further ones get 503
+
+
+class Address(NamedTuple):
+    """Where a server listens, and how browsers reach it."""
+
+    host: str = "127.0.0.1"
+    port: int = 0  # 0: any free one
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    public_url: str | None = None  # of a proxy that adds TLS
+
+    def check(self) -> None:
+        """Refuse what would send tokens and conversations in the clear; `BartackError` says what to do instead."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise _invalid("TLS needs both a certificate and its key.")
+        if self.public_url is not None:
+            self._check_public_url(self.public_url)
+        if self.is_loopback or self.tls_cert is not None or self.public_url is not None:
+            return
+        raise _invalid(
+            f"Listening on {self.host} without TLS would send the token and every conversation in the clear. "
+            "Pass a certificate and its key, or the https URL of a proxy in front of this server; "
+            "or listen on 127.0.0.1 and use an SSH tunnel."
+        )
+
+    def _check_public_url(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme != "https" or not parts.netloc or parts.path.strip("/") or parts.query or parts.fragment:
+            raise _invalid(f"Invalid public URL {url!r}: expected https://NAME, without a path.")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        try:
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def origins(self, port: int) -> list[str]:
+        """The origins of the page, that to print first. They are also the names that Host may have."""
+        if self.public_url is not None:
+            return [self.public_url.rstrip("/").lower()]
+        scheme = "http" if self.tls_cert is None else "https"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        if self.is_loopback:
+            names = [host, "localhost", "127.0.0.1", "[::1]"]
+        else:
+            names = [socket.gethostname()] if self.host in _ANY else [host, socket.gethostname()]
+        default = {"http": 80, "https": 443}[scheme]
+        suffix = "" if port == default else f":{port}"
+        return [f"{scheme}://{name}{suffix}".lower() for name in dict.fromkeys(names)]
+
+
+def bound_socket(address: Address) -> socket.socket:
+    """A socket that listens there. `BartackError` if the address is unsafe, invalid or in use."""
+    address.check()
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server((address.host, address.port), family=family, backlog=512)
+    except OSError as error:
+        raise _invalid(f"Cannot listen on {address.host}, port {address.port}: {error.strerror or error}.") from error
+
+
+async def serve(app: WebApp, address: Address, listener: socket.socket, on_ready: Callable[[], None]) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    config = uvicorn.Config(
+        app,
+        lifespan="on",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=address.public_url is not None,
+        limit_concurrency=_CONNECTIONS,
+        timeout_graceful_shutdown=5,
+        ssl_certfile=address.tls_cert,
+        ssl_keyfile=address.tls_key,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise _invalid(f"Cannot use the certificate: {error}.") from error
+    await _Server(config, app, on_ready).serve(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Drains before it stops accepting connections, so that viewers learn why and requests get an answer."""
+
+    def __init__(self, config: uvicorn.Config, app: WebApp, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._app = app
+        self._on_ready = on_ready
+        self._draining: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets=sockets)
+        if self.started and not self.should_exit:
+            self._on_ready()
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Called by the signal handler of uvicorn, between two instructions of whatever runs."""
+        if self._loop is None:
+            signal.default_int_handler(sig, frame)
+        else:
+            self._loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        if self._draining is None:
+            self._draining = asyncio.ensure_future(self._drain())
+        else:
+            self._app.service.runs.suspend()
+
+    async def _drain(self) -> None:
+        await self._app.service.drain()
+        self.should_exit = True
+
+
+def _invalid(message: str) -> BartackError:
+    return BartackError(message, code=ErrorCode.INVALID_CONFIG)

@@ -1,0 +1,203 @@
+"""`SessionService`: what every route works with: the agents, the store, the live runs and the live events.
+
+started = await service.start_run(user, "trip", "Will it rain?")       # belongs to the server from here on
+async for events in service.follow("trip", started.position): ...      # from any position, in any process
+await service.request("trip", lambda store: queue(store, "trip", "And on Tuesday?"))
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from bartack.agent import Agent
+from bartack.agent.run import Prompt
+from bartack.models.prices import ModelInfo
+from bartack.nouns.entries import SessionHeader
+from bartack.nouns.errors import Conflict, NotFound, PartValidationError
+from bartack.store import open_store
+from bartack.store.live import LiveEvent
+from bartack.store.requests import load_state
+from bartack.store.session_store import SessionStore
+from bartack.web.access import User
+from bartack.web.hub import LiveHub
+from bartack.web.runs import AGENT_KEY, ServerRuns
+
+__all__ = ["SessionService", "StartedRun"]
+
+T = TypeVar("T")
+_TITLE = 60  # characters of the first prompt
+_KNOWN_STATES = 10_000  # sessions
+_RESUME_S = 15.0  # how often to look for runs that another server left open; half a lease
+
+
+class StartedRun(NamedTuple):
+    """A run that has started, and the position to follow it from."""
+
+    session_id: str
+    run_id: str
+    position: str
+
+
+class SessionService:
+    """Opened by `running`, or by the first request."""
+
+    def __init__(
+        self,
+        agents: Mapping[str, Agent[Any, Any]],
+        store: SessionStore | str | Path | None,
+        *,
+        models: Sequence[str] | None = None,
+        drain_s: float = 20.0,
+    ) -> None:
+        """`models` are the models that users may choose; None: any."""
+        self._given = agents
+        self._store_at = store
+        self.models = models
+        self.drain_s = drain_s
+        self.closing = asyncio.Event()  # the server is about to stop
+        self._store: SessionStore | None = None
+        self._opening = asyncio.Lock()
+        self._resuming: asyncio.Task[None] | None = None
+        self._infos: dict[str, ModelInfo] = {}
+        self._states: dict[str, tuple[str, str]] = {}  # of sessions, and the last entry that they follow from
+
+    # -- opening and closing
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Open the store, resume what was left open, and drain at the end."""
+        await self.open()
+        try:
+            yield
+        finally:
+            await self.close()
+
+    async def open(self) -> None:
+        """Open the store if it is not open, and begin to resume what was left open."""
+        async with self._opening:
+            if self._store is not None:
+                return
+            at = self._store_at
+            store = await open_store(at) if at is None or isinstance(at, str | Path) else at
+            self.agents: dict[str, Agent[Any, Any]] = {
+                name: agent.with_store(store) for name, agent in self._given.items()
+            }
+            self.runs = ServerRuns(self.agents, store)
+            self.hub = LiveHub(store)
+            self._store = store
+            self._owns_store = store is not at
+            self._resuming = asyncio.create_task(self.runs.keep_resuming(_RESUME_S))
+
+    async def drain(self) -> None:
+        """End all live streams, and give live runs time to end. Nothing new is started."""
+        self.closing.set()
+        if self._store is not None:
+            await self.runs.drain(self.drain_s)
+
+    async def close(self) -> None:
+        """Drain, and close the store if it was opened here."""
+        if self._store is None:
+            return
+        await self.drain()
+        if self._resuming is not None:
+            self._resuming.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._resuming
+        if self._owns_store:
+            await self._store.close()
+        self._store = None
+
+    @property
+    def store(self) -> SessionStore:
+        """The open store."""
+        assert self._store is not None, "the service is not open"
+        return self._store
+
+    # -- the three things that routes do
+
+    async def start_run(
+        self,
+        user: User,
+        session_id: str,
+        *prompt: Prompt,
+        agent: str | None = None,
+        head: str | None = None,
+        model: str | None = None,
+        **settings: Any,
+    ) -> StartedRun:
+        """Start a run that belongs to the server; a new session is created. `settings` are those of `RunSettings`.
+
+        Raises `SessionInUse` if a run is live there: then queue or steer. `NotFound` if the session is not the user's.
+        """
+        self.check_access(user, session_id)
+        self.check_model(model)
+        named = self.agent_named(agent) if agent is not None else None
+        try:
+            position = str((await self.store.tail_of(session_id)).seq)
+            chosen = named or await self.runs.agent_of(session_id) or next(iter(self.agents))
+        except NotFound:
+            position, chosen = "0", named or next(iter(self.agents))
+            with suppress(Conflict):  # another request has just created it
+                await self.store.create_session(session_id, _header(chosen, user, *prompt))
+        metadata = {"user": user.name, **settings.pop("metadata", {})}
+        run = await self.runs.start(chosen, session_id, *prompt, head=head, model=model, metadata=metadata, **settings)
+        return StartedRun(session_id, run.run_id, position)
+
+    def follow(self, session_id: str, position: str = "") -> AsyncGenerator[Sequence[LiveEvent], None]:
+        """Entries, and between them deltas of the answer in progress, after this position (`bartack.store.live`)."""
+        return self.hub.follow(session_id, position)
+
+    async def request(self, session_id: str, post: Callable[[SessionStore], Awaitable[T]]) -> T:
+        """Post a request (see `bartack.store.requests`), and resume the session if no run is live to act on it."""
+        posted = await post(self.store)
+        await self.runs.resume(session_id)
+        return posted
+
+    # -- checks
+
+    def check_access(self, user: User, session_id: str) -> None:
+        """`NotFound` if the session is not one of the user's, whether it exists or not."""
+        if not session_id or not user.may_use(session_id):
+            raise NotFound(f"There is no session {session_id!r}.")
+
+    def agent_named(self, name: str) -> str:
+        """The name; `PartValidationError` if there is no such agent."""
+        if name not in self.agents:
+            raise PartValidationError(f"Unknown agent {name!r}; known: {', '.join(self.agents)}.", path="$.agent")
+        return name
+
+    def check_model(self, name: str | None) -> None:
+        """`PartValidationError` unless users may choose this model."""
+        if name is not None and self.models is not None and name not in self.models:
+            raise PartValidationError(f"Model {name!r} is not available here.", path="$.model")
+
+    async def model_info(self, agent: str) -> ModelInfo:
+        """What is known about the model of an agent; reading a price table is slow the first time."""
+        if agent not in self._infos:
+            self._infos[agent] = await asyncio.to_thread(self.agents[agent].model.model_info)
+        return self._infos[agent]
+
+    async def state_of(self, session_id: str, tail: str | None = None) -> str:
+        """``running`` here or elsewhere, ``waiting`` for an approval or a result, or ``idle``.
+
+        It follows from the entries alone, so it is computed once for each last entry (`tail`).
+        """
+        known = self._states.get(session_id)
+        if known is not None and known[0] == tail:
+            return known[1]
+        found, state = await load_state(self.store, session_id)
+        shown = "idle"
+        if state.run_id is not None:
+            shown = "waiting" if state.questions or state.deferred else "running"
+        if len(self._states) > _KNOWN_STATES:
+            self._states.clear()
+        self._states[session_id] = (found.entry_id, shown)
+        return shown
+
+
+def _header(agent: str, user: User, *prompt: Prompt) -> SessionHeader:
+    texts = (one if isinstance(one, str) else getattr(one, "text", "") for one in prompt)
+    title = " ".join(" ".join(texts).split())[:_TITLE]
+    return SessionHeader(title=title or None, metadata={AGENT_KEY: agent, "user": user.name, "program": "web"})

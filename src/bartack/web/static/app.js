@@ -1,0 +1,109 @@
+// The page as a whole: signing in, which session is open, drawers and keys.
+
+import { get, post } from "./api.js";
+import { h } from "./dom.js";
+import "./run-inspector.js";
+import "./session-list.js";
+import "./session-view.js";
+
+class BartackApp extends HTMLElement {
+  #list = null;
+  #view = null;
+  #inspector = null;
+  #columns = null;
+
+  async connectedCallback() {
+    window.addEventListener("hashchange", () => this.#route());
+    window.addEventListener("keydown", (event) => this.#key(event));
+    this.addEventListener("signed-out", () => this.#signedOut());
+    this.addEventListener("toggle-list", () => this.#columns.classList.toggle("listing"));
+    this.addEventListener("toggle-inspector", () => this.#toggleInspector());
+    this.addEventListener("listed", () => this.#list.refresh());
+    this.addEventListener("changed", () => this.#inspector?.changed());
+    await this.#start();
+  }
+
+  async #start() {
+    const code = new URLSearchParams(location.hash.slice(1)).get("code");
+    try {
+      if (code) {
+        history.replaceState(null, "", location.pathname); // the code is neither kept nor shown
+        await post("login", { code });
+      }
+      await get("me");
+    } catch (error) {
+      if (code && error.status === 401 && (await get("me").then(() => true, () => false))) return this.#show();
+      return error.status === 401 ? this.#signedOut(Boolean(code)) : this.#away(error);
+    }
+    this.#show();
+  }
+
+  #show() {
+    this.#list = h("session-list", {});
+    this.#view = h("session-view", {});
+    this.#columns = h("div", { class: "columns" }, this.#list, this.#view);
+    this.replaceChildren(this.#columns);
+    this.#route();
+  }
+
+  #route() {
+    const parameters = new URLSearchParams(location.hash.slice(1));
+    if (parameters.get("code")) return void this.#start();
+    if (!this.#view) return;
+    const id = parameters.get("session") ?? "";
+    this.#columns.classList.remove("listing");
+    this.#list.select(id);
+    this.#view.open(id);
+  }
+
+  #toggleInspector() {
+    if (this.#inspector) {
+      this.#inspector.remove();
+      this.#columns.classList.remove("wide");
+      this.#inspector = null;
+    } else {
+      this.#inspector = h("run-inspector", {});
+      this.#inspector.view = this.#view;
+      this.#columns.append(this.#inspector);
+    }
+    this.#columns.classList.toggle("inspecting", this.#inspector !== null);
+  }
+
+  #signedOut(wasUsed = false) {
+    this.#view = null;
+    this.replaceChildren(h("main", { class: "words" },
+      h("h1", {}, wasUsed ? "This link has been used" : "Not signed in"),
+      h("p", {}, "If ", h("code", {}, "bartack serve"), " runs here, open the link that it has printed last. Each link signs one browser in, once.")));
+  }
+
+  #away(error) {
+    this.replaceChildren(h("main", { class: "words" },
+      h("h1", {}, "The server cannot be reached"),
+      h("p", {}, `${error.message} Runs continue there if it is only the connection.`),
+      h("button", { onclick: () => this.#start() }, "Try again")));
+    setTimeout(() => this.#view || this.#start(), 3000);
+  }
+
+  #key(event) {
+    if (!this.#view || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape") {
+      if (this.#columns.classList.contains("listing")) return this.#columns.classList.remove("listing");
+      return void this.#view.stop();
+    }
+    const target = event.target;
+    if (target instanceof Element && target.closest("input, textarea, select")) return;
+    const card = this.#view.pendingCard();
+    const act = {
+      "/": () => this.#list.focusSearch(),
+      i: () => this.#toggleInspector(),
+      a: () => card?.decide("approve"),
+      d: () => card?.decide("deny"),
+      e: () => card?.edit(),
+    }[event.key.toLowerCase()];
+    if (act) {
+      event.preventDefault();
+      act();
+    }
+  }
+}
+customElements.define("bartack-app", BartackApp);

@@ -1,0 +1,71 @@
+// The arguments of a tool call as a form, made from the tool's JSON Schema. What has no field of its own is edited as JSON.
+
+import { h } from "./dom.js";
+
+class ArgumentForm extends HTMLElement {
+  #read = [];
+
+  show(schema, given) {
+    const names = [...new Set([...Object.keys(schema.properties ?? {}), ...Object.keys(given)])];
+    const fields = names.map((name) => this.#field(name, schema.properties?.[name] ?? {}, given[name], schema.required?.includes(name)));
+    const wrong = h("div", { class: "wrong", role: "alert" });
+    const decide = () => {
+      try {
+        const values = Object.fromEntries(this.#read.map((read) => read()).filter(([, value]) => value !== undefined));
+        this.dispatchEvent(new CustomEvent("decided", { detail: values }));
+      } catch (error) {
+        wrong.textContent = error.message;
+      }
+    };
+    this.replaceChildren(...fields, wrong, h("div", { class: "acts" },
+      h("button", { class: "go", onclick: decide }, "Approve with these arguments"),
+      h("button", { onclick: () => this.dispatchEvent(new CustomEvent("cancelled")) }, "Cancel")));
+  }
+
+  #field(name, schema, value, isRequired) {
+    const label = h("span", {}, h("span", { class: "name" }, name), isRequired ? " (required)" : "", schema.description ? ` — ${schema.description}` : "");
+    if (schema.type === "boolean") {
+      const box = h("input", { type: "checkbox", checked: value ?? schema.default ?? false });
+      this.#read.push(() => [name, value === undefined && box.checked === (schema.default ?? false) ? undefined : box.checked]);
+      return h("label", { class: "flag" }, box, label);
+    }
+    const [input, read] = this.#input(name, schema, value);
+    this.#read.push(() => [name, read()]);
+    return h("label", {}, label, input);
+  }
+
+  #input(name, schema, value) {
+    const empty = (text) => text === "" && value === undefined;
+    if (schema.enum?.every((one) => typeof one === "string")) {
+      const select = h("select", {}, schema.enum.map((one) => h("option", { value: one, selected: one === value }, one)));
+      return [select, () => select.value];
+    }
+    if (schema.type === "integer" || schema.type === "number") {
+      const input = h("input", { type: "text", inputmode: "decimal" });
+      input.value = value ?? "";
+      return [input, () => {
+        if (empty(input.value)) return undefined;
+        const number = Number(input.value);
+        if (input.value.trim() === "" || Number.isNaN(number)) throw new Error(`${name} must be a number.`);
+        return number;
+      }];
+    }
+    if (schema.type === "string" || typeof value === "string") {
+      const isLong = String(value ?? "").length > 60 || String(value ?? "").includes("\n");
+      const input = isLong ? h("textarea", {}) : h("input", { type: "text" });
+      input.value = value ?? "";
+      return [input, () => (empty(input.value) ? undefined : input.value)];
+    }
+    const input = h("textarea", {});
+    input.value = value === undefined ? "" : JSON.stringify(value, null, 2);
+    return [input, () => {
+      if (empty(input.value)) return undefined;
+      try {
+        return JSON.parse(input.value);
+      } catch {
+        throw new Error(`${name} must be JSON.`);
+      }
+    }];
+  }
+}
+customElements.define("argument-form", ArgumentForm);

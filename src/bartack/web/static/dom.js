@@ -1,0 +1,48 @@
+// Elements without markup: text always becomes text. HTML comes from one function, and only from the server, which has
+// sanitised it; the browser enforces that with Trusted Types where it has them.
+
+const policy = window.trustedTypes?.createPolicy("bartack", { createHTML: (text) => text });
+
+/** A new element: h("button", {class: "go", onclick: send}, "Send"). */
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name in element && typeof value !== "string") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** An element that contains HTML which the server has sanitised. */
+export function rendered(html) {
+  const element = document.createElement("div");
+  element.innerHTML = policy ? policy.createHTML(html) : html;
+  return element;
+}
+
+/** Each block of a rendered text, or the text itself where the server left it plain. */
+export function textBlocks(blocks, text) {
+  if (blocks?.length) return blocks.map(rendered);
+  return text ? [h("div", { class: "plain" }, text)] : [];
+}
+
+/** Text in which invisible characters can be seen, for what somebody has to approve. */
+export function visible(text) {
+  return text.replace(/[^\P{C}\n\t]|[\u2028\u2029]/gu, (sign) => `\\u{${sign.codePointAt(0).toString(16)}}`);
+}
+
+export function duration(ms) {
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  const seconds = Math.floor(ms / 1000);
+  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+}
+
+export function count(number) {
+  if (number >= 1_000_000) return `${(number / 1_000_000).toFixed(1)}M`;
+  if (number >= 10_000) return `${Math.floor(number / 1000)}k`;
+  return number >= 1000 ? `${(number / 1000).toFixed(1)}k` : String(number);
+}

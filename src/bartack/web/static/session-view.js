@@ -1,0 +1,352 @@
+// The conversation of one session, live.
+
+import { get, post, sessionPath } from "./api.js";
+import { endsAnswer, extended, headBefore, items, runState } from "./conversation.js";
+import { duration, h, rendered, textBlocks } from "./dom.js";
+import { follow } from "./live.js";
+import { fileList } from "./tool-card.js";
+import "./message-composer.js";
+
+const PAGE = 200;
+
+class SessionView extends HTMLElement {
+  #id = "";
+  #head = null; // the branch that is shown, if not the newest
+  #branch = [];
+  #earlier = null;
+  #details = {};
+  #state = "idle";
+  #models = [];
+  #close = null;
+  #refreshing = null;
+  #shown = new Map();
+  #live = [];
+  #digests = new Map();
+  #title = h("h1", {});
+  #name = h("span", { class: "id" });
+  #branches = h("span", { class: "branches" });
+  #banner = h("div", { class: "banner", role: "status", hidden: true });
+  #more = h("button", { class: "quiet", onclick: () => this.#loadEarlier() }, "Show earlier");
+  #list = h("div", { class: "column", role: "log", "aria-label": "Conversation" });
+  #answer = h("div", { class: "column answer", "aria-live": "off" });
+  #talk = h("div", { class: "talk", tabindex: "0", "aria-label": "Conversation" });
+  #composer = h("message-composer", {});
+
+  connectedCallback() {
+    const drawer = h("button", { class: "quiet drawer", onclick: () => this.#emit("toggle-list") }, "☰ Sessions");
+    const inspect = h("button", { class: "quiet grow", onclick: () => this.#emit("toggle-inspector") }, "Inspect ", h("kbd", {}, "I"));
+    this.#talk.append(this.#list, this.#answer);
+    let wasAtEnd = true;
+    this.#talk.addEventListener("scroll", () => { wasAtEnd = this.#isAtEnd(); });
+    new ResizeObserver(() => wasAtEnd && this.#toEnd()).observe(this.#talk);
+    const main = h("main", {}, h("header", { class: "top" }, drawer, this.#title, this.#name, inspect, this.#branches), this.#banner, this.#talk, this.#composer);
+    this.replaceChildren(main);
+    this.addEventListener("submit-message", (event) => this.#send(event.detail));
+    this.addEventListener("stop", () => this.stop());
+    this.addEventListener("switch", (event) => this.#switch(event.detail));
+    this.addEventListener("decide", (event) => this.#decide(event.detail));
+  }
+
+  disconnectedCallback() {
+    this.#close?.();
+  }
+
+  get branch() {
+    return this.#branch;
+  }
+
+  get head() {
+    return this.#head;
+  }
+
+  get session() {
+    return this.#id;
+  }
+
+  /** Show a session; the empty id is a new one. */
+  async open(id, head = null) {
+    this.#close?.();
+    this.#close = null;
+    this.#id = id;
+    this.#head = head;
+    this.#branch = [];
+    this.#earlier = null;
+    this.#details = {};
+    this.#shown.clear();
+    this.#digests.clear();
+    this.#list.replaceChildren();
+    this.#clearAnswer();
+    this.#say("");
+    this.#models = (await get("models").catch(() => ({ items: [] }))).items.map((one) => one.name);
+    if (!id) {
+      this.#title.textContent = "New session";
+      this.#name.textContent = "";
+      this.#branches.replaceChildren();
+      this.#list.replaceChildren(h("p", { class: "empty" }, "Write a message to start a session."));
+      this.#composer.state("idle");
+      this.#composer.details({ model: this.#models[0] }, this.#models);
+      this.#composer.focus();
+      return;
+    }
+    try {
+      const page = await get(sessionPath(id, "/entries"), { before: 2 ** 52, limit: PAGE, html: 1, head });
+      if (id !== this.#id) return;
+      this.#branch = page.items;
+      this.#earlier = page.cursor;
+      this.#draw(true);
+      await this.#refresh();
+      this.#follow(page.items.at(-1)?.seq ?? 0);
+    } catch (error) {
+      this.#gone(error);
+    }
+  }
+
+  #follow(seq) {
+    this.#close = follow(this.#id, String(this.#head ? this.#details.tail.seq : seq), {
+      entry: (entry) => {
+        if (this.#head) {
+          return this.#say("There is something new on another branch.", false, ["Show it", () => this.open(this.#id)]);
+        }
+        if (endsAnswer(entry)) this.#clearAnswer();
+        const branch = extended(this.#branch, entry);
+        if (branch === null) return this.open(this.#id);
+        this.#branch = branch;
+        this.#draw();
+        this.#refreshSoon();
+      },
+      answer: (change) => this.#head || this.#grow(change),
+      connected: (is) => this.#say(is ? "" : "Connection lost. Trying again; the run continues on the server.", !is),
+      gone: (error) => this.#gone(error),
+    });
+  }
+
+  #gone(error) {
+    if (error.status === 401) return this.#emit("signed-out");
+    const isMissing = error.status === 404 || error.code === "not_found";
+    this.#say(isMissing ? "This session does not exist any more, or is not yours." : error.message, true);
+  }
+
+  #say(text, isBad = false, action = null) {
+    this.#banner.hidden = !text;
+    this.#banner.className = isBad ? "banner bad" : "banner";
+    this.#banner.replaceChildren(text, action ? h("button", { class: "quiet", onclick: action[1] }, action[0]) : "");
+  }
+
+  /** Entries come in bursts; the details that follow from them are loaded once for each. */
+  #refreshSoon() {
+    this.#refreshing ??= setTimeout(() => {
+      this.#refreshing = null;
+      this.#refresh();
+    }, 250);
+  }
+
+  async #refresh() {
+    const id = this.#id;
+    const details = await get(sessionPath(id), { head: this.#head }).catch(() => null);
+    if (!details || id !== this.#id) return;
+    this.#details = details;
+    this.#title.textContent = details.title || "Untitled";
+    document.title = `${details.title || id} · Bartack`;
+    this.#name.textContent = id.length > 24 ? `…${id.slice(-8)}` : id;
+    this.#composer.details(details, this.#models);
+    this.#drawBranches();
+    this.#emit("changed");
+  }
+
+  #drawBranches() {
+    const heads = this.#details.heads ?? [];
+    if (heads.length < 2) return this.#branches.replaceChildren();
+    const at = this.#head ? heads.indexOf(this.#head) : heads.length - 1;
+    const go = (to) => () => this.open(this.#id, to === heads.length - 1 ? null : heads[to]);
+    this.#branches.replaceChildren(`branch ${at + 1} of ${heads.length}`,
+      h("button", { class: "quiet", "aria-label": "Previous branch", disabled: at <= 0, onclick: go(at - 1) }, "‹"),
+      h("button", { class: "quiet", "aria-label": "Next branch", disabled: at >= heads.length - 1, onclick: go(at + 1) }, "›"));
+  }
+
+  // -- drawing
+
+  #draw(isFirst = false) {
+    const wasAtEnd = isFirst || this.#isAtEnd();
+    const shown = items(this.#branch);
+    const elements = shown.map((item) => this.#element(item));
+    const keys = new Set(shown.map((item) => item.key));
+    for (const key of this.#shown.keys()) if (!keys.has(key)) this.#shown.delete(key);
+    if (this.#earlier) elements.unshift(this.#more);
+    elements.forEach((element, at) => {
+      if (this.#list.children[at] !== element) this.#list.insertBefore(element, this.#list.children[at] ?? null);
+    });
+    while (this.#list.children.length > elements.length) this.#list.lastChild.remove();
+    const state = this.#head ? "idle" : runState(this.#branch);
+    if (state !== this.#state) this.#emit("listed");
+    this.#state = state;
+    this.#composer.state(state);
+    if (shown.some((item) => item.state === "ask")) this.#loadDigests();
+    if (wasAtEnd) this.#toEnd();
+    this.#emit("changed");
+  }
+
+  #element(item) {
+    const known = this.#shown.get(item.key);
+    if (known && item.type === "tool") {
+      known.show(item, this.#id);
+      return known;
+    }
+    if (known) return known;
+    const made = this.#made(item);
+    this.#shown.set(item.key, made);
+    return made;
+  }
+
+  #made(item) {
+    switch (item.type) {
+      case "you": {
+        const edit = () => this.#composer.edit(item.text, headBefore(this.#branch, item.entry));
+        return h("div", { class: item.queued ? "you queued" : "you" },
+          item.files.length ? fileList(item.files, this.#id) : "",
+          item.queued ? h("div", { class: "hint" }, item.queued === "steer" ? "Delivered at the next step" : "Delivered when the run would end") : "",
+          h("div", { class: "text" }, textBlocks(item.blocks, item.text)),
+          item.queued
+            ? h("button", { class: "quiet edit", onclick: () => this.#request({ type: "redact", entryId: item.entry.id }) }, "Withdraw")
+            : h("button", { class: "quiet edit", onclick: edit, "aria-label": "Edit this message" }, "Edit"));
+      }
+      case "say":
+        return h("div", { class: "say" }, textBlocks(item.blocks, item.text));
+      case "thought":
+        return h("details", { class: "thought" }, h("summary", {}, thinkingTitle(item)), h("div", { class: "say" }, textBlocks(item.blocks, item.text)));
+      case "tool": {
+        const card = h("tool-card", {});
+        card.show(item, this.#id);
+        return card;
+      }
+      default:
+        return h("div", { class: item.isBad ? "notice bad" : "notice" }, item.text);
+    }
+  }
+
+  #grow(change) {
+    const wasAtEnd = this.#isAtEnd();
+    if (change.isNew) this.#clearAnswer();
+    for (const part of change.parts) this.#growPart(part);
+    if (wasAtEnd) this.#toEnd();
+  }
+
+  #growPart(part) {
+    if (part.kind === "tool_call") {
+      const known = this.#live[part.index] ?? { raw: "", card: this.#answer.appendChild(h("tool-card", {})) };
+      this.#live[part.index] = known;
+      known.raw += part.arguments;
+      known.card.show({ name: part.toolName, id: part.toolCallId, state: "writing", raw: known.raw }, this.#id);
+      return;
+    }
+    let known = this.#live[part.index];
+    if (!known) {
+      const blocks = h("div", {});
+      const tail = h("div", {});
+      const say = h("div", { class: "say" }, blocks, tail);
+      this.#answer.append(part.kind === "thinking" ? h("details", { class: "thought" }, h("summary", {}, "Thinking…"), say) : say);
+      known = this.#live[part.index] = { blocks, tail };
+    }
+    known.blocks.append(...part.blocks.map(rendered));
+    const tail = rendered(part.tail);
+    if (part.kind === "text") (tail.lastElementChild ?? tail).append(h("span", { class: "caret", "aria-hidden": "true" }));
+    for (const caret of this.#answer.querySelectorAll(".caret")) if (!tail.contains(caret)) caret.remove();
+    known.tail.replaceChildren(tail);
+  }
+
+  #clearAnswer() {
+    this.#live = [];
+    this.#answer.replaceChildren();
+  }
+
+  #isAtEnd() {
+    return this.#talk.scrollHeight - this.#talk.scrollTop - this.#talk.clientHeight < 80;
+  }
+
+  #toEnd() {
+    this.#talk.scrollTop = this.#talk.scrollHeight;
+  }
+
+  async #loadEarlier() {
+    const height = this.#talk.scrollHeight;
+    const page = await get(sessionPath(this.#id, "/entries"), { before: this.#branch[0].seq, limit: PAGE, html: 1, head: this.#head });
+    this.#branch = [...page.items, ...this.#branch];
+    this.#earlier = page.cursor;
+    this.#draw();
+    this.#talk.scrollTop += this.#talk.scrollHeight - height;
+  }
+
+  // -- acting
+
+  async #send({ how, text, attachments, head, model }) {
+    const isNew = !this.#id;
+    const from = head ?? this.#head;
+    const state = isNew || this.#head ? "idle" : runState(this.#branch);
+    try {
+      if (state !== "idle" && head === null) {
+        await this.#request({ type: how === "queue" ? "queue" : "steer", text, attachments });
+      } else {
+        if (state !== "idle") throw new Error("A run is live. Stop it before you begin a branch.");
+        const id = this.#id || (await post("sessions", { title: text.trim().replace(/\s+/g, " ").slice(0, 60) || null })).id;
+        const chosen = isNew && model && model !== this.#models[0] ? { model } : {};
+        await post(sessionPath(id, "/runs"), { text, attachments, ...chosen, ...(from ? { head: from } : {}) });
+        if (isNew) location.hash = `session=${encodeURIComponent(id)}`;
+        else if (this.#head) await this.open(id);
+      }
+      this.#composer.sent();
+      this.#toEnd();
+      this.#emit("listed");
+    } catch (error) {
+      this.#composer.failed(error.message);
+    }
+  }
+
+  async #request(body) {
+    return post(sessionPath(this.#id, "/requests"), body);
+  }
+
+  async stop() {
+    if (this.#id && runState(this.#branch) !== "idle") {
+      await this.#request({ type: "abort", reason: "user" }).catch((error) => this.#composer.failed(error.message));
+    }
+  }
+
+  async #switch(model) {
+    if (!this.#id || model === this.#details.model) return;
+    await this.#request({ type: "switch", model }).catch((error) => this.#composer.failed(error.message));
+  }
+
+  /** The digests of what is shown, so that a decision counts for exactly these arguments. */
+  async #loadDigests() {
+    const page = await get(sessionPath(this.#id, "/requests")).catch(() => ({ items: [] }));
+    for (const one of page.items) if (one.type === "approval") this.#digests.set(one.toolCallId, one.argumentsDigest);
+  }
+
+  async #decide({ toolCallId, decision, arguments: args }) {
+    if (!this.#digests.has(toolCallId)) await this.#loadDigests();
+    const body = { type: "decide", toolCallId, decision, argumentsDigest: this.#digests.get(toolCallId) };
+    try {
+      await this.#request(args === undefined ? body : { ...body, arguments: args });
+    } catch (error) {
+      this.#composer.failed(error.message);
+      const card = this.#shown.get(`call/${toolCallId}`);
+      const item = card?.item;
+      if (item) card.show({ ...item, retry: Date.now() }, this.#id);
+    }
+  }
+
+  /** The card that a key decides about: the one with the focus, or the only one that waits. */
+  pendingCard() {
+    const all = [...this.querySelectorAll("tool-card.ask")];
+    return all.find((card) => card.contains(document.activeElement)) ?? (all.length === 1 ? all[0] : null);
+  }
+
+  #emit(name) {
+    this.dispatchEvent(new CustomEvent(name, { bubbles: true }));
+  }
+}
+customElements.define("session-view", SessionView);
+
+function thinkingTitle(item) {
+  if (!item.text) return "Thinking (hidden by the provider)";
+  return item.took ? `Thought for ${duration(item.took)}` : "Thinking";
+}

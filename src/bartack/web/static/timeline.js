@@ -1,0 +1,49 @@
+// A run over time: model calls, tools, retries and waits, from the times that the entries have. Nothing touches the page.
+
+import { hasFailed } from "./conversation.js";
+
+/** The runs of a branch, in order, each with its entries. */
+export function runs(branch) {
+  const found = new Map();
+  for (const entry of branch) {
+    if (!entry.runId) continue;
+    if (!found.has(entry.runId)) found.set(entry.runId, []);
+    found.get(entry.runId).push(entry);
+  }
+  return [...found.values()];
+}
+
+/** The bars of one run: {name, kind, start, end}, in milliseconds since its start; an open one ends `now`. */
+export function bars(entries, now) {
+  const zero = new Date(entries[0].timestamp).getTime();
+  const at = (time) => new Date(time).getTime() - zero;
+  const shown = [];
+  const open = new Map();
+  let model = 0;
+  for (const entry of entries) {
+    const { kind, payload } = entry;
+    if (kind === "message" && payload.role === "assistant") {
+      const start = at(payload.timestamp ?? entry.timestamp);
+      const name = `model ${(payload.meta?.modelCallIndex ?? model) + 1}`;
+      model = (payload.meta?.modelCallIndex ?? model) + 1;
+      shown.push({ name, kind: payload.meta?.aborted ? "failed" : "model", start, end: start + (payload.meta?.durationMs ?? at(entry.timestamp) - start), usage: payload.meta?.usage });
+    } else if (kind === "stream_failed") {
+      const end = at(entry.timestamp);
+      const name = payload.modelCallIndex === undefined ? "summary" : `model ${payload.modelCallIndex + 1}`;
+      shown.push({ name, kind: "failed", start: Math.max(0, end - (payload.durationMs ?? 0)), end, why: payload.error.message || payload.error.errorCode });
+    } else if (kind === "approval_required") open.set(`ask/${payload.toolCallId}`, { name: "approval", kind: "wait", start: at(entry.timestamp) });
+    else if (kind === "approval_decided") close(`ask/${payload.toolCallId}`, at(entry.timestamp));
+    else if (kind === "tool_started") open.set(payload.toolCallId, { name: payload.toolName, kind: "tool", start: at(entry.timestamp) });
+    else if (kind === "message" && payload.role === "tool") {
+      for (const part of payload.parts) close(part.payload.toolCallId, at(entry.timestamp), hasFailed(part.payload));
+    }
+  }
+  for (const bar of open.values()) shown.push({ ...bar, end: entries.at(-1).kind === "run_ended" ? at(entries.at(-1).timestamp) : now - zero });
+  return shown.sort((one, two) => one.start - two.start);
+
+  function close(key, end, isFailed) {
+    const bar = open.get(key);
+    open.delete(key);
+    if (bar) shown.push({ ...bar, end, kind: isFailed ? "failed" : bar.kind });
+  }
+}

@@ -1,0 +1,188 @@
+// One tool call for its whole life: growing arguments, approval, running, result.
+
+import { address, sessionPath } from "./api.js";
+import { duration, h, visible } from "./dom.js";
+import "./argument-form.js";
+
+const SIGNS = { writing: "…", pending: "…", ask: "?", running: "▸", done: "✓", failed: "✗", denied: "✗" };
+const WORDS = { writing: "writing", pending: "waiting", ask: "needs approval", running: "running", done: "done", failed: "failed", denied: "denied" };
+const CUT_LINES = 5;
+
+class ToolCard extends HTMLElement {
+  #item = null;
+  #session = "";
+  #isOpen = false;
+  #isEditing = false;
+  #ticking = null;
+
+  show(item, session) {
+    if (this.#item && JSON.stringify(this.#item) === JSON.stringify(item)) return;
+    this.#item = item;
+    this.#session = session;
+    if (item.state !== "ask") this.#isEditing = false;
+    this.#draw();
+  }
+
+  get item() {
+    return this.#item;
+  }
+
+  connectedCallback() {
+    this.#ticking = setInterval(() => this.#tick(), 1000);
+  }
+
+  disconnectedCallback() {
+    clearInterval(this.#ticking);
+  }
+
+  edit() {
+    this.#isEditing = true;
+    this.#draw();
+    this.querySelector("argument-form input, argument-form textarea")?.focus();
+  }
+
+  #draw() {
+    const item = this.#item;
+    this.className = { ask: "ask", done: "done", failed: "failed", denied: "failed" }[item.state] ?? "";
+    this.setAttribute("role", "group");
+    this.setAttribute("aria-label", `Tool call ${item.name}, ${WORDS[item.state]}`);
+    const isOver = ["done", "failed", "denied"].includes(item.state);
+    const fold = isOver && { "aria-expanded": String(this.#isOpen), onclick: () => this.#fold() };
+    const head = h(isOver ? "button" : "div", { class: "head", ...fold },
+      h("span", { class: "sign", "aria-hidden": "true" }, SIGNS[item.state]),
+      h("b", {}, item.name),
+      h("span", { class: "brief" }, brief(item)),
+      h("span", { class: "state" }, this.#stateText()));
+    this.replaceChildren(head, ...this.#body());
+  }
+
+  #stateText() {
+    const item = this.#item;
+    if (item.state === "ask") return `waiting ${since(item.asked)}`;
+    if (item.state === "running" && item.started) return `running ${since(item.started)}`;
+    const took = item.took === null || item.took === undefined ? "" : ` · ${duration(item.took)}`;
+    const word = item.exitCode ? `exit ${item.exitCode}` : item.errorCode?.replaceAll("_", " ") ?? WORDS[item.state];
+    return `${word}${took}`;
+  }
+
+  #tick() {
+    if (this.#item && (this.#item.state === "ask" || this.#item.state === "running")) {
+      this.querySelector(".state").textContent = this.#stateText();
+    }
+  }
+
+  *#body() {
+    const item = this.#item;
+    if (item.state === "writing") {
+      if (item.raw) yield h("pre", {}, visible(item.raw));
+      return;
+    }
+    if (item.state === "ask") {
+      yield* this.#question();
+      return;
+    }
+    if (item.progress && item.state === "running") yield h("pre", {}, visible(item.progress));
+    yield* this.#result();
+  }
+
+  *#question() {
+    const item = this.#item;
+    if (item.question.reason) yield h("div", { class: "why" }, item.question.reason);
+    if (this.#isEditing) {
+      const form = h("argument-form", {});
+      form.show(item.question.parameters ?? {}, item.question.arguments);
+      form.addEventListener("decided", (event) => this.#decide("modify_args", event.detail));
+      form.addEventListener("cancelled", () => { this.#isEditing = false; this.#draw(); });
+      yield form;
+      return;
+    }
+    yield preview(item.name, item.question.arguments);
+    yield h("div", { class: "acts" },
+      h("button", { class: "go", onclick: () => this.#decide("approve") }, "Approve ", h("kbd", {}, "A")),
+      h("button", { onclick: () => this.edit() }, "Edit ", h("kbd", {}, "E")),
+      h("button", { onclick: () => this.#decide("deny") }, "Deny ", h("kbd", {}, "D")));
+  }
+
+  #fold() {
+    this.#isOpen = !this.#isOpen;
+    this.#draw();
+    this.querySelector("button.head")?.focus();
+  }
+
+  *#result() {
+    const item = this.#item;
+    if (this.#isOpen) yield h("pre", { tabindex: "0", "aria-label": "Arguments" }, visible(JSON.stringify(item.arguments, null, 2)));
+    if (item.output) {
+      const lines = item.output.split("\n").length;
+      const more = !this.#isOpen && lines > CUT_LINES && h("button", { class: "more", onclick: () => this.#fold() }, `⌄ ${lines} lines`);
+      yield h("pre", { tabindex: "0", "aria-label": "Output" }, more, visible(this.#isOpen ? item.output : cut(item)));
+    }
+    if (item.files?.length) yield fileList(item.files, this.#session);
+  }
+
+  decide(decision) {
+    this.#decide(decision);
+  }
+
+  #decide(decision, args) {
+    const detail = { toolCallId: this.#item.id, decision, arguments: args };
+    this.dispatchEvent(new CustomEvent("decide", { bubbles: true, detail }));
+    for (const button of this.querySelectorAll("button")) button.disabled = true;
+  }
+}
+customElements.define("tool-card", ToolCard);
+
+/** What matters of an output: the end of a failure, the beginning of anything else. */
+function cut(item) {
+  const lines = item.output.split("\n");
+  if (lines.length <= CUT_LINES) return item.output;
+  return (item.state === "failed" ? lines.slice(-CUT_LINES) : lines.slice(0, CUT_LINES)).join("\n");
+}
+
+function brief(item) {
+  const given = item.arguments ?? {};
+  const first = given.path ?? given.command ?? Object.values(given)[0];
+  return first === undefined ? "" : visible(typeof first === "string" ? first.split("\n")[0] : JSON.stringify(first));
+}
+
+function since(time) {
+  return duration(Math.max(1000, Math.floor((Date.now() - new Date(time)) / 1000) * 1000)).replace(".0 s", " s");
+}
+
+/** What will happen: a diff for an edit, the exact command, every argument of anything else. */
+function preview(name, given) {
+  if (typeof given.old === "string" && typeof given.new === "string") {
+    return h("pre", { tabindex: "0", "aria-label": "Change" }, `${given.path ?? name}\n`, ...diff(given.old, given.new));
+  }
+  if (typeof given.command === "string" && Object.keys(given).length === 1) {
+    return h("pre", { tabindex: "0", "aria-label": "Command" }, visible(given.command));
+  }
+  const lines = Object.entries(given).map(([key, value]) => `${key}: ${typeof value === "string" ? value : JSON.stringify(value, null, 2)}`);
+  return h("pre", { tabindex: "0", "aria-label": "Arguments" }, visible(lines.join("\n") || "no arguments"));
+}
+
+/** Lines removed and added, between those that stay the same at either end. */
+function diff(before, after) {
+  const old = before.replace(/\n$/, "").split("\n");
+  const now = after.replace(/\n$/, "").split("\n");
+  let start = 0;
+  while (start < Math.min(old.length, now.length) && old[start] === now[start]) start++;
+  let end = 0;
+  while (end < Math.min(old.length, now.length) - start && old.at(-1 - end) === now.at(-1 - end)) end++;
+  const lines = (sign, name, all) => all.map((line) => h("span", { class: name }, visible(`${sign}${line}\n`)));
+  return [
+    ...lines(" ", "", old.slice(0, start)),
+    ...lines("-", "del", old.slice(start, old.length - end)),
+    ...lines("+", "add", now.slice(start, now.length - end)),
+    ...lines(" ", "", end ? old.slice(-end) : []),
+  ];
+}
+
+/** Images, and links to other files. Nothing is loaded from another host. */
+export function fileList(files, session) {
+  return h("div", { class: "files" }, files.map((file) => {
+    if (file.url) return h("a", { href: /^https?:/.test(file.url) ? file.url : null, rel: "noopener noreferrer", target: "_blank" }, file.name);
+    const url = address(sessionPath(session, `/entries/${file.entryId}/files/${file.number}`));
+    return file.isImage ? h("img", { src: url.href, alt: file.name, loading: "lazy" }) : h("a", { href: url.href, download: file.name }, file.name);
+  }));
+}

@@ -1,0 +1,47 @@
+"""The process that an editor starts in these tests: the agent of `bartack acp` with a scripted model.
+
+    python editor_agent.py STORE SCRIPT
+
+SCRIPT is a JSON list: a text, or ``{"call": [id, tool, arguments]}``, or ``{"error": text}``.
+"""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from bartack import Agent, ErrorCode, Failed, Thinking, ToolCall, assistant, open_store
+from bartack.app.acp_server import EditorAgent, serve_editor
+from bartack.app.editor_runtime import EditorRuntime
+from bartack.tools import Approver, file_tools, tool
+from tests.clients.ui.scripted import HeldModel
+
+
+@tool
+async def shout() -> str:
+    """Prints to stdout, which belongs to the protocol."""
+    print("NOT THE PROTOCOL")
+    return "printed"
+
+
+def answer(item: Any) -> Any:
+    if isinstance(item, str):
+        return item
+    if "error" in item:
+        return Failed(ErrorCode.REFUSED, item["error"])
+    return assistant(Thinking("Hm."), ToolCall(*item["call"]))
+
+
+async def main(store_at: str, script: str) -> None:
+    model = HeldModel([answer(item) for item in json.loads(script)])  # it is never released
+    store = await open_store(store_at)
+
+    def make_agent(runtime: EditorRuntime, approver: Approver) -> Agent:
+        return Agent(model, tools=[*file_tools(), shout], store=store, runtime=runtime, approver=approver)
+
+    await serve_editor(EditorAgent(make_agent, store))
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

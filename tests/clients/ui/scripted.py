@@ -1,0 +1,78 @@
+"""What the tests with npm clients share: a server with a scripted agent, whose answers can be held."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+
+from bartack import Agent, Delta, MemoryStore, RetryPolicy, ScriptedModel, TextDelta, tool
+from bartack.tools import ToolDefinition
+from bartack.web import WebApp, app
+from tests.properties.runs import Plan, RecordedRun, plans, recorded
+from tests.web.serving import Client, served
+
+HERE = "⏸"  # where an answer is held
+
+
+class HeldModel(ScriptedModel):
+    """Stops before each text with the sign until it may proceed."""
+
+    def __init__(self, script: Sequence[Any]) -> None:
+        super().__init__(script)
+        self.proceed = asyncio.Event()
+
+    async def _batches(self, response: Any) -> AsyncGenerator[Sequence[Delta], None]:
+        async for batch in super()._batches(response):
+            if any(isinstance(delta, TextDelta) and HERE in delta.text_delta for delta in batch):
+                await self.proceed.wait()
+            yield batch
+
+
+@tool
+async def weather(city: str) -> dict[str, str]:
+    """Weather forecast."""
+    return {"city": city, "sky": "rain"}
+
+
+@tool(requires_approval=True)
+async def transfer(amount: int) -> str:
+    """Transfer money."""
+    return f"moved {amount}"
+
+
+class Server:
+    """A server, and what a test needs of it."""
+
+    def __init__(self, client: Client, served_app: WebApp, model: HeldModel) -> None:
+        self.client, self.app, self.model = client, served_app, model
+        self.headers = {"authorization": f"Bearer {served_app.token}"}
+
+    async def watched(self, session_id: str, *, by: bool) -> None:
+        """Wait until someone follows the session, or nobody does."""
+        while bool(self.app.service.hub.viewers(session_id)) is not by:  # noqa: ASYNC110 - it has no event for that
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def scripted_server(*script: Any, more: Sequence[ToolDefinition] = ()) -> AsyncIterator[Server]:
+    """A server whose agent plays the script, with the two tools and some more."""
+    model = HeldModel(script)
+    retry = RetryPolicy(base_ms=1, max_ms=1)
+    served_app = app(Agent(model, tools=[weather, transfer, *more], store=MemoryStore(), retry=retry))
+    async with served(served_app) as client:
+        yield Server(client, served_app, model)
+
+
+async def some_runs() -> list[RecordedRun]:
+    """Generated runs, the same ones each time."""
+    runs: list[RecordedRun] = []
+
+    @settings(max_examples=15, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(plans)
+    def collect(plan: Plan) -> None:
+        runs.append(recorded(plan))
+
+    await asyncio.to_thread(collect)
+    return runs

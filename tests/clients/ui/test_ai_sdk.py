@@ -1,0 +1,257 @@
+"""The chat of the AI SDK, versions 5, 6 and 7 from npm, against the real server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from bartack import ErrorCode, Failed, Start, TextDelta, Thinking, ToolCall, ToolCallArgs, ToolCallStart, assistant
+from bartack.protocols.ai_sdk import UIMessageStream, Version
+from bartack.protocols.ai_sdk_assembler import UIMessageAssembler
+from bartack.tools import ToolDefinition
+from tests.clients.ui.npm_client import NpmClient, npm_client
+from tests.clients.ui.scripted import HERE, Server, scripted_server, some_runs
+
+VERSIONS = ("5", "6", "7")
+BUSY = Failed(ErrorCode.OVERLOADED, "busy", retryable=True)
+
+
+class Page:
+    """A page with a chat, on a server with a scripted agent."""
+
+    def __init__(self, npm: NpmClient, server: Server, version: str) -> None:
+        self.npm, self.server, self.version = npm, server, version
+
+    async def open(self, chat: str = "trip", messages: Any = ()) -> None:
+        api = f"{self.server.client.url}/api/ai-sdk/v{self.version}/chat"
+        await self.npm("open", api=api, id=chat, messages=list(messages), headers=self.server.headers)
+
+    async def __call__(self, do: str, **arguments: Any) -> Any:
+        return await self.npm(do, **arguments)
+
+
+@asynccontextmanager
+async def page(version: str, *script: Any, **options: Any) -> AsyncIterator[Page]:
+    async with scripted_server(*script, **options) as server, npm_client("ai_sdk.mjs", version) as npm:
+        opened = Page(npm, server, version)
+        await opened.open()
+        yield opened
+
+
+def answer(reply: Any) -> list[tuple[Any, ...]]:
+    """The parts of the last message, briefly."""
+    return [brief(part) for part in reply["messages"][-1]["parts"]]
+
+
+def brief(part: Any) -> tuple[Any, ...]:
+    kind = part["type"]
+    if kind in ("text", "reasoning"):
+        return (kind, part["text"], part["state"])
+    if kind == "dynamic-tool":
+        return (part["toolName"], part["state"], part.get("output", part.get("errorText")))
+    return (kind,)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_text_thinking_and_tools_arrive(version: str) -> None:
+    call = ToolCall("c1", "weather", {"city": "Paris"})
+    async with page(version, assistant(Thinking("Let me see."), "Looking.", call), "It rains.") as chat:
+        reply = await chat("send", text="Will it rain?")
+        assert (reply["status"], reply["finishReason"]) == ("ready", "stop")
+        assert answer(reply) == [
+            ("step-start",),
+            ("reasoning", "Let me see.", "done"),
+            ("text", "Looking.", "done"),
+            ("weather", "output-available", {"city": "Paris", "sky": "rain"}),
+            ("step-start",),
+            ("text", "It rains.", "done"),
+        ]
+        assert reply["messages"][-1]["parts"][3]["input"] == {"city": "Paris"}
+        again = await chat.server.client.get(f"/ai-sdk/v{version}/chat/trip/messages")
+        assert [one["id"] for one in again] == [one["id"] for one in reply["messages"]]
+        await chat.open("trip", again)
+        assert answer(await chat("wait")) == answer(reply)
+
+
+@pytest.mark.parametrize("approved", [True, False])
+@pytest.mark.parametrize("version", ["6", "7"])
+async def test_an_approval_is_asked_for_and_the_decision_continues_the_message(version: str, approved: bool) -> None:
+    script = [assistant("Wait.", ToolCall("c1", "transfer", {"amount": 5})), "Done."]
+    async with page(version, *script) as chat:
+        asked = await chat("send", text="Pay")
+        assert asked["status"] == "ready"
+        assert asked["messages"][-1]["parts"][-1]["state"] == "approval-requested"
+        approval = asked["messages"][-1]["parts"][-1]["approval"]
+        reply = await chat("approve", id=approval["id"], approved=approved)
+        assert reply["status"] == "ready"
+        outcome = ("output-available", "moved 5") if approved else ("output-denied", None)
+        assert answer(reply) == [
+            ("step-start",),
+            ("text", "Wait.", "done"),
+            ("transfer", *outcome),
+            ("step-start",),
+            ("text", "Done.", "done"),
+        ]
+        assert len(reply["messages"]) == 2
+
+
+async def test_version_5_is_asked_with_a_data_part_and_answers_with_the_next_request() -> None:
+    async with page("5", assistant(ToolCall("c1", "transfer", {"amount": 5})), "Done.") as chat:
+        asked = await chat("send", text="Pay")
+        question = asked["messages"][-1]["parts"][-1]
+        assert (question["type"], question["id"], question["data"]["input"]) == ("data-approval", "c1", {"amount": 5})
+        reply = await chat("decide", approvals=[{"id": "c1", "approved": True}])
+        assert reply["status"] == "ready"
+        assert answer(reply)[1:] == [
+            ("transfer", "output-available", "moved 5"),
+            ("data-approval",),
+            ("step-start",),
+            ("text", "Done.", "done"),
+        ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_retry_in_the_middle_of_an_answer_leaves_the_final_one(version: str) -> None:
+    call = (ToolCallStart("c1", "weather"), ToolCallArgs("c1", '{"ci'))
+    cut = [Start("m", "r"), TextDelta("It will sn"), *call, TextDelta(HERE), BUSY]
+    async with page(version, cut, "It rains.") as chat:
+        await chat("send", text="Will it rain?", until="It will sn")
+        chat.server.model.proceed.set()
+        reply = await chat("wait")
+        assert (reply["status"], reply["finishReason"]) == ("ready", "stop")
+        parts = answer(reply)
+        assert parts[-2:] == [("step-start",), ("text", "It rains.", "done")]
+        if version == "7":
+            assert len(parts) == 2
+        else:
+            assert ("data-retry",) in parts
+        assert not any("streaming" in part for part in parts)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_failure_ends_in_an_error(version: str) -> None:
+    cut = [Start("m", "r"), TextDelta("It will"), ToolCallStart("c1", "weather"), Failed(ErrorCode.REFUSED, "No.")]
+    async with page(version, cut) as chat:
+        reply = await chat("send", text="Will it rain?")
+        assert (reply["status"], reply["error"], reply["isError"]) == ("error", "No.", True)
+        assert answer(reply)[1:] == [
+            ("text", "It will", "done"),
+            ("weather", "output-error", "Not executed: the model call failed."),
+        ]
+
+
+SLOW = f"One, two {HERE} three."
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_stop_route_ends_the_run_and_keeps_the_partial_answer(version: str) -> None:
+    async with page(version, SLOW) as chat:
+        await chat("send", text="Count", until="One")
+        status, _, _ = await chat.server.client.send("POST", f"/api/ai-sdk/v{version}/chat/trip/stop")
+        assert status == 204
+        reply = await chat("wait")
+        assert reply["status"] == "ready"
+        (_, text) = answer(reply)
+        assert text[1].startswith("One")
+        assert "three" not in text[1]
+        assert text[2] == "done"
+        status, _, _ = await chat.server.client.send("POST", f"/api/ai-sdk/v{version}/chat/trip/stop")
+        assert status == 204
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_viewer_that_leaves_does_not_stop_the_run_and_another_page_resumes_its_stream(version: str) -> None:
+    async with page(version, SLOW) as chat:
+        await chat("send", text="Count", until="One")
+        await chat("stop")  # only this client
+        await chat.server.watched("trip", by=False)
+        messages = await chat.server.client.get(f"/ai-sdk/v{version}/chat/trip/messages")
+        assert [one["role"] for one in messages] == ["user"]
+        await chat.open("trip", messages)
+        resumed = asyncio.create_task(chat("resume"))
+        await chat.server.watched("trip", by=True)
+        chat.server.model.proceed.set()
+        reply = await resumed
+        assert reply["status"] == "ready"
+        assert answer(reply) == [("step-start",), ("text", SLOW, "done")]
+        reply = await chat("resume")  # nothing runs any more
+        assert (reply["status"], len(reply["messages"])) == ("ready", 2)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_server_that_stops_in_the_middle_of_an_answer_ends_in_an_error(version: str) -> None:
+    async with page(version, SLOW) as chat:
+        await chat("send", text="Count", until="One")
+        chat.server.app.service.closing.set()
+        reply = await chat("wait")
+        assert (reply["status"], reply["error"]) == ("error", "The connection to the run was lost.")
+        assert answer(reply)[1][2] == "done"
+        chat.server.model.proceed.set()
+
+
+@pytest.mark.parametrize("version", ["6", "7"])
+async def test_an_answer_can_be_generated_again_and_a_message_edited(version: str) -> None:
+    async with page(version, "One.", "Two.", "Three.") as chat:
+        first = await chat("send", text="Count")
+        again = await chat("regenerate")
+        assert [part[1] for part in answer(again)[1:]] == ["Two."]
+        edited = await chat("edit", messageId=first["messages"][0]["id"], text="Go on")
+        assert [part[1] for part in answer(edited)[1:]] == ["Three."]
+        stored = await chat.server.client.get(f"/ai-sdk/v{version}/chat/trip/messages")
+        assert [one["parts"][-1]["text"] for one in stored] == ["Go on", "Three."]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_python_assembler_agrees_with_the_client(version: str) -> None:
+    number: Version = {"5": 5, "6": 6, "7": 7}[version]  # type: ignore[assignment]
+    streams = []
+    for run in await some_runs():
+        stream = UIMessageStream(number)
+        chunks = [chunk for event in run.parts[0] for chunk in stream.chunks(event)]
+        streams.append(chunks)
+    async with npm_client("ai_sdk.mjs", version) as npm:
+        for chunks, theirs in zip(streams, await npm("assemble", streams=streams), strict=True):
+            ours = UIMessageAssembler(number)
+            for chunk in chunks:
+                ours.add(chunk)
+            assert theirs["status"] == ("error" if ours.error is not None else "ready")
+            assert theirs.get("error") == ours.error
+            assert theirs.get("finishReason") == ours.finish_reason
+            made = theirs.get("message") or {"parts": []}
+            assert list(map(comparable, made["parts"])) == list(map(comparable, ours.parts))
+
+
+def comparable(part: Any) -> Any:
+    """A part without what is None or False, which JavaScript leaves out, and without what a client adds for itself."""
+    own = ("rawInput", "input") if part.get("state") == "input-streaming" else ("rawInput",)
+    kept = {key: value for key, value in part.items() if key not in (*own, "id") and value not in (None, False)}
+    return {**kept, "output": part.get("output"), "input": part.get("input")}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_page_executes_a_deferred_tool(version: str) -> None:
+    pick = ToolDefinition(name="pick", description="Pick.", parameter_schema={"type": "object"}, deferred=True)
+    async with page(version, assistant("Choose.", ToolCall("c1", "pick", {})), "Red it is.", more=[pick]) as chat:
+        asked = await chat("send", text="Paint it")
+        assert answer(asked)[-1] == ("pick", "input-available", None)
+        reply = await chat("output", toolCallId="c1", output="red")
+        assert reply["status"] == "ready"
+        assert answer(reply)[2:] == [
+            ("pick", "output-available", "red"),
+            ("step-start",),
+            ("text", "Red it is.", "done"),
+        ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_hook_in_react_shows_the_answer_and_asks_for_approval(version: str) -> None:
+    script = [assistant("Wait. ", ToolCall("c1", "transfer", {"amount": 5})), "Done."]
+    async with scripted_server(*script) as server:
+        api = f"{server.client.url}/api/ai-sdk/v{version}/chat"
+        async with npm_client("use_chat.mjs", version, api, server.headers["authorization"]) as npm:
+            page_shown = await npm.receive()
+    assert (page_shown["status"], page_shown["text"]) == ("ready", "PayWait. Done.")
+    assert [message["role"] for message in page_shown["messages"]] == ["user", "assistant"]
+    assert ("transfer", "output-available", "moved 5") in answer(page_shown)

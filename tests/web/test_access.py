@@ -1,0 +1,383 @@
+"""Nobody gets in without the token, from another site, or with a request that is not what the API expects."""
+
+import gzip
+import json
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import HTTPConnection
+from starlette.routing import Mount
+
+from bartack import Agent, BartackError, MemoryStore, ScriptedModel
+from bartack.web import User, app
+from bartack.web.access import COOKIE, Hosts, RateLimit, TokenAccess
+from bartack.web.server import Address
+from tests.web.agents import Gate, new_agent
+from tests.web.serving import Client, served
+from tests.web.test_api import answers, finished
+
+PRIVATE = ["/api/me", "/api/sessions", "/api/sessions/s", "/api/sessions/s/events", "/api/openapi.json", "/api/tools"]
+
+
+@pytest.fixture
+async def stranger(client: Client) -> AsyncIterator[Client]:
+    """A client of the same server without the token."""
+    await client.post("/sessions", id="s")
+    async with Client(client.url, None) as found:
+        yield found
+
+
+# -- the token
+
+
+@pytest.mark.parametrize("path", PRIVATE)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": "Bearer wrong"},
+        {"authorization": "Bearer "},
+        {"authorization": "Basic dXNlcjpwYXNz"},
+        {"cookie": f"{COOKIE}=99999999999.{'0' * 64}"},
+        {"cookie": f"{COOKIE}=x.y"},
+        {"cookie": f"{COOKIE}="},
+    ],
+    ids=lambda headers: str(headers)[:30],
+)
+async def test_nothing_is_shown_without_the_token(stranger: Client, path: str, headers: dict[str, str]) -> None:
+    status, value, _ = await stranger.send("GET", path, headers=headers)
+    assert (status, value["error"]["code"]) == (401, "authentication")
+
+
+async def test_the_token_in_the_address_is_not_accepted(client: Client, stranger: Client) -> None:
+    token = app_token(client)
+    for name in ("token", "access_token", "code"):
+        status, _, _ = await stranger.send("GET", "/api/me", params={name: token})
+        assert status == 401
+
+
+def app_token(client: Client) -> str:
+    return str(client._http.headers["authorization"]).removeprefix("Bearer ")
+
+
+async def test_guessing_is_slowed_down_but_the_right_token_still_works(client: Client, stranger: Client) -> None:
+    wrong = {"authorization": "Bearer wrong"}
+    statuses = [(await stranger.send("GET", "/api/me", headers=wrong))[0] for _ in range(30)]
+    assert statuses[0] == 401
+    assert statuses[-1] == 429
+    assert (await client.get("/me"))["user"] == "owner"
+
+
+async def test_a_code_is_exchanged_for_a_cookie_once(gate: Gate) -> None:
+    application = app(new_agent(gate), store=MemoryStore())
+    access = application.access
+    assert isinstance(access, TokenAccess)
+    async with served(application, token="none") as client, Client(client.url, None) as browser:
+        code, own = access.code, {"origin": client.url}
+        status, _, headers = await browser.send("POST", "/api/login", json={"code": code}, headers=own)
+        assert status == 200
+        cookie = headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "samesite=strict" in cookie.lower()
+        assert code not in cookie
+        assert application.token not in cookie
+        again, _, _ = await browser.send("POST", "/api/login", json={"code": code}, headers=own)
+        assert again == 401
+        value = {"cookie": cookie.partition(";")[0]}
+        assert (await browser.send("GET", "/api/me", headers=value))[0] == 200
+        for wrong in (cookie.partition(";")[0][:-1] + "0", cookie.partition(";")[0].replace("=1", "=2", 1)):
+            if wrong != value["cookie"]:
+                assert (await browser.send("GET", "/api/me", headers={"cookie": wrong}))[0] == 401
+
+
+def test_a_cookie_expires_and_belongs_to_its_token() -> None:
+    now = [1000.0]
+    access = TokenAccess("t" * 32, clock=lambda: now[0])
+    cookie = access.exchange(access.code)
+    assert cookie is not None
+
+    def user(of: TokenAccess) -> User | None:
+        scope = {"type": "http", "headers": [(b"cookie", f"{COOKIE}={cookie}".encode())]}
+        return of.user_of(HTTPConnection(scope))
+
+    assert user(access) is not None
+    assert user(TokenAccess("t" * 32, clock=lambda: now[0])) is not None, "the same after a restart"
+    assert user(TokenAccess("u" * 32, clock=lambda: now[0])) is None
+    now[0] += 31 * 24 * 3600
+    assert user(access) is None
+
+
+# -- other sites
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.nip.io", "", "[", "0.0.0.0", "2130706433"],
+)
+async def test_a_foreign_host_is_refused(client: Client, host: str) -> None:
+    status, _, _ = await client.send("GET", "/api/me", headers={"host": host})
+    assert status in (400, 421)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://evil.example",
+        "null",
+        "http://127.0.0.1",  # another port
+        "https://{own}",
+        "http://{own}.evil.example",
+        "http://user@{own}",
+        "http://{own}/",
+        "file://",
+        "",
+    ],
+)
+async def test_a_foreign_origin_is_refused_even_with_the_token(client: Client, origin: str) -> None:
+    own = client.url.removeprefix("http://")
+    for method, path in (("GET", "/api/me"), ("POST", "/api/sessions")):
+        status, _, _ = await client.send(method, path, headers={"origin": origin.format(own=own)}, json={})
+        assert status == 403
+    assert (await client.get("/sessions"))["items"] == []
+
+
+async def test_the_own_origin_is_accepted(client: Client) -> None:
+    status, _, _ = await client.send("GET", "/api/me", headers={"origin": client.url})
+    assert status == 200
+
+
+async def test_a_request_that_the_browser_marks_as_cross_site_is_refused(client: Client) -> None:
+    for site in ("cross-site", "same-site"):
+        status, _, _ = await client.send("GET", "/api/me", headers={"sec-fetch-site": site, "sec-fetch-mode": "cors"})
+        assert status == 403
+
+
+async def test_a_cookie_alone_cannot_change_anything_without_an_origin(gate: Gate) -> None:
+    application = app(new_agent(gate), store=MemoryStore())
+    assert isinstance(application.access, TokenAccess)
+    cookie = application.access.exchange(application.access.code)
+    async with served(application) as client, Client(client.url, None) as browser:
+        headers = {"cookie": f"{COOKIE}={cookie}"}
+        status, _, _ = await browser.send("POST", "/api/sessions", headers=headers, json={"id": "s"})
+        assert status == 403
+        status, _, _ = await browser.send(
+            "POST", "/api/sessions", headers={**headers, "origin": client.url}, json={"id": "s"}
+        )
+        assert status == 201
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain", "", "application/jsonp"],
+)
+async def test_a_form_of_another_site_is_refused(client: Client, kind: str) -> None:
+    body = b'{"id": "s"}'
+    status, value, _ = await client.send("POST", "/api/sessions", data=body, headers={"content-type": kind})
+    assert (status, value["error"]["code"]) == (415, "unsupported_media_type")
+
+
+async def test_preflights_get_no_permission(client: Client) -> None:
+    headers = {"origin": "https://evil.example", "access-control-request-method": "POST"}
+    status, _, found = await client.send("OPTIONS", "/api/sessions", headers=headers)
+    assert status == 403
+    assert not [name for name in found if name.lower().startswith("access-control")]
+
+
+def test_hosts_with_a_scheme_need_exactly_that_origin() -> None:
+    hosts = Hosts(["https://agents.example.com"])
+    assert hosts.accepts("agents.example.com")
+    assert not hosts.accepts("localhost")
+    assert hosts.accepts_origin("https://agents.example.com", "agents.example.com", "http")
+    assert not hosts.accepts_origin("http://agents.example.com", "agents.example.com", "http")
+
+
+# -- bodies
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'"text"',
+        b'{"id": 1}',
+        b'{"id": "\xff"}',
+        b'{"id": "\\ud800"}',
+        b'{"id": "x", "id2": 1}',
+        b"[" * 5000 + b"]" * 5000,
+        b'{"a":' * 80 + b"1" + b"}" * 80,
+        gzip.compress(b'{"id": "x"}', mtime=0),
+    ],
+    ids=lambda body: repr(body[:20]),
+)
+async def test_a_malformed_body_is_an_error_of_the_client(client: Client, body: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    status, value, _ = await client.send("POST", "/api/sessions", data=body, headers=headers)
+    assert status == 400, value
+    assert (await client.get("/sessions"))["items"] == []
+
+
+async def test_a_body_that_is_too_large_is_refused_declared_or_not(client: Client) -> None:
+    large = json.dumps({"title": "x" * 1_000_001}).encode()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for start in range(0, len(large), 65536):
+            yield large[start : start + 65536]
+
+    headers = {"content-type": "application/json"}
+    for body in (large, chunks()):
+        status, value, _ = await client.send("POST", "/api/sessions", data=body, headers=headers)
+        assert (status, value["error"]["code"]) == (413, "request_too_large")
+
+
+async def test_a_client_that_sends_half_a_request_holds_nobody_up(client: Client) -> None:
+    host, port = client.url.removeprefix("http://").split(":")
+    half = socket.create_connection((host, int(port)))
+    half.sendall(b"POST /api/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n")
+    assert (await client.get("/me"))["user"] == "owner"
+    half.close()
+
+
+# -- headers and paths
+
+
+@pytest.mark.parametrize("path", ["/api/me", "/", "/none"])
+async def test_every_response_has_the_security_headers(client: Client, path: str) -> None:
+    _, _, headers = await client.send("GET", path)
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert "server" not in headers or "uvicorn" not in headers["server"] or path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
+        "/static/..%2fapp.py",
+        "/static//etc/passwd",
+        "/static/..\\app.py",
+        "/static/%00",
+        "/api/sessions/..%2f..%2fx/entries",
+        "/api/sessions/s/entries/..%2f/files/0",
+    ],
+)
+async def test_path_tricks_lead_nowhere(client: Client, path: str) -> None:
+    import yarl
+
+    url = yarl.URL(client.url + path, encoded=True)
+    async with client._http.get(url) as response:
+        assert response.status in (400, 404)
+        assert b"root:" not in await response.read()
+
+
+# -- several users
+
+
+def who(request: HTTPConnection) -> User | None:
+    name = request.headers.get("x-user")
+    return None if name is None else User(name, f"{name}:")
+
+
+async def test_users_see_and_change_their_own_sessions_only(gate: Gate) -> None:
+    inner = app(new_agent(gate), store=MemoryStore(), authorize=who)
+    outer = Starlette(routes=[Mount("/agent", inner)], lifespan=inner.lifespan)
+    async with served(outer) as plain:
+        ann = await as_user(plain, "ann")
+        bob = await as_user(plain, "bob")
+        async with ann, bob:
+            assert (await plain.send("GET", "/agent/api/me"))[0] == 401
+            await finished(ann, "ann:1", "hello")
+            assert await answers(ann, "ann:1") == ["You said: hello"]
+            assert (await bob.get("/sessions"))["items"] == []
+            assert (await bob.get("/search", query="hello"))["items"] == []
+            for path in ("", "/entries", "/views/feed", "/requests", "/events"):
+                assert (await bob.send("GET", f"/api/sessions/ann:1{path}"))[0] == 404
+            body: dict[str, Any]
+            for where, body in (("runs", {"text": "x"}), ("requests", {"type": "queue", "text": "x"})):
+                assert (await bob.send("POST", f"/api/sessions/ann:1/{where}", json=body))[0] == 404
+            assert (await bob.send("POST", "/api/sessions", json={"id": "ann:2"}))[0] == 404
+            assert (await bob.post("/sessions"))["id"].startswith("bob:")
+
+
+async def as_user(client: Client, name: str) -> Client:
+    made = Client(f"{client.url}/agent", None)
+    made._http.headers["x-user"] = name
+    return made
+
+
+async def test_pages_are_filled_although_others_have_more_sessions(gate: Gate) -> None:
+    store = MemoryStore()
+    for number in range(30):
+        await store.create_session(f"{'ann' if number % 10 == 0 else 'bob'}:{number}")
+    async with served(app(new_agent(gate), store=store, authorize=who)) as plain:
+        ann = Client(plain.url, None)
+        ann._http.headers["x-user"] = "ann"
+        async with ann:
+            page = await ann.get("/sessions", limit=2)
+            rest = await ann.get("/sessions", limit=2, cursor=page["cursor"])
+            assert [one["id"] for one in page["items"] + rest["items"]] == ["ann:20", "ann:10", "ann:0"]
+
+
+# -- where it may listen
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com"])
+def test_a_server_for_others_needs_tls_or_a_proxy(host: str) -> None:
+    with pytest.raises(BartackError, match="in the clear"):
+        Address(host).check()
+    Address(host, public_url="https://agents.example.com").check()
+    Address(host, tls_cert=Path("cert.pem"), tls_key=Path("key.pem")).check()
+
+
+def test_a_server_is_reached_under_the_names_that_it_prints() -> None:
+    assert Address().origins(80)[0] == "http://127.0.0.1"
+    assert Address("::1").origins(8000)[0] == "http://[::1]:8000"
+    with_tls = Address("0.0.0.0", tls_cert=Path("cert.pem"), tls_key=Path("key.pem"))
+    assert with_tls.origins(443) == [f"https://{socket.gethostname()}".lower()]
+    assert Address("0.0.0.0", public_url="https://Agents.example.com/").origins(80) == ["https://agents.example.com"]
+
+
+@pytest.mark.parametrize("url", ["http://agents.example.com", "https://", "https://a/b", "agents.example.com"])
+def test_a_public_url_must_be_an_https_origin(url: str) -> None:
+    with pytest.raises(BartackError, match="public URL"):
+        Address("0.0.0.0", public_url=url).check()
+
+
+def test_the_limit_on_requests_recovers_and_its_memory_is_bounded() -> None:
+    now = [0.0]
+    limit = RateLimit(2, 1.0, clock=lambda: now[0])
+    assert [limit.is_exceeded("a") for _ in range(3)] == [False, False, True]
+    now[0] = 1.0
+    assert [limit.is_exceeded("a") for _ in range(2)] == [False, True]
+    for number in range(20_000):
+        now[0] += 1
+        limit.is_exceeded(number)
+    assert len(limit._levels) < 10_010
+
+
+def test_wrong_settings_of_the_application_are_refused() -> None:
+    agent = Agent(ScriptedModel([]))
+    with pytest.raises(BartackError, match="needs an agent"):
+        app({})
+    with pytest.raises(BartackError, match="not both"):
+        app(agent, authorize=who, token="t")
+
+
+async def test_too_many_requests_of_a_user_are_refused(gate: Gate) -> None:
+    application = app(new_agent(gate), store=MemoryStore())
+    application.request_limit = RateLimit(3, 0.0)
+    async with served(application) as client:
+        statuses = [(await client.send("GET", "/api/me"))[0] for _ in range(5)]
+    assert statuses == [200, 200, 200, 429, 429]

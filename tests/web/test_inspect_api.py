@@ -1,0 +1,61 @@
+"""What the inspector shows: rebuilt requests, states, and entries with HTML."""
+
+from bartack import Agent, MemoryStore, ScriptedModel, connect
+from bartack.web import app
+from tests.web.serving import Client, served
+from tests.web.test_api import finished, state_is
+
+
+async def test_the_request_of_a_model_call_is_rebuilt_from_the_entries_before_it(client: Client) -> None:
+    await finished(client, "s", "weather Paris")
+    entries = (await client.get("/sessions/s/entries", limit=200))["items"]
+    calls = [one for one in entries if one["kind"] == "message" and one["payload"]["role"] == "assistant"]
+    first = await client.get(f"/sessions/s/entries/{calls[0]['id']}/request")
+    second = await client.get(f"/sessions/s/entries/{calls[1]['id']}/request")
+    assert first["model"] == "scripted:scripted"
+    assert [one["role"] for one in first["body"]["messages"]] == ["user"]
+    assert [one["role"] for one in second["body"]["messages"]] == ["user", "assistant", "tool"]
+    assert {tool["name"] for tool in first["body"]["tools"]} == {"pay", "weather", "picture", "ask_expert"}
+    status, value, _ = await client.send("GET", f"/api/sessions/s/entries/{entries[0]['id']}/request")
+    assert (status, value["error"]["code"]) == (404, "not_found")
+
+
+async def test_the_request_to_a_provider_has_its_body_and_what_was_left_out() -> None:
+    store = MemoryStore()
+    await Agent(ScriptedModel(["Hello."]), store=store).run("Hi", session="s")
+    agent = Agent(connect("anthropic:claude-sonnet-4-6", api_key="not-a-real-key"), instructions="Be brief.")
+    async with agent, served(app(agent, store=store)) as client:
+        entries = (await client.get("/sessions/s/entries", limit=200))["items"]
+        answer = next(one for one in entries if one["kind"] == "message" and one["payload"]["role"] == "assistant")
+        request = await client.get(f"/sessions/s/entries/{answer['id']}/request")
+    assert request["format"] == "anthropic-messages"
+    assert request["body"]["messages"][0]["role"] == "user"
+    assert "not-a-real-key" not in str(request)
+    assert request["losses"] == []
+
+
+async def test_the_tables_show_the_current_states(client: Client) -> None:
+    await finished(client, "s", "pay 5 Bob")
+    await state_is(client, "s", "waiting")
+    tables = {one["name"]: one for one in (await client.get("/sessions/s/states"))["tables"]}
+    assert tables["agent"]["current"] == "awaiting_human"
+    assert tables["tool"]["current"] == "pending"
+    assert tables["assembly"]["current"] == "done"
+    assert tables["agent"]["states"]["idle"] == {"prepare": "preparing"}
+
+
+async def test_entries_have_the_html_of_their_texts_if_asked_for(client: Client) -> None:
+    await finished(client, "s", "think hard")
+    page = await client.get("/sessions/s/entries", limit=200, html=1)
+    answer = next(one for one in page["items"] if one.get("html") and one["payload"]["role"] == "assistant")
+    assert answer["html"][0][0].startswith("<p>First one thing, then <strong>another")
+    assert answer["html"][1] == ["<p>Thought about hard.</p>\n"]
+
+
+async def test_the_last_entries_come_first_page_by_page(client: Client) -> None:
+    await finished(client, "s", "hello")
+    last = await client.get("/sessions/s/entries", before=2**52, limit=2)
+    rest = await client.get("/sessions/s/entries", before=last["cursor"], limit=200)
+    seqs = [one["seq"] for one in rest["items"] + last["items"]]
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert rest["cursor"] is None

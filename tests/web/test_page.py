@@ -1,0 +1,302 @@
+"""The page in a real browser: chat, approvals, branches, two windows, lost connections, hostile text."""
+
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bartack import MemoryStore
+from bartack.web import app
+from bartack.web.access import TokenAccess
+from tests.web.agents import PNG, Gate, new_agent
+from tests.web.browser import AXE, Window, needs_browser, windows
+from tests.web.serving import Client, served, server_process
+
+pytestmark = [needs_browser, pytest.mark.xdist_group("browser")]
+SIZES = [(390, 844), (820, 1180), (1440, 900)]
+
+
+class Site:
+    """A server in this process, and its links."""
+
+    def __init__(self, client: Client, access: TokenAccess) -> None:
+        self.client = client
+        self._access = access
+
+    async def enter(self, window: Window) -> None:
+        await window.sign_in(self.client.url, self._access.code)
+
+
+@pytest.fixture
+async def site(gate: Gate) -> AsyncIterator[Site]:
+    application = app(new_agent(gate), store=MemoryStore())
+    assert isinstance(application.access, TokenAccess)
+    async with served(application) as client:
+        yield Site(client, application.access)
+
+
+async def test_a_conversation_with_tools_approvals_and_attachments(site: Site) -> None:
+    async with windows() as (window,):
+        page = window.page
+        await site.enter(window)
+        assert "code" not in page.url
+        await window.send("markdown")
+        await window.sees("It will")
+        assert await window.count(".say pre .k") > 0, "code is highlighted"
+        assert await window.count(".say table td") == 2
+        await window.send("think hard")
+        await window.sees("Thought about hard.")
+        assert not await page.locator("details.thought .say").is_visible(), "thinking is folded"
+        await page.set_input_files("message-composer input[type=file]", [file("dot.png", PNG), file("n.txt", b"x")])
+        await window.send("weather Paris")
+        await window.sees("The tool returned: Rain in Paris.")
+        assert await window.count(".you .files img") == 1
+        assert await window.count(".you .files a") == 1
+        assert "weather, done" in str(await page.locator("tool-card").get_attribute("aria-label"))
+
+        await window.send("pay 5 Bob")
+        await page.wait_for_selector("tool-card.ask")
+        await page.locator(".talk").focus()
+        await page.keyboard.press("a")
+        await window.sees("The tool returned: paid 5 to Bob")
+        await window.send("pay 7 Bob")
+        await page.wait_for_selector("tool-card.ask")
+        await page.get_by_role("button", name="Deny").click()
+        await window.sees("The tool failed: The call was denied")
+        await window.send("pay 9 Bob")
+        await page.wait_for_selector("tool-card.ask")
+        await page.get_by_role("button", name="Edit E").click()
+        await page.get_by_label("amount").fill("many")
+        await page.get_by_role("button", name="Approve with these arguments").click()
+        await window.sees("amount must be a number.")
+        await page.get_by_label("amount").fill("2")
+        await page.get_by_label("urgent").check()
+        await page.get_by_role("button", name="Approve with these arguments").click()
+        await window.sees("The tool returned: paid 2 to Bob at once")
+        await window.sees("tokens")
+        assert window.problems == []
+        assert window.hosts == {site.client.url.removeprefix("http://")}
+
+
+def file(name: str, data: bytes) -> dict[str, Any]:
+    return {"name": name, "mimeType": "application/octet-stream", "buffer": data}
+
+
+async def test_a_live_answer_is_steered_queued_and_stopped(site: Site, gate: Gate) -> None:
+    async with windows() as (window,):
+        page = window.page
+        await site.enter(window)
+        await window.send("slow walk")
+        await page.wait_for_selector(".answer .caret")
+        assert "steers" in await page.locator("#message").get_attribute("placeholder")
+        await window.send("and then", key="Alt+Enter")
+        await window.sees("Delivered when the run would end")
+        gate.open()
+        await window.sees("You said: and then")
+        assert await window.count(".you.queued") == 0
+        assert await window.count(".answer *") == 0, "the stored answer replaces the one that arrived"
+        gate.path.unlink()
+        await window.send("slow again")
+        await page.wait_for_selector(".answer .caret")
+        await page.keyboard.press("Escape")
+        await window.sees("The run was stopped")
+        await window.sees("Slowly: ag")
+        assert window.problems == []
+
+
+async def test_an_edited_message_begins_a_branch_and_both_can_be_seen(site: Site) -> None:
+    async with windows() as (window,):
+        page = window.page
+        await site.enter(window)
+        await window.send("first")
+        await window.sees("You said: first")
+        await window.send("second")
+        await window.sees("You said: second")
+        await page.locator(".you", has_text="second").hover()
+        await page.locator(".you", has_text="second").get_by_role("button", name="Edit this message").click()
+        await window.send("other")
+        await window.sees("You said: other")
+        await window.sees("branch 2 of 2")
+        assert await page.get_by_text("You said: second").count() == 0
+        await page.get_by_role("button", name="Previous branch").click()
+        await window.sees("You said: second")
+        await window.sees("branch 1 of 2")
+        assert await page.get_by_text("You said: first").count() == 1
+        assert window.problems == []
+
+
+async def test_sessions_are_listed_and_found_and_reopened(site: Site) -> None:
+    await site.client.post("/sessions/a/runs", text="about umbrellas")
+    await site.client.post("/sessions/b/runs", text="about bicycles")
+    async with windows() as (window,):
+        page = window.page
+        await site.enter(window)
+        await window.sees("about umbrellas", "session-list")
+        await page.locator(".talk").focus()
+        await page.keyboard.press("/")
+        await page.keyboard.type("bicycles")
+        await page.locator("session-list a", has_text="umbrellas").wait_for(state="detached")
+        await page.locator("session-list a", has_text="bicycles").click()
+        await window.sees("You said: about bicycles")
+        await page.reload()
+        await window.sees("You said: about bicycles")
+        assert window.problems == []
+
+
+async def test_two_windows_stay_in_step(site: Site, gate: Gate) -> None:
+    async with windows(2) as (one, two):
+        await site.enter(one)
+        await site.enter(two)
+        await one.send("slow walk")
+        await one.page.wait_for_selector(".answer .caret")
+        await two.page.locator("session-list a").first.click()
+        await two.page.wait_for_selector(".answer .caret")
+        await two.send("from the other window", key="Alt+Enter")
+        await one.sees("Delivered when the run would end")
+        gate.open()
+        for window in (one, two):
+            await window.sees("You said: from the other window")
+        shown = [await window.page.locator("[role=log]").inner_text() for window in (one, two)]
+        assert shown[0] == shown[1]
+        assert one.problems + two.problems == []
+
+
+async def test_a_lost_connection_comes_back_without_a_gap_or_a_repeat(site: Site, gate: Gate) -> None:
+    async with windows() as (window,):
+        page = window.page
+        await site.enter(window)
+        await window.send("slow walk")
+        await page.wait_for_selector(".answer .caret")
+        await page.context.set_offline(True)
+        await page.evaluate("window.dispatchEvent(new Event('offline'))")
+        gate.open()
+        async with site.client.events(page.url.partition("session=")[2]) as stream:
+            await stream.until(lambda event: event.event == "entry" and event.data["kind"] == "run_ended")
+        await page.context.set_offline(False)
+        await window.sees("and the rest of the answer.")
+        assert await page.get_by_text("and the rest of the answer.").count() == 1
+        assert await page.get_by_text("slow walk", exact=True).locator("visible=true").count() >= 1
+        assert await window.count(".banner:not([hidden])") == 0
+
+
+async def test_a_server_that_is_killed_in_mid_answer_and_restarted(tmp_path: Path, gate: Gate) -> None:
+    store = f"sqlite:{tmp_path / 'sessions.db'}"
+    async with windows() as (window,):
+        async with server_process(store, gate) as first:
+            await window.sign_in(first.url, first.code)
+            await window.send("slow walk")
+            await window.page.wait_for_selector(".answer .caret")
+            first.kill(signal.SIGKILL)
+            await first.ended()
+            await window.sees("Connection lost.")
+        gate.open()
+        port = int(first.url.rpartition(":")[2])
+        async with server_process(store, gate, port=port):
+            await window.sees("and the rest of the answer.")
+            assert await window.page.get_by_text("and the rest of the answer.").count() == 1
+            assert await window.count(".banner:not([hidden])") == 0
+
+
+HOSTILE = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script> [x](javascript:window.pwned=1) '
+HOSTILE += '![i](http://evil.example/i.png) <a href="javascript:window.pwned=1">y</a> "><svg onload=window.pwned=1>'
+
+
+async def test_text_of_models_tools_titles_and_file_names_runs_nothing(site: Site) -> None:
+    async with windows() as (window,):
+        page = window.page
+        await site.enter(window)
+        await page.set_input_files(
+            "message-composer input[type=file]", [file(f"{HOSTILE[:60]}.txt".replace("/", ""), b"x")]
+        )
+        await window.send(f"raw {HOSTILE}\n\n```{HOSTILE[:30]}\n{HOSTILE}\n```")
+        await window.sees("window.pwned=1")
+        await window.send(f"weather {HOSTILE}")
+        await page.wait_for_selector("tool-card.done")
+        await window.send(f"pay 5 {HOSTILE}")
+        await page.wait_for_selector("tool-card.ask")
+        await page.locator(".talk").focus()
+        await page.keyboard.press("i")
+        for name in ("Timeline", "Entries", "Views", "Request", "State"):
+            await page.get_by_role("tab", name=name).click()
+        await page.locator("session-list a").first.wait_for()
+        for link in await page.locator("session-view a[href], session-list a[href]").all():
+            address = await link.get_attribute("href")
+            assert address.startswith(("http", "#")), address
+        assert await page.evaluate("window.pwned") is None
+        assert await window.count(".talk script, .talk svg, .talk img, .talk [onerror]") == 0
+        assert window.hosts == {site.client.url.removeprefix("http://")}
+        assert window.problems == []
+
+
+async def test_what_is_wrong_is_said_in_clear_words(site: Site) -> None:
+    async with windows() as (window,):
+        page = window.page
+        await page.goto(site.client.url)
+        await page.get_by_text("Not signed in").wait_for()
+        await page.goto("about:blank")
+        await page.goto(f"{site.client.url}/#code=wrong")
+        await page.get_by_text("This link has been used").wait_for()
+        await page.goto("about:blank")
+        await site.enter(window)
+        await page.goto(f"{site.client.url}/#session=none")
+        await window.sees("This session does not exist any more")
+
+
+async def test_the_inspector_shows_the_run_its_entries_views_request_and_states(site: Site) -> None:
+    async with windows() as (window,):
+        page = window.page
+        await site.enter(window)
+        await window.send("weather Paris")
+        await window.sees("The tool returned")
+        await page.get_by_role("button", name="Inspect").click()
+        await page.locator("run-inspector .lane", has_text="weather").wait_for()
+        assert await window.count("run-inspector .lane") == 3, "two model calls and a tool"
+        await page.get_by_role("tab", name="Entries").click()
+        await page.locator("run-inspector details", has_text="tool_started").locator("summary").click()
+        await window.sees('"toolName": "weather"', "run-inspector")
+        await page.get_by_role("tab", name="Views").click()
+        await window.sees("step-start", "run-inspector")
+        await page.get_by_role("button", name="Widen the inspector").click()
+        places = [await one.bounding_box() for one in await page.locator("run-inspector section").all()]
+        assert len({round(place["y"]) for place in places}) == 1, "the three views are side by side"
+        await page.get_by_role("button", name="Widen the inspector").click()
+        await page.get_by_role("tab", name="Request").click()
+        await window.sees("Nothing was left out.", "run-inspector")
+        await page.get_by_role("tab", name="State").click()
+        await page.locator("run-inspector .lit", has_text="completed").first.wait_for()
+        assert window.problems == []
+
+
+async def test_no_width_scrolls_sideways_and_axe_finds_nothing_serious(site: Site) -> None:
+    if not AXE.exists():
+        pytest.skip(f"no axe-core; run: npm ci --prefix {AXE.parents[2]}")
+    async with windows(bypass_csp=True) as (window,):
+        page = window.page
+        await site.enter(window)
+        await window.send("markdown")
+        await window.sees("It will")
+        await window.send("weather " + "Llanfair" * 30)
+        await page.wait_for_selector("tool-card.done")
+        await window.send("pay 5 Bob")
+        await page.wait_for_selector("tool-card.ask")
+        await page.evaluate(AXE.read_text(encoding="utf-8"))
+        for width, height in SIZES:
+            await page.set_viewport_size({"width": width, "height": height})
+            assert not await window.scrolls_sideways(), width
+            assert await serious(page, "light") == []
+            await page.locator(".talk").focus()
+            await page.keyboard.press("i")
+            await page.wait_for_selector("run-inspector .lane")
+            assert not await window.scrolls_sideways(), width
+            assert await serious(page, "dark") == []
+            await page.get_by_role("button", name="Close the inspector").click()
+
+
+async def serious(page: Any, scheme: str) -> list[str]:
+    """What axe-core finds with this colour scheme, as far as it matters."""
+    await page.emulate_media(color_scheme=scheme)
+    found = await page.evaluate("axe.run().then((result) => result.violations)")
+    shown = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in shown]
