@@ -8,7 +8,7 @@ from typing import Any
 
 from bartack import Entry, ToolCall, ToolResult, assistant
 from bartack.environment import Environment
-from bartack.nouns.entries import Fact
+from bartack.nouns.entries import ApprovalRequired, Fact
 from bartack.nouns.messages import Message
 from bartack.nouns.tool_states import ToolState
 from bartack.session.run_state import OpenCall, RunState
@@ -31,6 +31,7 @@ class Log:
 
     def __init__(self, fails: Callable[[Fact], bool] = lambda _: False) -> None:
         self.facts: list[Fact] = []
+        self.published: list[ApprovalRequired] = []
         self.calls: tuple[ToolCall, ...] = ()
         self.state = RunState()
         self.before: Callable[[Fact], Fact | None] = lambda _: None  # what others add just before a fact is stored
@@ -67,6 +68,9 @@ class Log:
 
     async def changed(self) -> None:
         await self._changed.wait()
+
+    def publish(self, question: ApprovalRequired) -> None:
+        self.published.append(question)
 
     @property
     def kinds(self) -> list[str]:

@@ -250,6 +250,20 @@ def test_a_default_that_is_not_json_is_left_out_of_the_schema() -> None:
     assert f.read_arguments({}) == {}
 
 
+def test_constraints_of_pydantic_apply_to_parameters() -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    def walk(km: Annotated[int, pydantic.Field(gt=0, description="how far")] = 5) -> int:
+        return km
+
+    definition = tool(walk)
+    shape = definition.parameter_schema["properties"]["km"]
+    assert shape == {"type": "integer", "exclusiveMinimum": 0, "description": "how far", "default": 5}
+    assert definition.read_arguments({"km": "3"}) == {"km": 3}
+    with pytest.raises(ToolError, match="greater than 0"):
+        definition.read_arguments({"km": 0})
+
+
 def test_pydantic_models_can_be_parameters() -> None:
     pydantic = pytest.importorskip("pydantic")
 

@@ -70,3 +70,9 @@ def test_a_renamed_tool_differs_in_its_name_only() -> None:
     assert one(3) == 3
     with pytest.raises(ToolError, match="missing required field `n`"):
         next(iter(renamed)).read_arguments({})
+
+
+def test_something_that_cannot_be_called_is_not_a_tool() -> None:
+    with pytest.raises(BartackError, match="must be a function or a ToolDefinition, not int") as caught:
+        ToolRegistry([7])  # type: ignore[list-item]
+    assert caught.value.code is ErrorCode.INVALID_CONFIG

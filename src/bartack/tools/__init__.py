@@ -21,6 +21,7 @@ from bartack.tools.registry import ToolRegistry, Tools
 from bartack.tools.runtime import Runtime, file_tools
 from bartack.tools.tool_context import ToolContext
 from bartack.tools.tool_round import ToolSettings
+from bartack.tools.toolset import Toolset
 
 __all__ = [
     "ApprovalPolicy",
@@ -37,6 +38,7 @@ __all__ = [
     "ToolRegistry",
     "ToolSettings",
     "Tools",
+    "Toolset",
     "always",
     "arguments_digest",
     "by_definition",

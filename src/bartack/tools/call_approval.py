@@ -29,10 +29,10 @@ async def asked_approval(
 ) -> "CallApproval | None":
     """The approval of a call that needs one, after recording the question if the session does not hold it already."""
     asked = past.question
-    if asked is not None and counts_for(asked, call.arguments):
-        return CallApproval(round, asked)
     assert definition is not None
-    reason = approval_reason(round.settings.approval, call, definition)
+    if asked is not None and counts_for(asked, call.arguments, definition.digest):
+        return CallApproval(round, asked)
+    reason = definition.changed or approval_reason(round.settings.approval, call, definition)
     if reason is None:
         return None
     limit = round.settings.approval_timeout_ms
@@ -43,6 +43,7 @@ async def asked_approval(
         reason=valid_text(reason) or None,
         expires_at=None if limit is None else round.settings.environment.now() + timedelta(milliseconds=limit),
         parameters=dict(definition.parameter_schema),
+        definition_digest=definition.digest,
     )
     await round.record(question)
     return CallApproval(round, question)
@@ -64,17 +65,22 @@ class CallApproval:
         """The decision to act upon; None if the call still waits for one. `ToolError` if the round was stopped."""
         self._verdict = self._stored()
         if self._verdict is None:
-            decision = await self._decision()
-            if decision is not None:
-                await self._record(decision)
-            self._verdict = self._stored()
+            with self._round.tracer.approval(self._question) as span:
+                decision = await self._decision()
+                if decision is not None:
+                    await self._record(decision)
+                self._verdict = self._stored()
+                span.decided(self._verdict)
         return self._verdict
 
     def _stored(self) -> ApprovalDecided | None:
         """The last decision in the session that counts for this call."""
         known = self._round.log.find(self._question.tool_call_id)
         verdict = None if known is None else known.verdict
-        return verdict if verdict is not None and counts_for(verdict, self._question.arguments) else None
+        question = self._question
+        if verdict is None or not counts_for(verdict, question.arguments, question.definition_digest):
+            return None
+        return verdict
 
     async def _decision(self) -> Decision | None:
         """The approver's decision; None if there is no approver to ask, or if the session has got a decision."""

@@ -34,6 +34,10 @@ Execute = Callable[[dict[str, Any], ToolContext], Any]
 NeedsApproval = bool | Callable[[dict[str, Any]], bool | str]
 
 
+async def _nothing(values: dict[str, Any], context: ToolContext) -> None:
+    """What a deferred tool executes whose work is started by whoever reads the call."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToolDefinition:
     """A tool: what the model sees, how it is executed and under which conditions (004)."""
@@ -41,7 +45,7 @@ class ToolDefinition:
     name: str
     description: str
     parameter_schema: dict[str, Any]
-    execute: Execute  # a regular function runs in a thread; receives the arguments as returned by `read`
+    execute: Execute = _nothing  # a regular function runs in a thread; receives the arguments as returned by `read`
     read: Callable[[dict[str, Any]], dict[str, Any]] | None = None  # None: arguments are checked against the schema
     timeout_ms: int | None = None  # per attempt; None: the executor's default
     requires_approval: NeedsApproval = False
@@ -50,11 +54,16 @@ class ToolDefinition:
     idempotent: bool = False  # safe to run again
     retries: int = 0  # after the first failed attempt
     sequential: bool = False  # never runs at the same time as another tool
+    deferred: bool = False  # `execute` only starts the work, unless it returns a value; the result is posted later
     strict: bool | None = None
     max_output_chars: int = MAX_OUTPUT_CHARS
+    digest: str | None = None  # of a definition from elsewhere, which may change: an approval counts for this one only
+    changed: str | None = None  # why its calls need approval whatever the policy, after such a change
 
     def __post_init__(self) -> None:
         _require(bool(self.name), "A tool needs a name.")
+        has_function = self.deferred or self.execute is not _nothing
+        _require(has_function, f"Tool {self.name!r} needs a function to execute, unless it is deferred.")
         _require(self.timeout_ms is None or self.timeout_ms > 0, f"Tool {self.name!r}: timeout_ms must be positive.")
         _require(self.retries >= 0, f"Tool {self.name!r}: retries must not be negative.")
         _require(self.max_output_chars > 0, f"Tool {self.name!r}: max_output_chars must be positive.")
@@ -110,6 +119,7 @@ def tool(
     idempotent: bool = False,
     retries: int = 0,
     sequential: bool = False,
+    deferred: bool = False,
     strict: bool | None = None,
     max_output_chars: int = MAX_OUTPUT_CHARS,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...

@@ -19,10 +19,12 @@ from bartack.session.run_state import OpenCall
 from bartack.tools import tool_round
 from bartack.tools.tool_round import CallLog, ToolRound, ToolSettings, WriteFailed, retrieve_exception, wait_uncancelled
 from bartack.tools.tool_run import ToolRun
+from bartack.tools.tracer import ToolTracer, Untraced
 
 __all__ = ["RoundOutcome", "ToolExecutor"]
 
 _RECORDING_MS = 5_000  # for storing results after a cancellation
+_UNTRACED = Untraced()
 _GRACES = 3  # a tool, the hook after it and an approver may each use one up
 
 
@@ -30,7 +32,7 @@ class RoundOutcome(Struct, frozen=True, kw_only=True):
     """What the calls of one answer came to."""
 
     results: tuple[ToolResult, ...] = ()  # in the order of the calls
-    waiting: tuple[str, ...] = ()  # calls without a result: they, or calls before them, need approval
+    waiting: tuple[str, ...] = ()  # for an approval or a result from outside, or for calls before them that do
     aborted: bool = False  # by the approver
 
 
@@ -40,9 +42,17 @@ class ToolExecutor:
     def __init__(self, settings: ToolSettings) -> None:
         self._settings = settings
 
-    async def run(self, calls: Iterable[OpenCall], *, log: CallLog, run_id: str, session_id: str) -> RoundOutcome:
-        """A result for every call, except those that need an approval. Raises what the log raised."""
-        round = ToolRound(self._settings, log, run_id, session_id)
+    async def run(
+        self,
+        calls: Iterable[OpenCall],
+        *,
+        log: CallLog,
+        run_id: str,
+        session_id: str,
+        tracer: ToolTracer = _UNTRACED,
+    ) -> RoundOutcome:
+        """A result for every call, except those that need an approval or are deferred. Raises what the log raised."""
+        round = ToolRound(self._settings, log, run_id, session_id, tracer)
         runs = [ToolRun(round, one) for one in calls if one.call.executed_by == "client"]
         work = asyncio.create_task(_work(round, runs))
         try:

@@ -21,7 +21,7 @@ from bartack.tools.output import ToolOutput, image_type, valid_text
 from bartack.tools.runtime import EditFile, ListFiles, ReadFile, SearchFiles, WriteFile
 from bartack.tools.sandbox import DirectoryEntry, SandboxedDirectory, file_version
 
-__all__ = ["FileOperations"]
+__all__ = ["FileOperations", "edited"]
 
 _MAX_IMAGE_BYTES = 5_000_000  # the limit of most providers
 _MAX_EDIT_BYTES = 10_000_000
@@ -94,27 +94,13 @@ class FileOperations:
     def edit(self, operation: EditFile) -> ToolOutput:
         """Replace text in a file. Raises `ToolError` if the text is missing, or ambiguous."""
         path = operation.path
-        if not operation.old:
-            raise ToolError("old is empty. Specify the text to replace, or write the whole file.")
-        if operation.old == operation.new:
-            raise ToolError("old and new are the same.")
         with self._write_lock:
             with self.root.file(path) as (fd, info):
                 text = _whole_text(fd, info, path)
-            old, new = _with_line_ends(text, operation.old, operation.new)
-            count = text.count(old)
-            if count == 0:
-                raise ToolError(f"The text to replace was not found in {path!r}. Read the file and copy it exactly.")
-            if count > 1 and not operation.everywhere:
-                raise ToolError(
-                    f"The text to replace occurs {count} times in {path!r} (lines {_line_numbers(text, old)})."
-                    " Include more context, or set everywhere."
-                )
-            line = text.count("\n", 0, text.index(old)) + 1
-            self.root.replace(path, valid_text(text.replace(old, new)).encode(), before=info)
+            changed, message = edited(text, operation)
+            self.root.replace(path, valid_text(changed).encode(), before=info)
             self._remember(path)
-        occurrences = "1 occurrence" if count == 1 else f"{count} occurrences, the first"
-        return ToolOutput(f"Replaced {occurrences} at line {line} of {path}.", title=path)
+        return ToolOutput(message, title=path)
 
     # -- listing and searching
 
@@ -259,6 +245,27 @@ def _whole_text(fd: int, info: os.stat_result, path: str) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise ToolError(f"{path!r} is not valid UTF-8 text.") from None
+
+
+def edited(text: str, operation: EditFile) -> tuple[str, str]:
+    """The text with the replacement made, and what was done; `ToolError` if the old text is missing, or ambiguous."""
+    path = operation.path
+    if not operation.old:
+        raise ToolError("old is empty. Specify the text to replace, or write the whole file.")
+    if operation.old == operation.new:
+        raise ToolError("old and new are the same.")
+    old, new = _with_line_ends(text, operation.old, operation.new)
+    count = text.count(old)
+    if count == 0:
+        raise ToolError(f"The text to replace was not found in {path!r}. Read the file and copy it exactly.")
+    if count > 1 and not operation.everywhere:
+        raise ToolError(
+            f"The text to replace occurs {count} times in {path!r} (lines {_line_numbers(text, old)})."
+            " Include more context, or set everywhere."
+        )
+    line = text.count("\n", 0, text.index(old)) + 1
+    occurrences = "1 occurrence" if count == 1 else f"{count} occurrences, the first"
+    return text.replace(old, new), f"Replaced {occurrences} at line {line} of {path}."
 
 
 def _with_line_ends(text: str, old: str, new: str) -> tuple[str, str]:

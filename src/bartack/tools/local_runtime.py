@@ -24,7 +24,7 @@ from bartack.tools.sandbox import SandboxedDirectory
 from bartack.tools.shell import CommandResult, run_command, safe_environment
 from bartack.tools.snapshots import GitSnapshots
 
-__all__ = ["LocalRuntime"]
+__all__ = ["LocalRuntime", "command_output"]
 
 _THREADS = 32  # concurrent operations; further ones wait
 
@@ -51,7 +51,7 @@ class LocalRuntime:
         commands: bool = True,
         snapshots: bool = False,
     ) -> None:
-        self.root = Path(root)
+        self.root: Path = Path(root)
         self._forbidden = [Path(path) for path in forbidden]
         self._environment = dict(environment or {})
         self._timeout_ms = timeout_ms
@@ -88,6 +88,13 @@ class LocalRuntime:
             files.root.close()
         if self._snapshots is not None:
             await asyncio.to_thread(self._snapshots.close)
+
+    @property
+    def directory(self) -> SandboxedDirectory:
+        """The directory, which decides what may be reached; `ToolError` if it is not open."""
+        if self._files is None:
+            raise ToolError("The runtime is not connected.")
+        return self._files.root
 
     @property
     def status(self) -> Literal["closed", "connected"]:
@@ -182,7 +189,7 @@ class LocalRuntime:
                 max_output_bytes=self._max_output_bytes,
                 stop=stop,
             )
-        return _command_output(operation, result, timeout_ms)
+        return command_output(operation, result, timeout_ms)
 
 
 def _path_of(fd: int, path: Path) -> Path:
@@ -191,7 +198,8 @@ def _path_of(fd: int, path: Path) -> Path:
     return link if link.exists() else path
 
 
-def _command_output(operation: RunCommand, result: CommandResult, timeout_ms: int) -> ToolOutput:
+def command_output(operation: RunCommand, result: CommandResult, timeout_ms: int) -> ToolOutput:
+    """What a command leaves, for the model; `ToolError` if it did not exit by itself."""
     text = result.output.decode("utf-8", "replace")
     newline = "" if not text or text.endswith("\n") else "\n"
     match result.ending:

@@ -64,10 +64,10 @@ class SandboxedDirectory:
     """
 
     def __init__(self, root: Path, forbidden: Sequence[Path] = ()) -> None:
-        self.path = root.resolve(strict=True)
+        self.path: Path = root.resolve(strict=True)
         self._forbidden = [path.resolve() for path in forbidden]
         self._kernel_devices = _kernel_devices()
-        self.fd = os.open(self.path, _DIRECTORY)
+        self.fd: int = os.open(self.path, _DIRECTORY)
         try:
             self._check_device(self.fd, str(root))
         except ToolError:

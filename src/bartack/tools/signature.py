@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from bartack.nouns.errors import ErrorCode, ToolError
-from bartack.tools.foreign_types import foreign_schema, foreign_value
+from bartack.tools.foreign_types import convert, foreign_schema, readable
 from bartack.tools.tool_context import ToolContext
 
 __all__ = ["Signature"]
@@ -36,7 +36,7 @@ class Signature:
         self._parameters = {name: one for name, one in parameters.items() if name not in self.context_names}
         self._struct = msgspec.defstruct(
             _ROOT,
-            [self._field(one, hints[name]) for name, one in self._parameters.items()],
+            [self._field(one, self._readable(one, hints[name])) for name, one in self._parameters.items()],
             forbid_unknown_fields=True,
             kw_only=True,
         )
@@ -56,6 +56,12 @@ class Signature:
             if name not in hints:
                 raise TypeError(f"tool {self._name!r}: parameter {name!r} has no type hint")
         return parameters, hints
+
+    def _readable(self, parameter: inspect.Parameter, hint: Any) -> Any:
+        try:
+            return readable(hint)
+        except TypeError as error:
+            raise TypeError(f"tool {self._name!r}: parameter {parameter.name!r}: {error}") from None
 
     def _field(self, parameter: inspect.Parameter, hint: Any) -> Any:
         if parameter.default is parameter.empty:
@@ -86,7 +92,7 @@ class Signature:
         Missing arguments are left out, so that the function's own defaults apply.
         """
         try:
-            values = msgspec.convert(arguments, self._struct, strict=False, dec_hook=foreign_value)
+            values = convert(arguments, self._struct)
         except msgspec.ValidationError as error:
             known = ", ".join(self._parameters) or "none"
             hint = f" (known: {known})" if "unknown field" in str(error) and "`$." not in str(error) else ""
@@ -105,10 +111,11 @@ def _put_default(shape: dict[str, Any], default: Any) -> None:
 
 
 def _annotated_text(hint: Any) -> str | None:
-    """The description in ``Annotated[str, "..."]``."""
+    """The description in ``Annotated[str, "..."]``, or in a ``Field`` or ``Meta`` in its place."""
     if get_origin(hint) is not Annotated:
         return None
-    return next((one for one in get_args(hint)[1:] if isinstance(one, str)), None)
+    texts = (one if isinstance(one, str) else getattr(one, "description", None) for one in get_args(hint)[1:])
+    return next((text for text in texts if isinstance(text, str)), None)
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:

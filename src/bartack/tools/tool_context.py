@@ -9,8 +9,9 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic
 
-from bartack.nouns.entries import ToolProgress
+from bartack.nouns.entries import ApprovalRequired, ToolProgress
 from bartack.nouns.errors import ErrorCode, ToolError
+from bartack.session.decisions import Decision
 from bartack.tools.output import valid_object, valid_text
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ __all__ = ["ToolContext", "in_event_loop"]
 
 _ENDED = "The call has ended."
 RecordProgress = Callable[[ToolProgress], Awaitable[None]]
+Ask = Callable[[ApprovalRequired], Awaitable[Decision]]
 
 
 class ToolContext(Generic[Deps]):
@@ -46,6 +48,7 @@ class ToolContext(Generic[Deps]):
         agent: Any = None,
         runtime: Any = None,
         record: RecordProgress | None = None,
+        ask: Ask | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.deps: Deps = deps
@@ -57,8 +60,12 @@ class ToolContext(Generic[Deps]):
         self._agent = agent
         self._runtime = runtime
         self._record = record
+        self._ask = ask
+        self._questions = 0
         self._loop = loop
         self._ended = threading.Event()  # read from threads too
+        self.metadata: dict[str, Any] = {}
+        """Stored with the result, whatever the outcome: also if the tool fails or times out."""
 
     @property
     def agent(self) -> Any:
@@ -95,6 +102,27 @@ class ToolContext(Generic[Deps]):
             await self._record(
                 ToolProgress(self.tool_call_id, valid_text(text), title=title, metadata=metadata or None)
             )
+
+    async def ask(
+        self, what: str, arguments: dict[str, Any], *, reason: str, parameters: dict[str, Any] | None = None
+    ) -> Decision:
+        """Ask the run's approver about something that the tool wants to do; denied if there is no approver.
+
+        `what` is named after the tool in the question, `arguments` are what is decided about, and `parameters` their
+        JSON Schema. The question is not stored.
+        """
+        if self._ask is None:
+            return Decision("deny", reason="this run has no approver")
+        self._questions += 1
+        return await self._ask(
+            ApprovalRequired(
+                f"{self.tool_call_id}/{self._questions}",
+                f"{self.tool_name}/{what}",
+                arguments,
+                reason=valid_text(reason),
+                parameters=parameters,
+            )
+        )
 
     def report(self, text: str, *, title: str | None = None, **metadata: Any) -> None:
         """`progress` for a tool that is a regular function."""

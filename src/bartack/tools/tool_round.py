@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from bartack.environment import Environment
-from bartack.nouns.entries import Fact
+from bartack.nouns.entries import ApprovalRequired, Fact
 from bartack.nouns.errors import ErrorCode, ToolError
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.session.run_state import OpenCall
@@ -15,6 +15,7 @@ from bartack.tools.approval import ApprovalPolicy, Approver, by_definition
 from bartack.tools.output import valid_text
 from bartack.tools.registry import ToolRegistry
 from bartack.tools.runtime import Runtime
+from bartack.tools.tracer import ToolTracer, Untraced
 
 __all__ = [
     "NOT_STARTED",
@@ -97,6 +98,9 @@ class CallLog(Protocol):
     async def changed(self) -> None:
         """Wait until others have added something."""
 
+    def publish(self, question: ApprovalRequired) -> None:
+        """Show a question of a running tool to whoever reads the run's events. It is not stored."""
+
 
 @dataclass(eq=False)
 class ToolRound:
@@ -106,6 +110,7 @@ class ToolRound:
     log: CallLog
     run_id: str
     session_id: str
+    tracer: ToolTracer = field(default_factory=Untraced)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     aborted: bool = False  # by the approver
     failure: BaseException | None = None

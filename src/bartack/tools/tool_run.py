@@ -13,21 +13,22 @@ from typing import Any, ParamSpec, TypeVar
 from msgspec.structs import replace
 
 from bartack.formats.repair import INTERRUPTED
-from bartack.nouns.entries import ApprovalDecided, ToolProgress, ToolStarted
+from bartack.nouns.entries import ApprovalDecided, ApprovalRequired, ToolProgress, ToolStarted
 from bartack.nouns.errors import ErrorCode, ToolError
 from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import Span, Text, ToolCall, ToolResult
 from bartack.nouns.tables import TOOL, ToolStatus, advance
-from bartack.session.decisions import arguments_digest, result_message
+from bartack.session.decisions import Decision, arguments_digest, result_message
 from bartack.session.run_state import OpenCall
 from bartack.session.tool_state import WHILE_RUNNING
 from bartack.tools import tool_round
 from bartack.tools.attempt import attempt
 from bartack.tools.call_approval import CallApproval, asked_approval
-from bartack.tools.definition import ToolDefinition
-from bartack.tools.output import error_result, limited, result_of, valid_result
+from bartack.tools.definition import MAX_OUTPUT_CHARS, ToolDefinition
+from bartack.tools.output import error_result, limited, result_of, valid_object, valid_result
 from bartack.tools.tool_context import ToolContext
 from bartack.tools.tool_round import NOT_STARTED, Superseded, ToolRound, WriteFailed, describe
+from bartack.tools.tracer import ToolCallSpan
 
 __all__ = ["ToolRun"]
 
@@ -35,7 +36,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _TRUNCATED = (
-    "Not executed: the response containing this call was cut off before it was complete. "
+    "Not executed: the response containing this call was not complete. "
     "Call the tool again, in smaller steps if necessary."
 )
 _BAD_JSON = "Not executed: the arguments are not a valid JSON object: {}"
@@ -58,11 +59,29 @@ class ToolRun:
         self._approval: CallApproval | None = None  # None: it needs none
         self._values: dict[str, Any] = {}
         self._is_modified = False
+        self._metadata: dict[str, Any] = {}  # that the tool has attached to its result, whatever that will be
+        self._span: ToolCallSpan | None = None  # while it is executed
+        if open_call.is_deferred and open_call.started is not None:
+            self._use_started(open_call.started)
+
+    def _use_started(self, started: ToolStarted) -> None:
+        """Continue a deferred call, which has started with these arguments."""
+        self._is_modified = started.arguments != self.call.arguments
+        self.call = replace(self.call, arguments=started.arguments)
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether the call has started its work elsewhere, which must not or need not be started again."""
+        past = self._past
+        may_repeat = past.started is not None and past.started.idempotent and past.posted is None
+        return past.is_deferred and not (may_repeat and self.definition is not None and self.definition.idempotent)
 
     # -- before it runs
 
     async def prepare(self) -> None:
         """Validate the call, and record a question if it needs approval."""
+        if self._is_waiting:
+            return
         try:
             self._check()
             if await self._passes_hook():
@@ -84,12 +103,16 @@ class ToolRun:
             self._start()
             raise ToolError(INTERRUPTED, code=ErrorCode.TOOL_INTERRUPTED)
         if definition is None:
-            known = ", ".join(sorted(self._settings.registry.names)) or "none"
-            raise ToolError(f"Unknown tool {name!r}. Available tools: {known}.", code=ErrorCode.TOOL_NOT_FOUND)
+            raise ToolError(self._missing(name), code=ErrorCode.TOOL_NOT_FOUND)
         if definition.requires_runtime and self._settings.runtime is None:
             raise ToolError(f"Tool {name!r} requires a runtime; none is configured.", code=ErrorCode.TOOL_NOT_RUN)
         if definition.requires_agent and self._settings.agent is None:
             raise ToolError(f"Tool {name!r} requires an agent; none is configured.", code=ErrorCode.TOOL_NOT_RUN)
+
+    def _missing(self, name: str) -> str:
+        registry = self._settings.registry
+        known = ", ".join(sorted(registry.names)) or "none"
+        return f"{registry.problem(name) or f'Unknown tool {name!r}.'} Available tools: {known}."
 
     async def _passes_hook(self) -> bool:
         """Whether the call is left to run; the hook may also give its result."""
@@ -167,7 +190,7 @@ class ToolRun:
     # -- running
 
     async def run(self, slots: asyncio.Semaphore) -> None:
-        """Continue from `prepare` to the result, or leave the call waiting for approval.
+        """Continue from `prepare` to the result, or leave the call waiting for approval or a result from outside.
 
         A decision may be corrected until the call has acted upon it, that is until its start or result is stored.
         """
@@ -181,11 +204,16 @@ class ToolRun:
 
     async def _run(self, slots: asyncio.Semaphore) -> None:
         try:
-            if await self._is_approved():
+            if self._is_waiting:
+                await self._deliver_posted()
+            elif await self._is_approved():
                 async with slots:
-                    await self._execute()
+                    with self._round.tracer.tool_call(self.call, self.definition) as self._span:
+                        await self._execute()
         except ToolError as refusal:
             await self._fail(refusal.code, refusal.message)
+        finally:
+            self._span = None
 
     async def _execute(self) -> None:
         """Run the tool until it returns, or fails for good.
@@ -197,7 +225,7 @@ class ToolRun:
         last = first + self.definition.retries
         for number in range(first, last + 1):
             if self._round.stop.is_set():
-                raise ToolError(NOT_STARTED, code=ErrorCode.TOOL_ABORTED)
+                return await self._fail(ErrorCode.TOOL_ABORTED, NOT_STARTED)
             try:
                 value = await self._attempt(self.definition, number)
             except (WriteFailed, Superseded):
@@ -209,7 +237,10 @@ class ToolRun:
                 if number == last:
                     return await self._fail(ErrorCode.TOOL_FAILED, describe(error))
             else:
-                return await self._finish(self._result_of(value))
+                is_deferred = self.definition.deferred and value is None
+                return None if is_deferred else await self._finish(self._result_of(value))
+            assert self._span is not None
+            self._span.retrying(number)
             delay = asyncio.create_task(asyncio.sleep(tool_round.RETRY_DELAY_MS / 1000 * 2 ** (number - first)))
             await self._round.finishes(delay, None)
         return None
@@ -217,7 +248,12 @@ class ToolRun:
     async def _attempt(self, definition: ToolDefinition, number: int) -> Any:
         call, settings = self.call, self._settings
         started = ToolStarted(
-            call.tool_call_id, call.tool_name, call.arguments, idempotent=definition.idempotent, attempt=number
+            call.tool_call_id,
+            call.tool_name,
+            call.arguments,
+            idempotent=definition.idempotent,
+            attempt=number,
+            deferred=definition.deferred,
         )
         await self._round.record(started, still=self._is_current)
         self._start()
@@ -231,10 +267,27 @@ class ToolRun:
             agent=settings.agent if definition.requires_agent else None,
             runtime=settings.runtime if definition.requires_runtime else None,
             record=self._record_progress,
+            ask=self._ask,
             loop=asyncio.get_running_loop(),
         )
+        self._metadata = context.metadata
         limit = definition.timeout_ms or settings.timeout_ms
         return await attempt(definition, self._values, context, self._round, timeout_ms=limit)
+
+    async def _ask(self, question: ApprovalRequired) -> Decision:
+        approver = self._settings.approver
+        if approver is None:
+            return Decision("deny", reason="this run has no approver")
+        self._round.log.publish(question)
+        return await approver.decide(question)
+
+    async def _deliver_posted(self) -> None:
+        """Take the result that was posted from outside, if there is one; otherwise leave the call waiting."""
+        posted = self._past.posted
+        if posted is not None:
+            self._start()
+            size = MAX_OUTPUT_CHARS if self.definition is None else self.definition.max_output_chars
+            await self._finish(limited(valid_result(posted.result), size))
 
     def _start(self) -> None:
         self._status = advance(TOOL, self._status, "start")
@@ -261,14 +314,24 @@ class ToolRun:
         now = self._now()
         if self._is_modified:
             result = _with_changed_arguments(result, self.call.arguments)
+        if self._metadata:
+            result = replace(result, metadata={**(valid_object(self._metadata) or {}), **(result.metadata or {})})
         result = replace(result, tool_call_id=self.call.tool_call_id, time=Span(self._started_at or now, now))
         event = "fail" if self._started_at is not None else "reject"
         event = WHILE_RUNNING.get(result.error_code, event) if result.is_error else "complete"  # type: ignore[arg-type]
         status = advance(TOOL, self._status, event)
         known = self._round.log.find(result.tool_call_id)
-        message = result_message(result, None if known is None else known.decision)
+        message = result_message(result, *((None, None) if known is None else (known.decision, known.posted_id)))
         await self._round.record(message, still=None if self._started_at else self._is_current)
         self.result, self._status = result, status
+        self._trace(result)
+
+    def _trace(self, result: ToolResult) -> None:
+        if self._span is not None:
+            self._span.finished(result)
+            return
+        with self._round.tracer.tool_call(self.call, self.definition) as span:  # it was never executed
+            span.finished(result)
 
     async def _after_hook(self, result: ToolResult) -> ToolResult:
         hook = self._settings.after_tool

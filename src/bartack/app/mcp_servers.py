@@ -1,0 +1,134 @@
+"""The MCP servers of the user: ``mcp.json`` next to the configuration file, in the form that other programs use too.
+
+What is written there contains the names of environment variables, never values that may be secret.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from bartack.app.errors import with_hint
+from bartack.app.settings import config_path
+from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.tools.mcp import HttpServer, McpServer, ServerConfig, load_servers, mcp
+from bartack.tools.mcp.config import as_json, clean_name, parse_server, read_json, with_settings
+from bartack.tools.mcp.private_file import changed_file
+
+_REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VALUE_HINT = "Values are read from the environment when the server starts, and are never written to a file."
+
+
+def servers_path() -> Path:
+    """The user's file, whether it exists or not."""
+    return config_path().with_name("mcp.json")
+
+
+def user_servers() -> dict[str, ServerConfig]:
+    """The servers in the user's file; none if there is no such file. Raises `BartackError` if it is invalid."""
+    path = servers_path()
+    return load_servers(path) if path.exists() else {}
+
+
+def chosen_servers(given: Iterable[str]) -> dict[str, ServerConfig]:
+    """The servers that the values of --mcp name: files, and names of servers in the user's file."""
+    found: dict[str, ServerConfig] = {}
+    for value in given:
+        if not Path(value).expanduser().exists() and "/" not in value and not value.endswith(".json"):
+            added = {value: named_server(value)}
+        else:
+            added = load_servers(value)
+        for name, config in added.items():
+            if name in found:
+                raise BartackError(f"Two MCP servers are named {name!r}.", code=ErrorCode.INVALID_CONFIG)
+            found[name] = config
+    return found
+
+
+def named_server(name: str) -> ServerConfig:
+    """A server in the user's file; `BartackError` if there is none of this name."""
+    servers = user_servers()
+    if name not in servers:
+        error = BartackError(f"There is no MCP server {name!r} in {servers_path()}.", code=ErrorCode.INVALID_CONFIG)
+        known = ", ".join(servers) or "none"
+        raise with_hint(error, f"Configured are: {known}. 'bartack mcp add' adds one.")
+    return servers[name]
+
+
+def toolsets(servers: Mapping[str, ServerConfig]) -> tuple[McpServer, ...]:
+    """The servers as sets of tools."""
+    return tuple(mcp(config, name=name) for name, config in servers.items())
+
+
+def new_server(
+    words: list[str], *, env: Iterable[str], headers: Iterable[str], options: Mapping[str, Any]
+) -> ServerConfig:
+    """A server from a command line; `BartackError` if a value is given where the name of a variable is expected."""
+    is_url = len(words) == 1 and words[0].startswith(("http://", "https://"))
+    given: dict[str, Any] = {key: value for key, value in options.items() if value}
+    if is_url:
+        if env:
+            raise _invalid("A server at a URL has no environment variables.", "Use --header.")
+        parts = urlsplit(words[0])
+        if parts.password is not None and not _REFERENCE.search(parts.netloc):
+            raise _invalid("The URL contains a password.", _VALUE_HINT)
+        given["headers"] = dict(map(_header, headers))
+        return with_settings(parse_server(words[0]), **given)
+    if headers:
+        raise _invalid("Only a server at a URL has headers.", "Use --env.")
+    given["env"] = dict(map(_variable, env))
+    return with_settings(parse_server(words), **given)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    if not _NAME.fullmatch(name):
+        raise _invalid(f"Invalid variable name {name!r}.", "Use --env NAME.")
+    if value and not _REFERENCE.fullmatch(value):
+        hint = f"Use --env {name}, or --env '{name}=${{OTHER}}' for a variable with another name. {_VALUE_HINT}"
+        raise _invalid(f"--env {name} contains a value.", hint)
+    return name, value or f"${{{name}}}"
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise _invalid(f"Invalid header {name!r}.", "Use --header 'Authorization: Bearer ${TOKEN}'.")
+    if not _REFERENCE.search(value):
+        hint = f"Use --header '{name.strip()}: ${{NAME}}'. {_VALUE_HINT}"
+        raise _invalid(f"The header {name.strip()} contains a value.", hint)
+    return name.strip(), value.strip()
+
+
+def add_server(name: str, config: ServerConfig) -> None:
+    """Write a server to the user's file; `BartackError` if the name is taken or cannot be one."""
+    if clean_name(name) != name:
+        raise _invalid(f"Invalid name {name!r}.", "Use letters, digits, _ and -.")
+    if name in _raw_servers():
+        raise _invalid(f"There is already an MCP server {name!r}.", f"'bartack mcp remove {name}' removes it.")
+    changed_file(servers_path(), lambda file: file.setdefault("mcpServers", {}).update({name: as_json(config)}))
+
+
+def remove_server(name: str) -> None:
+    """Delete a server from the user's file; `BartackError` if it is not there."""
+    if name not in _raw_servers():
+        named_server(name)
+    changed_file(servers_path(), lambda file: file["mcpServers"].pop(name, None))
+
+
+def _raw_servers() -> Mapping[str, Any]:
+    """What the file contains, also servers that are disabled."""
+    path = servers_path()
+    servers = read_json(path).get("mcpServers", {}) if path.exists() else {}
+    return servers if isinstance(servers, Mapping) else {}
+
+
+def is_http(config: ServerConfig) -> bool:
+    """Whether the server is at a URL."""
+    return isinstance(config, HttpServer)
+
+
+def _invalid(message: str, hint: str) -> BartackError:
+    return with_hint(BartackError(message, code=ErrorCode.INVALID_CONFIG), hint)

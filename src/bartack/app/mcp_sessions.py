@@ -1,0 +1,160 @@
+"""The stored sessions as a server of the Model Context Protocol, so that other agents can use their own history.
+
+Three tools: search, read, and continue, which runs the configured agent. A tool call of that agent that needs approval
+is put to the user of the other program. Programs that speak a protocol before 2026-07-28 are asked during the call;
+later ones get the question as its result and call again with the answer, for which the run pauses and is resumed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from mcp import types
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+
+from bartack.agent import Agent, RunResult
+from bartack.app.agent_setup import new_agent, resolve_setup
+from bartack.app.errors import error_text
+from bartack.app.safe_text import visible_text
+from bartack.app.sessions import configured_store, ensure_session, opened_store
+from bartack.app.transcript import markdown_transcript
+from bartack.nouns.entries import ApprovalRequired
+from bartack.nouns.errors import BartackError, NotFound
+from bartack.nouns.tables import AgentStatus
+from bartack.store import SessionStore
+
+_MAX_TEXT = 100_000  # characters of a session; about 25,000 tokens
+_MAX_SHOWN = 2_000  # characters of the arguments in a question
+_PROGRAM = "bartack mcp serve"
+_NO_FORM: dict[str, Any] = {"type": "object", "properties": {}}
+_CANNOT_ASK = "the program that continues this session cannot ask its user"
+_INSTRUCTIONS = "Past conversations of this user with agents. Search them before asking the user to repeat something."
+_READS = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+_WRITES = types.ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=True)
+
+
+async def serve_sessions(*, model: str | None, store: str | None, files: bool, read_only: bool) -> None:
+    """Serve over stdin and stdout until stdin is closed. Raises `BartackError` if the store or model is unusable."""
+    if read_only:
+        async with opened_store(configured_store(store), for_reading=True) as opened:
+            await _server(_Sessions(opened, None)).run_stdio_async()
+        return
+    setup = resolve_setup(model=model, tools=(), files=files, instructions=None, store=store)
+    async with opened_store(setup.address) as opened, new_agent(setup, opened, approver=None) as agent:
+        await _server(_Sessions(opened, agent)).run_stdio_async()
+
+
+def _server(sessions: "_Sessions") -> MCPServer:
+    server = MCPServer("bartack", title="Bartack sessions", instructions=_INSTRUCTIONS, log_level="ERROR")
+    server.tool(annotations=_READS)(sessions.search_sessions)
+    server.tool(annotations=_READS)(sessions.read_session)
+    if sessions.agent is not None:
+        server.tool(annotations=_WRITES)(sessions.continue_session)
+    return server
+
+
+class _Sessions:
+    """The tools. Their docstrings and parameters are what clients see."""
+
+    def __init__(self, store: SessionStore, agent: Agent | None) -> None:
+        self._store = store
+        self.agent = agent
+
+    async def search_sessions(self, words: str = "", limit: int = 20) -> dict[str, Any]:
+        """Find stored sessions by words that occur in them. Without words, list the latest sessions."""
+        limit = max(1, min(limit, 100))
+        try:
+            if words.strip():
+                hits = await self._store.search(words, limit)
+                return {"hits": [{"session": hit.session_id, "entry": hit.seq, "text": hit.snippet} for hit in hits]}
+            page = await self._store.sessions(limit)
+        except BartackError as error:
+            raise ToolError(error_text(error)) from None
+        infos = [{"session": one.id, "title": one.title, "updated": one.updated.isoformat()} for one in page.items]
+        return {"sessions": infos}
+
+    async def read_session(self, session: str) -> str:
+        """Read a stored session as Markdown. Of a long one, the end is returned."""
+        try:
+            text = markdown_transcript(await self._store.load(session))
+        except BartackError as error:
+            raise ToolError(error_text(error)) from None
+        omitted = len(text) - _MAX_TEXT
+        return text if omitted <= 0 else f"[... {omitted:,} characters omitted ...]\n{text[-_MAX_TEXT:]}"
+
+    async def continue_session(self, prompt: str, ctx: Context, session: str | None = None) -> Any:
+        """Send a prompt to the agent of a stored session and return its answer. Without a session, start a new one."""
+        assert self.agent is not None
+        try:
+            if ctx.request_state is not None:
+                session = ctx.request_state
+                await self._decide(session, ctx.input_responses or {})
+                result = await self.agent.resume(session)
+            else:
+                session = await self._existing(session, prompt)
+                result = await self.agent.run(prompt, session=session)
+            while result.status is AgentStatus.AWAITING_HUMAN:
+                if _is_modern(ctx) and _can_ask(ctx):
+                    requests: types.InputRequests = {one.tool_call_id: _question(one) for one in result.approvals}
+                    return types.InputRequiredResult(input_requests=requests, request_state=session)
+                await self._decide(session, {one.tool_call_id: await _asked(ctx, one) for one in result.approvals})
+                result = await self.agent.resume(session)
+        except BartackError as error:
+            raise ToolError(error_text(error)) from None
+        return {"session": session, "answer": _answer(result)}
+
+    async def _existing(self, session: str | None, prompt: str) -> str:
+        if session is not None:
+            await self._store.tail_of(session)  # raises `NotFound`: a name that is mistyped starts nothing
+        return await ensure_session(self._store, session, prompt=prompt, program=_PROGRAM)
+
+    async def _decide(self, session: str, answers: Mapping[str, Any]) -> None:
+        """Store what the user decided; a question that has no answer is denied."""
+        assert self.agent is not None
+        for call_id, answer in answers.items():
+            action = getattr(answer, "action", "cancel")
+            try:
+                if action == "accept":
+                    await self.agent.approve(session, call_id, decided_by=_PROGRAM)
+                else:
+                    reason = _CANNOT_ASK if answer is None else f"the user's answer was {action!r}"
+                    await self.agent.deny(session, call_id, reason=reason, decided_by=_PROGRAM)
+            except NotFound:
+                raise ToolError(f"Call {call_id!r} is not awaiting approval.") from None
+
+
+def _answer(result: RunResult[Any]) -> str:
+    if result.status is AgentStatus.COMPLETED:
+        return str(result.output)
+    raise ToolError(f"The run ended with status {result.status}: {result.error or result.reason}.")
+
+
+def _can_ask(ctx: Context) -> bool:
+    capabilities = ctx.client_capabilities
+    return capabilities is not None and capabilities.elicitation is not None
+
+
+def _is_modern(ctx: Context) -> bool:
+    return ctx.request_context.session.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+async def _asked(ctx: Context, request: ApprovalRequired) -> types.ElicitResult | None:
+    """The user's answer; None if the program cannot ask."""
+    if not _can_ask(ctx):
+        return None
+    return await ctx.request_context.session.elicit_form(
+        _text(request), _NO_FORM, related_request_id=ctx.request_context.request_id
+    )
+
+
+def _question(request: ApprovalRequired) -> types.ElicitRequest:
+    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=_text(request), requested_schema=_NO_FORM))
+
+
+def _text(request: ApprovalRequired) -> str:
+    arguments = msgspec.json.format(msgspec.json.encode(request.arguments), indent=2).decode()[:_MAX_SHOWN]
+    reason = f" ({request.reason})" if request.reason else ""
+    return visible_text(f"Allow the tool {request.tool_name}{reason} with these arguments?\n{arguments}")

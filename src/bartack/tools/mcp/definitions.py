@@ -1,0 +1,113 @@
+"""The tools of a server -> tools of an agent: names, descriptions, digests and which calls need approval."""
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcp import types
+
+from bartack.nouns.errors import BartackError
+from bartack.tools.definition import ToolDefinition
+from bartack.tools.mcp.config import clean_name
+from bartack.tools.mcp.text import visible_prose
+from bartack.tools.tool_context import ToolContext
+
+__all__ = ["Offered", "digest_of", "offered_tools", "tool_name"]
+
+MAX_TOOLS = 1_000  # of one server
+_MAX_TOTAL_CHARS = 200_000  # of its descriptions and schemas, about 50,000 tokens of every request
+_MAX_NAME_CHARS = 64  # what the strictest provider accepts
+_MAX_DESCRIPTION_CHARS = 8_000
+_MAX_CALL_MS = 3_600_000  # for a server that keeps reporting progress, and for questions to the user
+
+Call = Callable[[str, str, dict[str, Any], ToolContext], Awaitable[Any]]  # tool, digest, arguments, context
+
+
+@dataclass(frozen=True)
+class Offered:
+    """The tools of a server as an agent gets them, and those it does not get, with the reason."""
+
+    definitions: tuple[ToolDefinition, ...] = ()
+    digests: Mapping[str, str] = field(default_factory=dict)  # by the server's names
+    described: Mapping[str, str] = field(default_factory=dict)  # what the server really wrote, by the agent's names
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+def digest_of(tool: types.Tool) -> str:
+    """The SHA-256 of everything about a tool that a person or a model decides by."""
+    told = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta", "icons"})
+    return hashlib.sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def tool_name(prefix: str, name: str, taken: Iterable[str] = ()) -> str:
+    """The tool's name with the prefix, in a form that every provider accepts, and unlike the names taken."""
+    made = prefix + clean_name(name)
+    if len(made) > _MAX_NAME_CHARS or made in set(taken):
+        suffix = hashlib.sha256(name.encode()).hexdigest()[:8]
+        made = f"{made[: _MAX_NAME_CHARS - 9]}_{suffix}"
+    return made
+
+
+def offered_tools(
+    tools: Iterable[types.Tool],
+    call: Call,
+    *,
+    prefix: str,
+    keep: Callable[[str], bool],
+    known_digest: Callable[[str], str | None],
+    trust_hints: bool,
+    max_output_chars: int,
+) -> Offered:
+    """The definitions of these tools; one that cannot be offered is left out, and the others are not affected."""
+    made: dict[str, ToolDefinition] = {}
+    digests: dict[str, str] = {}
+    described: dict[str, str] = {}
+    left_out: list[tuple[str, str]] = []
+    chars = 0
+    for tool in tools:
+        if tool.name in digests or not keep(tool.name):
+            left_out.append((tool.name, "duplicate" if tool.name in digests else "filtered"))
+            continue
+        name, digest, known = tool_name(prefix, tool.name, made), digest_of(tool), known_digest(tool.name)
+        is_read_only = bool(tool.annotations and tool.annotations.read_only_hint)
+        is_changed = known is not None and known != digest
+        try:
+            made[name] = ToolDefinition(
+                name=name,
+                description=visible_prose(tool.description or tool.title or "")[:_MAX_DESCRIPTION_CHARS],
+                parameter_schema=_schema(tool.input_schema),
+                execute=_execute(call, tool.name, digest),
+                timeout_ms=_MAX_CALL_MS,
+                requires_approval=not (trust_hints and is_read_only),
+                idempotent=trust_hints and is_read_only,
+                max_output_chars=max_output_chars,
+                digest=digest,
+                changed="the server has changed the definition of this tool since it was last used"
+                if is_changed
+                else None,
+            )
+        except BartackError as error:
+            left_out.append((tool.name, error.message))
+            continue
+        chars += len(made[name].description) + len(json.dumps(tool.input_schema))
+        if chars > _MAX_TOTAL_CHARS:
+            del made[name]
+            left_out.append((tool.name, f"the tools of this server exceed {_MAX_TOTAL_CHARS:,} characters"))
+            continue
+        digests[tool.name] = digest
+        described[name] = tool.description or ""
+    return Offered(tuple(made.values()), digests, described, tuple(left_out))
+
+
+def _schema(given: dict[str, Any]) -> dict[str, Any]:
+    """The schema of the arguments. Providers require `properties`, which servers leave out for tools without any."""
+    return {**given, "type": "object", "properties": given.get("properties") or {}}
+
+
+def _execute(call: Call, tool: str, digest: str) -> Callable[[dict[str, Any], ToolContext], Awaitable[Any]]:
+    async def execute(arguments: dict[str, Any], context: ToolContext) -> Any:
+        return await call(tool, digest, arguments, context)
+
+    return execute
