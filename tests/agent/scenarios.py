@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from bartack import (
     AgentConfig,
@@ -41,7 +42,7 @@ class Setting:
         self.store = FailingStore(self.environment)
 
     def agent(
-        self, answers: Sequence[ScriptedResponse] | ScriptedModel, *tools: ToolDefinition, **options: object
+        self, answers: Sequence[ScriptedResponse] | ScriptedModel, *tools: ToolDefinition, **options: Any
     ) -> Agent:
         model = answers if isinstance(answers, ScriptedModel) else ScriptedModel(answers, environment=self.environment)
         return Agent(
@@ -51,7 +52,7 @@ class Setting:
             store=self.store,
             environment=self.environment,
             retry=NO_WAIT,
-            **options,  # type: ignore[arg-type]
+            **options,
         )
 
 

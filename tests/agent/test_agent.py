@@ -161,7 +161,7 @@ async def test_parallel_tools_do_not_affect_each_other() -> None:
 @pytest.mark.parametrize("message", [assistant(ToolCall("c1", "look", {})), Message("system", (Text("obey"),))])
 async def test_a_prompt_of_another_role_is_refused_and_nothing_is_stored(message: Message) -> None:
     agent, store, model = make(["never"])
-    with pytest.raises(PartValidationError, match="A prompt must end with a message from the user"):
+    with pytest.raises(PartValidationError, match="A prompt must end with a user message"):
         await agent.run(message, session=SESSION)
     assert (await store.sessions()).items == ()
     assert model.calls == []

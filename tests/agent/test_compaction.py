@@ -25,6 +25,7 @@ from bartack import (
 from bartack.agent import Compacted, Hooks, Retrying, StatusChanged
 from bartack.models import ScriptedModel
 from bartack.models.scripted import ScriptedResponse
+from bartack.nouns.deltas import Delta, Start, TextDelta
 from bartack.nouns.requests import ModelRequest
 from tests.agent.kit import SESSION, check_session, collected, facts, kinds, make
 
@@ -280,3 +281,26 @@ async def test_a_compaction_never_reports_a_running_model() -> None:
     events = await collected(agent.compact_stream(SESSION))
     statuses = [event.status for event in events if isinstance(event, StatusChanged)]
     assert statuses == [AgentStatus.PREPARING, AgentStatus.COMPLETED]
+
+
+async def test_what_had_arrived_of_an_earlier_answer_is_not_in_the_result_of_a_compaction() -> None:
+    torn: Sequence[Delta] = [Start("scripted", "r"), TextDelta("Half an answer"), Failed(ErrorCode.SERVER_ERROR, "no")]
+    agent, _, _ = make([story(300), story(600), torn, "They told stories."], config=SMALL)
+    for prompt in ("Tell me a story", "Another"):
+        await agent.run(prompt, session=SESSION)
+    failed = await agent.run("One more", session=SESSION)
+    assert failed.message is not None
+    assert failed.message.text.startswith("Half")
+    compacted = await agent.compact(SESSION)
+    assert (compacted.reason, compacted.message) == ("compacted", None)
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter", "refusal"])
+async def test_a_summary_that_is_not_complete_replaces_nothing(reason: Any) -> None:
+    refused = assistant("I cannot help with that.", meta=Meta(finish_reason=reason))
+    agent, store, _ = make([story(300), story(600), *[refused] * 3], config=SMALL)
+    for prompt in ("Tell me a story", "Another"):
+        await agent.run(prompt, session=SESSION)
+    result = await agent.compact(SESSION)
+    assert (result.status, result.reason) == (AgentStatus.FAILED, "compaction_failed")
+    assert "compaction_summary" not in await kinds(store)

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -38,9 +40,11 @@ from bartack.agent import (
     StatusChanged,
     ToolChanged,
 )
+from bartack.environment import Environment
 from bartack.models import ScriptedModel
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.tables import AGENT
+from bartack.store import MemoryStore
 from tests.agent.kit import (
     SESSION,
     Waiting,
@@ -54,6 +58,7 @@ from tests.agent.kit import (
     make,
     messages,
     results,
+    transfer,
     weather,
     within,
 )
@@ -140,6 +145,21 @@ async def test_snapshots_grow_and_are_published_only_on_request() -> None:
     assert seen[:3] == ["", "It r", "It rains"]
     assert "It rains in Paris.".startswith(seen[-1])
     assert not [event for event in await collected(make(["x"])[0].stream("Hi")) if isinstance(event, Snapshot)]
+
+
+async def test_a_run_that_was_not_entered_has_neither_events_nor_a_result() -> None:
+    run = make(["never"])[0].stream("Rain?")
+    with pytest.raises(AgentError, match="Enter it first"):
+        async for _ in run:
+            pass
+    with pytest.raises(AgentError, match="Enter it first"):
+        await run.wait()
+
+
+async def test_the_text_of_the_deltas_is_the_text_of_the_answers() -> None:
+    script = [assistant(Thinking("Where?"), "Looking. ", call("a")), assistant(Thinking("Hm."), "It rains.")]
+    events = await collected(make(script)[0].stream("Rain?"))
+    assert "".join(event.text for event in events if isinstance(event, DeltaReceived)) == "Looking. It rains."
 
 
 @pytest.mark.parametrize("arguments", [{"city": "Pa"}, {}])
@@ -389,3 +409,26 @@ async def test_the_lease_of_a_run_on_a_branch_can_be_taken_over() -> None:
     model.proceed.set()
     with pytest.raises(Conflict):
         await within(task)
+
+
+async def test_the_timeout_of_a_run_counts_the_time_before_a_resume() -> None:
+    ticks, bits = count(), count(1)
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    slow = Environment(lambda: start + timedelta(seconds=next(ticks)), lambda: next(bits))  # a second per look
+    limits = AgentConfig(loop=LoopConfig(timeout_ms=5_000))
+    script: list[Any] = [assistant(call("t1", "transfer", amount=5)), "Never said."]
+    agent, store, _ = make(script, transfer, config=limits, environment=slow, store=MemoryStore(environment=slow))
+    assert (await agent.run("Pay", session=SESSION)).status is AgentStatus.AWAITING_HUMAN
+    await agent.approve(SESSION, "t1")
+    result = await agent.resume(SESSION)
+    assert (result.status, result.reason) == (AgentStatus.FAILED, "timeout")
+    await check_session(store)
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter", "refusal"])
+async def test_calls_of_an_answer_that_is_not_complete_are_not_executed(reason: Any) -> None:
+    torn = assistant("no", call("c1"), meta=Meta(finish_reason=reason))
+    agent, store, _ = make([torn, "ok"])
+    assert (await agent.run("Go", session=SESSION)).output == "ok"
+    assert (await results(store))["c1"].error_code is ErrorCode.TOOL_NOT_RUN
+    assert not any(isinstance(fact, ToolStarted) for fact in await facts(store))

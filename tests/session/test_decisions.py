@@ -65,3 +65,12 @@ def test_a_result_names_the_decision_about_its_call() -> None:
     decided = ApprovalDecided("c1", "deny", reason="no", decided_by="ann", original_arguments={"secret": 1})
     approval = Approval(tool_call_id="c1", decision="deny", reason="no", decided_by="ann")
     assert result_message(result, decided).meta == Meta(approvals=(approval,))
+    assert result_message(result, decided, "e1").meta == Meta(approvals=(approval,), request_id="e1")
+    assert result_message(result, None, "e1").meta == Meta(request_id="e1")
+
+
+def test_a_fact_counts_for_the_same_definition_of_the_tool_only() -> None:
+    question = ApprovalRequired("c1", "weather", {}, definition_digest="one")
+    assert counts_for(question, {}, "one")
+    assert not counts_for(question, {}, "two")
+    assert not counts_for(question, {})

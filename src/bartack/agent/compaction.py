@@ -10,12 +10,14 @@ from bartack.agent.attempts import attempted
 from bartack.agent.events import Compacted
 from bartack.agent.model_call import ModelCall
 from bartack.agent.run_context import RunContext, RunFailed, RunOutcome
+from bartack.agent.tracing import CompactionSpan
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import BranchSummary, Redaction
 from bartack.nouns.errors import AgentError, ErrorCode, NotFound
 from bartack.nouns.messages import FileDiff, Message, Meta, assistant
 from bartack.nouns.requests import ModelRequest, RequestMetadata
-from bartack.session.context import ContextFold, ContextInput, summary_messages
+from bartack.session.context import ContextFold, ContextInput, ContextUpdateResult, summary_messages
+from bartack.session.run_state import INCOMPLETE
 from bartack.tools.tool_round import Superseded
 
 __all__ = ["compact", "compact_session", "summarise_branch"]
@@ -44,7 +46,12 @@ async def compact(context: RunContext, *, overflow: bool = False) -> bool:
     if not update.needs_compaction:
         return False
     context.move("prepare")
-    redactions = context.log.redactions
+    with context.tracer.compaction(overflow=overflow) as span:
+        return await _compact(context, given, update, span)
+
+
+async def _compact(context: RunContext, given: ContextInput, update: ContextUpdateResult, span: CompactionSpan) -> bool:
+    manager, overflow, redactions = context.settings.context, given.overflow, context.log.redactions
     summary = await _summarise(context, update.to_summarise)
     if isinstance(summary, Failed):
         if overflow:
@@ -61,6 +68,7 @@ async def compact(context: RunContext, *, overflow: bool = False) -> bool:
         (entry,) = await context.log.append(fact, still=lambda: context.log.redactions == redactions)
     except Superseded:  # the summary may contain what was redacted in the meantime
         return await compact(context, overflow=overflow)
+    span.compacted(fact)
     context.channel.put(Compacted(entry, fact.tokens_before, fact.tokens_after))
     return True
 
@@ -126,9 +134,9 @@ async def _summarise(context: RunContext, messages: tuple[Message, ...]) -> Mess
         failed = await call.receive()
         if failed is None:
             summary = await call.answer()
-            if summary.text.strip() and summary.meta is not None and summary.meta.finish_reason != "length":
+            if summary.text.strip() and summary.meta is not None and summary.meta.finish_reason not in INCOMPLETE:
                 return None
-            failed = Failed(ErrorCode.COMPACTION_FAILED, "the summary is empty or cut off")
+            failed = Failed(ErrorCode.COMPACTION_FAILED, "the summary is empty, cut off, filtered or refused")
         await context.log.append(call.failure(failed))
         return failed
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 from msgspec import Struct
 
 from bartack.formats.losses import LossReport
-from bartack.nouns.deltas import Failed, MessageDelta, Usage
-from bartack.nouns.entries import ApprovalRequired, Entry
+from bartack.nouns.deltas import Failed, MessageDelta, TextDelta, Usage
+from bartack.nouns.entries import ApprovalRequired, Entry, ToolStarted
 from bartack.nouns.errors import AgentError, ErrorCode
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.tables import AgentStatus
@@ -49,6 +49,7 @@ class RunResult(Struct, Generic[Output], frozen=True, kw_only=True):
     status: AgentStatus
     session_id: str
     run_id: str
+    agent: str | None = None  # the name of the agent that answered
     message: Message | None = None  # the last answer, or what had arrived of it if the run failed
     messages: tuple[Message, ...] = ()  # added by this run, including the prompt
     usage: Usage | None = None  # of all model calls, including failed ones and those of sub-agents
@@ -57,16 +58,18 @@ class RunResult(Struct, Generic[Output], frozen=True, kw_only=True):
     error: Failed | None = None
     undelivered: tuple[Message, ...] = ()  # steered or queued too late
     approvals: tuple[ApprovalRequired, ...] = ()  # the decisions that a paused run needs
+    deferred: tuple[ToolStarted, ...] = ()  # the calls whose results a paused run needs from outside
     value: Output | None = None  # the output of a completed run
 
     @property
     def output(self) -> Output:
-        """The answer: text, or a value of the agent's output type; `AgentError` if the run did not complete."""
-        if self.status is AgentStatus.COMPLETED:
+        """The answer: text, or a value of the agent's output type; `AgentError` if there is none."""
+        if self.status is AgentStatus.COMPLETED and self.error is None:
             return cast(Output, self.value)
         text = f"The run has no output (status {self.status}): "
         if self.status is AgentStatus.AWAITING_HUMAN:
-            text += "approve or deny its pending calls, then resume it."
+            decide = "approve or deny its pending calls" if self.approvals else "post the results of its deferred calls"
+            text += f"{decide}, then resume it."
         else:
             text += (self.error.message if self.error is not None else self.reason) or "no reason given"
         raise AgentError(text, code=ErrorCode.ABORTED if self.error is None else self.error.error_code)
@@ -85,6 +88,12 @@ class DeltaReceived(Struct, frozen=True):
     delta: MessageDelta
     model_call_index: int = 0  # of the call in its run
     attempt: int = 1
+
+    @property
+    def text(self) -> str:
+        """The next piece of the answer's text; empty if something else arrived."""
+        delta = self.delta.delta
+        return delta.text_delta if isinstance(delta, TextDelta) else ""
 
 
 class Snapshot(Struct, frozen=True):
@@ -152,9 +161,11 @@ class SubagentEvent(Struct, frozen=True):
 
 
 class RunPaused(Struct, frozen=True):
-    """The run stopped until its calls are approved or denied; continue it with `Agent.resume`."""
+    """The run stopped until its calls are approved or denied, and the results of deferred ones posted; continue it with
+    `Agent.resume`."""
 
     approvals: tuple[ApprovalRequired, ...]
+    deferred: tuple[ToolStarted, ...] = ()
 
 
 class RunFinished(Struct, frozen=True):

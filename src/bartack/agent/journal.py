@@ -18,9 +18,9 @@ from bartack.session.run_state import RunState
 from bartack.store.live import assembled, ends_answer
 from bartack.store.session_store import SessionStore
 
-__all__ = ["Journal", "interrupted_answer"]
+__all__ = ["INTERRUPTED", "Journal", "interrupted_answer"]
 
-_INTERRUPTED = "The process ended while the answer was arriving."
+INTERRUPTED = Failed(ErrorCode.STREAM_TRUNCATED, "The process ended while the answer was arriving.")
 
 
 class Journal:
@@ -105,7 +105,7 @@ async def interrupted_answer(store: SessionStore, session_id: str, state: RunSta
     assembler = assembled(batches)
     meta = assembler.snapshot().meta
     failed = StreamFailed(
-        Failed(ErrorCode.STREAM_TRUNCATED, _INTERRUPTED),
+        INTERRUPTED,
         parts=assembler.parts,
         usage=assembler.usage,
         model=state.model,

@@ -5,7 +5,8 @@ resumed in another process continues in the same way. Every change of status is 
 
 A run ends in one of five ways. It completes, it fails, or it is aborted, by its owner or because its task is cancelled:
 then every call has a result and `run_ended` is durable before the caller gets the result. It pauses because a call
-needs approval and there is no approver. Or the store fails, and then it stops where it is.
+needs approval and there is no approver, because its result comes from outside, or because its owner suspends it. Or
+the store fails, and then it stops where it is.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from bartack.agent.events import RunFinished, RunPaused, RunResult
+from bartack.agent.handoff import hand_off
 from bartack.agent.model_turn import ModelTurn
 from bartack.agent.run_context import RunContext, RunFailed, RunOutcome, Work, current_run
 from bartack.agent.run_log import CLEANUP_S, News, complete, start
@@ -51,7 +53,6 @@ class Loop:
         self._views = views
         self._work = work
         self._turn = ModelTurn(context)
-        self._executor = ToolExecutor(context.settings.tools)
         self._task: asyncio.Task[Any] | None = None
         self._stop: RunOutcome | None = None
         self._has_cancelled = False
@@ -76,6 +77,11 @@ class Loop:
         """The answer so far, while one is arriving."""
         return self._turn.snapshot()
 
+    @property
+    def answer(self) -> Message | None:
+        """The last answer, until the next one begins."""
+        return self._turn.answer
+
     async def drive(self) -> RunResult:
         """Run to the end. A failure of the model is part of the result.
 
@@ -83,7 +89,7 @@ class Loop:
         """
         token = current_run.set(self.context)
         try:
-            with in_trace(self.context.trace_id):
+            with in_trace(self.context.trace_id), self.context.tracer.active():
                 return await self._drive()
         finally:
             current_run.reset(token)
@@ -135,7 +141,8 @@ class Loop:
             return None
         failed = Failed(ErrorCode.LIMIT_EXCEEDED, f"The run timed out after {limit_ms} ms.")
         outcome = RunOutcome("fail", "timeout", failed)
-        return asyncio.get_running_loop().call_later(limit_ms / 1000, self.stop, outcome)
+        left_s = limit_ms / 1000 - self.context.state.live_s
+        return asyncio.get_running_loop().call_later(max(left_s, 0), self.stop, outcome)
 
     # -- the steps
 
@@ -149,6 +156,8 @@ class Loop:
                 outcome = await self._execute_calls()
                 if outcome is not None:
                     return outcome
+            elif state.handoff is not None:
+                await hand_off(context, state.handoff)
             elif await context.deliver(steer=True):
                 pass
             elif state.answer is not None:
@@ -164,13 +173,14 @@ class Loop:
         """How the run ends, or pauses, with its open calls; None if it continues."""
         context = self.context
         before = {call_id: one.verdict for call_id, one in context.state.open_calls.items()}
-        round = await execute_calls(context, self._executor)
+        round = await execute_calls(context, ToolExecutor(context.settings.tools))
         if round.aborted:
             return RunOutcome("abort", "human")
         if round.waiting:
             await context.log.catch_up()
             calls = context.state.open_calls
-            is_decided = any(calls[call_id].verdict is not before[call_id] for call_id in round.waiting)
+            waiting = [calls[call_id] for call_id in round.waiting]
+            is_decided = any(one.posted or one.verdict is not before[one.call.tool_call_id] for one in waiting)
             if not is_decided and context.state.abort is None:
                 return RunOutcome("pause")
         return None
@@ -194,7 +204,8 @@ class Loop:
         return RunOutcome("complete", None if reason == "stop" else reason, value=value)
 
     async def _request_correction(self, problem: str) -> None:
-        asked = sum(1 for message in self.context.state.messages if message.text.startswith(_CORRECTION))
+        said = (message.text for message in self.context.state.messages if message.role == "user")
+        asked = sum(1 for text in said if text.startswith(_CORRECTION))
         if asked >= _OUTPUT_RETRIES:
             raise RunFailed(ErrorCode.INVALID_OUTPUT, f"The answer is not a valid output: {problem}")
         await self.context.log.append(user(Text(f"{_CORRECTION} {problem}\nAnswer again.", synthetic=True)))
@@ -232,12 +243,14 @@ class Loop:
         with suppress(StoreError):
             await complete(start(self._close()))
         if outcome.event == "pause":
-            context.channel.put(RunPaused(context.state.questions))
+            context.move("ask_human")
+            context.channel.put(RunPaused(context.state.questions, context.state.deferred))
         else:
             context.move(outcome.event if log.failure is None else "fail")
         if log.failure is None:
             self._views.put(log.store, context.session)
         result = context.result(outcome)
+        context.tracer.finished(result)
         context.channel.put(RunFinished(result))
         return result
 
@@ -248,7 +261,12 @@ class Loop:
     async def _append_end(self, outcome: RunOutcome) -> None:
         state, log = self.context.state, self.context.log
         await log.settle()
-        if outcome.event == "pause" or log.failure is not None:
+        if log.failure is not None:
+            return
+        if outcome.event == "pause":
+            interrupted = self._turn.take_interrupted()
+            if interrupted is not None:
+                await log.append(interrupted)
             return
         facts = self._turn.take_partial()
         totals = state.totals

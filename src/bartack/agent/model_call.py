@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from bartack.agent.events import DeltaReceived, ModelSwitched
 from bartack.agent.journal import Journal
-from bartack.agent.run_context import RunContext
+from bartack.agent.run_context import RunContext, model_ref
+from bartack.agent.tracing import ModelCallSpan
 from bartack.formats.losses import LossReport
 from bartack.models.guard import GuardedStream, guarded
 from bartack.models.provider import ProviderModel
@@ -27,6 +28,8 @@ from bartack.nouns.requests import ModelRequest
 from bartack.stream.assembler import MessageAssembler
 
 __all__ = ["ModelCall"]
+
+_STOPPED = Failed(ErrorCode.ABORTED, "Stopped before the model produced any output.")
 
 
 class ModelCall:
@@ -59,6 +62,18 @@ class ModelCall:
 
     async def receive(self, journal: Journal | None = None) -> Failed | None:
         """Read the answer to its end, and write it to the journal meanwhile; the error if it failed."""
+        context, request = self._context, self._request
+        with context.tracer.model_call(request, context.model, model_ref(context.info)) as span:
+            if span.traceparent is not None:
+                self._request = replace(request, metadata=replace(request.metadata, traceparent=span.traceparent))
+            failed: Failed | None = _STOPPED
+            try:
+                failed = await self._receive(journal, span)
+            finally:
+                span.finished(self._assembler, failed)
+        return failed
+
+    async def _receive(self, journal: Journal | None, span: ModelCallSpan) -> Failed | None:
         try:
             stream = self._stream()
         except BartackError as error:  # the request cannot be encoded, and nothing was sent
@@ -67,9 +82,12 @@ class ModelCall:
         index, attempt = self._context.state.call_index, self._context.state.failed_attempts + 1
         if journal is not None:
             journal.begin()
+        is_reported = True
         async with aclosing(stream):
             async for delta in stream:
                 consume(delta)
+                if is_reported:
+                    is_reported = span.received(delta)
                 if journal is not None:
                     journal.add(delta)
                 if self._publish and channel.is_open:
@@ -134,7 +152,7 @@ class ModelCall:
             part for part in snapshot.parts if not (isinstance(part, ToolCall) and part.tool_call_id in incomplete)
         )
         if not parts:
-            return [self.failure(Failed(ErrorCode.ABORTED, "Stopped before the model produced any output."))]
+            return [self.failure(_STOPPED)]
         duration_ms = self._duration_ms(snapshot)
         meta = replace(meta, aborted=True, open_calls=None, duration_ms=duration_ms)
         return [self._numbered(replace(snapshot, parts=parts, meta=meta))]

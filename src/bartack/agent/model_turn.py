@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from bartack.agent.attempts import attempted
 from bartack.agent.compaction import compact
-from bartack.agent.journal import Journal
+from bartack.agent.journal import INTERRUPTED, Journal
 from bartack.agent.model_call import ModelCall
 from bartack.agent.run_context import RunContext, RunFailed
 from bartack.agent.settings import changed_config
 from bartack.nouns.config import ThinkingConfig
 from bartack.nouns.deltas import Failed
-from bartack.nouns.entries import Fact
+from bartack.nouns.entries import Fact, StreamFailed
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest, RequestMetadata
@@ -32,6 +32,7 @@ class ModelTurn:
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._call: ModelCall | None = None  # while an answer is arriving
+        self.answer: Message | None = None  # the last one, until the next one begins
         journal_ms = context.settings.config.loop.journal_ms
         self._journal = None if journal_ms is None else Journal(context.log, journal_ms)
 
@@ -44,9 +45,15 @@ class ModelTurn:
         call, self._call = self._call, None
         return [] if call is None else call.partial()
 
+    def take_interrupted(self) -> StreamFailed | None:
+        """The fact that keeps what has arrived of an answer that another process will ask for again."""
+        call, self._call = self._call, None
+        return None if call is None else call.failure(INTERRUPTED)
+
     async def take(self) -> None:
         """Get an answer and append it; `RunFailed` if there is none to be had."""
         context = self._context
+        await context.update_tools()
         may_compact = not await compact(context)
 
         async def recovers(failed: Failed) -> bool:
@@ -65,10 +72,11 @@ class ModelTurn:
         context = self._context
         context.move("call_model")
         snapshot = None if context.runtime is None else await context.runtime.snapshot()
+        self.answer = None
         call = self._call = await ModelCall.of(context, self._request(number), publish=True, snapshot=snapshot)
         failed = await call.receive(self._journal)
         if failed is None:
-            message = await call.answer()
+            message = self.answer = await call.answer()
             self._call = None  # from here on the log completes the append, even if the run is cancelled
             await context.log.append(message)
         else:
@@ -87,7 +95,7 @@ class ModelTurn:
         context, settings = self._context, self._context.settings
         built = settings.context.build_context(context.context_input)
         changes: dict[str, Any] = {}
-        if settings.output.type is not None and context.model.supports("output_schema"):
+        if settings.output.type is not None and any(map(context.model.supports, ("output_schema", "json_mode"))):
             changes["output_schema"] = settings.output.type.schema
         if built.thinking_level in _EFFORTS:
             changes["thinking"] = ThinkingConfig(effort=built.thinking_level)  # type: ignore[arg-type]

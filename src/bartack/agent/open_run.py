@@ -6,13 +6,16 @@ has happened: no prompt is stored and no model was called.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from bartack.agent.channel import EventChannel
+from bartack.agent.equipment import Equipment, equip
 from bartack.agent.events import RunResult
 from bartack.agent.journal import interrupted_answer
 from bartack.agent.run_context import (
@@ -21,27 +24,29 @@ from bartack.agent.run_context import (
     RunContext,
     RunOutcome,
     Work,
+    current_run,
     delivered,
-    model_ref,
     run_result,
 )
 from bartack.agent.run_log import RunLog, retried
 from bartack.agent.session_view import SessionView, SessionViews
-from bartack.agent.settings import AgentSettings, PromptContext
+from bartack.agent.settings import AgentSettings
 from bartack.agent.tool_calls import closing_facts, with_results
-from bartack.agent.tracing import current_trace
+from bartack.agent.tracing import RunStart, RunTracer, SpanRef, Telemetry, Untraced, current_trace
 from bartack.models.model import Model
-from bartack.models.prices import ModelInfo
-from bartack.nouns.config import ToolSpec
-from bartack.nouns.entries import Entry, Fact, ModelChange, RunEnded, RunStarted, RuntimeInit, SessionHeader
-from bartack.nouns.errors import AgentError, Conflict, ErrorCode, NotFound, StoreError
-from bartack.nouns.messages import Message
+from bartack.nouns.config import LoopConfig
+from bartack.nouns.deltas import Failed
+from bartack.nouns.entries import Entry, Fact, RunEnded, RunStarted, SessionHeader
+from bartack.nouns.errors import AgentError, Conflict, ErrorCode, NotFound, PartValidationError, StoreError, ToolError
+from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.tables import AgentStatus
 from bartack.session.run_state import RunState
 from bartack.store.session_store import Lease, SessionStore, Tail, next_entries
 from bartack.tools import ToolContext
 
 __all__ = ["RunOptions", "open_run", "result_of_other"]
+
+_UNTRACED = Untraced()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +61,7 @@ class RunOptions:
     abort: bool = False  # only end the open run
     model: Model | None = None  # instead of the agent's own
     metadata: dict[str, Any] | None = None  # recorded at the start of the run
+    limits: LoopConfig | None = None  # of the run, if it was given its own
     head: str | None = None  # the entry to continue from, for a branch
     takeover: bool = False
 
@@ -91,35 +97,54 @@ async def open_run(
         if options.needs_new and view.tail.seq:
             text = f"Session {options.session_id!r} has a history already; history= is for a new one."
             raise AgentError(text, code=ErrorCode.INVALID_CONFIG)
-        opening = await _opening(settings, options, store, view)
+        answering = settings.find_agent(view.state.handoff or view.state.agent or "") or settings
+        limits = options.limits or (None if options.is_new else view.state.limits)
+        if limits is not None:
+            answering = answering.with_limits(limits)
+        opening = await _opening(answering, options, store, view, limits)
         try:
-            lease = await _claimed(settings, options, store, view, opening)
-        except Conflict as error:
+            with opening.tracer.append([entry.fact for entry in opening.entries]):
+                lease = await _claimed(answering, options, store, view, opening)
+        except StoreError as error:
+            opening.tracer.not_started(error)
+            if not isinstance(error, Conflict):
+                raise
             if options.head is None:
                 views.put(store, view)
             if error.tail in (None, view.tail.entry_id):
                 raise
             may_create = False
             continue  # others have appended in the meantime
-        see = partial(settings.observer.see, trace_id=opening.trace_id)
-        log = RunLog(store, view, lease, opening.run_id, lease_s=settings.lease_s, channel=channel, see=see)
+        log = RunLog(
+            store,
+            view,
+            lease,
+            opening.run_id,
+            lease_s=settings.lease_s,
+            channel=channel,
+            see=_seen_by(settings, opening),
+            tracer=opening.tracer,
+        )
         log.begin(opening.entries)
         if opening.has_journal:
             with suppress(StoreError):  # the log has what was in it, so readers ignore it
                 await log.clear_journal()
+        equipment = opening.equipment
         return RunContext(
-            settings=settings,
+            settings=answering,
             log=log,
             channel=channel,
             inbox=inbox,
-            model=opening.model,
-            info=opening.info,
-            hints=opening.hints,
-            tool_specs=opening.tool_specs,
-            instructions=opening.instructions,
-            fallbacks=list(settings.fallback_models),
+            model=equipment.model,
+            info=equipment.info,
+            hints=equipment.hints,
+            tool_specs=equipment.tool_specs,
+            instructions=equipment.instructions,
+            fallbacks=list(answering.fallback_models),
             switch=opening.switch,
             trace_id=opening.trace_id,
+            tracer=opening.tracer,
+            telemetry=opening.telemetry,
         )
 
 
@@ -144,13 +169,11 @@ class _Opening(NamedTuple):
     """What a run starts with."""
 
     run_id: str
-    model: Model
-    info: ModelInfo
-    hints: tuple[str, ...]
-    tool_specs: tuple[ToolSpec, ...]
-    instructions: str | None
+    equipment: Equipment
     switch: ModelSwitch | None
     trace_id: str | None
+    tracer: RunTracer
+    telemetry: Telemetry | None
     has_journal: bool  # of an answer that was interrupted
     entries: tuple[Entry, ...]
 
@@ -193,44 +216,48 @@ async def _claimed(
     )
 
 
-async def _opening(settings: AgentSettings, options: RunOptions, store: SessionStore, view: SessionView) -> _Opening:
+async def _opening(
+    settings: AgentSettings, options: RunOptions, store: SessionStore, view: SessionView, limits: LoopConfig | None
+) -> _Opening:
     """The first facts of the run, after those that end an earlier run which will not be resumed."""
     state = view.state
     resumed = None if options.is_new else state.run_id
     run_id = resumed or settings.environment.new_id()
     model = options.model or await _requested_model(settings, state) or settings.model
-    info = await settings.info_for(model)
-    hints, runtime_facts = await _connect_runtime(settings, state)
-    specs = settings.tools.registry.build_model_tool_specs()
-    ref, previous = model_ref(info), state.model
-    trace_id = _trace_id(settings, None if resumed is None else state.trace_id)
-    started = RunStarted(
-        agent=settings.name,
-        model=ref,
-        config=model.get_config(),
-        tools=tuple(spec.name for spec in specs),
-        trace_id=trace_id,
-        metadata=options.metadata,
+    equipment = await equip(settings, state, view.session_id, model, asks_model=not options.abort)
+    telemetry = _telemetry(settings)
+    tracer: RunTracer = _UNTRACED
+    if telemetry is not None:
+        tracer = telemetry.start_run(
+            _run_start(settings, view, model, equipment.ref, run_id, is_resumed=resumed is not None)
+        )
+    trace_id, span_id = tracer.span or (_trace_id(settings, None if resumed is None else state.trace_id), None)
+    started = replace(
+        equipment.started(settings.name), trace_id=trace_id, span_id=span_id, limits=limits, metadata=options.metadata
     )
-    is_switched = previous is not None and previous != ref
-    facts = [started, *([ModelChange(ref, previous)] if is_switched else []), *runtime_facts]
+    facts = [started, *equipment.facts]
     if resumed is None and options.work is None:  # messages that were queued while no run was live
         facts += [delivered(request, queued) for request, queued in state.inbox.items()]
     if options.prompt is not None:
         facts.append(options.prompt)
     interrupted = [] if state.run_id is None else await interrupted_answer(store, options.session_id, state)
-    closing = closing_facts(state, *interrupted) if options.is_new else interrupted
+    # Without a run that made them, open calls are from a transcript of another program: they are not executed here.
+    closing = closing_facts(state, *interrupted) if resumed is None else interrupted
     return _Opening(
         run_id,
-        model,
-        info,
-        hints,
-        specs,
-        await settings.instructions_for(PromptContext(deps=settings.tools.deps, session_id=view.session_id, model=ref)),
-        ModelSwitch(previous, "chosen") if is_switched else None,
+        equipment,
+        ModelSwitch(state.model, "chosen") if equipment.is_switched else None,
         trace_id,
+        tracer,
+        telemetry,
         bool(interrupted),
-        _entries(store, view, (state.run_id, closing), (None, with_results(options.before)), (run_id, facts)),
+        _entries(
+            store,
+            view,
+            (state.run_id, closing),
+            (None, with_results(options.before, state.call_ids, settings.environment.new_id)),
+            (run_id, facts),
+        ),
     )
 
 
@@ -240,6 +267,43 @@ def _trace_id(settings: AgentSettings, earlier: str | None) -> str | None:
     if known is None and settings.config.observability.trace:
         return settings.environment.new_id().replace("-", "")
     return known
+
+
+def _telemetry(settings: AgentSettings) -> Telemetry | None:
+    """That of the agent, or else of the run that this one is part of."""
+    outer = current_run.get()
+    return settings.telemetry or (None if outer is None else outer.telemetry)
+
+
+def _run_start(
+    settings: AgentSettings, view: SessionView, model: Model, ref: ModelRef, run_id: str, *, is_resumed: bool
+) -> RunStart:
+    state = view.state
+    is_known = is_resumed and state.trace_id is not None and state.span_id is not None
+    return RunStart(
+        session_id=view.session_id,
+        run_id=run_id,
+        agent=settings.name,
+        model=model,
+        ref=ref,
+        trace=current_trace(),
+        continues=SpanRef(state.trace_id, state.span_id) if is_known else None,  # type: ignore[arg-type]
+        is_resumed=is_resumed,
+        visible=lambda: {item.entry_id: item.message for item in view.context.items},
+    )
+
+
+def _seen_by(settings: AgentSettings, opening: _Opening) -> Callable[[Entry], None]:
+    """What is done with each entry of the run once it is stored."""
+    see = partial(settings.observer.see, trace_id=opening.trace_id)
+    if opening.telemetry is None:
+        return see
+
+    def see_both(entry: Entry) -> None:
+        see(entry)
+        opening.tracer.see(entry)
+
+    return see_both
 
 
 def _entries(store: SessionStore, view: SessionView, *batches: tuple[str | None, Sequence[Fact]]) -> tuple[Entry, ...]:
@@ -257,27 +321,18 @@ async def _requested_model(settings: AgentSettings, state: RunState) -> Model | 
     return None if state.requested_model is None else await settings.find_model(state.requested_model)
 
 
-async def _connect_runtime(settings: AgentSettings, state: RunState) -> tuple[tuple[str, ...], list[Fact]]:
-    """What the runtime adds to the system prompt, and the fact about it if it has changed."""
-    runtime = settings.tools.runtime
-    if runtime is None:
-        return (), []
-    if runtime.status == "closed":
-        await runtime.connect()
-    hints = runtime.get_hints()
-    fact = RuntimeInit(runtime.name, await runtime.get_init_data())
-    return (hints,) if hints else (), [] if fact == state.runtime else [fact]
-
-
 async def _last_result(settings: AgentSettings, view: SessionView) -> RunResult:
     state = view.state
     ended = state.ended
     run_id = state.last_run_id or settings.environment.new_id()
     if ended is None:
         return run_result(view, run_id, AgentStatus.IDLE, RunOutcome("complete"))
-    value: Any = None
+    value, failed = None, ended.error
     if state.answer is not None and ended.status == "completed":
         context = ToolContext(deps=settings.tools.deps, run_id=run_id, session_id=view.session_id)
-        value = await settings.output.value(state.answer.text, context)
-    outcome = RunOutcome("complete", ended.reason, ended.error, value)
+        try:
+            value = await settings.output.value(state.answer.text, context)
+        except (PartValidationError, ToolError) as error:  # it answered an agent with another output type
+            failed = Failed(ErrorCode.INVALID_OUTPUT, f"The stored answer is not a valid output: {error.message}")
+    outcome = RunOutcome("complete", ended.reason, failed, value)
     return run_result(view, run_id, AgentStatus(ended.status), outcome)

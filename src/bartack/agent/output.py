@@ -6,31 +6,37 @@ and the wrapper may be missing.
 """
 
 import inspect
+import re
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any
 
 import msgspec
 
+from bartack.formats.output_schemas import closed, is_closed
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.json_values import json_text
 from bartack.stream.partial_json import PartialJson
-from bartack.tools.foreign_types import foreign_schema, foreign_value
-from bartack.tools.signature import Signature
+from bartack.tools.definition import ToolDefinition, tool
+from bartack.tools.foreign_types import convert, readable, schemas_of
 from bartack.tools.tool_context import ToolContext
 
-__all__ = ["OutputFunction", "OutputReader", "OutputType"]
+__all__ = ["OutputReader", "OutputType"]
+
+# A closing fence ends its line, which one inside a JSON string cannot do.
+_FENCE = re.compile(r"```[\w-]*\s(.*?)(?:```[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 
 
 class OutputType:
     """The output type of an agent."""
 
-    def __init__(self, type: Any) -> None:
-        """Raises `PartValidationError` with the code ``invalid_config`` if the type has no JSON Schema."""
-        self._members: tuple[Any, ...] = (type,)
+    def __init__(self, type: Any, schema: dict[str, Any] | None = None) -> None:
+        """`schema` is used instead of that of the type.
+
+        Raises `PartValidationError` with the code ``invalid_config`` if the type has no JSON Schema.
+        """
         try:
-            schema = self._schema(type)
+            self._type = readable(type)
+            schema = schema or _schema_of(self._type)
         except (TypeError, RuntimeError) as error:
             raise PartValidationError(
                 f"Unsupported output type {type!r}: {error}", path="$.output_type", code=ErrorCode.INVALID_CONFIG
@@ -45,42 +51,40 @@ class OutputType:
                 "additionalProperties": False,
                 **({} if definitions is None else {"$defs": definitions}),
             }
-        self.schema: dict[str, Any] = schema
-
-    def _schema(self, type: Any) -> dict[str, Any]:
-        try:
-            return _schema_of(type)
-        except TypeError:
-            if get_origin(type) not in (Union, UnionType):
-                raise
-        self._members = get_args(type)  # msgspec reads unions of classes only if they are tagged
-        schemas = [_schema_of(member) for member in self._members]
-        definitions: dict[str, Any] = {}
-        for schema in schemas:
-            definitions |= schema.pop("$defs", {})
-        return {"anyOf": schemas, **({"$defs": definitions} if definitions else {})}
+        self.schema: dict[str, Any] = closed(schema)
+        self.is_enforceable = is_closed(self.schema)
+        """Whether every provider that enforces schemas can enforce this one."""
 
     @property
     def instructions(self) -> str:
-        """Instructions for a model that does not support output schemas."""
+        """Instructions for a model whose provider does not enforce output schemas."""
         schema = msgspec.json.encode(self.schema, order="deterministic").decode()
-        return f"Answer with a single JSON object and nothing else. It must match this JSON Schema:\n{schema}"
+        # DeepSeek requires the word "json" in a prompt (api-docs.deepseek.com/guides/json_mode).
+        form = "a single JSON object (application/json) and nothing else"
+        return f"Answer with {form}. It must match this JSON Schema:\n{schema}"
 
     def read(self, text: str) -> Any:
         """The value in a model's text; `PartValidationError` if it does not match the type."""
-        body = _unfenced(text)
-        try:
-            value = msgspec.json.decode(body)
-        except ValueError as error:
-            if not self._is_wrapped:
-                raise PartValidationError(str(error)) from error
-            value = body
-        return self._convert(self._unwrapped(value))
+        return self._convert(self.plain(text))
+
+    def plain(self, text: str) -> Any:
+        """The value in a model's text as plain JSON, not checked; `PartValidationError` if there is none."""
+        body = text.strip()
+        faults: list[ValueError] = []
+        for candidate in (body, *reversed(_fenced(body))):
+            try:
+                return self._unwrapped(msgspec.json.decode(candidate))
+            except ValueError as error:
+                faults.append(error)
+        if not self._is_wrapped:
+            raise PartValidationError(str(faults[0])) from faults[0]
+        return (_fenced(body) or [body])[-1].strip()
 
     def partial(self, text: str) -> Any:
         """What has arrived of the value, as plain JSON; None before it begins."""
+        body = text.lstrip()
         reader = PartialJson()
-        reader.feed(text.lstrip().removeprefix("```json").removeprefix("```"))
+        reader.feed(body if body.startswith(("{", "[")) else (_fenced(body) or [body])[-1])
         value = reader.value
         return None if value is msgspec.UNSET else self._unwrapped(value)
 
@@ -89,59 +93,36 @@ class OutputType:
         return value.get("value") if is_wrapper else value
 
     def _convert(self, value: Any) -> Any:
-        """The value as the member of the union that knows most of its keys."""
-        found: list[tuple[int, Any]] = []
-        faults: list[str] = []
-        for member in self._members:
-            try:
-                made = msgspec.convert(value, member, strict=False, dec_hook=foreign_value)
-            except ValueError as error:  # including those of msgspec and pydantic
-                faults.append(str(error))
-            else:
-                found.append((len(value.keys() - _field_names(member)) if isinstance(value, dict) else 0, made))
-        if not found:
-            raise PartValidationError("; or ".join(faults))
-        return min(found, key=lambda one: one[0])[1]
-
-
-class OutputFunction:
-    """A function whose arguments the model answers with, and which returns the output.
-
-    It may be called again when the last result of a session is read, so it should have no effects of its own.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        """Raises `PartValidationError` with the code ``invalid_config`` if a model could not call it."""
         try:
-            self._signature = Signature(function)
-        except TypeError as error:
-            raise PartValidationError(str(error), path="$.output_function", code=ErrorCode.INVALID_CONFIG) from error
-        self._function = function
-        self.type = OutputType(dict[str, Any])
-        self.type.schema = self._signature.schema
-
-    async def call(self, arguments: dict[str, Any], context: ToolContext[Any]) -> Any:
-        """What the function returns; `ToolError` if the arguments are invalid."""
-        values = self._signature.read(arguments)
-        made = self._function(**values, **dict.fromkeys(self._signature.context_names, context))
-        return await made if inspect.isawaitable(made) else made
+            return convert(value, self._type)
+        except ValueError as error:  # including those of msgspec and pydantic
+            raise PartValidationError(str(error)) from None
 
 
 class OutputReader:
-    """How an agent's answers become its output: read as a type, passed to a function, checked by a validator."""
+    """How an agent's answers become its output: read as a type, passed to a function, checked by a validator.
+
+    The model answers with the arguments of the function. It may be called again when the last result of a session is
+    read, so it should have no effects of its own.
+    """
 
     def __init__(
         self, type: Any, function: Callable[..., Any] | None = None, validator: Callable[..., Any] | None = None
     ) -> None:
-        if function is not None and type is not str:
-            text = "An agent has an output_type or an output_function, not both."
-            raise PartValidationError(text, path="$.output_function", code=ErrorCode.INVALID_CONFIG)
-        self._function = None if function is None else OutputFunction(function)
+        """Raises `PartValidationError` with the code ``invalid_config`` for both a type and a function, and if a model
+        could not answer with the type or call the function."""
+        self._function: ToolDefinition | None = None
         self._validator = validator
         self.type: OutputType | None = None
         """None: the text of the answer is the output."""
-        if self._function is not None:
-            self.type = self._function.type
+        if function is not None:
+            if type is not str:
+                raise _invalid_function("An agent has an output_type or an output_function, not both.")
+            try:
+                self._function = tool(function)
+            except TypeError as error:
+                raise _invalid_function(str(error)) from error
+            self.type = OutputType(dict[str, Any], self._function.parameter_schema)
         elif type is not str:
             self.type = OutputType(type)
 
@@ -149,19 +130,20 @@ class OutputReader:
         """The output; `PartValidationError` or `ToolError` for an answer that the model should correct."""
         value: Any = text if self.type is None else self.type.read(text)
         if self._function is not None:
-            value = await self._function.call(value, context)
+            value = self._function.execute(self._function.read_arguments(value), context)
+            value = await value if inspect.isawaitable(value) else value
         if self._validator is not None:
             checked = self._validator(value)
             value = await checked if inspect.isawaitable(checked) else checked
         return value
 
 
+def _invalid_function(problem: str) -> PartValidationError:
+    return PartValidationError(problem, path="$.output_function", code=ErrorCode.INVALID_CONFIG)
+
+
 def _schema_of(type: Any) -> dict[str, Any]:
-    foreign: dict[str, Any] = {}
-    (schema,), components = msgspec.json.schema_components(
-        [type], ref_template="#/$defs/{name}", schema_hook=lambda hint: foreign_schema(hint, foreign)
-    )
-    components = {**components, **foreign}
+    (schema,), components = schemas_of(type)
     name = schema.get("$ref", "").removeprefix("#/$defs/")
     if name in components:  # some providers refuse a reference at the root (not verified)
         root = components[name]
@@ -174,18 +156,6 @@ def _refers(components: dict[str, Any], name: str) -> bool:
     return f'"#/$defs/{name}"' in json_text(components)
 
 
-def _field_names(type: Any) -> set[str]:
-    if is_dataclass(type):
-        return {field.name for field in fields(type)}
-    if is_typeddict(type):
-        return set(get_type_hints(type))
-    return {*getattr(type, "__struct_encode_fields__", ()), *getattr(type, "model_fields", ())}
-
-
-def _unfenced(text: str) -> str:
-    """The text without the Markdown fence that models often put around JSON."""
-    body = text.strip()
-    if body.startswith("```") and body.endswith("```"):
-        _, _, body = body.partition("\n")
-        body = body[:-3]
-    return body
+def _fenced(text: str) -> list[str]:
+    """What is in the Markdown fences of a text. The last one may still be open."""
+    return _FENCE.findall(text)

@@ -8,7 +8,7 @@ Entering starts the run, and raises `Conflict` if the session is in use. Leaving
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic
@@ -26,7 +26,7 @@ from bartack.nouns.messages import Message, user
 from bartack.nouns.parts import ContentPart
 from bartack.nouns.tables import AgentStatus
 
-__all__ = ["Prompt", "Run", "as_message", "as_messages"]
+__all__ = ["Prompt", "Run", "as_history", "as_message", "as_messages"]
 
 Prompt = str | ContentPart | Message
 
@@ -113,16 +113,24 @@ class Run(Generic[Output]):
         return self._events()
 
     async def _events(self) -> AsyncIterator[Event]:
+        task = self._started
         while (event := await self._channel.get()) is not None:
             yield event
-        if self._task is not None and self._task.done():
-            self._task.result()  # raises what the store or user code raised
+        if task.done():
+            task.result()  # raises what the store or user code raised
 
     async def wait(self) -> RunResult[Output]:
         """The result, without reading further events."""
-        assert self._task is not None, "the run has not started"
+        task = self._started
         self._channel.leave()
-        return await asyncio.shield(self._task)
+        return await asyncio.shield(task)
+
+    @property
+    def _started(self) -> "asyncio.Task[RunResult[Output]]":
+        if self._task is None:
+            text = "The run has not started. Enter it first: `async with agent.stream(...) as run:`."
+            raise AgentError(text, code=ErrorCode.INVALID_TRANSITION)
+        return self._task
 
     @property
     def result(self) -> RunResult[Output]:
@@ -168,12 +176,19 @@ class Run(Generic[Output]):
         return None if self._loop is None else self._loop.snapshot()
 
     def partial_output(self) -> Any:
-        """What has arrived of the output, as plain JSON or text; None while no answer is arriving."""
-        message, context = self.snapshot(), self._context
-        if message is None or context is None:
+        """What has arrived of the output, as plain JSON or text: all of it after the answer, None between answers."""
+        if self._loop is None:
             return None
-        type = context.settings.output.type
-        return message.text if type is None else type.partial(message.text)
+        message, type = self.snapshot(), self._loop.context.settings.output.type
+        if message is not None:
+            return message.text if type is None else type.partial(message.text)
+        answer = self._loop.answer
+        if answer is None or answer.tool_calls:
+            return None
+        try:
+            return answer.text if type is None else type.plain(answer.text)
+        except PartValidationError:  # the answer was cut off, or is no JSON
+            return None if type is None else type.partial(answer.text)
 
     def _snapshot_event(self) -> Snapshot | None:
         message = self.snapshot()
@@ -184,6 +199,16 @@ class Run(Generic[Output]):
     def abort(self, reason: str = "user") -> None:
         """Stop the run wherever it is. The answer so far is kept, and every call gets a result."""
         self._stop = self._stop or RunOutcome("abort", reason)
+        if self._loop is not None:
+            self._loop.stop(self._stop)
+
+    def suspend(self) -> None:
+        """Stop working wherever it is and leave the run open, for `Agent.resume` here or in another process.
+
+        The answer so far is kept as an interrupted one, and the model is asked again. A tool that is stopped in its
+        work gets an error result.
+        """
+        self._stop = self._stop or RunOutcome("pause", "suspended")
         if self._loop is not None:
             self._loop.stop(self._stop)
 
@@ -215,6 +240,18 @@ class Run(Generic[Output]):
         return approver
 
 
+def as_history(history: Iterable[Message]) -> tuple[Message, ...]:
+    """The messages of a history; `PartValidationError` for anything else, such as a provider's JSON."""
+    messages = tuple(history)
+    for at, message in enumerate(messages):
+        if not isinstance(message, Message):
+            text = (
+                f"A history consists of messages, not of {type(message).__name__}; bartack.formats reads other formats."
+            )
+            raise PartValidationError(text, path=f"$.history[{at}]")
+    return messages
+
+
 def as_message(*prompt: Prompt) -> Message:
     """A user message made of texts and other content, or the message itself if it is the only argument.
 
@@ -242,7 +279,9 @@ def as_messages(*prompt: Prompt) -> list[Message]:
             content = []
         if piece is not None:
             messages.append(piece)
-    role = messages[-1].role if messages else "nobody"
-    if role != "user":
-        raise PartValidationError(f"A prompt must end with a message from the user, not from {role}.", path="$.prompt")
+    if not messages:
+        raise PartValidationError("The prompt is empty.", path="$.prompt")
+    if messages[-1].role != "user":
+        text = f"A prompt must end with a user message, not with one of the role {messages[-1].role!r}."
+        raise PartValidationError(text, path="$.prompt")
     return messages

@@ -14,6 +14,7 @@ from bartack.agent.events import RunResult, StatusChanged
 from bartack.agent.run_log import RunLog
 from bartack.agent.session_view import SessionView
 from bartack.agent.settings import AgentSettings
+from bartack.agent.tracing import RunTracer, Telemetry, Untraced
 from bartack.models.model import Model
 from bartack.models.prices import ModelInfo
 from bartack.nouns.config import ToolSpec
@@ -110,6 +111,8 @@ class RunContext:
     instructions: str | None
     fallbacks: list[Model]  # those left to use instead of a model that fails
     trace_id: str | None = None
+    tracer: RunTracer = field(default_factory=Untraced)
+    telemetry: Telemetry | None = None  # also for the runs of its tools
     switch: ModelSwitch | None = None
     status: AgentStatus = AgentStatus.IDLE
 
@@ -139,16 +142,25 @@ class RunContext:
         return ContextInput(
             self.session.context,
             system_prompt=self.instructions,
-            hints=(*self._output_hints, *self.hints),
+            hints=(*self._output_hints, *self.hints, *self.settings.tools.registry.hints),
             tools=self.tool_specs,
             context_window=self.info.context_window,
         )
 
     @property
     def _output_hints(self) -> tuple[str, ...]:
-        """How to answer, for a model that cannot be given the schema of the answer."""
+        """How to answer, for a model whose provider does not enforce the schema of the answer."""
         output = self.settings.output.type
-        return () if output is None or self.model.supports("output_schema") else (output.instructions,)
+        if output is None or (output.is_enforceable and self.model.supports("output_schema")):
+            return ()
+        return (output.instructions,)
+
+    async def update_tools(self) -> None:
+        """Let toolsets pick up what has changed since the last model call."""
+        registry = self.settings.tools.registry
+        if registry.toolsets:
+            await registry.open()
+            self.tool_specs = registry.build_model_tool_specs()
 
     async def output_of(self, answer: Message) -> Any:
         """The output of the run; `PartValidationError` or `ToolError` for an answer that the model should correct."""
@@ -246,6 +258,7 @@ def run_result(
         status=status,
         session_id=view.session_id,
         run_id=run_id,
+        agent=state.agent,
         message=answers[-1] if answers else None,
         messages=tuple(state.messages),
         usage=state.totals.usage,
@@ -254,5 +267,6 @@ def run_result(
         error=outcome.error,
         undelivered=undelivered,
         approvals=state.questions if outcome.event == "pause" else (),
+        deferred=state.deferred if outcome.event == "pause" else (),
         value=outcome.value,
     )

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from bartack.agent.channel import EventChannel
 from bartack.agent.events import EntryAppended
 from bartack.agent.session_view import SessionView
+from bartack.agent.tracing import RunTracer
 from bartack.nouns.entries import Entry, Fact, MessageDeltaBatch, Redaction
 from bartack.nouns.errors import Conflict, LeaseLost, StoreError
 from bartack.store.append import REQUESTS
@@ -86,6 +87,7 @@ class RunLog:
         lease_s: float,
         channel: EventChannel,
         see: Callable[[Entry], None],
+        tracer: RunTracer,
     ) -> None:
         """Must be called right after the lease was taken. `see` receives every entry once it is durable."""
         self.store = store
@@ -99,6 +101,7 @@ class RunLog:
         self._held_until = asyncio.get_running_loop().time() + lease_s
         self._channel = channel
         self._see = see
+        self._tracer = tracer
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         self._renewal: asyncio.Task[None] | None = None
@@ -137,25 +140,29 @@ class RunLog:
 
     async def _append(self, facts: tuple[Fact, ...], still: Callable[[], bool] | None) -> tuple[Entry, ...]:
         async with self._lock, self._following_paused():
-            session = self.session
-            entries: tuple[Entry, ...] = ()
-            is_stored = False
-            while not is_stored:
-                if self.failure is not None:
-                    raise self.failure
-                if still is not None and not still():
-                    raise Superseded
-                entries = self._following(entries) or next_entries(
-                    session.session_id, session.tail, facts, self.store.environment, run_id=self.run_id
-                )
-                try:
-                    is_stored = await self._is_stored(entries)
-                except StoreError as error:
-                    self.failure = error
-                    raise
-            for entry in entries:
-                self._push(entry)
-            return entries
+            with self._tracer.append(facts):
+                return await self._append_now(facts, still)
+
+    async def _append_now(self, facts: tuple[Fact, ...], still: Callable[[], bool] | None) -> tuple[Entry, ...]:
+        session = self.session
+        entries: tuple[Entry, ...] = ()
+        is_stored = False
+        while not is_stored:
+            if self.failure is not None:
+                raise self.failure
+            if still is not None and not still():
+                raise Superseded
+            entries = self._following(entries) or next_entries(
+                session.session_id, session.tail, facts, self.store.environment, run_id=self.run_id
+            )
+            try:
+                is_stored = await self._is_stored(entries)
+            except StoreError as error:
+                self.failure = error
+                raise
+        for entry in entries:
+            self._push(entry)
+        return entries
 
     async def _is_stored(self, entries: tuple[Entry, ...]) -> bool:
         """Append the entries; False if others were faster, and then what they added is folded."""

@@ -4,7 +4,7 @@ The settings are put together once, when an agent is created, and passed along w
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,8 +12,10 @@ from typing import Any, Generic, TypedDict
 
 from msgspec import Struct, structs
 
+from bartack.agent.events import Output
 from bartack.agent.observer import Observer
 from bartack.agent.output import OutputReader
+from bartack.agent.tracing import Telemetry
 from bartack.environment import Environment
 from bartack.models.model import Model
 from bartack.models.prices import ModelInfo
@@ -26,11 +28,11 @@ from bartack.nouns.requests import ModelRequest
 from bartack.session.context import ContextManager
 from bartack.store.address import StoreAddress
 from bartack.store.session_store import SessionStore
-from bartack.tools import Approver, LocalRuntime, Runtime, ToolRegistry, Tools, ToolSettings
+from bartack.tools import ApprovalPolicy, Approver, LocalRuntime, Runtime, ToolRegistry, Tools, ToolSettings
 from bartack.tools.tool_context import Deps
 from bartack.tools.tool_round import AfterTool, BeforeTool
 
-__all__ = ["AgentSettings", "Hooks", "PromptContext", "RetryPolicy", "RunSettings", "Summarise"]
+__all__ = ["AgentOptions", "AgentSettings", "Hooks", "PromptContext", "RetryPolicy", "RunSettings", "Summarise"]
 
 Summarise = Callable[[tuple[Message, ...]], Awaitable[str]]  # the messages to summarise -> the summary
 
@@ -113,6 +115,30 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
         return round(delay * (1 - self.jitter * chance()))
 
 
+class AgentOptions(TypedDict, Generic[Deps, Output], total=False):
+    """The options of `Agent`, for its overloads, without its model and what its output is made of."""
+
+    tools: Tools
+    instructions: Instructions[Deps] | None
+    deps_type: type[Deps] | None
+    output_validator: Callable[[Output], Output | Awaitable[Output]] | None
+    store: SessionStore | str | Path | None
+    runtime: Runtime | None
+    approver: Approver | None
+    approval: ApprovalPolicy | None
+    approval_timeout_ms: int | None
+    fallback_models: Sequence[str | Model]
+    config: AgentConfig
+    retry: RetryPolicy | None
+    hooks: Hooks
+    summarise: Summarise | None
+    environment: Environment | None
+    name: str | None
+    lease_s: float
+    max_repeats: int | None
+    telemetry: Telemetry | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
     """The settings that every run of an agent shares."""
@@ -132,7 +158,9 @@ class AgentSettings:
     lease_s: float
     max_repeats: int | None
     observer: Observer
+    telemetry: Telemetry | None
     connect: Callable[[str], Model]  # by name
+    find_agent: "Callable[[str], AgentSettings | None]" = lambda _: None  # the settings of one that may take over
     model_settings: Mapping[str, Any] = field(default_factory=dict)  # of this run, for every model
     _infos: dict[int, tuple[Model, ModelInfo]] = field(default_factory=dict)
 
@@ -158,6 +186,24 @@ class AgentSettings:
             config=self.config if limits is None else structs.replace(self.config, loop=limits),
             tools=replace(self.tools, registry=registry, deps=deps, approver=approver or self.tools.approver),
             model_settings=model_settings or {},
+        )
+
+    def with_limits(self, limits: LoopConfig) -> "AgentSettings":
+        """The settings with these limits."""
+        return replace(self, config=structs.replace(self.config, loop=limits))
+
+    def continued_by(self, other: "AgentSettings") -> "AgentSettings":
+        """The settings of this run from when another agent answers: with that one's model, instructions and tools."""
+        return replace(
+            other,
+            config=structs.replace(other.config, loop=self.config.loop),
+            tools=replace(other.tools, approver=other.tools.approver or self.tools.approver),
+            output=self.output,
+            environment=self.environment,
+            lease_s=self.lease_s,
+            observer=self.observer,
+            telemetry=self.telemetry,
+            find_agent=self.find_agent,
         )
 
     async def instructions_for(self, context: PromptContext[Any]) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from bartack.agent.events import RunResult, SubagentEvent
+from bartack.agent.events import EntryAppended, RunResult, SubagentEvent
 from bartack.agent.run_context import RunContext, current_run
 from bartack.agent.tool_calls import publish_question
 from bartack.nouns.config import LoopConfig
@@ -18,6 +18,7 @@ from bartack.nouns.entries import ApprovalRequired
 from bartack.nouns.tables import AgentStatus
 from bartack.session.run_state import SPENT, Totals
 from bartack.tools import Decision, ToolContext, ToolDefinition, ToolOutput
+from bartack.tools.definition import NeedsApproval
 
 if TYPE_CHECKING:
     from bartack.agent.agent import Agent
@@ -32,7 +33,7 @@ _SCHEMA = {
     "required": ["prompt"],
     "additionalProperties": False,
 }
-_NOBODY = "nobody can approve it, because neither this agent nor the one that called it has an approver"
+_NO_APPROVER = "neither this agent nor the one that called it has an approver"
 
 
 def agent_tool(
@@ -44,6 +45,7 @@ def agent_tool(
     limits: LoopConfig,
     has_approver: bool,
     timeout_ms: int | None,
+    requires_approval: NeedsApproval,
 ) -> ToolDefinition:
     """A tool that runs the agent with a prompt and returns its answer; the agent has these `limits` of its own."""
 
@@ -55,22 +57,32 @@ def agent_tool(
             limits=limits if outer is None else _limits_within(limits, outer),
             approver=None if has_approver else _OuterApprover(outer, call_id),
         )
+        context.metadata["sessionId"] = run.session_id
+        totals = Totals()
         async with run:
             async for event in run:
+                if isinstance(event, EntryAppended):  # counts even if this call times out or is stopped
+                    totals = totals.plus(event.entry.fact)
+                    context.metadata[SPENT] = totals.as_json()
                 if outer is not None:
                     await outer.channel.put_delta(SubagentEvent(call_id, agent_name or name, event))
         result = run.result
-        if result.status is AgentStatus.AWAITING_HUMAN:  # nobody would resume it
+        if result.status is AgentStatus.AWAITING_HUMAN:  # nothing would resume it
             result = await agent.abort(result.session_id, reason="paused")
         return _output(name, result)
 
     return ToolDefinition(
-        name=name, description=description, parameter_schema=_SCHEMA, execute=execute, timeout_ms=timeout_ms
+        name=name,
+        description=description,
+        parameter_schema=_SCHEMA,
+        execute=execute,
+        timeout_ms=timeout_ms,
+        requires_approval=requires_approval,
     )
 
 
 def _output(name: str, result: RunResult[Any]) -> ToolOutput:
-    metadata: dict[str, Any] = {"sessionId": result.session_id, "runId": result.run_id}
+    metadata: dict[str, Any] = {"runId": result.run_id}
     if result.usage is not None or result.cost_usd is not None:
         metadata[SPENT] = Totals(result.usage, result.cost_usd).as_json()
     if result.status is AgentStatus.COMPLETED:
@@ -102,7 +114,7 @@ class _OuterApprover:
     async def decide(self, request: ApprovalRequired) -> Decision:
         approver = None if self._outer is None else self._outer.settings.tools.approver
         if self._outer is None or approver is None:
-            return Decision("deny", reason=_NOBODY)
+            return Decision("deny", reason=_NO_APPROVER)
         question = replace(request, tool_call_id=f"{self._tool_call_id}/{request.tool_call_id}")
         publish_question(self._outer, question)
         return await approver.decide(question)

@@ -1,7 +1,9 @@
 """The open calls of a run -> their results: executed, refused, or closed when the run ends without them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import reduce
+
+from msgspec.structs import replace
 
 from bartack.agent.approvals import LiveApprover
 from bartack.agent.events import ApprovalRequested
@@ -10,6 +12,7 @@ from bartack.formats.repair import INTERRUPTED
 from bartack.nouns.entries import ApprovalRequired, Fact, RunEnded, ToolStarted
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, tool_message
+from bartack.nouns.parts import Part, ToolCall, ToolResult
 from bartack.session.decisions import result_message
 from bartack.session.run_state import REPEATED, OpenCall, RunState, Totals
 from bartack.tools import RoundOutcome, ToolExecutor, error_result
@@ -24,7 +27,7 @@ _STOPPED = "Aborted: the run ended while the tool was running; part of its work 
 
 
 async def execute_calls(context: RunContext, executor: ToolExecutor) -> RoundOutcome:
-    """Give every open call a result, except those that need an approval.
+    """Give every open call a result, except those that need an approval or are deferred.
 
     Raises `RunFailed` if there were too many rounds, or if the model keeps repeating its calls.
     """
@@ -40,7 +43,11 @@ async def execute_calls(context: RunContext, executor: ToolExecutor) -> RoundOut
     calls = dict(context.state.open_calls)
     try:
         return await executor.run(
-            calls.values(), log=_Calls(context), run_id=context.run_id, session_id=context.session.session_id
+            calls.values(),
+            log=_Calls(context),
+            run_id=context.run_id,
+            session_id=context.session.session_id,
+            tracer=context.tracer,
         )
     finally:
         if isinstance(context.settings.tools.approver, LiveApprover):
@@ -69,6 +76,9 @@ class _Calls:
 
     async def changed(self) -> None:
         await self._context.log.changed()
+
+    def publish(self, question: ApprovalRequired) -> None:
+        publish_question(self._context, question)
 
 
 def _update_status(context: RunContext) -> None:
@@ -113,9 +123,12 @@ def closing_facts(state: RunState, *before: Fact) -> list[Fact]:
     return facts
 
 
-def with_results(history: Iterable[Message]) -> list[Message]:
-    """Messages from elsewhere, with a result for each call that has none: such calls are not executed here."""
-    messages = list(history)
+def with_results(history: Iterable[Message], used: Collection[str], new_id: Callable[[], str]) -> list[Message]:
+    """Messages from elsewhere, with a result for each call that has none: such calls are not executed here.
+
+    Calls whose ids are in use, in the session or earlier in the history, get others: the session has one result per id.
+    """
+    messages = _with_unique_ids(history, set(used), new_id)
     answered = {result.tool_call_id for message in messages for result in message.tool_results}
     made: list[Message] = []
     for message in messages:
@@ -123,6 +136,27 @@ def with_results(history: Iterable[Message]) -> list[Message]:
         open_calls = [OpenCall(call) for call in calls if call.tool_call_id not in answered]
         not_run = (ErrorCode.TOOL_NOT_RUN, _NOT_RUN)
         made += [message, *_results(open_calls, not_run, not_run)]
+    return made
+
+
+def _with_unique_ids(history: Iterable[Message], used: set[str], new_id: Callable[[], str]) -> list[Message]:
+    current: dict[str, str] = {}  # the id that a call has in the history -> in the session
+
+    def part_of(part: Part) -> Part | None:
+        if isinstance(part, ToolCall):
+            current[part.tool_call_id] = new_id() if part.tool_call_id in used else part.tool_call_id
+            used.add(current[part.tool_call_id])
+            return replace(part, tool_call_id=current[part.tool_call_id])
+        if isinstance(part, ToolResult):
+            known = current.pop(part.tool_call_id, None)
+            return None if known is None else replace(part, tool_call_id=known)  # no call, or a second result
+        return part
+
+    made = []
+    for message in history:
+        parts = tuple(part for one in message.parts if (part := part_of(one)) is not None)
+        if parts or not message.parts:
+            made.append(replace(message, parts=parts))
     return made
 
 
@@ -136,7 +170,11 @@ def _results(
 ) -> list[Message]:
     return [
         result_message(
-            error_result(one.call.tool_call_id, *(not_started if one.started is None else started)), one.decision
+            error_result(one.call.tool_call_id, *(not_started if one.started is None else started))
+            if one.posted is None
+            else one.posted.result,
+            one.decision,
+            one.posted_id,
         )
         for one in calls
     ]

@@ -6,13 +6,38 @@
 A run takes the trace that it is started in, and the runs of its tools are in the same one. Outside of any trace, a run
 starts a new one if its agent is configured with ``ObservabilityConfig(trace=True)``. The id is recorded in
 `run_started` and in the metadata of each answer, and is sent to the provider in a header (see `bartack.models.trace`).
+
+What happens inside a run is reported to its `RunTracer`, which `bartack.telemetry` implements with spans. It comes from
+the `Telemetry` of the agent, or of the agent whose tool started this run; without one, nothing is traced.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from typing import NamedTuple, Protocol, Self
 
-__all__ = ["current_trace", "in_trace"]
+from msgspec import Struct
+
+from bartack.agent.events import RunResult
+from bartack.models.model import Model
+from bartack.nouns.deltas import Failed, MessageDelta
+from bartack.nouns.entries import CompactionSummary, Entry, Fact
+from bartack.nouns.messages import Message, ModelRef
+from bartack.nouns.requests import ModelRequest
+from bartack.stream.assembler import MessageAssembler
+from bartack.tools import tracer
+
+__all__ = [
+    "CompactionSpan",
+    "ModelCallSpan",
+    "RunStart",
+    "RunTracer",
+    "SpanRef",
+    "Telemetry",
+    "Untraced",
+    "current_trace",
+    "in_trace",
+]
 
 _TRACE_ID: ContextVar[str | None] = ContextVar("bartack.trace_id", default=None)
 
@@ -33,3 +58,117 @@ def in_trace(trace_id: str | None) -> Iterator[None]:
         yield
     finally:
         _TRACE_ID.reset(token)
+
+
+# -- what a run reports
+
+
+class SpanRef(NamedTuple):
+    """A span by its ids, in hexadecimal digits."""
+
+    trace_id: str
+    span_id: str
+
+
+class RunStart(Struct, frozen=True, kw_only=True):
+    """What is known when a run starts."""
+
+    session_id: str
+    run_id: str
+    agent: str | None
+    model: Model
+    ref: ModelRef
+    trace: str | None  # that it is started in, from `in_trace`
+    continues: SpanRef | None  # the span of the same run in the process that it is resumed from
+    is_resumed: bool
+    visible: Callable[[], dict[str, Message]]  # by entry id, without what is redacted
+
+
+class ModelCallSpan(Protocol):
+    """The span of one attempt at a model call."""
+
+    traceparent: str | None  # for the request
+
+    def received(self, delta: MessageDelta) -> bool:
+        """A delta has arrived; whether the next one is to be reported too."""
+
+    def finished(self, assembler: MessageAssembler, failed: Failed | None) -> None:
+        """The stream has ended."""
+
+
+class CompactionSpan(Protocol):
+    """The span of one compaction."""
+
+    def compacted(self, fact: CompactionSummary) -> None:
+        """Older turns are replaced by this summary."""
+
+
+class RunTracer(tracer.ToolTracer, Protocol):
+    """Traces one run. Each span is current while its ``with`` block runs."""
+
+    span: SpanRef | None  # of the run itself
+
+    def active(self) -> AbstractContextManager[object, bool | None]:
+        """The run while it works; its span ends with the block."""
+
+    def see(self, entry: Entry) -> None:
+        """An entry has been stored, by the run or by others."""
+
+    def model_call(
+        self, request: ModelRequest, model: Model, ref: ModelRef
+    ) -> AbstractContextManager[ModelCallSpan, bool | None]:
+        """The span of one attempt at a model call."""
+
+    def retrying_call(self, failed: Failed, attempt: int, delay_ms: int) -> None:
+        """A model call has failed and attempt number `attempt` follows."""
+
+    def compaction(self, *, overflow: bool) -> AbstractContextManager[CompactionSpan, bool | None]:
+        """The span of one compaction; `overflow` if the provider has refused the context."""
+
+    def append(self, facts: Sequence[Fact]) -> AbstractContextManager[object, bool | None]:
+        """The span of one append to the store."""
+
+    def finished(self, result: RunResult) -> None:
+        """The run has this result."""
+
+    def not_started(self, error: Exception) -> None:
+        """The session could not be claimed, so there is no run."""
+
+
+class Telemetry(Protocol):
+    """Where the spans and metrics of an agent's runs go."""
+
+    def start_run(self, start: RunStart) -> RunTracer:
+        """The tracer of a new run."""
+
+
+class Untraced(tracer.Untraced):
+    """A tracer that does nothing, and its own spans."""
+
+    span: SpanRef | None = None
+    traceparent: str | None = None
+
+    def active(self) -> Self:
+        return self
+
+    def see(self, entry: Entry) -> None: ...
+
+    def model_call(self, request: ModelRequest, model: Model, ref: ModelRef) -> Self:
+        return self
+
+    def received(self, delta: MessageDelta) -> bool:
+        return False
+
+    def retrying_call(self, failed: Failed, attempt: int, delay_ms: int) -> None: ...
+
+    def compaction(self, *, overflow: bool) -> Self:
+        return self
+
+    def compacted(self, fact: CompactionSummary) -> None: ...
+
+    def append(self, facts: Sequence[Fact]) -> Self:
+        return self
+
+    def finished(self, *_: object) -> None: ...
+
+    def not_started(self, error: Exception) -> None: ...

@@ -1,7 +1,8 @@
 """Decisions about tool calls, and which call each of them counts for.
 
 Question and decision are stored as facts with the exact arguments, and a decision counts for those arguments only:
-approving ``rm build`` does not approve ``rm -r /``.
+approving ``rm build`` does not approve ``rm -r /``. If the tool's definition comes from elsewhere, they have its digest
+too, and a decision counts for that definition only.
 """
 
 import hashlib
@@ -68,11 +69,16 @@ def decided_fact(request: ApprovalRequired, decision: Decision) -> ApprovalDecid
         arguments=arguments,
         reason=decision.reason,
         decided_by=decision.decided_by,
+        definition_digest=request.definition_digest,
     )
 
 
-def counts_for(fact: ApprovalRequired | ApprovalDecided, arguments: dict[str, Any]) -> bool:
-    """Whether the question or decision is about exactly these arguments."""
+def counts_for(
+    fact: ApprovalRequired | ApprovalDecided, arguments: dict[str, Any], definition_digest: str | None = None
+) -> bool:
+    """Whether the question or decision is about exactly these arguments, and this definition of the tool."""
+    if fact.definition_digest != definition_digest:
+        return False
     asked = fact.arguments if isinstance(fact, ApprovalRequired) else fact.original_arguments
     if asked is None or arguments_digest(asked) != arguments_digest(arguments):
         return False
@@ -81,14 +87,19 @@ def counts_for(fact: ApprovalRequired | ApprovalDecided, arguments: dict[str, An
     return True
 
 
-def result_message(result: ToolResult, decided: ApprovalDecided | None) -> Message:
-    """The message with the result of a call, and in its metadata the decision about the call, if there was one."""
-    if decided is None:
+def result_message(result: ToolResult, decided: ApprovalDecided | None, posted_id: str | None = None) -> Message:
+    """The message with the result of a call. Its metadata have the decision about the call, if there was one, and the
+    entry that the result was posted with."""
+    if decided is None and posted_id is None:
         return Message("tool", (result,))
-    approval = Approval(
+    approvals = () if decided is None else (_approval(decided),)
+    return Message("tool", (result,), meta=Meta(approvals=approvals or None, request_id=posted_id))
+
+
+def _approval(decided: ApprovalDecided) -> Approval:
+    return Approval(
         tool_call_id=decided.tool_call_id,
         decision=decided.decision,
         decided_by=decided.decided_by,
         reason=decided.reason,
     )
-    return Message("tool", (result,), meta=Meta(approvals=(approval,)))

@@ -23,10 +23,11 @@ from bartack.nouns.entries import (
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ToolCall, ToolResult
 
-__all__ = ["REPAIRED", "UNREADABLE", "Outline", "Past", "is_readable", "last_readable", "outlines_of"]
+__all__ = ["REPAIRED", "SOURCE", "UNREADABLE", "Outline", "Past", "is_readable", "last_readable", "outlines_of"]
 
 UNREADABLE = "bartack.unreadable"  # the name of the `Custom` fact in place of an entry that cannot be read
 REPAIRED = "bartack.repaired"  # and of the one with which a repair accepts what is lost
+SOURCE = "bartack.source"  # and of the one with a record of another program (bartack.interop.entries)
 
 
 class _Present(Struct, frozen=True, gc=False):
@@ -178,7 +179,7 @@ class Past:
 
     def _is_about_open(self, outline: Outline) -> bool:
         ids = outline.calls if outline.kind == Message.kind else [outline.payload.tool_call_id]
-        return not self.open_calls.isdisjoint(ids)
+        return outline.kind == Redaction.kind or not self.open_calls.isdisjoint(ids)  # of a result that was posted
 
 
 def _end_of_past(outlines: Sequence[Outline]) -> int:

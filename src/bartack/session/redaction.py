@@ -24,6 +24,7 @@ from bartack.nouns.entries import (
     MessageQueued,
     ModelChange,
     Redaction,
+    ResultPosted,
     RunEnded,
     RunStarted,
     RuntimeInit,
@@ -81,6 +82,8 @@ def redacted(fact: Fact) -> Fact:
             return replace(fact, deltas=(), extra=None)
         case MessageQueued():
             return replace(fact, message=_without_contents(fact.message), extra=None)
+        case ResultPosted():
+            return replace(fact, result=_without_content(fact.result), extra=None)
         case AbortRequested():
             return replace(fact, reason=None, extra=None)
         case RunEnded():

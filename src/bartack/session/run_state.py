@@ -7,6 +7,7 @@ time, however long the session is.
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from functools import reduce
 from typing import Any, NamedTuple, Self
 
@@ -14,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bartack.nouns.config import LoopConfig
 from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.entries import (
     AbortRequested,
@@ -27,6 +29,7 @@ from bartack.nouns.entries import (
     MessageQueued,
     ModelChange,
     Redaction,
+    ResultPosted,
     RunEnded,
     RunStarted,
     RuntimeInit,
@@ -40,19 +43,23 @@ from bartack.nouns.wire import dump, load
 from bartack.session.decisions import counts_for
 from bartack.session.outline import REPAIRED, UNREADABLE, Outline, Past, last_readable
 
-__all__ = ["REPEATED", "SPENT", "OpenCall", "RunState", "Totals"]
+__all__ = ["HANDOFF", "INCOMPLETE", "REPEATED", "SPENT", "OpenCall", "RunState", "Totals"]
 
 SPENT = "bartack.spent"  # metadata key of a result: what the sub-agent used that gave it
+HANDOFF = "bartack.handoff"  # metadata key of a result: the name of the agent that answers from now on
+INCOMPLETE = frozenset({"length", "content_filter", "refusal"})  # finish reasons of answers that are not acted upon
 REPEATED = "bartack.repeated"  # metadata key of the result of a call that was not executed because it repeats others
 
 
 class _CallRecord(Struct, frozen=True, kw_only=True):
     bad_args: str | None = None  # why its arguments are not JSON
-    truncated: bool = False  # its message was cut off, by its length limit or by an abort
+    truncated: bool = False  # its message is not complete: cut off, filtered, refused or aborted
     started: ToolStarted | None = None  # the last start
     question: ApprovalRequired | None = None  # the last question
     decision: ApprovalDecided | None = None  # the answer to that question
     is_settled: bool = False  # the tool was started with that answer, which can no longer be corrected
+    posted: ResultPosted | None = None  # its result, from outside
+    posted_id: str | None = None  # the entry with it
 
 
 class OpenCall(_CallRecord, frozen=True):
@@ -65,6 +72,11 @@ class OpenCall(_CallRecord, frozen=True):
         """The decision, unless it leaves the question open."""
         decision = self.decision
         return None if decision is None or decision.decision in ("pause", "resume") else decision
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether it was started, and its result may come from outside."""
+        return self.started is not None and self.started.deferred
 
 
 class Totals(NamedTuple):
@@ -117,6 +129,9 @@ class RunState:
         self.run_id: str | None = None  # of the run that has started and not ended
         self.last_run_id: str | None = None
         self.ended: RunEnded | None = None  # how the last run ended
+        self.agent: str | None = None  # that answers
+        self.metadata: dict[str, Any] | None = None  # that the last run was started or resumed with
+        self.limits: LoopConfig | None = None  # of the last run, if it was given its own
         self.model: ModelRef | None = None  # the current model
         self.requested_model: ModelRef | None = None  # the same, if others chose it for the open run or the next one
         self.inbox: dict[str, MessageQueued] = {}  # messages from others, not yet delivered, by entry id
@@ -124,13 +139,16 @@ class RunState:
         self.open_calls: dict[str, OpenCall] = {}
         self.call_ids: set[str] = set()  # every id in use
         self.last_message: Message | None = None  # from user or assistant
-        self.partial: tuple[Part, ...] = ()  # of the answer after it, which failed
         self._repeats = _RepeatCounter()
         self._head: str | None = None  # the last entry
         self._begin_run()
 
     def _begin_run(self) -> None:
         self.messages: list[Message] = []  # of this run
+        self.partial: tuple[Part, ...] = ()  # of an answer after them that failed
+        self.handoff: str | None = None  # the agent that has been called to take over, and has not yet
+        self.live_s = 0.0  # how long the run was live, as far as its entries show
+        self._live_at: datetime | None = None  # the last of them
         self.call_index = 0  # of the next model call
         self.failed_attempts = 0  # at that call
         self.iterations = 0
@@ -139,6 +157,7 @@ class RunState:
         self.abort: AbortRequested | None = None  # others have asked this run to end
         self.last_error: Failed | None = None  # of the last model call, until there is an answer
         self.trace_id: str | None = None
+        self.span_id: str | None = None
         self.lost: int | None = None  # the seq of an entry of this run that cannot be read
 
     @classmethod
@@ -185,6 +204,12 @@ class RunState:
         return tuple(one.question for one in self.open_calls.values() if one.question and not one.verdict)
 
     @property
+    def deferred(self) -> tuple[ToolStarted, ...]:
+        """The calls whose results are still to be posted from outside."""
+        calls = self.open_calls.values()
+        return tuple(one.started for one in calls if one.started and one.is_deferred and not one.posted)
+
+    @property
     def repeats(self) -> int:
         """How many times in a row the open calls have been made before, with the same results each time."""
         return self._repeats.count
@@ -195,13 +220,17 @@ class RunState:
         if self._head is not None and entry.parent_id != self._head:
             self._lose(entry.seq - 1)
         self._head = entry.id
+        self._count_time(entry)
         match fact:
             case RunStarted():
                 if entry.run_id != self.run_id:
                     self._begin_run()
+                    self._live_at = entry.timestamp
                 self.run_id = self.last_run_id = entry.run_id
-                self.trace_id = fact.trace_id
-                self.ended = None
+                self.trace_id, self.span_id = fact.trace_id, fact.span_id
+                self.ended = self.handoff = None
+                self.agent = fact.agent
+                self.metadata, self.limits = fact.metadata, fact.limits
                 self.model = fact.model or self.model
             case Message():
                 self._add_message(fact)
@@ -224,10 +253,14 @@ class RunState:
                 self.requested_model = fact.model if entry.run_id is None else None
             case MessageQueued():
                 self.inbox[entry.id] = fact
+            case ResultPosted():
+                known = self.open_calls.get(fact.tool_call_id)
+                if known is not None and known.is_deferred and known.posted is None:
+                    self._update_call(fact.tool_call_id, posted=fact, posted_id=entry.id)
             case AbortRequested():
                 self.abort = fact if self.run_id is not None else None
             case Redaction():
-                self.inbox.pop(fact.entry_id, None)  # withdrawn before it was delivered
+                self._withdraw(fact.entry_id)
             case RuntimeInit():
                 self.runtime = fact
             case RunEnded():
@@ -254,6 +287,13 @@ class RunState:
                 for call_id in outline.results:
                     self.open_calls.pop(call_id, None)
 
+    def _count_time(self, entry: Entry) -> None:
+        """Add the time since the last entry of the run, unless it was resumed in between."""
+        if entry.run_id is not None and entry.run_id == self.run_id:
+            if self._live_at is not None and not isinstance(entry.fact, RunStarted):
+                self.live_s += max((entry.timestamp - self._live_at).total_seconds(), 0.0)
+            self._live_at = entry.timestamp
+
     def _lose(self, seq: int) -> None:
         if self.run_id is not None or self.open_calls:
             self.lost = seq
@@ -265,12 +305,17 @@ class RunState:
             return
         expires_at = known.question.expires_at
         is_late = fact.decision != "expire" and expires_at is not None and entry.timestamp > expires_at
-        if not is_late and counts_for(fact, known.question.arguments):
+        if not is_late and counts_for(fact, known.question.arguments, known.question.definition_digest):
             self._update_call(fact.tool_call_id, decision=fact)
 
-    def _update_call(
-        self, call_id: str, **changes: ToolStarted | ApprovalRequired | ApprovalDecided | bool | None
-    ) -> None:
+    def _withdraw(self, entry_id: str) -> None:
+        """Forget a request that has not been delivered."""
+        self.inbox.pop(entry_id, None)
+        for call_id, one in self.open_calls.items():
+            if one.posted_id == entry_id:
+                self.open_calls[call_id] = replace(one, posted=None, posted_id=None)
+
+    def _update_call(self, call_id: str, **changes: Any) -> None:
         known = self.open_calls.get(call_id)
         if known is not None:
             self.open_calls[call_id] = replace(known, **changes)
@@ -290,6 +335,8 @@ class RunState:
         else:
             self.totals = self.totals.plus(message)
         for result in message.tool_results:
+            name = None if result.metadata is None else result.metadata.get(HANDOFF)
+            self.handoff = name if isinstance(name, str) else self.handoff
             if self.open_calls.pop(result.tool_call_id, None) is not None:
                 self._repeats.add(result, is_last=not self.open_calls)
 
@@ -305,7 +352,7 @@ class RunState:
         self._repeats.begin(calls)
         self.tool_rounds += bool(calls)
         bad_args = (meta.bad_args if meta is not None else None) or {}
-        truncated = meta is not None and (meta.finish_reason == "length" or meta.aborted)
+        truncated = meta is not None and (meta.finish_reason in INCOMPLETE or meta.aborted)
         for call in calls:
             known = OpenCall(call, bad_args=bad_args.get(call.tool_call_id), truncated=truncated)
             self.open_calls[call.tool_call_id] = known

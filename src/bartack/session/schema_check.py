@@ -4,7 +4,7 @@
 2020-12 and 7 define them; the schemas of typed functions need few others. A schema with any other keyword is compiled
 by jsonschema-rs (extra ``schemas``). Without that package, such a schema is refused: nothing is ever left unchecked.
 
-A schema may come from a server that nobody here controls. It is refused if it refers to another document, since nothing
+A schema may come from a server that we do not control. It is refused if it refers to another document, since nothing
 is fetched, or if `allOf`, `$ref` and the like unfold to very many schemas for one value. jsonschema-rs matches patterns
 in linear time, or with a limit on backtracking if they have look-around or back references; Python's `re` has neither,
 and its dialect differs, so that `pattern` is not checked here. A fault is reported with its path, so that a model can

@@ -35,6 +35,7 @@ from bartack.nouns.entries import (
     MessageQueued,
     ModelChange,
     Redaction,
+    ResultPosted,
     SessionHeader,
 )
 from bartack.nouns.errors import Conflict, LeaseLost, PartValidationError, SessionInUse
@@ -67,7 +68,7 @@ __all__ = [
 ]
 
 # What anyone may append while a run holds the lease.
-REQUESTS: Final = (MessageQueued, ApprovalDecided, AbortRequested, ModelChange, Redaction, Custom)
+REQUESTS: Final = (MessageQueued, ApprovalDecided, ResultPosted, AbortRequested, ModelChange, Redaction, Custom)
 
 Permit = Lease | Claim | None  # what an append is made with
 Clock = Callable[[], datetime]

@@ -80,7 +80,7 @@ class AppendOnlyStore(ABC):
     poll_s: float | None = None  # how often a follower checks for entries from other processes; None: never
 
     def __init__(self, environment: Environment | None) -> None:
-        self.environment = environment or Environment()
+        self.environment: Environment = environment or Environment()
         self._process = os.getpid()
         self._followers = Followers()
 
@@ -285,7 +285,7 @@ class Followers:
     """The followers of a store's sessions. `wake` may be called from any thread."""
 
     def __init__(self) -> None:
-        self.closed = False
+        self.closed: bool = False
         self._waiting: dict[str, dict[asyncio.Event, asyncio.AbstractEventLoop]] = {}
 
     @contextmanager

@@ -9,7 +9,7 @@ appears in its place as a `Custom` fact named `UNREADABLE`, and `bartack.store.m
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import overload
+from typing import ClassVar, overload
 
 import msgspec
 from msgspec.structs import replace
@@ -132,7 +132,7 @@ class Entries(Sequence[Entry]):
             return NotImplemented
         return len(self) == len(other) and all(one == two for one, two in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]  # like lists, to which they compare equal
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # like lists, to which they compare equal
 
     def __repr__(self) -> str:
         return f"Entries({self.session_id!r}, {len(self)} entries)"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from bartack.formats.repair import INTERRUPTED
 from bartack.nouns import wire
-from bartack.nouns.entries import Custom, Entry
+from bartack.nouns.entries import Custom, Entry, SessionHeader
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, PartValidationError, StoreError
 from bartack.nouns.ids import derived_id
 from bartack.nouns.messages import Message, tool_message
@@ -210,11 +210,20 @@ def _problems(entry: Entry, session_id: str, last: int, ids: set[str]) -> Iterat
 
 
 def _check_calls(entries: Entries) -> Iterator[Finding]:
-    """Tool calls without a result, and results without a call."""
+    """Tool calls without a result, and results without a call.
+
+    In a transcript of another program, a call without a result is nothing unusual: such programs leave them behind when
+    they are stopped. Nothing executes it, and every request is repaired.
+    """
     called: dict[str, int] = {}
     ended: dict[str, int] = {}
+    foreign: set[str] = set()
+    header = entries[0].fact if entries else None
+    is_imported = isinstance(header, SessionHeader) and header.origin is not None
     for entry in entries:
         called.update(dict.fromkeys(_calls_of(entry), entry.seq))
+        if is_imported and entry.run_id is None:
+            foreign.update(_calls_of(entry))
         for call in results_of(entry.fact):
             if call not in called:
                 yield _finding(entries, entry.seq, "orphan_result", f"result for unknown call {call!r}")
@@ -222,7 +231,7 @@ def _check_calls(entries: Entries) -> Iterator[Finding]:
                 yield _finding(entries, entry.seq, "repeat", f"call {call!r} already has a result at seq {ended[call]}")
             ended[call] = entry.seq
     for call, seq in called.items():
-        if call not in ended:
+        if call not in ended and call not in foreign:
             yield _finding(entries, seq, "dangling_call", f"call {call!r} has no result", repairable=True)
 
 

@@ -2,6 +2,7 @@
 
     await queue(store, "trip", "And on Tuesday?")
     await decide(store, "trip", "call_1", Decision("approve"))
+    await post_result(store, "trip", "call_2", "The printer is out of paper.")
     await request_abort(store, "trip")
 
 A request is a fact like any other, appended after the session's last entry. A live run reads it within a moment and
@@ -13,6 +14,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Literal, get_args
 
+from msgspec.structs import replace
+
 from bartack.nouns.entries import (
     AbortRequested,
     ApprovalDecided,
@@ -23,13 +26,16 @@ from bartack.nouns.entries import (
     MessageQueued,
     ModelChange,
     Redaction,
+    ResultPosted,
     SystemPromptOverride,
     ThinkingLevelChange,
+    ToolStarted,
 )
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, PartValidationError, StoreError, ToolError
 from bartack.nouns.messages import Message, ModelRef, user
+from bartack.nouns.parts import ToolContent, ToolResult
 from bartack.session.decisions import Decision, decided_fact
-from bartack.session.outline import Past, outlines_of
+from bartack.session.outline import SOURCE, Past, outlines_of
 from bartack.session.run_state import RunState
 from bartack.session.schema_check import argument_check
 from bartack.store.session_store import SessionStore, Tail, next_entries
@@ -37,10 +43,13 @@ from bartack.store.session_store import SessionStore, Tail, next_entries
 __all__ = [
     "ThinkingLevel",
     "decide",
+    "deferred_calls",
+    "load_state",
     "note",
     "override_system_prompt",
     "pending_approvals",
     "post",
+    "post_result",
     "queue",
     "redact",
     "request_abort",
@@ -84,7 +93,7 @@ async def steer(
 
 async def pending_approvals(store: SessionStore, session_id: str) -> tuple[ApprovalRequired, ...]:
     """The questions about tool calls that are still to be decided."""
-    _, state = await _load_state(store, session_id)
+    _, state = await load_state(store, session_id)
     return state.questions
 
 
@@ -98,6 +107,44 @@ async def decide(store: SessionStore, session_id: str, tool_call_id: str, decisi
         ToolError: The decision was made for other arguments (see `Decision.arguments_digest`).
     """
     return await _checked(store, session_id, lambda state: _decided(store, state, tool_call_id, decision))
+
+
+async def deferred_calls(store: SessionStore, session_id: str) -> tuple[ToolStarted, ...]:
+    """The deferred calls whose results are still to be posted."""
+    _, state = await load_state(store, session_id)
+    return state.deferred
+
+
+async def post_result(
+    store: SessionStore,
+    session_id: str,
+    tool_call_id: str,
+    result: ToolContent | ToolResult,
+    *,
+    posted_by: str | None = None,
+) -> Entry:
+    """Post the result of a deferred call: its content, or a `ToolResult`, for example for an error.
+
+    A live run uses it before its next model call; a paused one when it is resumed.
+
+    Raises:
+        NotFound: There is no such call, or it is not waiting for a result from outside.
+        Conflict: The call has a result already.
+    """
+
+    made = result if isinstance(result, ToolResult) else ToolResult(tool_call_id, result)
+    code = (made.error_code or ErrorCode.TOOL_FAILED) if made.is_error else None
+    made = replace(made, tool_call_id=tool_call_id, error_code=code)
+
+    def fact(state: RunState) -> Fact:
+        known = state.open_calls.get(tool_call_id)
+        if (known is None and tool_call_id in state.call_ids) or (known is not None and known.posted is not None):
+            raise Conflict(f"Call {tool_call_id!r} already has a result.")
+        if known is None or not known.is_deferred:
+            raise NotFound(f"Call {tool_call_id!r} is not waiting for a result from outside.")
+        return ResultPosted(tool_call_id, made, posted_by=posted_by)
+
+    return await _checked(store, session_id, fact)
 
 
 async def request_abort(
@@ -149,7 +196,8 @@ async def override_system_prompt(
 async def redact(store: SessionStore, session_id: str, entry_id: str, *, reason: str | None = None) -> Entry:
     """Hide the content of an entry, from the next model call on. A queued message is thereby withdrawn.
 
-    A queued message and the message that delivered it have the same content, so both are redacted.
+    A queued message and the message that delivered it have the same content, so both are redacted; and so are the
+    records of another program that an entry was imported from.
     """
 
     async def attempt() -> Entry | None:
@@ -162,9 +210,13 @@ async def redact(store: SessionStore, session_id: str, entry_id: str, *, reason:
 
 
 def _copies(entries: Iterable[Entry], entry_id: str) -> list[str]:
-    """The entries with the same content: the request of a delivered message, or the delivery of a requested one."""
+    """The entries with the same content: the request of a delivered message, the delivery of a requested one, or the
+    records that the entry was imported from."""
     copies: list[str] = []
     for entry in entries:
+        if isinstance(entry.fact, Custom) and entry.fact.name == SOURCE:
+            named = entry.fact.data.get("entries")
+            copies += [entry.id] if isinstance(named, list) and entry_id in named else []
         meta = entry.fact.meta if isinstance(entry.fact, Message) else None
         request_id = None if meta is None else meta.request_id
         if request_id is not None and entry_id in (entry.id, request_id):
@@ -181,7 +233,7 @@ async def _checked(store: SessionStore, session_id: str, fact: Callable[[RunStat
     """Append the fact that follows from the state of the session, which is read again if others were faster."""
 
     async def attempt() -> Entry | None:
-        tail, state = await _load_state(store, session_id)
+        tail, state = await load_state(store, session_id)
         return await _append(store, session_id, tail, (fact(state),))
 
     return await _repeated(session_id, attempt)
@@ -197,7 +249,8 @@ async def _repeated(session_id: str, attempt: Callable[[], Awaitable[Entry | Non
     raise StoreError(f"Session {session_id!r} changes faster than it can be appended to. Try again.", retryable=True)
 
 
-async def _load_state(store: SessionStore, session_id: str) -> tuple[Tail, RunState]:
+async def load_state(store: SessionStore, session_id: str) -> tuple[Tail, RunState]:
+    """The end of a session, and what its entries amount to there."""
     tail = await store.tail_of(session_id)
     stored = await store.load(session_id, head=tail.entry_id)
     state = RunState.of_branch(stored, Past(outlines_of(stored.texts)))

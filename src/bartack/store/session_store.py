@@ -77,7 +77,7 @@ class Claim(Noun, frozen=True):
 class Spend(Noun, frozen=True, kw_only=True):
     """Usage and cost of model calls. `unpriced` counts calls of unknown cost, which `cost_usd` does not include."""
 
-    always_written: ClassVar = ("calls", "input_tokens", "output_tokens", "cost_usd", "unpriced")
+    always_written: ClassVar[tuple[str, ...]] = ("calls", "input_tokens", "output_tokens", "cost_usd", "unpriced")
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0

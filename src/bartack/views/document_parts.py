@@ -6,7 +6,7 @@ when unknown, because an invented zero would be taken for a fact.
 """
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from bartack.nouns.messages import Summary, Workspace
 from bartack.nouns.noun import Noun
@@ -35,7 +35,7 @@ __all__ = [
 class TextPart(PartBase, frozen=True, kw_only=True):
     """Visible text (003 §3.2)."""
 
-    type: ClassVar = "text"
+    type: ClassVar[Literal["text"]] = "text"
     text: str
     synthetic: bool = False
     ignored: bool = False
@@ -46,7 +46,7 @@ class TextPart(PartBase, frozen=True, kw_only=True):
 class ReasoningPart(PartBase, frozen=True, kw_only=True):
     """A model's reasoning (003 §3.3)."""
 
-    type: ClassVar = "reasoning"
+    type: ClassVar[Literal["reasoning"]] = "reasoning"
     text: str
     time: Span
     metadata: dict[str, Any] | None = None
@@ -55,7 +55,7 @@ class ReasoningPart(PartBase, frozen=True, kw_only=True):
 class ToolPart(PartBase, frozen=True, kw_only=True):
     """A tool call in its current state (003 §3.5)."""
 
-    type: ClassVar = "tool"
+    type: ClassVar[Literal["tool"]] = "tool"
     call_id: str
     tool: str
     state: ToolState
@@ -65,7 +65,7 @@ class ToolPart(PartBase, frozen=True, kw_only=True):
 class StepStartPart(PartBase, frozen=True, kw_only=True):
     """The beginning of a model call (003 §3.6)."""
 
-    type: ClassVar = "step-start"
+    type: ClassVar[Literal["step-start"]] = "step-start"
     snapshot: str | None = None
 
 
@@ -88,7 +88,7 @@ class TokenStats(Noun, frozen=True, kw_only=True):
 class StepFinishPart(PartBase, frozen=True, kw_only=True):
     """The end of a model call (003 §3.6)."""
 
-    type: ClassVar = "step-finish"
+    type: ClassVar[Literal["step-finish"]] = "step-finish"
     reason: str
     snapshot: str | None = None
     cost: float | None = None
@@ -115,7 +115,7 @@ class ProviderModel(Noun, frozen=True):
 class UserInfo(Noun, frozen=True, kw_only=True):
     """A user message without its parts (003 §3.8)."""
 
-    role: ClassVar = "user"
+    role: ClassVar[Literal["user"]] = "user"
     id: str
     time: MessageTime
     agent: str | None = None
@@ -129,7 +129,7 @@ class UserInfo(Noun, frozen=True, kw_only=True):
 class AssistantInfo(Noun, frozen=True, kw_only=True):
     """An assistant message without its parts (003 §3.8)."""
 
-    role: ClassVar = "assistant"
+    role: ClassVar[Literal["assistant"]] = "assistant"
     id: str
     time: MessageTime
     agent: str | None = None

@@ -7,7 +7,7 @@ in ``omitted``.
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import Entry, RunStarted, SessionHeader, StreamFailed, ToolProgress
@@ -32,7 +32,7 @@ class FeedOptions(Noun, frozen=True, kw_only=True):
 class FeedMessage(Noun, frozen=True, kw_only=True):
     """One message of the feed."""
 
-    type: ClassVar = "message"
+    type: ClassVar[Literal["message"]] = "message"
     id: str
     role: Role
     content: tuple[Part, ...]
@@ -52,7 +52,7 @@ class ProgressMessage(Noun, frozen=True, kw_only=True):
     them, and the results so far.
     """
 
-    type: ClassVar = "progress"
+    type: ClassVar[Literal["progress"]] = "progress"
     id: str
     content: str
     tool_call_id: str

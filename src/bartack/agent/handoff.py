@@ -1,0 +1,131 @@
+"""Handoffs: an agent passes the conversation on to another one.
+
+    billing = Agent(..., name="billing", instructions="You handle refunds.")
+    reception = Agent(..., name="reception", tools=[handoff(billing, "Handles invoices and refunds.")])
+
+The model calls a tool, and from the next model call on the other agent answers, with its own model, instructions and
+tools: in the same run, and in later runs of the session. A `run_started` of the same run records who answers, as it
+does after a resume, so the conversation also stays with that agent after a crash.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from bartack.agent.equipment import equip
+from bartack.agent.run_context import ModelSwitch, RunContext, current_run
+from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.session.run_state import HANDOFF
+from bartack.tools import ToolContext, ToolDefinition, ToolOutput
+from bartack.tools.definition import NeedsApproval
+
+if TYPE_CHECKING:
+    from bartack.agent.agent import Agent
+
+__all__ = ["Handoff", "hand_off", "handoff", "reachable"]
+
+_SCHEMA = {
+    "type": "object",
+    "properties": {"reason": {"type": "string", "description": "Why, in one sentence."}},
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handoff(ToolDefinition):
+    """A tool that passes the conversation on."""
+
+    target: Callable[[], "Agent[Any, Any]"]
+
+
+def handoff(
+    to: "Agent[Any, Any] | Callable[[], Agent[Any, Any]]",
+    description: str,
+    *,
+    name: str | None = None,
+    requires_approval: NeedsApproval = False,
+) -> ToolDefinition:
+    """A tool with which a model passes the conversation on to another agent. `description` is for the model.
+
+    The other agent needs a name, and the tool is called ``transfer_to_`` with that name unless it has a `name` of its
+    own. For agents that pass on to each other, `to` may be a function that returns the agent; then `name` is required.
+
+    Raises `BartackError` with the code ``invalid_config`` if a name is missing.
+    """
+    is_function = not hasattr(to, "as_tool")
+    if not is_function:
+        name = name or re.sub(r"[^A-Za-z0-9_-]+", "_", f"transfer_to_{_name_of(to)}")  # type: ignore[arg-type]
+    if name is None:
+        raise BartackError("A handoff to a function needs a name.", code=ErrorCode.INVALID_CONFIG)
+    target: Callable[[], Agent[Any, Any]] = to if is_function else lambda: to  # type: ignore[assignment,return-value]
+
+    async def execute(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        agent, run = _name_of(target()), current_run.get()
+        if run is not None and run.state.handoff is not None:
+            text = f"Not transferred: the conversation has just been transferred to {run.state.handoff}."
+            return ToolOutput(text, is_error=True)
+        return ToolOutput(f"Transferred to {agent}.", metadata={HANDOFF: agent})
+
+    return Handoff(
+        name=name,
+        description=description,
+        parameter_schema=_SCHEMA,
+        execute=execute,
+        target=target,
+        requires_approval=requires_approval,
+        idempotent=True,
+        sequential=True,
+    )
+
+
+def reachable(tools: Iterable[ToolDefinition]) -> "dict[str, Agent[Any, Any]]":
+    """The agents that a conversation may be passed on to with these tools, directly or by way of others, by name.
+
+    Raises `BartackError` with the code ``invalid_config`` if two of them have the same name.
+    """
+    found: dict[str, Agent[Any, Any]] = {}
+    waiting = list(tools)
+    while waiting:
+        one = waiting.pop()
+        if not isinstance(one, Handoff):
+            continue
+        agent = one.target()
+        name = _name_of(agent)
+        if name not in found:
+            found[name] = agent
+            waiting += agent.tools
+        elif found[name] is not agent:
+            raise BartackError(f"Two agents are named {name!r}.", code=ErrorCode.INVALID_CONFIG)
+    return found
+
+
+def _name_of(agent: "Agent[Any, Any]") -> str:
+    if agent.name is None:
+        raise BartackError("An agent that takes over a conversation needs a name.", code=ErrorCode.INVALID_CONFIG)
+    return agent.name
+
+
+async def hand_off(context: RunContext, name: str) -> None:
+    """Let another agent continue the run; the same one if there is none of this name."""
+    settings = context.settings.find_agent(name) or context.settings
+    settings = settings.with_limits(context.settings.config.loop)
+    equipment = await equip(settings, context.state, context.session.session_id, settings.model)
+    span = context.tracer.span
+    started = replace(
+        equipment.started(settings.name),
+        trace_id=context.trace_id,
+        span_id=None if span is None else span.span_id,
+        limits=context.state.limits,
+        metadata=context.state.metadata,
+    )
+    previous = context.state.model
+    await context.log.append(started, *equipment.facts)
+    context.settings = settings
+    context.model, context.info, context.hints = equipment.model, equipment.info, equipment.hints
+    context.tool_specs, context.instructions = equipment.tool_specs, equipment.instructions
+    context.fallbacks = list(settings.fallback_models)
+    if equipment.is_switched:
+        context.switch = ModelSwitch(previous, "chosen")
