@@ -43,6 +43,10 @@ def test_no_two_formats_are_recognised_by_the_same_events() -> None:
     assert len(marks) == len(set(marks))
 
 
+# Names of other things that are spelled the same: the APIs in transcripts of pi, and vendors.
+OTHER_NAMES = {"interop/pi/read.py", "telemetry/conventions.py"}
+
+
 def keyed_by_format(tree: ast.AST) -> Iterator[int]:
     """The lines of tables with several format names as keys, and of comparisons with a format name."""
 
@@ -63,6 +67,7 @@ def test_nothing_else_is_keyed_by_format_names() -> None:
     found = [
         f"{path.relative_to(SOURCE)}:{line}"
         for path in sorted(SOURCE.rglob("*.py"))
+        if path.relative_to(SOURCE).as_posix() not in OTHER_NAMES
         for line in keyed_by_format(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert found == []

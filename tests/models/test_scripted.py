@@ -115,3 +115,8 @@ async def test_a_scripted_model_supports_everything_and_can_be_configured() -> N
     assert model.get_config().max_tokens == 9
     assert model.supports("tools")
     assert model.model_info().model_id == "scripted"
+
+
+def test_a_single_text_is_not_a_script() -> None:
+    with pytest.raises(PartValidationError, match="a list of responses"):
+        ScriptedModel("Hello")

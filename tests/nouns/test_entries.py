@@ -55,6 +55,7 @@ def test_there_are_exactly_these_kinds_of_facts() -> None:
         "redaction",
         "message_delta_batch",
         "message_queued",
+        "result_posted",
         "abort_requested",
         "run_ended",
         "custom",

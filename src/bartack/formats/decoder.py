@@ -52,7 +52,7 @@ class Decoder(ABC):
         """`provider` is the owner of continuation data (default: the format's name). `local_id` is the request id if
         the provider sends none, and the prefix of local call ids; `used_call_ids` are the ids the run already has.
         `out` is the emitter of another decoder, which passes frames on with `receive_frame`."""
-        self.out = out or Emitter(
+        self.out: Emitter = out or Emitter(
             provider=provider or self.format, model_id=model_id, local_id=local_id, used_call_ids=used_call_ids
         )
         self._pending = PendingData(self.out)

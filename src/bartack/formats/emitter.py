@@ -44,13 +44,13 @@ class Emitter:
         self, *, provider: str | None, model_id: str, local_id: str, used_call_ids: Collection[str] = ()
     ) -> None:
         self.deltas: list[Delta] = []
-        self.started = False
-        self.ended = False
+        self.started: bool = False
+        self.ended: bool = False
         self._last = 0  # the number of deltas when the stream ended; later ones are dropped
         self.finish_reason: FinishReason | None = None
         self._raw_finish_reason: str | None = None
         self._provider = provider
-        self.model_id = model_id  # as requested, then as reported at the start
+        self.model_id: str = model_id  # as requested, then as reported at the start
         self._local_id = local_id
         # Grows by one id for each call of this response, and the client limits the size of a response.
         self._used_ids = set(used_call_ids)
@@ -58,7 +58,7 @@ class Emitter:
         self._made_ids = 0
         self._has_client_calls = False
         self.last_usage: Usage | None = None
-        self.joins_surrogates = False  # until then, a hot path may append to `deltas` itself
+        self.joins_surrogates: bool = False  # until then, a hot path may append to `deltas` itself
         self._pending_halves: dict[object, str] = {}
 
     def take(self) -> list[Delta]:

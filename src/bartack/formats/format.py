@@ -15,10 +15,16 @@ from bartack.formats.history_rules import HistoryRules
 from bartack.formats.losses import Losses
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["ALL_FEATURES", "Feature", "Format", "RequestReader"]
+__all__ = ["ALL_FEATURES", "NOTHING", "NOT_ENFORCED", "NO_SCHEMA", "Feature", "Format", "RequestReader"]
 
-Feature = Literal["tools", "tool_choice", "thinking", "images", "files", "output_schema", "prompt_caching"]
+# `output_schema`: an answer always matches the schema of the request. `json_mode`: a request may have a schema, but the
+# provider enforces it only in part, so the model has to read it, too.
+Feature = Literal["tools", "tool_choice", "thinking", "images", "files", "output_schema", "json_mode", "prompt_caching"]
 ALL_FEATURES: frozenset[Feature] = frozenset(get_args(Feature))
+# For `Format.lacks`.
+NOTHING: frozenset[Feature] = frozenset()
+NOT_ENFORCED: frozenset[Feature] = frozenset({"output_schema"})
+NO_SCHEMA: frozenset[Feature] = NOT_ENFORCED | {"json_mode"}
 
 
 class RequestReader(Protocol):
@@ -36,7 +42,9 @@ class Format(Struct, frozen=True, kw_only=True):
     rules: HistoryRules
     # Overrides `rules` by provider and model id, where they differ within one format.
     rules_for: Callable[[str, str], HistoryRules] | None = None
-    features: frozenset[Feature] = ALL_FEATURES  # what the format can express; a single model may support less
+    features: frozenset[Feature] = ALL_FEATURES  # what the format can express
+    # What one model of one provider does not support of it.
+    lacks: Callable[[str, str], frozenset[Feature]] | None = None
     # How to recognise the format: how the names of its events begin, or keys that occur together in no other format.
     event_types: tuple[str, ...] = ()
     event_keys: tuple[frozenset[str], ...] = ()
@@ -53,6 +61,10 @@ class Format(Struct, frozen=True, kw_only=True):
     def history_rules(self, provider: str, model_id: str) -> HistoryRules:
         """What this provider requires of a history sent to this model."""
         return self.rules if self.rules_for is None else self.rules_for(provider, model_id)
+
+    def features_of(self, provider: str, model_id: str) -> frozenset[Feature]:
+        """What a request to this model of this provider may use, as far as it is known."""
+        return self.features if self.lacks is None else self.features - self.lacks(provider, model_id)
 
     def recognises(self, event: Mapping[str, Any], frame: Frame, framing: FramingName) -> bool:
         """Whether only this format has such an event."""

@@ -46,7 +46,7 @@ class Losses:
 
     def __init__(self, provider: str, trail: Trail | None = None) -> None:
         self.provider = provider
-        self.trail = trail or Trail()
+        self.trail: Trail = trail or Trail()
         self.found: list[Loss] = []
         self._shape: Any = dict[str, Any]
 

@@ -33,7 +33,7 @@ from bartack.models.local_tools import (
 )
 from bartack.models.model import StreamingModel, updated_config
 from bartack.models.prices import ModelInfo, Prices
-from bartack.models.weights import weights_named
+from bartack.models.weights import LocalWeights, weights_named
 from bartack.nouns.config import ModelConfig, ToolSpec
 from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ToolCallArgs, ToolCallEnd, ToolCallStart, Usage
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
@@ -81,7 +81,7 @@ class LocalModel(StreamingModel):
             raise ModuleNotFoundError(
                 "Local models require xllamacpp. Run: pip install 'bartack[local]'", name="xllamacpp"
             )
-        self.weights = weights_named(name)
+        self.weights: LocalWeights = weights_named(name)
         super().__init__(updated_config(ModelConfig(self.weights.model_id), config), environment)
         self._context_window = context_window
         self._tool_rounds = tool_rounds

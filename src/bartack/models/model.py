@@ -72,7 +72,7 @@ class StreamingModel(Model, ABC):
 
     def __init__(self, config: ModelConfig, environment: Environment | None = None) -> None:
         """Raises `PartValidationError` with the code `invalid_config` for an invalid configuration."""
-        self.config = updated_config(config, {})
+        self.config: ModelConfig = updated_config(config, {})
         self._environment = environment or Environment()
 
     @abstractmethod

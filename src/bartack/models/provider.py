@@ -129,6 +129,11 @@ class ProviderModel(StreamingModel):
         return self.vendor.provider or self.vendor.name
 
     @property
+    def base_url(self) -> str:
+        """Where requests are sent, without the path."""
+        return self._base_url
+
+    @property
     def cache_config(self) -> CacheConfig | None:
         """The current prompt caching settings."""
         return self.config.cache_config
@@ -138,8 +143,8 @@ class ProviderModel(StreamingModel):
         return model_info(self.provider, self.config.model_id, prices=self.vendor.prices)
 
     def supports(self, feature: str) -> bool:
-        """Whether the vendor's format can express this feature."""
-        return feature in format_named(self.vendor.format).features
+        """Whether the vendor's format can express this feature and the model supports it, as far as that is known."""
+        return feature in format_named(self.vendor.format).features_of(self.provider, self.config.model_id)
 
     async def aclose(self) -> None:
         """Close the client's connections."""
@@ -174,7 +179,8 @@ class ProviderModel(StreamingModel):
         model_id = quote(request.config.model_id.removeprefix("models/"), safe="")
         http_request = HttpRequest(
             url=self._base_url + vendor.path.replace("{model}", model_id),
-            headers=self._headers | trace_headers(request.metadata.trace_id, self._environment),
+            headers=self._headers
+            | trace_headers(request.metadata.traceparent or request.metadata.trace_id, self._environment),
             body=written.body,
             secrets=self._secrets,
         )

@@ -26,7 +26,7 @@ from bartack.nouns.deltas import (
     ToolCallEnd,
     ToolCallStart,
 )
-from bartack.nouns.errors import ErrorCode
+from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message, assistant
 from bartack.nouns.parts import Text, Thinking, ToolCall
@@ -54,6 +54,8 @@ class ScriptedModel(StreamingModel):
 
         Text, thinking and arguments are streamed `chunk_chars` characters at a time.
         """
+        if isinstance(responses, str):  # its characters would be the responses
+            raise PartValidationError("A script is a list of responses, not a single text.", path="$.responses")
         super().__init__(ModelConfig(model_id), environment)
         self._responses = list(responses)
         self._chunk_chars = chunk_chars

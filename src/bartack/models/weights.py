@@ -92,7 +92,7 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def path(self) -> Path:
         """Where the file is, or will be: in ``BARTACK_CACHE``, or else in the user's cache folder."""
-        return _cache_folder() / "models" / self.file
+        return cache_folder() / "models" / self.file
 
     @property
     def is_downloaded(self) -> bool:
@@ -154,7 +154,7 @@ def weights_named(name: str | None = None) -> LocalWeights:
     return LocalWeights(row.name, row.path, row)
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     folder = os.environ.get("BARTACK_CACHE", "").strip()
     if folder:
         return Path(folder).expanduser()

@@ -34,7 +34,7 @@ __all__ = [
 class _Config(Noun, frozen=True, kw_only=True):
     """A configuration whose values have the types of their fields."""
 
-    rule: ClassVar = "004-agent-config.1"
+    rule: ClassVar[str] = "004-agent-config.1"
 
     def __post_init__(self) -> None:
         for path, problem in wrong_types(self):
@@ -44,15 +44,15 @@ class _Config(Noun, frozen=True, kw_only=True):
 class CacheConfig(_Config, frozen=True):
     """Prompt caching. With ``auto``, the encoder places the cache breakpoints, always in the same positions."""
 
-    rule: ClassVar = "001-4.1.8"
-    always_written: ClassVar = ("strategy",)
+    rule: ClassVar[str] = "001-4.1.8"
+    always_written: ClassVar[tuple[str, ...]] = ("strategy",)
     strategy: Literal["auto"] = "auto"
 
 
 class SpecificTool(_Config, frozen=True):
     """The model must call this tool."""
 
-    rule: ClassVar = "001-4.1.11"
+    rule: ClassVar[str] = "001-4.1.11"
     tool_name: str
 
 
@@ -83,7 +83,7 @@ class _ModelSettings(_Config, frozen=True, kw_only=True):
 class ModelConfig(_ModelSettings, frozen=True):
     """A model and its settings. None leaves a setting to the provider."""
 
-    rule: ClassVar = "001-2.1.2"
+    rule: ClassVar[str] = "001-2.1.2"
     model_id: str
 
     def __post_init__(self) -> None:
@@ -152,7 +152,8 @@ class ContextConfig(_Config, frozen=True, kw_only=True):
 class LoopConfig(_Config, frozen=True, kw_only=True):
     """The limits of one run, which hold across `Agent.resume`. None means no limit.
 
-    `max_iterations` is how often the model may answer. `timeout_ms` counts from the start, or from the last resume.
+    `max_iterations` is how often the model may answer. `timeout_ms` is how long the run may be
+    live, without the time between a pause or crash and the resume.
     `journal_ms` is how often an answer that is arriving is written to the session's journal, so that other processes
     can follow it and a crash leaves what had arrived; 100 to 250 is a good choice. None: never.
     """
@@ -195,7 +196,7 @@ class AgentConfig(_Config, frozen=True, kw_only=True):
 class AgentState(Noun, frozen=True, kw_only=True):
     """The current state of an agent (004)."""
 
-    always_written: ClassVar = ("status",)
+    always_written: ClassVar[tuple[str, ...]] = ("status",)
     status: AgentStatus = AgentStatus.IDLE
     current_run_id: str | None = None
     pending_tool_calls: tuple[ToolCall, ...] = ()

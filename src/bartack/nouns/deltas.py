@@ -57,7 +57,7 @@ class _StartFields(Noun, frozen=True, kw_only=True):
 class Start(_StartFields, frozen=True):
     """The beginning of a stream. `request_id` is the provider's id of the response, or a local one if it sent none."""
 
-    kind: ClassVar = "start"
+    kind: ClassVar[Literal["start"]] = "start"
     model_id: str
     request_id: str
 
@@ -65,14 +65,14 @@ class Start(_StartFields, frozen=True):
 class TextDelta(_TextFields, frozen=True, gc=False):
     """More visible text."""
 
-    kind: ClassVar = "text"
+    kind: ClassVar[Literal["text"]] = "text"
     text_delta: str
 
 
 class ThinkingDelta(_TextFields, frozen=True, gc=False):
     """More reasoning; empty if only continuation data was received."""
 
-    kind: ClassVar = "thinking"
+    kind: ClassVar[Literal["thinking"]] = "thinking"
     text_delta: str
 
 
@@ -83,7 +83,7 @@ class _CallFields(_Continued, frozen=True, kw_only=True):
 class ToolCallStart(_CallFields, frozen=True):
     """The beginning of a tool call. Its id is unique in the run."""
 
-    kind: ClassVar = "tool_call_start"
+    kind: ClassVar[Literal["tool_call_start"]] = "tool_call_start"
     tool_call_id: str
     tool_name: str
 
@@ -91,7 +91,7 @@ class ToolCallStart(_CallFields, frozen=True):
 class ToolCallArgs(Noun, frozen=True, gc=False):
     """More of a call's argument text."""
 
-    kind: ClassVar = "tool_call_args"
+    kind: ClassVar[Literal["tool_call_args"]] = "tool_call_args"
     tool_call_id: str
     args_text_delta: str
 
@@ -105,7 +105,7 @@ class _EndFields(_Continued, frozen=True, kw_only=True):
 class ToolCallEnd(_EndFields, frozen=True):
     """The end of a call's arguments."""
 
-    kind: ClassVar = "tool_call_end"
+    kind: ClassVar[Literal["tool_call_end"]] = "tool_call_end"
     tool_call_id: str
 
 
@@ -123,7 +123,7 @@ class Usage(_UsageFields, frozen=True):
     these down; None means that the provider did not report it.
     """
 
-    kind: ClassVar = "usage"
+    kind: ClassVar[Literal["usage"]] = "usage"
     input_tokens: int
     output_tokens: int
     total_tokens: int = -1  # input + output, unless the provider reports another total
@@ -163,7 +163,7 @@ class _DoneFields(Noun, frozen=True, kw_only=True):
 class Done(_DoneFields, frozen=True):
     """The provider reported that its answer is complete."""
 
-    kind: ClassVar = "done"
+    kind: ClassVar[Literal["done"]] = "done"
     finish_reason: FinishReason
 
 
@@ -178,8 +178,8 @@ class _FailedFields(Noun, frozen=True, kw_only=True):
 class Failed(_FailedFields, frozen=True):
     """The stream ended in an error, and there is no final message. Its wire name is ``error``."""
 
-    kind: ClassVar = "error"
-    always_written: ClassVar = ("retryable",)
+    kind: ClassVar[Literal["error"]] = "error"
+    always_written: ClassVar[tuple[str, ...]] = ("retryable",)
     error_code: ErrorCode
     message: str = ""
 
@@ -197,7 +197,7 @@ class _StampFields(Noun, frozen=True, kw_only=True):
 class MessageDelta(_StampFields, frozen=True, gc=False):
     """A delta with its run, its number in the stream and the time it was received; `start` has that of the request."""
 
-    spliced: ClassVar = "delta"
+    spliced: ClassVar[str] = "delta"
     run_id: str
     seq: int
     delta: Delta

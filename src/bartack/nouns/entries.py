@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Literal
 
-from bartack.nouns.config import ModelConfig
+from bartack.nouns.config import LoopConfig, ModelConfig
 from bartack.nouns.deltas import Failed, MessageDelta, Usage
 from bartack.nouns.errors import NotFound, PartValidationError
 from bartack.nouns.messages import FileDiff, Message, ModelRef
 from bartack.nouns.noun import Noun
-from bartack.nouns.parts import Part
+from bartack.nouns.parts import Part, ToolResult
 
 __all__ = [
     "AbortRequested",
@@ -29,6 +29,7 @@ __all__ = [
     "MessageQueued",
     "ModelChange",
     "Redaction",
+    "ResultPosted",
     "RunEnded",
     "RunStarted",
     "RuntimeInit",
@@ -47,8 +48,8 @@ __all__ = [
 class SessionHeader(Noun, frozen=True, kw_only=True):
     """The first fact of every session."""
 
-    kind: ClassVar = "session_header"
-    always_written: ClassVar = ("version",)  # a new default must not change what is stored
+    kind: ClassVar[Literal["session_header"]] = "session_header"
+    always_written: ClassVar[tuple[str, ...]] = ("version",)  # a new default must not change what is stored
     version: int = 1  # of the ledger JSON
     title: str | None = None
     origin: str | None = None  # the program that an imported transcript comes from
@@ -58,25 +59,28 @@ class SessionHeader(Noun, frozen=True, kw_only=True):
 class RunStarted(Noun, frozen=True, kw_only=True):
     """A run started, with this agent, model and tools."""
 
-    kind: ClassVar = "run_started"
+    kind: ClassVar[Literal["run_started"]] = "run_started"
     agent: str | None = None
     model: ModelRef | None = None
     config: ModelConfig | None = None
     tools: tuple[str, ...] = ()
     trace_id: str | None = None  # of the work that the run is part of
+    span_id: str | None = None  # of the run in that trace, for a run that is traced
+    limits: LoopConfig | None = None  # of this run, if it was given its own; they hold when it is resumed
     metadata: dict[str, Any] | None = None  # the caller's own
 
 
 class _StartedFields(Noun, frozen=True, kw_only=True):
     title: str | None = None
     idempotent: bool = False  # it may be executed again if its outcome is unknown
+    deferred: bool = False  # its result may be posted from outside, by a `result_posted`
     attempt: int = 1
 
 
 class ToolStarted(_StartedFields, frozen=True):
     """A tool is about to be executed with these arguments. Stored before it starts."""
 
-    kind: ClassVar = "tool_started"
+    kind: ClassVar[Literal["tool_started"]] = "tool_started"
     tool_call_id: str
     tool_name: str
     arguments: dict[str, Any]
@@ -90,7 +94,7 @@ class _ProgressFields(Noun, frozen=True, kw_only=True):
 class ToolProgress(_ProgressFields, frozen=True):
     """A running tool reported progress."""
 
-    kind: ClassVar = "tool_progress"
+    kind: ClassVar[Literal["tool_progress"]] = "tool_progress"
     tool_call_id: str
     content: str
 
@@ -99,12 +103,13 @@ class _RequiredFields(Noun, frozen=True, kw_only=True):
     reason: str | None = None
     expires_at: datetime | None = None
     parameters: dict[str, Any] | None = None  # the tool's JSON Schema, for checking edited arguments
+    definition_digest: str | None = None  # of a tool whose definition comes from elsewhere and may change
 
 
 class ApprovalRequired(_RequiredFields, frozen=True):
     """A tool call needs a human's approval."""
 
-    kind: ClassVar = "approval_required"
+    kind: ClassVar[Literal["approval_required"]] = "approval_required"
     tool_call_id: str
     tool_name: str
     arguments: dict[str, Any]
@@ -115,12 +120,13 @@ class _DecidedFields(Noun, frozen=True, kw_only=True):
     arguments: dict[str, Any] | None = None  # the approved ones; modify_args changes them
     reason: str | None = None
     decided_by: str | None = None
+    definition_digest: str | None = None  # of the question: the decision counts for this definition only
 
 
 class ApprovalDecided(_DecidedFields, frozen=True):
     """The decision on a tool call that needs approval."""
 
-    kind: ClassVar = "approval_decided"
+    kind: ClassVar[Literal["approval_decided"]] = "approval_decided"
     tool_call_id: str
     decision: Literal["approve", "deny", "modify_args", "pause", "resume", "abort", "expire"]
 
@@ -138,14 +144,14 @@ class _FailedFields(Noun, frozen=True, kw_only=True):
 class StreamFailed(_FailedFields, frozen=True):
     """A model call failed. There is no message; this keeps what was received (D-3.5)."""
 
-    kind: ClassVar = "stream_failed"
+    kind: ClassVar[Literal["stream_failed"]] = "stream_failed"
     error: Failed
 
 
 class ModelChange(Noun, frozen=True):
     """Another model answers from here on."""
 
-    kind: ClassVar = "model_change"
+    kind: ClassVar[Literal["model_change"]] = "model_change"
     model: ModelRef
     previous: ModelRef | None = None
 
@@ -153,14 +159,14 @@ class ModelChange(Noun, frozen=True):
 class ThinkingLevelChange(Noun, frozen=True):
     """The thinking level changes from here on."""
 
-    kind: ClassVar = "thinking_level_change"
+    kind: ClassVar[Literal["thinking_level_change"]] = "thinking_level_change"
     level: str
 
 
 class RuntimeInit(Noun, frozen=True):
     """What a runtime reported about itself when it was initialised."""
 
-    kind: ClassVar = "runtime_init"
+    kind: ClassVar[Literal["runtime_init"]] = "runtime_init"
     runtime: str
     data: dict[str, Any]
 
@@ -168,7 +174,7 @@ class RuntimeInit(Noun, frozen=True):
 class SystemPromptOverride(Noun, frozen=True):
     """Replaces the agent's system prompt from here on; None restores it."""
 
-    kind: ClassVar = "system_prompt_override"
+    kind: ClassVar[Literal["system_prompt_override"]] = "system_prompt_override"
     text: str | None
 
 
@@ -186,7 +192,7 @@ class _CompactionFields(_SummaryFields, frozen=True, kw_only=True):
 class CompactionSummary(_CompactionFields, frozen=True):
     """A summary that replaces everything before `first_kept_entry_id` in the context."""
 
-    kind: ClassVar = "compaction_summary"
+    kind: ClassVar[Literal["compaction_summary"]] = "compaction_summary"
     summary: str
     first_kept_entry_id: str
 
@@ -194,7 +200,7 @@ class CompactionSummary(_CompactionFields, frozen=True):
 class BranchSummary(_SummaryFields, frozen=True):
     """A summary of an abandoned branch, for the branch that continues."""
 
-    kind: ClassVar = "branch_summary"
+    kind: ClassVar[Literal["branch_summary"]] = "branch_summary"
     summary: str
     from_entry_id: str
 
@@ -202,7 +208,7 @@ class BranchSummary(_SummaryFields, frozen=True):
 class Redaction(Noun, frozen=True):
     """The content of this entry must no longer be shown or sent."""
 
-    kind: ClassVar = "redaction"
+    kind: ClassVar[Literal["redaction"]] = "redaction"
     entry_id: str
     reason: str | None = None
 
@@ -215,7 +221,7 @@ class _BatchFields(Noun, frozen=True, kw_only=True):
 class MessageDeltaBatch(_BatchFields, frozen=True):
     """Deltas of an answer that is arriving. They are kept in the journal, not in the log (bartack.store.live)."""
 
-    kind: ClassVar = "message_delta_batch"
+    kind: ClassVar[Literal["message_delta_batch"]] = "message_delta_batch"
     deltas: tuple[MessageDelta, ...]
 
 
@@ -227,14 +233,27 @@ class _QueuedFields(Noun, frozen=True, kw_only=True):
 class MessageQueued(_QueuedFields, frozen=True):
     """A message for the run, or for the next one. The message that delivers it has its entry id as `request_id`."""
 
-    kind: ClassVar = "message_queued"
+    kind: ClassVar[Literal["message_queued"]] = "message_queued"
     message: Message
+
+
+class _PostedFields(Noun, frozen=True, kw_only=True):
+    posted_by: str | None = None
+
+
+class ResultPosted(_PostedFields, frozen=True):
+    """The result of a deferred call, from outside the run. The message that delivers it has its entry id as
+    `request_id`."""
+
+    kind: ClassVar[Literal["result_posted"]] = "result_posted"
+    tool_call_id: str
+    result: ToolResult
 
 
 class AbortRequested(Noun, frozen=True, kw_only=True):
     """The open run should end. A run that is not live ends when it is resumed."""
 
-    kind: ClassVar = "abort_requested"
+    kind: ClassVar[Literal["abort_requested"]] = "abort_requested"
     reason: str | None = None
     requested_by: str | None = None
 
@@ -249,14 +268,14 @@ class _EndedFields(Noun, frozen=True, kw_only=True):
 class RunEnded(_EndedFields, frozen=True):
     """A run ended."""
 
-    kind: ClassVar = "run_ended"
+    kind: ClassVar[Literal["run_ended"]] = "run_ended"
     status: Literal["completed", "failed", "aborted"]
 
 
 class Custom(Noun, frozen=True):
     """An application's own fact: stored and shown, never interpreted."""
 
-    kind: ClassVar = "custom"
+    kind: ClassVar[Literal["custom"]] = "custom"
     name: str
     data: dict[str, Any]
 
@@ -279,6 +298,7 @@ Fact = (
     | Redaction
     | MessageDeltaBatch
     | MessageQueued
+    | ResultPosted
     | AbortRequested
     | RunEnded
     | Custom
@@ -288,7 +308,7 @@ Fact = (
 class Entry(Noun, frozen=True, kw_only=True):
     """A fact and its position in a session."""
 
-    spliced: ClassVar = "fact"
+    spliced: ClassVar[str] = "fact"
     id: str
     session_id: str
     seq: int

@@ -189,11 +189,11 @@ class BartackError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.code = self.default_code if code is None else code
-        self.retryable = self.code.retryable if retryable is None else retryable
+        self.code: ErrorCode = self.default_code if code is None else code
+        self.retryable: bool = self.code.retryable if retryable is None else retryable
         self.cause = cause
         if cause is not None:  # setting it to None would hide the context in tracebacks
-            self.__cause__ = cause
+            self.__cause__: BaseException | None = cause
 
 
 class StreamError(BartackError):
@@ -238,11 +238,11 @@ class InvalidStateTransition(BartackError):
 
     def __init__(self, current: str, event: str, edges: Mapping[str, str], *, attempted: str | None = None) -> None:
         """`edges` are the allowed events and their statuses. Without `attempted`, the event leads nowhere at all."""
-        self.current = str(current)
+        self.current: str = str(current)
         self.event = event
-        self.attempted = event if attempted is None else str(attempted)
-        self.edges = {allowed: str(status) for allowed, status in edges.items()}
-        self.valid = tuple(dict.fromkeys(self.edges.values()))
+        self.attempted: str = event if attempted is None else str(attempted)
+        self.edges: dict[str, str] = {allowed: str(status) for allowed, status in edges.items()}
+        self.valid: tuple[str, ...] = tuple(dict.fromkeys(self.edges.values()))
         allowed = ", ".join(self.edges) or "nothing"
         super().__init__(f"{event!r} is not valid in state {self.current!r}; valid: {allowed}")
 
@@ -268,7 +268,7 @@ class PartValidationError(BartackError):
         self, message: str, *, path: str = "$", rule: str | None = None, code: ErrorCode | None = None
     ) -> None:
         super().__init__(message, code=code)
-        self.path = path
+        self.path: str = path
         self.rule = rule
 
     def __str__(self) -> str:

@@ -136,7 +136,7 @@ class Meta(Noun, frozen=True, kw_only=True):
     variant: str | None = None
     path: Workspace | None = None
     step: Step | None = None
-    request_id: str | None = None  # the entry id of the `message_queued` that this message delivers
+    request_id: str | None = None  # the entry id of the `message_queued` or `result_posted` that this delivers
     trace: Trace | None = None
     approvals: tuple[Approval, ...] | None = None
 
@@ -151,7 +151,7 @@ class _MessageFields(Noun, frozen=True, kw_only=True):
 class Message(_MessageFields, frozen=True):
     """One turn of a conversation. The order of its parts never changes. It is also the fact ``message``."""
 
-    kind: ClassVar = "message"
+    kind: ClassVar[Literal["message"]] = "message"
     role: Role
     parts: tuple[Part, ...]
 

@@ -69,14 +69,14 @@ class _TextFields(_PartFields, frozen=True, kw_only=True):
 class Text(_TextFields, frozen=True):
     """Visible text."""
 
-    kind: ClassVar = "text"
+    kind: ClassVar[Literal["text"]] = "text"
     text: str
 
 
 class Thinking(_TextFields, frozen=True):
     """A model's reasoning. The text is empty if the provider encrypts or redacts it."""
 
-    kind: ClassVar = "thinking"
+    kind: ClassVar[Literal["thinking"]] = "thinking"
     text: str
 
 
@@ -88,7 +88,7 @@ class _MediaFields(_PartFields, frozen=True, kw_only=True):
 class Image(_MediaFields, frozen=True):
     """An image, either inline (`data`) or by reference (`url`)."""
 
-    kind: ClassVar = "image"
+    kind: ClassVar[Literal["image"]] = "image"
     mime_type: str
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class _FileFields(_MediaFields, frozen=True, kw_only=True):
 class FileRef(_FileFields, frozen=True):
     """A file by its path or name; `data` or `url` is its content, if the message includes it."""
 
-    kind: ClassVar = "file_ref"
+    kind: ClassVar[Literal["file_ref"]] = "file_ref"
     path: str
 
     def __post_init__(self) -> None:
@@ -170,8 +170,8 @@ class _ResultFields(_PartFields, frozen=True, kw_only=True):
 class ToolResult(_ResultFields, frozen=True):
     """The outcome of one tool call. Each call ends with exactly one (000 §6)."""
 
-    kind: ClassVar = "tool_result"
-    always_written: ClassVar = ("is_error",)
+    kind: ClassVar[Literal["tool_result"]] = "tool_result"
+    always_written: ClassVar[tuple[str, ...]] = ("is_error",)
     tool_call_id: str
     content: ToolContent
 
@@ -204,7 +204,7 @@ class _CallFields(_PartFields, frozen=True, kw_only=True):
 class ToolCall(_CallFields, frozen=True):
     """A model's request to execute a tool."""
 
-    kind: ClassVar = "tool_call"
+    kind: ClassVar[Literal["tool_call"]] = "tool_call"
     tool_call_id: str
     tool_name: str
     arguments: dict[str, Any]

@@ -4,7 +4,7 @@
 """
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.noun import Noun
@@ -61,7 +61,7 @@ class SourceRange(Noun, frozen=True, kw_only=True):
 class FileSource(Noun, frozen=True, kw_only=True):
     """The content is a file (003 §3.7)."""
 
-    type: ClassVar = "file"
+    type: ClassVar[Literal["file"]] = "file"
     path: str
     text: SourceText | None = None
 
@@ -69,7 +69,7 @@ class FileSource(Noun, frozen=True, kw_only=True):
 class SymbolSource(Noun, frozen=True, kw_only=True):
     """The content is a symbol in a file, such as a function. Its `kind` is a number of the language server protocol."""
 
-    type: ClassVar = "symbol"
+    type: ClassVar[Literal["symbol"]] = "symbol"
     path: str
     name: str
     range: SourceRange | None = None
@@ -80,7 +80,7 @@ class SymbolSource(Noun, frozen=True, kw_only=True):
 class ResourceSource(Noun, frozen=True, kw_only=True):
     """The content is a resource that another program serves."""
 
-    type: ClassVar = "resource"
+    type: ClassVar[Literal["resource"]] = "resource"
     uri: str
     client_name: str | None = None
     text: SourceText | None = None
@@ -92,7 +92,7 @@ FilePartSource = FileSource | SymbolSource | ResourceSource
 class FilePart(PartBase, frozen=True, kw_only=True):
     """A file in a document, alone or attached to a tool's output (003 §3.7)."""
 
-    type: ClassVar = "file"
+    type: ClassVar[Literal["file"]] = "file"
     mime: str
     url: str
     filename: str | None = None
@@ -115,7 +115,7 @@ class ToolTime(Noun, frozen=True, kw_only=True):
 class Pending(Noun, frozen=True):
     """Requested but not started. `raw` is the argument text as the model wrote it (BR-06)."""
 
-    status: ClassVar = "pending"
+    status: ClassVar[Literal["pending"]] = "pending"
     input: dict[str, Any]
     raw: str
 
@@ -123,7 +123,7 @@ class Pending(Noun, frozen=True):
 class Running(Noun, frozen=True, kw_only=True):
     """Started but not finished."""
 
-    status: ClassVar = "running"
+    status: ClassVar[Literal["running"]] = "running"
     input: dict[str, Any]
     time: ToolTime
     title: str | None = None
@@ -133,7 +133,7 @@ class Running(Noun, frozen=True, kw_only=True):
 class Completed(Noun, frozen=True, kw_only=True):
     """Finished successfully."""
 
-    status: ClassVar = "completed"
+    status: ClassVar[Literal["completed"]] = "completed"
     input: dict[str, Any]
     output: str
     title: str
@@ -150,7 +150,7 @@ class Completed(Noun, frozen=True, kw_only=True):
 class Errored(Noun, frozen=True, kw_only=True):
     """Failed, or never allowed to start."""
 
-    status: ClassVar = "error"
+    status: ClassVar[Literal["error"]] = "error"
     input: dict[str, Any]
     error: str
     time: ToolTime

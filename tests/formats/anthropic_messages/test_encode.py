@@ -490,7 +490,7 @@ def test_settings_that_the_model_does_not_take_are_reported(
 
 
 def test_an_output_schema_is_sent_to_models_that_support_it() -> None:
-    schema = {"type": "object"}
+    schema = {"type": "object", "additionalProperties": False}
     body, _ = encoded(user("Hi"), output_schema=schema, extra={"output_config": {"task_budget": 1}, "top_k": 3})
     assert body["output_config"] == {"format": {"type": "json_schema", "schema": schema}, "task_budget": 1}
     assert body["top_k"] == 3
@@ -679,8 +679,8 @@ def test_tools_are_read_with_their_extra_fields() -> None:
         ({"thinking": {"type": "adaptive"}}, {"extra": {"thinking": {"type": "adaptive"}}}),
         ({"thinking": {"type": "later"}}, {"extra": {"thinking": {"type": "later"}}}),
         (
-            {"output_config": {"effort": "xhigh", "format": {"type": "json_schema", "schema": {"a": 1}}}},
-            {"output_schema": {"a": 1}, "extra": {"output_config": {"effort": "xhigh"}}},
+            {"output_config": {"effort": "xhigh", "format": {"type": "json_schema", "schema": {"const": 1}}}},
+            {"output_schema": {"const": 1}, "extra": {"output_config": {"effort": "xhigh"}}},
         ),
         ({"stop_sequences": ["x"], "metadata": {}}, {"stop_sequences": ("x",), "extra": {"metadata": {}}}),
     ],

@@ -113,8 +113,8 @@ def test_sampling_that_the_model_does_not_take_is_reported() -> None:
 
 
 def test_a_schema_is_sent_as_text_and_not_to_old_claudes() -> None:
-    definition = {"schema": '{"type":"object"}'}
-    assert asked(CLAUDE, output_schema={"type": "object"})[0]["outputConfig"] == {
+    definition = {"schema": '{"type":"string"}'}
+    assert asked(CLAUDE, output_schema={"type": "string"})[0]["outputConfig"] == {
         "textFormat": {"type": "json_schema", "structure": {"jsonSchema": definition}}
     }
     assert asked(OLD_CLAUDE, output_schema={"type": "object"}) == ({"messages": []}, ["config.outputSchema"])

@@ -124,6 +124,14 @@ def test_images_in_results_follow_in_a_user_message() -> None:
     assert lost_by(results) == ["media of a tool result"]
 
 
+def test_images_in_results_follow_the_results_of_all_calls() -> None:
+    calls = assistant(ToolCall("c1", "look", {}), ToolCall("c2", "look", {}))
+    seen = ToolResult("c1", (Image("image/png", data=b"\0\0\0"),))
+    sent = messages_of(user("go"), calls, tool_message(seen), tool_message(ToolResult("c2", "x")), user("well?"))
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool", "user", "user"]
+    assert sent[4]["content"] == [IMAGE]
+
+
 def test_unsupported_content_and_settings_are_reported() -> None:
     bad = ToolCall("c1", "add", {}, raw_args_text="{")
     served = ToolCall("c2", "search", {}, executed_by="provider")

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from bartack.formats.anthropic_messages.capabilities import claude
+from bartack.formats.anthropic_messages.capabilities import claude, lacking
 from bartack.formats.anthropic_messages.decode import AnthropicMessages
 from bartack.formats.anthropic_messages.encode import encode
 from bartack.formats.anthropic_messages.read import read_request
@@ -28,5 +28,6 @@ FORMAT = Format(
     read_request=read_request,
     rules=_RULES,
     rules_for=lambda provider, model_id: _PREFILL_RULES if claude(model_id).takes_prefill else _RULES,
+    lacks=lambda provider, model_id: lacking(model_id),
     event_types=("message_start", "content_block_"),
 )

@@ -12,6 +12,7 @@ import re
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+from bartack.formats.format import NO_SCHEMA, NOT_ENFORCED, NOTHING, Feature
 from bartack.formats.losses import Losses
 from bartack.formats.trail import Trail
 from bartack.nouns.config import ModelConfig, ThinkingConfig
@@ -21,6 +22,7 @@ __all__ = [
     "ThinkingFields",
     "Turn",
     "claude",
+    "lacking",
     "sampling",
     "sendable_thinking",
     "thinking_fields",
@@ -82,6 +84,14 @@ def claude(model_id: str) -> Claude:
         takes_prefill=not is_new_family and (0, 0) < version < (4, 6),
         default_max_tokens=_default_max_tokens(version),
     )
+
+
+def lacking(model_id: str) -> frozenset[Feature]:
+    """What this model does not support. Whether one that is not a Claude enforces schemas is not known."""
+    model = claude(model_id)
+    if not model.takes_schema:
+        return NO_SCHEMA
+    return NOTHING if model.family else NOT_ENFORCED
 
 
 def _default_max_tokens(version: tuple[int, int]) -> int:

@@ -43,10 +43,10 @@ from bartack.nouns.deltas import FinishReason
 from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import ToolContent
 
-__all__ = ["AnthropicMessages"]
+__all__ = ["FINISH_REASONS", "AnthropicMessages"]
 
 # docs.claude.com, "Handling stop reasons".
-_FINISH: dict[str, FinishReason] = {
+FINISH_REASONS: dict[str, FinishReason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "tool_calls",
@@ -340,7 +340,7 @@ class AnthropicMessages(Decoder):
 
     def _read_outcome(self, stop_reason: str | None, container: dict[str, Any] | None, counts: Counts | None) -> None:
         if stop_reason:
-            self.out.finish(_FINISH.get(stop_reason, "other"), stop_reason)
+            self.out.finish(FINISH_REASONS.get(stop_reason, "other"), stop_reason)
         if container and self._pending.can_keep(container):
             self._container = container
         if counts is not None and not self.out.ended:

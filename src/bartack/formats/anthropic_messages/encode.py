@@ -27,6 +27,7 @@ from bartack.formats.anthropic_messages.capabilities import (
 from bartack.formats.anthropic_messages.events import Kept
 from bartack.formats.body_values import count_leading_system, own_fields, text_of, with_extra
 from bartack.formats.losses import Losses
+from bartack.formats.output_schemas import claude_schema
 from bartack.formats.repair import CONTINUE_PROMPT
 from bartack.formats.trail import PrefixChanged, Trail
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
@@ -213,10 +214,12 @@ def _add_settings(body: Json, config: ModelConfig, model: Claude, losses: Losses
     temperature, top_p = sampling(config, fields.thinking, losses)
     output: Json = {} if fields.effort is None else {"effort": fields.effort}
     if config.output_schema is not None:
-        if model.takes_schema:
-            output["format"] = {"type": "json_schema", "schema": config.output_schema}
+        schema = claude_schema(config.output_schema) if model.family else config.output_schema
+        if schema is not None and model.takes_schema:
+            output["format"] = {"type": "json_schema", "schema": schema}
         else:
-            losses.add("config.outputSchema", "output schema", "not supported by this model")
+            why = "not supported by this model" if schema is not None else "it has free keys, recursion or tuples"
+            losses.add("config.outputSchema", "output schema", why)
     if config.seed is not None:
         losses.add("config.seed", "seed", "not supported by the Messages API")
     settings = {

@@ -14,6 +14,7 @@ from bartack.formats.anthropic_messages.blocks import INVALID_JSON, UNNAMED_DOCU
 from bartack.formats.anthropic_messages.capabilities import claude, thinking_fields
 from bartack.formats.anthropic_messages.events import Keys, readable_result
 from bartack.formats.body_values import list_at, object_at, text_at, text_of
+from bartack.formats.output_schemas import claude_schema
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message
@@ -302,7 +303,9 @@ def _take_output(left: Json, given: Json, model: str) -> None:
     form = output.get("format")
     if isinstance(form, dict) and form.keys() == {"type", "schema"} and claude(model).takes_schema:
         given["output_schema"] = form["schema"]
-        del output["format"]
+        is_changed = isinstance(form["schema"], dict) and claude_schema(form["schema"]) != form["schema"]
+        if not (is_changed and claude(model).family):
+            del output["format"]
     if "output_config" in left:
         del left["output_config"]
         if output:

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from bartack.formats.anthropic_messages.capabilities import claude
+from bartack.formats.anthropic_messages.capabilities import claude, lacking
 from bartack.formats.bedrock_converse.decode import BedrockConverse
 from bartack.formats.bedrock_converse.encode import encode
 from bartack.formats.bedrock_converse.read import read_request
@@ -28,6 +28,7 @@ FORMAT = Format(
     read_request=read_request,
     rules=_RULES,
     rules_for=lambda provider, model_id: _PREFILL_RULES if claude(model_id).takes_prefill else _RULES,
+    lacks=lambda provider, model_id: lacking(model_id),
     # ConverseStreamOutput in the Bedrock API reference: its events and its exceptions.
     event_types=(
         "messageStart",

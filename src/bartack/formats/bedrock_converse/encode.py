@@ -23,6 +23,7 @@ from bartack.formats.bedrock_converse.capabilities import add_cache_points, thin
 from bartack.formats.bedrock_converse.events import SERVER_TOOL, Kept, Keys
 from bartack.formats.body_values import own_fields, with_extra
 from bartack.formats.losses import Losses
+from bartack.formats.output_schemas import claude_schema
 from bartack.formats.repair import CONTINUE_PROMPT
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.json_values import json_text
@@ -70,10 +71,13 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
 
 
 def _add_schema(body: Json, config: ModelConfig, losses: Losses) -> None:
-    if not claude(config.model_id).takes_schema:  # which other families take one is not verified
-        losses.add("config.outputSchema", "output schema", "not supported by this model")
+    model = claude(config.model_id)
+    schema = claude_schema(config.output_schema or {}) if model.family else config.output_schema
+    if schema is None or not model.takes_schema:  # which other families take one is not verified
+        why = "not supported by this model" if schema is not None else "it has free keys, recursion or tuples"
+        losses.add("config.outputSchema", "output schema", why)
         return
-    definition = {"schema": json_text(config.output_schema)}
+    definition = {"schema": json_text(schema)}
     body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": definition}}}
 
 

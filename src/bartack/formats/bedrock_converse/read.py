@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from bartack.formats.anthropic_messages.capabilities import claude
 from bartack.formats.bedrock_converse.blocks import BlockWriter, read_media
 from bartack.formats.bedrock_converse.capabilities import read_thinking
 from bartack.formats.bedrock_converse.events import SERVER_TOOL, Kept, Keys
 from bartack.formats.body_values import list_at, number_at, object_at, text_at, texts_at
 from bartack.formats.losses import Losses
+from bartack.formats.output_schemas import claude_schema
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import json_text
@@ -63,7 +65,7 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
     thinking, fields = read_thinking(model, object_at(fields, "$.additionalModelRequestFields"))
     if fields:
         rest["additionalModelRequestFields"] = fields
-    schema = _output_schema(rest)
+    schema = _output_schema(rest, model)
     given = {**settings, "tool_choice": choice, "thinking": thinking, "output_schema": schema}
     config = ModelConfig(model, extra=rest or None, **given)
     return ModelRequest(messages=tuple(messages), config=config, tools=tools, provider=provider)
@@ -82,15 +84,16 @@ def _inference(rest: Json) -> Json:
     return settings
 
 
-def _output_schema(rest: Json) -> Json | None:
-    """The output schema; what is given besides it (a name, a description) stays in `rest`."""
+def _output_schema(rest: Json, model: str) -> Json | None:
+    """The output schema; what is given besides it (a name, a description), or in another form, stays in `rest`."""
     output: Any = rest.get("outputConfig")
     try:
         definition = output["textFormat"]["structure"]["jsonSchema"]
         schema = msgspec.json.decode(definition["schema"], type=dict[str, Any])
     except (KeyError, TypeError, msgspec.DecodeError):
         return None
-    if set(definition) == {"schema"} and set(output) == {"textFormat"}:
+    is_ours = not claude(model).family or claude_schema(schema) == schema
+    if is_ours and set(definition) == {"schema"} and set(output) == {"textFormat"}:
         del rest["outputConfig"]
     return schema
 

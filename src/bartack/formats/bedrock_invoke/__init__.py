@@ -2,7 +2,7 @@
 
 from bartack.formats.anthropic_messages import FORMAT as MESSAGES
 from bartack.formats.bedrock_invoke.decode import BedrockInvoke
-from bartack.formats.bedrock_invoke.encode import encode, rules_for
+from bartack.formats.bedrock_invoke.encode import encode, lacking, rules_for
 from bartack.formats.format import Format
 
 __all__ = ["FORMAT"]
@@ -12,5 +12,6 @@ FORMAT = Format(
     encode=encode,
     rules=MESSAGES.rules,  # Claude's
     rules_for=rules_for,
+    lacks=lacking,
     event_types=("chunk",),
 )

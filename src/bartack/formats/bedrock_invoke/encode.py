@@ -13,6 +13,7 @@ from bartack.formats.anthropic_messages import FORMAT as MESSAGES
 from bartack.formats.bedrock_converse import FORMAT as CONVERSE
 from bartack.formats.bedrock_converse.capabilities import family_of
 from bartack.formats.body_values import with_extra
+from bartack.formats.format import ALL_FEATURES, NO_SCHEMA, Feature
 from bartack.formats.history_rules import HistoryRules
 from bartack.formats.losses import Losses
 from bartack.formats.media import placeholder
@@ -23,7 +24,7 @@ from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall, ToolRe
 from bartack.nouns.requests import ModelRequest
 from bartack.nouns.wire import camel
 
-__all__ = ["TITAN_SETTINGS", "encode", "rules_for"]
+__all__ = ["TITAN_SETTINGS", "encode", "lacking", "rules_for"]
 
 Json = dict[str, Any]
 
@@ -70,6 +71,14 @@ def rules_for(provider: str, model_id: str) -> HistoryRules:
     if family_of(model_id) in _CHAT_FAMILIES:
         return CHAT.rules
     return CONVERSE.rules if "nova" in model_id else MESSAGES.history_rules(provider, model_id)
+
+
+def lacking(provider: str, model_id: str) -> frozenset[Feature]:
+    """What this model does not support, by the model's own format."""
+    if "titan" in model_id:
+        return NO_SCHEMA
+    format = CHAT if family_of(model_id) in _CHAT_FAMILIES else CONVERSE if "nova" in model_id else MESSAGES
+    return ALL_FEATURES - format.features_of(provider, model_id)
 
 
 def _with_default(request: ModelRequest, key: str, value: str) -> ModelRequest:

@@ -19,6 +19,7 @@ FORMAT = Format(
         tool_name_pattern=PLAIN_NAME,
         allows_user_after_tool=True,
     ),
-    features=ALL_FEATURES - {"files", "prompt_caching"},
+    # Without tools a schema is enforced; with tools it is refused.
+    features=ALL_FEATURES - {"files", "prompt_caching", "output_schema"},
     event_types=("message-start",),
 )

@@ -44,9 +44,18 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     losses.expect(Kept)
     config = request.config
     messages: list[Json] = []
+    images: list[Json] = []  # of tool results, sent after the last result of an answer's calls
     for index, message in enumerate(request.messages):
+        if message.role == "tool":
+            results, moved = _results(message, f"messages[{index}]", losses)
+            messages += results
+            images += moved
+            continue
+        messages += _images_of_results(images)
+        images = []
         is_leading = all(sent["role"] == "system" for sent in messages)
         messages += _messages(message, f"messages[{index}]", losses, is_leading=is_leading)
+    messages += _images_of_results(images)
     body: Json = {"model": config.model_id, "messages": messages, "stream": True}
     body |= _tools(request, losses)
     for field, name in SETTINGS.items():
@@ -94,20 +103,14 @@ def _tools(request: ModelRequest, losses: Losses) -> Json:
 
 
 def _messages(message: Message, where: str, losses: Losses, *, is_leading: bool) -> list[Json]:
-    match message.role:
-        case "tool":
-            return _results(message, where, losses)
-        case "assistant":
-            answer = _answer(message, where, losses)
-            return [{"role": "assistant", **answer}] if answer else []
-        case "system" | "user":
-            role: str = message.role
-            if role == "system" and not is_leading:
-                losses.add(where, "system role", "Cohere accepts system messages only at the start; sent as user text")
-                role = "user"
-            return [{"role": role, "content": _content(_blocks(message.parts, f"{where}.parts", losses))}]
-        case _:
-            assert_never(message.role)
+    if message.role == "assistant":
+        answer = _answer(message, where, losses)
+        return [{"role": "assistant", **answer}] if answer else []
+    role: str = message.role
+    if role == "system" and not is_leading:
+        losses.add(where, "system role", "Cohere accepts system messages only at the start; sent as user text")
+        role = "user"
+    return [{"role": role, "content": _content(_blocks(message.parts, f"{where}.parts", losses))}]
 
 
 def _content(blocks: list[Json]) -> str | list[Json]:
@@ -199,7 +202,8 @@ def _call(call: ToolCall, where: str, losses: Losses) -> list[Json]:
     return [{"id": call.tool_call_id, "type": "function", "function": function}]
 
 
-def _results(message: Message, where: str, losses: Losses) -> list[Json]:
+def _results(message: Message, where: str, losses: Losses) -> tuple[list[Json], list[Json]]:
+    """The results, and the images in them."""
     results: list[Json] = []
     images: list[Json] = []
     for index, result in enumerate(message.tool_results):
@@ -224,4 +228,8 @@ def _results(message: Message, where: str, losses: Losses) -> list[Json]:
         if not (content.strip() if isinstance(content, str) else content):
             content = NO_OUTPUT
         results.append({"role": "tool", "tool_call_id": result.tool_call_id, "content": content})
-    return [*results, {"role": "user", "content": images}] if images else results
+    return results, images
+
+
+def _images_of_results(images: list[Json]) -> list[Json]:
+    return [{"role": "user", "content": images}] if images else []

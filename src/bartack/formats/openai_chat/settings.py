@@ -2,9 +2,10 @@
 
 from typing import Any, assert_never
 
-from bartack.formats.body_values import cache_key, fits_strict_mode, own_fields, schema_name
+from bartack.formats.body_values import cache_key, own_fields, schema_name
 from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.capabilities import ChatCapabilities
+from bartack.formats.output_schemas import strict_schema
 from bartack.formats.trail import PrefixChanged, Trail
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.requests import ModelRequest
@@ -119,7 +120,8 @@ def response_format(schema: Json, vendor: ChatCapabilities) -> Json:
     """The `response_format` for a schema: strict only if the schema qualifies, since others would be refused."""
     if not vendor.json_schema:
         return {"type": "json_object"}
-    shape = {"name": schema_name(schema), "schema": schema, "strict": fits_strict_mode(schema)}
+    strict = strict_schema(schema)
+    shape = {"name": schema_name(schema), "schema": strict or schema, "strict": strict is not None}
     return {"type": "json_schema", "json_schema": shape}
 
 

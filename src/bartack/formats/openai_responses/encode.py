@@ -20,7 +20,6 @@ from typing import Any
 
 from bartack.formats.body_values import (
     cache_key,
-    fits_strict_mode,
     object_of,
     own_fields,
     schema_name,
@@ -30,6 +29,7 @@ from bartack.formats.body_values import (
 from bartack.formats.losses import Losses
 from bartack.formats.openai_responses.input_items import InputItems
 from bartack.formats.openai_responses.items import NAME, Item, Kept
+from bartack.formats.output_schemas import strict_schema
 from bartack.formats.trail import Trail
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.requests import ModelRequest
@@ -114,7 +114,9 @@ def _text(config: ModelConfig, own: dict[str, Any]) -> dict[str, Any]:
     schema = config.output_schema
     if schema is None:
         return own
-    shape = {"type": "json_schema", "name": schema_name(schema), "schema": schema, "strict": fits_strict_mode(schema)}
+    strict = strict_schema(schema)
+    name = schema_name(schema)
+    shape = {"type": "json_schema", "name": name, "schema": strict or schema, "strict": strict is not None}
     return {**own, "format": {**shape, **object_of(own, "format")}}
 
 
