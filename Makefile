@@ -11,7 +11,7 @@ BENCHES := $(filter-out bench/_%,$(wildcard bench/*.py))  # a leading underscore
 
 # The unit tests of the pure half must cover it completely; coverage doubles their time, so nothing else is measured.
 # Together with the laws they also run under every other Python, and with the recordings under the oldest.
-UNIT := $(addprefix tests/,nouns stream formats session views seeds test_exports.py)
+UNIT := $(addprefix tests/,nouns stream formats session views protocols seeds test_exports.py)
 PYTHONS = $(BIN)/python scripts/other_pythons.py $(UNIT) tests/properties --oldest tests/recordings
 CORES := $(shell getconf _NPROCESSORS_ONLN || echo 2)
 COVER := $(BIN)/python -m pytest -n $(CORES) $(UNIT) --cov
@@ -122,6 +122,12 @@ SECONDS ?= 60
 fuzz: .venv/ready
 	$(BIN)/python -m scripts.fuzz $(SECONDS) --save fuzz
 
+#: make interop      prove imports and exports with the real agents, installed from npm (needs Node and the scripted model)
+.PHONY: interop
+interop: .venv/ready
+	cd tests/interop/programs && npm ci --no-audit --no-fund
+	$(BIN)/python -m scripts.interop tests/interop/programs
+
 #: make docs         regenerate the parts of the docs that come from the code, and build the site in site/
 docs: .venv/ready
 	$(BIN)/python scripts/draw_tables.py
@@ -134,6 +140,21 @@ docs: .venv/ready
 picture: .venv/ready
 	$(BIN)/bartack models pull >/dev/null
 	$(BIN)/python scripts/draw_terminal.py
+
+#: make trace        draw the spans of a run that is killed and resumed, docs/pictures/trace.svg
+.PHONY: trace
+trace: .venv/ready
+	$(BIN)/python -m scripts.draw_trace
+
+#: make viewers      send spans to Phoenix, and let the SDKs of Logfire and Langfuse read them, in .venv-viewers
+.PHONY: viewers
+viewers: .venv/ready
+	$(BIN)/python -m scripts.check_viewers
+
+#: make web-pictures take the screenshots of the web page (needs chromium)
+.PHONY: web-pictures
+web-pictures: .venv/ready
+	$(BIN)/python -m scripts.draw_web
 
 #: make format       fix lint findings and format the code
 format: .venv/ready
@@ -151,7 +172,7 @@ lock:
 
 #: make clean        remove .venv and all generated files
 clean:
-	rm -rf .venv .venv-peers .venv-py .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist site fuzz
+	rm -rf .venv .venv-peers .venv-py .venv-viewers .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist site fuzz
 	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
 # Rebuilt when the lock changes, so that nothing unlocked stays behind.

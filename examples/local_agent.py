@@ -13,7 +13,6 @@ import time
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from bartack import TextDelta
 from bartack.agent import Agent, DeltaReceived, Event, Retrying, ToolChanged
 from bartack.models.weights import LocalWeights, weights_named
 from bartack.nouns.errors import BartackError
@@ -44,8 +43,8 @@ def days_between(first: date, last: date) -> str:
 def show(event: Event) -> None:
     """Print text as it arrives, and each tool call with its arguments, state and duration."""
     match event:
-        case DeltaReceived(delta=stamped) if isinstance(stamped.delta, TextDelta):
-            print(stamped.delta.text_delta, end="", flush=True)
+        case DeltaReceived(text=text):
+            print(text, end="", flush=True)
         case Retrying(error=error):
             print(f"\n{dim(f'{error.error_code}; the answer begins again')}", flush=True)
         case ToolChanged(tool_name=name, state=Running(input=arguments)):

@@ -21,8 +21,8 @@ def show(event: Event) -> None:
     match event:
         case StatusChanged(status=status):
             print(f"\n[{status}] ", end="")
-        case DeltaReceived(delta=stamped) if isinstance(stamped.delta, TextDelta):
-            print(stamped.delta.text_delta, end="", flush=True)
+        case DeltaReceived(text=text):
+            print(text, end="", flush=True)
         case Retrying(error=error):
             print(f"({error.message}; forget the last answer, it begins again) ", end="")
         case ToolChanged(tool_name=name, state=state):

@@ -89,10 +89,28 @@ def blocks(page: Path) -> str:
     return "\n".join(re.findall(r"^```python\n(.*?)^```$", text_of(page), re.DOTALL | re.MULTILINE))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES[1:] if blocks(page)], ids=name_of)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES[1:] if blocks(page) and page.parent.name != "cookbook"], ids=name_of
+)
 def test_code_of_a_page_runs_without_a_key(page: Path, tmp_path: Path) -> None:
     done = python("-", stdin=blocks(page), **alone(tmp_path))
     assert done.returncode == 0, done.stderr
+
+
+RECIPES = [page for page in (DOCS / "cookbook").glob("*.md") if page.name != "index.md"]
+
+
+@pytest.mark.parametrize("page", sorted(RECIPES), ids=name_of)
+def test_a_program_of_the_cookbook_prints_what_its_page_shows(page: Path, tmp_path: Path) -> None:
+    done = python("-", stdin=blocks(page), **alone(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "".join(re.findall(r"^```text\n(.*?)^```$", text_of(page), re.DOTALL | re.MULTILINE))
+
+
+def test_the_cookbook_lists_every_program() -> None:
+    listed = re.findall(r"^\| \[.*\]\((.*)\) \|", text_of(DOCS / "cookbook" / "index.md"), re.MULTILINE)
+    assert sorted(listed) == sorted(page.name for page in RECIPES)
+    assert len(listed) >= 10
 
 
 async def test_code_of_the_readme_runs_with_a_provider(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_packages_are_imported_on_first_use(name: str) -> None:
 
 def test_names_imported_on_first_use_are_those_of_their_packages() -> None:
     here = vars(bartack)
-    packages = [importlib.import_module(f"bartack.{name}") for name in PACKAGES]
+    packages = [importlib.import_module(f"bartack.{name}") for name in (*PACKAGES, "tools.mcp")]
     for name in set(bartack.__all__) - here.keys():
         homes = [package for package in packages if name in package.__all__]
         assert [getattr(home, name) for home in homes] == [getattr(bartack, name)], name

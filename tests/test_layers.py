@@ -16,9 +16,12 @@ LAYERS = (  # from the bottom; a line is a layer, and its folders do not import 
     ("views",),
     ("models", "tools", "store"),
     ("agent", "testing"),
-    ("interop", "protocols", "telemetry"),
+    ("protocols", "telemetry"),
+    ("interop",),
     ("app",),
-    ("cli", "web"),
+    ("web",),
+    ("cli",),
+    ("__main__",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 PURE_FOLDERS = {"nouns", "stream", "formats", "session", "views", "interop", "protocols"}
@@ -54,7 +57,7 @@ PURE = [path for path in UNITS if unit(path) in PURE_FOLDERS]
 
 def test_every_folder_has_its_layer() -> None:
     assert {path.name for path in SOURCE.iterdir() if path.is_dir() and any(path.rglob("*.py"))} <= set(LEVEL)
-    assert {path.name for path in SOURCE.glob("*.py")} == {"__init__.py", "environment.py"}
+    assert {path.name for path in SOURCE.glob("*.py")} == {"__init__.py", "__main__.py", "environment.py"}
 
 
 @pytest.mark.parametrize("path", UNITS, ids=str)

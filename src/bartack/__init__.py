@@ -63,6 +63,7 @@ from bartack.nouns.entries import (
     MessageQueued,
     ModelChange,
     Redaction,
+    ResultPosted,
     RunEnded,
     RunStarted,
     RuntimeInit,
@@ -149,14 +150,16 @@ if _typing.TYPE_CHECKING:  # pragma: no cover
         StatusChanged,
         SubagentEvent,
         ToolChanged,
+        handoff,
     )
     from bartack.models import ScriptedModel, connect
     from bartack.store import MemoryStore, open_store
     from bartack.tools import ToolContext, ToolRegistry, tool
+    from bartack.tools.mcp import mcp
 else:
     _PACKAGES = ("agent", "formats", "models", "session", "store", "tools", "views")
     _LAZY = {"MemoryStore": "store", "ScriptedModel": "models", "ToolContext": "tools"}
-    _LAZY |= {"connect": "models", "open_store": "store", "tool": "tools", "ToolRegistry": "tools"}
+    _LAZY |= {"connect": "models", "open_store": "store", "tool": "tools", "ToolRegistry": "tools", "mcp": "tools.mcp"}
 
     def __getattr__(name: str) -> _typing.Any:
         if name in _PACKAGES:
@@ -222,6 +225,7 @@ __all__ = [
     "PartialJson",
     "PromptContext",
     "Redaction",
+    "ResultPosted",
     "RetryPolicy",
     "Retrying",
     "Role",
@@ -272,6 +276,8 @@ __all__ = [
     "__version__",
     "assistant",
     "connect",
+    "handoff",
+    "mcp",
     "open_store",
     "stamped",
     "system",

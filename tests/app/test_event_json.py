@@ -116,7 +116,7 @@ MESSAGE_JSON = {"role": "assistant", "parts": [{"kind": "text", "payload": {"tex
                 "inner": {"event": "compacted", "entry": ENTRY_JSON, "tokensBefore": 100, "tokensAfter": 10},
             },
         ),
-        (RunPaused((REQUEST,)), "paused", {"approvals": [REQUEST_JSON]}),
+        (RunPaused((REQUEST,)), "paused", {"approvals": [REQUEST_JSON], "deferred": []}),
         (RunFinished(RESULT), "finished", RESULT_JSON),
     ],
 )

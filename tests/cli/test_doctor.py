@@ -27,7 +27,7 @@ from bartack.testing.event_writers import EVENT_WRITERS
 from bartack.testing.faults import Scenario, Stall, scenarios
 from bartack.testing.server import fault_server
 
-SECTIONS = ["installation", "configuration", "keys", "models", "store", "terminal"]
+SECTIONS = ["installation", "configuration", "keys", "models", "store", "telemetry", "terminal"]
 KEY = "sk-ant-QWxsIHlvdXIga2V5cyBhcmUgYmVsb25nIHRvIHVz"
 TINY = "smollm2-135m"
 CACHE = os.environ.get("BARTACK_CACHE")  # where the weights may already be

@@ -74,8 +74,9 @@ def python(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[st
     )
 
 
-def test_version_prints_the_version_of_the_project() -> None:
-    done = python("-m", "bartack.cli", "--version")
+@pytest.mark.parametrize("module", ["bartack", "bartack.cli"])
+def test_version_prints_the_version_of_the_project(module: str) -> None:
+    done = python("-m", module, "--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"bartack {PROJECT['version']}\n", "")
 
 
@@ -123,12 +124,14 @@ def test_a_missing_module_of_our_own_is_not_masked() -> None:
 
 def test_the_import_name_of_every_library_of_an_extra_is_known() -> None:
     known = {(name.replace(".", "_"), extra) for name, extra in EXTRAS.items()}
-    named = {
+    import_names = {"opentelemetry_api": "opentelemetry", "agent_client_protocol": "acp"}
+    packages = {
         (requirement.partition(">=")[0].replace("-", "_").removesuffix("_py"), extra)
         for extra, requirements in PROJECT["optional-dependencies"].items()
         if extra != "all"
         for requirement in requirements
     }
+    named = {(import_names.get(package, package), extra) for package, extra in packages}
     assert {name for name, _ in named} <= {name for name, _ in known}  # one may be in several extras
     assert known - named == {("google", "vertex")}
 

@@ -1,4 +1,4 @@
-"""The typed API as a type checker sees it. Checked by mypy, never run."""
+"""The typed API as a type checker sees it. Checked by mypy and pyright, never run."""
 
 from datetime import datetime
 from typing import Any, assert_never, assert_type
@@ -65,6 +65,7 @@ def every_fact_has_its_class(fact: bartack.Fact) -> str | None:
             | bartack.Redaction()
             | bartack.MessageDeltaBatch()
             | bartack.MessageQueued()
+            | bartack.ResultPosted()
             | bartack.AbortRequested()
             | bartack.RunEnded()
             | bartack.Custom()

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bartack.agent import Agent
+from bartack.agent.tracing import Telemetry
 from bartack.app.errors import with_hint
+from bartack.app.mcp_servers import servers_path, toolsets
 from bartack.app.sessions import configured_store
 from bartack.app.settings import choose_model, config_path, setting, settings_file
 from bartack.models.by_name import DefaultModel, connect
@@ -20,7 +22,8 @@ from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
 from bartack.nouns.wire import camel
 from bartack.store import SessionStore
 from bartack.store.address import StoreAddress, default_path
-from bartack.tools import ApprovalPolicy, Approver, LocalRuntime, ToolDefinition, file_tools, tool
+from bartack.tools import ApprovalPolicy, Approver, LocalRuntime, Runtime, ToolDefinition, Toolset, file_tools, tool
+from bartack.tools.mcp import ServerConfig
 
 LEASE_S = 10.0  # how long a session stays locked after a crash
 _LOCAL_NUMBERS = frozenset(("context_window", "threads", "tool_rounds"))  # of bartack.models.LocalModel
@@ -33,14 +36,20 @@ class AgentSetup(NamedTuple):
 
     choice: DefaultModel  # the name of the model, and the reason if it is the default one
     model: Model
-    tools: tuple[ToolDefinition, ...]
+    tools: tuple[ToolDefinition | Toolset, ...]
     files: bool  # also the file and command tools, confined to the current directory
     instructions: str
     address: StoreAddress
 
 
 def resolve_setup(
-    *, model: str | None, tools: Iterable[str], files: bool, instructions: str | None, store: str | None
+    *,
+    model: str | None,
+    tools: Iterable[str],
+    files: bool,
+    instructions: str | None,
+    store: str | None,
+    servers: Mapping[str, ServerConfig] | None = None,
 ) -> AgentSetup:
     """The set-up for these flags and the settings. Nothing is opened yet. Errors carry a hint."""
     choice = choose_model(model)
@@ -48,7 +57,7 @@ def resolve_setup(
     return AgentSetup(
         choice=choice,
         model=connect_model(choice.name),
-        tools=tuple(map(load_tool, tools)),
+        tools=(*map(load_tool, tools), *toolsets(servers or {})),
         files=files,
         instructions=_INSTRUCTIONS if chosen is None else chosen,
         address=configured_store(store),
@@ -56,27 +65,35 @@ def resolve_setup(
 
 
 def new_agent(
-    setup: AgentSetup, store: SessionStore, *, approver: Approver | None, approval: ApprovalPolicy | None = None
+    setup: AgentSetup,
+    store: SessionStore,
+    *,
+    approver: Approver | None,
+    approval: ApprovalPolicy | None = None,
+    telemetry: Telemetry | None = None,
+    runtime: Runtime | None = None,
 ) -> Agent:
-    """An agent with this set-up on its open store."""
+    """An agent with this set-up on its open store; its files are those of the current directory, or of `runtime`."""
+    own = LocalRuntime(Path.cwd(), forbidden=private_files(store)) if setup.files and runtime is None else runtime
     return Agent(
         setup.model,
         tools=(*(file_tools() if setup.files else ()), *setup.tools),
         instructions=setup.instructions,
         store=store,
-        runtime=LocalRuntime(Path.cwd(), forbidden=_private_files(store)) if setup.files else None,
+        runtime=own,
         approver=approver,
         approval=approval,
         config=AgentConfig(tools=ToolsConfig(approval=settings_file().settings.approval or None)),
         lease_s=LEASE_S,
         name="bartack",
+        telemetry=telemetry,
     )
 
 
-def _private_files(store: SessionStore) -> Sequence[Path]:
-    """Files the tools must not touch even inside the directory: sessions, prompt history, settings."""
+def private_files(store: SessionStore) -> Sequence[Path]:
+    """Files the tools must not touch even inside the directory: sessions, prompt history, settings, tokens."""
     sessions = () if store.path is None else (store.path,)
-    return (*sessions, default_path().parent, config_path())
+    return (*sessions, default_path().parent, config_path(), servers_path(), config_path().with_name("mcp-tokens.json"))
 
 
 # -- the model

@@ -32,6 +32,16 @@ EXTRAS: Mapping[str, str] = {
     "asyncpg": "postgres",
     "uvloop": "uvloop",
     "xllamacpp": "local",
+    "mcp": "mcp",
+    "httpx2": "mcp",  # that mcp itself depends on
+    "opentelemetry": "otel",
+    "opentelemetry.sdk": "otlp",
+    "opentelemetry.exporter.otlp.proto.http": "otlp",
+    "starlette": "web",
+    "uvicorn": "web",
+    "nh3": "web",
+    "pygments": "web",
+    "acp": "acp",
 }
 
 _TRY_LATER = "The problem is on the provider's side. Try again later, or choose another model with --model."

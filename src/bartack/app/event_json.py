@@ -64,7 +64,8 @@ def event_json(event: events.Event) -> Json:
             call = {"toolCallId": event.tool_call_id, "agent": event.agent}
             return {"event": "subagent", **call, "inner": event_json(event.event)}
         case events.RunPaused():
-            return {"event": "paused", "approvals": list(map(dump, event.approvals))}
+            approvals, deferred = list(map(dump, event.approvals)), list(map(dump, event.deferred))
+            return {"event": "paused", "approvals": approvals, "deferred": deferred}
         case events.RunFinished():
             return finished_json(event.result, event.result.error)
         case _:

@@ -38,7 +38,9 @@ def notice(event: Event) -> Notice | None:
         case Compacted():
             return Notice("info", "Compacted: older turns are now sent as a summary.")
         case RunPaused():
-            return Notice("warning", f"Paused: {plural(len(event.approvals), 'tool call')} awaiting approval.")
+            waits = [(event.approvals, "approval"), (event.deferred, "a result from outside")]
+            calls = " and ".join(f"{plural(len(calls), 'tool call')} awaiting {what}" for calls, what in waits if calls)
+            return Notice("warning", f"Paused: {calls}.")
         case RunFinished():
             return end_notice(event.result)
         case _:

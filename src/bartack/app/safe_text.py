@@ -12,13 +12,8 @@ from typing import Any
 
 import msgspec
 
-# ESC [ ... letter; ESC ] (also P, X, ^, _) ... up to BEL or ESC \, at most to the end of the line, so that an
-# unterminated one does not hide the rest; ESC and one more; and the one-byte forms of these (U+0080 to U+009F).
-_SEQUENCE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
-    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\r\n]*(?:\x07|\x1b\\|\x9c)?"
-    r"|\x1b[ -/]*[0-~]?"
-)
+from bartack.nouns.terminal_control import ESCAPE_SEQUENCE
+
 _LINE_ENDS = re.compile("\r\n|[\r\v\f\x85\u2028\u2029]")
 _INVISIBLE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))  # controls, formats, lone surrogates, separators
 _TAB = "    "
@@ -27,7 +22,7 @@ _TAB = "    "
 def safe_text(text: str) -> str:
     """The text with its line breaks, tabs as spaces, and no control characters."""
     if not text.isprintable():
-        text = _LINE_ENDS.sub("\n", _SEQUENCE.sub("", text))
+        text = _LINE_ENDS.sub("\n", ESCAPE_SEQUENCE.sub("", text))
     return "\n".join(_without_invisible(line) for line in text.split("\n"))
 
 

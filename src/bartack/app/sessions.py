@@ -16,7 +16,7 @@ from bartack.app.settings import setting
 from bartack.nouns.entries import Entry, RunEnded, RunStarted, SessionHeader
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import Message
-from bartack.store import SessionStore, open_store
+from bartack.store import Page, SessionInfo, SessionStore, open_store
 from bartack.store.address import StoreAddress
 from bartack.store.maintenance import all_sessions
 
@@ -86,16 +86,62 @@ async def latest_session_here(store: SessionStore) -> str:
     raise with_hint(StoreError(f"No session was started in {here}.", code=ErrorCode.INVALID_CONFIG), hint)
 
 
+OWN_AGENT = "bartack"  # the name of sessions that were not imported, in filters
+
+
+class SessionFilter:
+    """Chooses sessions by the agent that they come from and the directory that they worked in, or one below it."""
+
+    def __init__(self, store: SessionStore, agent: str | None, project: Path | None) -> None:
+        self._store = store
+        self._agent = agent
+        self._project = None if project is None else Path(valid_text(str(project.absolute())))
+        self._known: dict[str, bool] = {}
+
+    async def accepts(self, session_id: str) -> bool:
+        """Whether a session is chosen."""
+        if self._agent is None and self._project is None:
+            return True
+        if session_id not in self._known:
+            header = await _header_of(self._store, session_id)
+            self._known[session_id] = header is not None and self._matches(header)
+        return self._known[session_id]
+
+    def _matches(self, header: SessionHeader) -> bool:
+        directory = (header.metadata or {}).get("directory")
+        is_there = isinstance(directory, str) and self._project is not None
+        is_inside = is_there and Path(str(directory)).is_relative_to(self._project or "")
+        return self._agent in (None, header.origin or OWN_AGENT) and (self._project is None or is_inside)
+
+
+async def listed_sessions(
+    store: SessionStore, chosen: SessionFilter, limit: int, cursor: str | None, query: str | None
+) -> Page:
+    """A page of the sessions that the filter accepts."""
+    items: list[SessionInfo] = []
+    while True:
+        page = await store.sessions(limit - len(items), cursor, query)
+        items += [info for info in page.items if await chosen.accepts(info.id)]
+        cursor = page.cursor
+        if cursor is None or len(items) == limit:
+            return Page(tuple(items), cursor)
+
+
 def _current_directory() -> str:
     return valid_text(str(Path.cwd()))
 
 
 async def _directory_of(store: SessionStore, session_id: str) -> object:
+    header = await _header_of(store, session_id)
+    return None if header is None else (header.metadata or {}).get("directory")
+
+
+async def _header_of(store: SessionStore, session_id: str) -> SessionHeader | None:
     try:
         (first,) = await store.entries(session_id, limit=1)
     except NotFound:  # purged by another process in the meantime
         return None
-    return (first.fact.metadata or {}).get("directory") if isinstance(first.fact, SessionHeader) else None
+    return first.fact if isinstance(first.fact, SessionHeader) else None
 
 
 # -- turns and branches

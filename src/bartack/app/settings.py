@@ -7,6 +7,7 @@ file that ``BARTACK_CONFIG`` names:
     store = "sqlite:~/sessions.db"
     instructions = "Be brief."
     thinking = true              # show thinking in full
+    otel = true                  # send spans and metrics, as with --otel
 
     [approval]                   # per tool: "never" or "always" ask before running it
     read_file = "always"
@@ -39,6 +40,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     store: str | None = None
     instructions: str | None = None
     thinking: bool = False
+    otel: bool = False
     approval: dict[str, Literal["never", "always"]] = {}
     model_settings: dict[str, Any] = {}
 

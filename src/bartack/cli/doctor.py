@@ -13,6 +13,7 @@ from bartack.app.errors import EXTRAS
 from bartack.cli import doctor_checks as checks
 from bartack.cli.doctor_checks import Check, Probe, State, examine, install_hint
 from bartack.cli.doctor_models import model_probes
+from bartack.cli.doctor_telemetry import telemetry_checks
 from bartack.cli.options import JsonOption, StoreOption, complete_models, new_app
 from bartack.cli.output import print_json
 
@@ -66,6 +67,7 @@ def _probes(models: Sequence[str], *, ask: bool, store: str | None) -> list[Prob
         Probe("keys", "keys", checks.keys, "Set the keys again."),
         *model_probes(models, ask=ask),
         Probe("store", "store", partial(checks.store, store), _STORE_HINT),
+        Probe("telemetry", "telemetry", telemetry_checks, "Check the OTEL_ variables."),
         Probe("terminal", "terminal", checks.terminal, "Check TERM and LANG."),
     ]
 

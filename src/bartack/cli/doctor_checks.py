@@ -33,8 +33,10 @@ from bartack.tools import file_tools
 State = Literal["ok", "note", "error"]
 
 _SHORTEST_KEY = 8  # a shorter one is a word such as "none", which must not be removed from every text
+_PACKAGES = {"markdown_it": "markdown-it-py", "opentelemetry": "opentelemetry-api"}
 _VARIABLES = [
-    f"BARTACK_{name}" for name in ["MODEL", "STORE", "CONFIG", "CACHE", "LOCAL_MODEL", "INSTRUCTIONS", "THINKING"]
+    f"BARTACK_{name}"
+    for name in ["MODEL", "STORE", "CONFIG", "CACHE", "LOCAL_MODEL", "INSTRUCTIONS", "THINKING", "OTEL"]
 ]
 
 
@@ -121,7 +123,7 @@ def extra(name: str) -> Iterator[Check]:
 
 
 def _package(library: str) -> str:
-    return "markdown-it-py" if library == "markdown_it" else library.replace("_", "-").replace(".", "-")
+    return _PACKAGES.get(library, library.replace("_", "-").replace(".", "-"))
 
 
 def _version_of(library: str) -> str | None:

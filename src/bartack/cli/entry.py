@@ -25,13 +25,18 @@ class Command(NamedTuple):
 COMMANDS: Mapping[str, Command] = {
     "chat": Command("bartack.cli.chat.command", "Chat with a model in the terminal."),
     "run": Command("bartack.cli.run", "Run one prompt and print the answer, for scripts."),
+    "acp": Command("bartack.cli.acp", "Run as the agent of an editor."),
     "completion": Command("bartack.cli.completion", "Print a shell completion script."),
     "decode": Command("bartack.cli.decode", "Decode recorded provider streams."),
     "doctor": Command("bartack.cli.doctor", "Check the installation, keys, models and store."),
+    "export": Command("bartack.cli.exports", "Export a session to another agent, or as a document."),
+    "import": Command("bartack.cli.imports", "Import sessions of other agents."),
+    "mcp": Command("bartack.cli.mcp", "Configure MCP servers, or serve sessions as one."),
     "models": Command("bartack.cli.models", "Download, list and remove local models."),
     "schema": Command("bartack.cli.schema", "Print the JSON Schema of the canonical JSON."),
+    "serve": Command("bartack.cli.serve", "Serve a web page and an API for sessions."),
     "sessions": Command("bartack.cli.sessions", "List, search, export, import, check and purge sessions."),
-    "show": Command("bartack.cli.show", "Print a stored session."),
+    "show": Command("bartack.cli.show", "Print a stored session, or a transcript of another agent."),
 }
 
 FRONT_PAGE = """\

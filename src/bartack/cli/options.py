@@ -122,6 +122,14 @@ ToolOption = Annotated[
     list[str] | None,
     typer.Option("--tool", metavar="MODULE:NAME", help="Python function to offer as a tool. May be repeated."),
 ]
+McpOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mcp",
+        metavar="FILE | NAME",
+        help="MCP servers to use: a JSON file with mcpServers, or a name from 'bartack mcp list'. May be repeated.",
+    ),
+]
 ContinueOption = Annotated[
     bool, typer.Option("--continue", "-c", help="Continue the latest session of this directory.")
 ]
@@ -129,6 +137,14 @@ InstructionsOption = Annotated[
     str | None,
     typer.Option(
         "--instructions", envvar="BARTACK_INSTRUCTIONS", metavar="TEXT", help="System instructions for the model."
+    ),
+]
+OtelOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--otel/--no-otel",
+        envvar="BARTACK_OTEL",
+        help="Send spans and metrics to an OpenTelemetry collector; OTEL_ variables configure it.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -25,6 +25,7 @@ from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
 from bartack.app.attachments import MAX_BYTES, load_attachment, unsupported_content
 from bartack.app.errors import failure_hint, with_hint, with_store_hint
 from bartack.app.event_loop import run_async
+from bartack.app.mcp_servers import chosen_servers
 from bartack.app.notices import losses_text
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import ensure_session, latest_session_here, opened_store
@@ -32,6 +33,7 @@ from bartack.cli import options
 from bartack.cli.output import note
 from bartack.cli.run_output import JsonOutput, Output, OutputClosed, TextOutput
 from bartack.cli.store_access import store_flag
+from bartack.cli.telemetry import export_for, exported
 from bartack.models.model import Model
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import ApprovalRequired, StreamFailed
@@ -40,6 +42,9 @@ from bartack.nouns.parts import FileRef, Image
 from bartack.nouns.tables import AgentStatus
 from bartack.store import SessionStore
 from bartack.tools import Approver, Decision
+
+if TYPE_CHECKING:
+    from bartack.app.telemetry_export import TelemetryExport
 
 app = options.new_app("Run one prompt and print the answer, for scripts.")
 
@@ -67,6 +72,7 @@ def run(
         typer.Option("--attach", "-a", metavar="FILE", help="Attach an image, PDF or text file. May be repeated."),
     ] = None,
     tool: options.ToolOption = None,
+    mcp: options.McpOption = None,
     tools: Annotated[
         Literal["files"] | None,
         typer.Option("--tools", help="Enable tools for files and commands in this directory."),
@@ -74,6 +80,7 @@ def run(
     yes: Annotated[bool, typer.Option("--yes", help="Approve every tool call that needs approval.")] = False,
     instructions: options.InstructionsOption = None,
     store: options.StoreOption = None,
+    otel: options.OtelOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")] = False,
 ) -> None:
     """Run one prompt and print the answer to stdout. Notices and errors go to stderr.
@@ -94,11 +101,17 @@ def run(
             prompt=_whole_prompt(prompt or ""),
             attachments=tuple(map(load_attachment, attach or ())),
             setup=resolve_setup(
-                model=model, tools=tool or (), files=tools == "files", instructions=instructions, store=store
+                model=model,
+                tools=tool or (),
+                files=tools == "files",
+                instructions=instructions,
+                store=store,
+                servers=chosen_servers(mcp) if mcp else {},
             ),
             approver=_Decided("approve", by="--yes") if yes else _Decided("deny", reason=_DENIED),
             session=session,
             continue_latest=continue_latest,
+            export=export_for(otel),
         )
         name, reason = job.setup.choice
         if reason:
@@ -173,6 +186,7 @@ class Job(NamedTuple):
     approver: Approver
     session: str | None
     continue_latest: bool
+    export: "TelemetryExport | None"
 
 
 def _execute(prepare: Callable[[], Job], output: Output) -> int:
@@ -251,11 +265,14 @@ class _SingleRun:
 
     async def _run_job(self, job: Job) -> None:
         async with AsyncExitStack() as stack:
+            stack.enter_context(exported(job.export))
             close = getattr(job.setup.model, "aclose", None)
             if close is not None:
                 stack.push_async_callback(close)
             store = await stack.enter_async_context(opened_store(job.setup.address))
-            agent = await stack.enter_async_context(new_agent(job.setup, store, approver=job.approver))
+            telemetry = None if job.export is None else job.export.telemetry
+            agent = new_agent(job.setup, store, approver=job.approver, telemetry=telemetry)
+            await stack.enter_async_context(agent)
             session = await self._session(store, job)
             message = as_message(*job.attachments, job.prompt)
             losses = unsupported_content(job.setup.model, message) if job.attachments else ()

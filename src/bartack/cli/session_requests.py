@@ -1,10 +1,10 @@
-"""`bartack sessions post`, `approve`, `deny`, `abort`, `switch`, `note` and `redact`: requests to a session.
+"""`bartack sessions post`, `approve`, `deny`, `result`, `abort`, `switch`, `note` and `redact`: requests to a session.
 
 A run that is live in another process reacts at once. Without one, a request waits for the next run.
 """
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -14,9 +14,10 @@ from bartack.app.safe_text import safe_line
 from bartack.cli.options import JsonOption, SessionArgument, StoreOption, complete_models
 from bartack.cli.output import print_json
 from bartack.cli.store_access import with_store
-from bartack.nouns.entries import ApprovalRequired, Entry
+from bartack.nouns.entries import ApprovalRequired, Entry, ToolStarted
 from bartack.nouns.errors import Conflict, NotFound, PartValidationError
 from bartack.nouns.json_values import json_text
+from bartack.nouns.parts import ToolResult
 from bartack.nouns.wire import dump
 from bartack.session.decisions import Decision
 from bartack.store import SessionStore, requests
@@ -30,7 +31,7 @@ ByOption = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who 
 
 def add_commands(app: typer.Typer) -> None:
     """Add the commands of this module to `bartack sessions`."""
-    for command in (post, approve, deny, abort, switch, note, redact):
+    for command in (post, approve, deny, result, abort, switch, note, redact):
         app.command()(command)
 
 
@@ -78,6 +79,26 @@ def deny(
     """Deny a tool call. The model sees the reason."""
     verdict = Decision("deny", reason=reason, decided_by=by)
     _request(store, lambda opened: _decide(opened, session, call, verdict), "denied", as_json=as_json)
+
+
+def result(
+    session: SessionArgument,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The result.")],
+    *,
+    call: Annotated[
+        str | None, typer.Option(metavar="CALL", help="Id of the tool call. Default: the only one that is deferred.")
+    ] = None,
+    error: Annotated[bool, typer.Option("--error", help="The call failed; TEXT is the reason.")] = False,
+    by: ByOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Post the result of a deferred tool call. A paused run uses it when it is resumed."""
+
+    def post(opened: SessionStore) -> Awaitable[Entry]:
+        return _post_result(opened, session, call, text, is_error=error, by=by)
+
+    _request(store, post, "result posted", as_json=as_json)
 
 
 def abort(
@@ -159,9 +180,22 @@ async def _decide(store: SessionStore, session: str, call: str | None, verdict: 
         raise with_hint(error, f"Nothing was stored; {_awaiting(questions)}.") from None
 
 
-def _awaiting(questions: tuple[ApprovalRequired, ...]) -> str:
-    calls = [safe_line(f"{one.tool_call_id} ({one.tool_name} {json_text(one.arguments)})") for one in questions]
-    return f"awaiting approval: {', '.join(calls)}" if calls else "no call is awaiting approval"
+async def _post_result(
+    store: SessionStore, session: str, call: str | None, text: str, *, is_error: bool, by: str | None
+) -> Entry:
+    calls = await requests.deferred_calls(store, session)
+    if call is None and len(calls) != 1:
+        raise typer.BadParameter(f"name the call with --call; {_awaiting(calls, 'a result')}")
+    try:
+        made = ToolResult(call or calls[0].tool_call_id, text, is_error=is_error)
+        return await requests.post_result(store, session, made.tool_call_id, made, posted_by=by)
+    except (NotFound, Conflict) as error:
+        raise with_hint(error, f"Nothing was stored; {_awaiting(calls, 'a result')}.") from None
+
+
+def _awaiting(calls: Sequence[ApprovalRequired | ToolStarted], what: str = "approval") -> str:
+    texts = [safe_line(f"{one.tool_call_id} ({one.tool_name} {json_text(one.arguments)})") for one in calls]
+    return f"awaiting {what}: {', '.join(texts)}" if texts else f"no call is awaiting {what}"
 
 
 def _read_arguments(text: str) -> dict[str, Any]:

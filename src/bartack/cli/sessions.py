@@ -16,7 +16,7 @@ import typer
 from bartack.app.errors import with_hint
 from bartack.app.notices import plural
 from bartack.app.safe_text import safe_line
-from bartack.app.sessions import configured_store
+from bartack.app.sessions import OWN_AGENT, SessionFilter, configured_store, listed_sessions
 from bartack.app.usage import format_cost
 from bartack.cli import session_requests
 from bartack.cli.options import JsonOption, SessionArgument, StoreOption, complete_sessions, new_app
@@ -44,6 +44,7 @@ MODEL_SPEND = columns("model calls# input# output# cost#")
 _ENTRIES = columns("seq# time? kind text")
 _HITS = columns("session seq# text")
 _FINDINGS = columns("session seq# fault details fix")
+_MAX_HITS = 10_000  # that are filtered by agent or project
 _TEXT = 200  # characters of an entry on one line
 
 
@@ -66,6 +67,15 @@ def model_spend_rows(models: Iterable[ModelSpend]) -> Iterator[Row]:
         yield safe_line(name), str(spend.calls), str(spend.input_tokens), str(spend.output_tokens), format_cost(spend)
 
 
+AgentOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help=f"Only sessions of this agent: {OWN_AGENT}, or one that they were imported from."
+    ),
+]
+ProjectOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Only sessions that worked in this directory or below it.")
+]
 LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of results.")]
 
 
@@ -74,11 +84,18 @@ def list_sessions(
     limit: LimitOption = 50,
     cursor: Annotated[str | None, typer.Option(help="Start after the previous page.")] = None,
     query: Annotated[str | None, typer.Option(metavar="WORDS", help="List only sessions with these words.")] = None,
+    *,
+    agent: AgentOption = None,
+    project: ProjectOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List sessions, most recently changed first."""
-    page: Page = with_store(store, lambda opened: opened.sessions(limit, cursor, query), for_reading=True)
+
+    async def load(opened: SessionStore) -> Page:
+        return await listed_sessions(opened, SessionFilter(opened, agent, project), limit, cursor, query)
+
+    page = with_store(store, load, for_reading=True)
     if as_json:
         print_json({"items": list(map(dump, page.items)), "cursor": page.cursor})
         return
@@ -142,13 +159,21 @@ def search(
     words: Annotated[list[str], typer.Argument(metavar="WORD", help="Words that an entry must all contain.")],
     limit: LimitOption = 50,
     offset: Annotated[int, typer.Option(min=0, help="Number of results to skip.")] = 0,
+    *,
+    agent: AgentOption = None,
+    project: ProjectOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find entries by their words."""
-    found: tuple[Hit, ...] = with_store(
-        store, lambda opened: opened.search(" ".join(words), offset + limit + 1), for_reading=True
-    )
+
+    async def find(opened: SessionStore) -> list[Hit]:
+        chosen = SessionFilter(opened, agent, project)
+        wanted = offset + limit + 1
+        hits = await opened.search(" ".join(words), wanted if agent is None and project is None else _MAX_HITS)
+        return [hit for hit in hits if await chosen.accepts(hit.session_id)][:wanted]
+
+    found = with_store(store, find, for_reading=True)
     hits, following = found[offset : offset + limit], offset + limit if len(found) > offset + limit else None
     if as_json:
         print_json({"items": list(map(dump, hits)), "offset": following})

@@ -1,16 +1,22 @@
-"""`bartack show`: a stored session as readable text, or as JSON in one of its views."""
+"""`bartack show`: a session as readable text, or as JSON in one of its views.
+
+The session is in the store, or a transcript of another agent in a file.
+"""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from bartack.app.safe_text import json_bytes, safe_line, safe_text
-from bartack.cli.options import JsonOption, SessionArgument, StoreOption, new_app
+from bartack.app.transcripts import found_at, is_transcript, read_transcripts
+from bartack.cli.options import JsonOption, StoreOption, complete_sessions, new_app
 from bartack.cli.output import print_json
 from bartack.cli.store_access import with_store
-from bartack.nouns.entries import Entry, StreamFailed
+from bartack.interop import entries_of
+from bartack.nouns.entries import Entry, StreamFailed, branch
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
@@ -18,7 +24,7 @@ from bartack.session.tool_state import output_text
 from bartack.store import Entries
 from bartack.views import document, feed, ledger
 
-app = new_app("Print a stored session.")
+app = new_app("Print a stored session, or a transcript of another agent.")
 
 View = Literal["ledger", "feed", "document"]
 VIEWS: dict[View, Callable[[Iterable[Entry]], dict[str, Any]]] = {
@@ -31,14 +37,20 @@ _OUTPUT = 2000  # characters of one tool output
 
 @app.command()
 def show(
-    session: SessionArgument,
+    session: Annotated[
+        str,
+        typer.Argument(metavar="SESSION", help="Session id, or a transcript file.", autocompletion=complete_sessions),
+    ],
     view: Annotated[View | None, typer.Option("--as", help="Print this view as JSON instead of text.")] = None,
     head: Annotated[str | None, typer.Option(metavar="ENTRY", help="Show the branch that ends at this entry.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a session from its start to the newest entry, or to --head. Redacted content is blank."""
-    entries: Entries = with_store(store, lambda opened: opened.load(session, head=head))
+    """Print a session from its start to the newest entry, or to --head. Redacted content is blank.
+
+    A file is shown without importing it.
+    """
+    entries = _in_file(Path(session), head) if is_transcript(Path(session)) else _stored(session, head, store)
     if view is None and not as_json:
         for line in _lines(entries):
             print(line)
@@ -48,6 +60,17 @@ def show(
         print_json(shown)
     else:
         print(json_bytes(shown, indent=2).decode())
+
+
+def _stored(session: str, head: str | None, store: str | None) -> Sequence[Entry]:
+    loaded: Entries = with_store(store, lambda opened: opened.load(session, head=head))
+    return loaded
+
+
+def _in_file(path: Path, head: str | None) -> Sequence[Entry]:
+    found = found_at(path)
+    entries = entries_of(read_transcripts(found)[0], found.modified)
+    return branch(entries, head or entries[-1].id)
 
 
 def _lines(entries: Iterable[Entry]) -> Iterable[str]:

@@ -64,7 +64,7 @@ class MessageAssembler:
     def reset(self) -> None:
         """Discard the stream and return to `idle`."""
         self._contract = None if self._is_guarded else Contract(self.run_id, self._limits)
-        self.status = AssemblyStatus.IDLE
+        self.status: AssemblyStatus = AssemblyStatus.IDLE
         self._last: MessageDelta | None = None
         self._builders: list[_TextBuilder | _CallBuilder] = []
         self._text: _TextBuilder | None = None

@@ -11,10 +11,11 @@ from bartack.nouns.entries import (
     MessageQueued,
     ModelChange,
     Redaction,
+    ResultPosted,
 )
 from bartack.nouns.errors import Conflict, LeaseLost, SessionInUse
 from bartack.nouns.messages import ModelRef, assistant, user
-from bartack.nouns.parts import ToolCall
+from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.session.decisions import Decision
 from bartack.store import requests
 from bartack.store.session_store import SessionStore, next_entries
@@ -25,6 +26,7 @@ __all__ = ["CHECKS"]
 _REQUESTS: tuple[Fact, ...] = (
     MessageQueued(user("one more thing"), steer=True),
     ApprovalDecided("c1", "approve"),
+    ResultPosted("c1", ToolResult("c1", "late")),
     AbortRequested(reason="enough"),
     ModelChange(ModelRef("p", "m")),
     Custom("note", {"text": "seen"}),

@@ -32,11 +32,11 @@ class Approvals:
         self._console = console
         self._keyboard = keyboard
         self._policy = by_tool(rules or {})
-        self._allowed: set[str] = set()  # tools that the user has allowed until the chat ends
+        self._allowed: set[tuple[str, str | None]] = set()  # tools and digests that the user has allowed for this chat
 
     def policy(self, call: ToolCall, definition: ToolDefinition) -> bool | str:
         """Whether a call needs approval: as configured, or else as the tool is declared."""
-        return False if definition.name in self._allowed else self._policy(call, definition)
+        return False if (definition.name, definition.digest) in self._allowed else self._policy(call, definition)
 
     def is_required(self, definition: ToolDefinition) -> bool:
         """Whether calls of this tool need approval, as far as that does not depend on their arguments."""
@@ -45,7 +45,7 @@ class Approvals:
     async def ask(self, run: Run, request: ApprovalRequired, screen: Screen) -> bool:
         """Ask the user and pass the decision to the run; False to stop the answer. Raises as `Keyboard` does."""
         with suppress(NotFound):  # the run ended in the meantime
-            if request.tool_name in self._allowed:
+            if (request.tool_name, request.definition_digest) in self._allowed:
                 run.approve(request.tool_call_id, decided_by="always")
                 return True
             screen.suspend()
@@ -65,7 +65,7 @@ class Approvals:
                 case "n", reason:
                     run.deny(call_id, reason=reason or None, decided_by="user")
                 case "a", _:
-                    self._allowed.add(request.tool_name)
+                    self._allowed.add((request.tool_name, request.definition_digest))
                     run.approve(call_id, decided_by="always")
                 case "e", _:
                     arguments = await self._edited(request.arguments)

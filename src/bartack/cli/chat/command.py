@@ -15,9 +15,11 @@ from prompt_toolkit.utils import is_dumb_terminal
 from rich.console import Console
 
 from bartack.agent import LiveApprover
+from bartack.agent.tracing import Telemetry
 from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
 from bartack.app.errors import with_hint
 from bartack.app.event_loop import run_async
+from bartack.app.mcp_servers import chosen_servers, user_servers
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import latest_session_here, opened_store
 from bartack.app.settings import setting, settings_file
@@ -28,6 +30,7 @@ from bartack.cli.chat.keyboard import Keyboard, quiet
 from bartack.cli.chat.slash import COMMANDS, is_command, run_command
 from bartack.cli.models import description, download
 from bartack.cli.store_access import store_flag
+from bartack.cli.telemetry import export_for, exported
 from bartack.cli.terminal.style import symbols_for
 from bartack.models.by_name import DefaultModel
 from bartack.models.local import LocalModel
@@ -51,14 +54,17 @@ def chat(
         bool, typer.Option("--tools/--no-tools", help="Enable tools for files and commands in this directory.")
     ] = True,
     tool: options.ToolOption = None,
+    mcp: options.McpOption = None,
     instructions: options.InstructionsOption = None,
     thinking: Annotated[
         bool | None,
         typer.Option("--thinking/--folded", envvar="BARTACK_THINKING", help="Show thinking in full or as a summary."),
     ] = None,
     store: options.StoreOption = None,
+    otel: options.OtelOption = None,
 ) -> None:
-    """Chat with a model. It can use files and commands in the current directory, and asks before changing anything.
+    """Chat with a model. It can use files and commands in the current directory, and the servers that 'bartack mcp add'
+    has added, and asks before changing anything.
 
     Ctrl-C stops the answer and keeps what has arrived; a second Ctrl-C exits. Type /help for a list of commands.
     """
@@ -66,15 +72,34 @@ def chat(
         raise typer.BadParameter("--session and --continue exclude each other")
     with options.usage_errors():
         _check_terminal()
-        setup = resolve_setup(model=model, tools=tool or (), files=tools, instructions=instructions, store=store)
+        setup = resolve_setup(
+            model=model,
+            tools=tool or (),
+            files=tools,
+            instructions=instructions,
+            store=store,
+            servers=chosen_servers(mcp) if mcp else user_servers() if tools else {},
+        )
         is_expanded = bool(setting("thinking", thinking))
+        export = export_for(otel)
     # rich assumes 80 columns for every dumb terminal
     width = get_terminal_size().columns if is_dumb_terminal() else None
     console = Console(file=sys.stdout, highlight=False, width=width)  # keeps stdout while that is redirected for tools
     _greet(console, setup.choice)
     _offer_download(setup.model)
     try:
-        run_async(_chat(setup, console, session, continue_latest=continue_latest, thinking=is_expanded))
+        with exported(export):
+            telemetry = None if export is None else export.telemetry
+            run_async(
+                _chat(
+                    setup,
+                    console,
+                    session,
+                    continue_latest=continue_latest,
+                    thinking=is_expanded,
+                    telemetry=telemetry,
+                )
+            )
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(128 + signal.SIGINT) from None
     except BartackError as error:
@@ -108,7 +133,13 @@ def _offer_download(model: Model) -> None:
 
 
 async def _chat(
-    setup: AgentSetup, console: Console, session: str | None, *, continue_latest: bool, thinking: bool
+    setup: AgentSetup,
+    console: Console,
+    session: str | None,
+    *,
+    continue_latest: bool,
+    thinking: bool,
+    telemetry: Telemetry | None,
 ) -> None:
     async with opened_store(setup.address) as store:
         if continue_latest:
@@ -121,7 +152,8 @@ async def _chat(
             toggle_thinking=lambda: conversation.toggle_thinking(),  # noqa: PLW0108 - made below
         )
         approvals = Approvals(console, keyboard, settings_file().settings.approval)
-        agent = new_agent(setup, store, approver=LiveApprover(), approval=approvals.policy)
+        approver = LiveApprover()
+        agent = new_agent(setup, store, approver=approver, approval=approvals.policy, telemetry=telemetry)
         conversation = Conversation(
             agent, store, setup.choice.name, console=console, keyboard=keyboard, approvals=approvals, thinking=thinking
         )

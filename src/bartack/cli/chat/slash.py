@@ -3,10 +3,11 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from string import ascii_lowercase
-from typing import NamedTuple, get_args
+from typing import NamedTuple, cast, get_args
 
 import msgspec
 from rich.table import Table
@@ -14,20 +15,23 @@ from rich.text import Text as Styled
 
 from bartack.app.agent_setup import connect_model
 from bartack.app.errors import with_hint
-from bartack.app.safe_text import safe_line
+from bartack.app.safe_text import safe_line, visible_text
 from bartack.app.sessions import Turn, branch_to, other_heads, turns_of
 from bartack.app.transcript import markdown_transcript
 from bartack.app.usage import format_cost, format_tokens
 from bartack.cli.chat.conversation import Conversation
+from bartack.cli.mcp import tool_rows
 from bartack.cli.output import Row, columns, print_table
 from bartack.cli.sessions import MODEL_SPEND, model_spend_rows, session_rows
 from bartack.models.vendors import VENDORS
 from bartack.models.weights import known_models
-from bartack.nouns.entries import Entry, SystemPromptOverride, ThinkingLevelChange
+from bartack.nouns.entries import Entry
 from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.store import SessionInfo
-from bartack.store.requests import ThinkingLevel, post
+from bartack.store.requests import ThinkingLevel, override_system_prompt, set_thinking_level
 from bartack.store.transfer import export_session
+from bartack.tools.mcp import McpServer, ServerStatus
+from bartack.tools.toolset import origin_of
 from bartack.views import document
 
 _SHOWN = 20  # sessions in a list
@@ -96,23 +100,23 @@ async def _effort(chat: Conversation, argument: str) -> None:
     levels = ", ".join(get_args(ThinkingLevel))
     if argument not in get_args(ThinkingLevel):
         chat.note(f"/effort LEVEL sets how much the model thinks: {levels}.")
-    elif await _set_in_session(chat, ThinkingLevelChange(argument)):
+    elif await _set_in_session(chat, partial(set_thinking_level, level=cast(ThinkingLevel, argument))):
         chat.note(f"Thinking level: {argument}.")
 
 
 async def _system(chat: Conversation, argument: str) -> None:
     if not argument:
         chat.note("/system TEXT replaces the system prompt for this session; /system - restores it.")
-    elif await _set_in_session(chat, SystemPromptOverride(None if argument == "-" else argument)):
+    elif await _set_in_session(chat, partial(override_system_prompt, text=None if argument == "-" else argument)):
         chat.note("System prompt restored." if argument == "-" else "System prompt replaced.")
 
 
-async def _set_in_session(chat: Conversation, fact: ThinkingLevelChange | SystemPromptOverride) -> bool:
+async def _set_in_session(chat: Conversation, store_setting: Callable[..., Awaitable[Entry]]) -> bool:
     """Store the setting where the next message will follow; False if there is no session yet."""
     if chat.session_id is None:
         chat.note("Send a message first: the setting is stored in the session.")
         return False
-    await post(chat.store, chat.session_id, fact, head=chat.head)
+    await store_setting(chat.store, chat.session_id, head=chat.head)
     chat.head = None  # the entry is the session's last one now
     return True
 
@@ -127,6 +131,25 @@ async def _tools(chat: Conversation, argument: str) -> None:
         for tool in chat.agent.tools
     )
     print_table(columns("tool approval description"), rows)
+
+
+async def _mcp(chat: Conversation, argument: str) -> None:
+    servers = {one.name: one for one in map(origin_of, chat.agent.tools.toolsets) if isinstance(one, McpServer)}
+    if argument and argument not in servers:
+        chat.note(f"No MCP server {safe_line(argument)}. Type /mcp for a list.")
+    elif argument:
+        print_table(columns("tool approval description"), tool_rows(servers[argument].status))
+    elif servers:
+        rows = ((safe_line(name), *_server_cells(one.status)) for name, one in servers.items())
+        print_table(columns("server state tools# details"), rows)
+        chat.note("/mcp NAME lists the tools of a server.")
+    else:
+        chat.note("No MCP servers. 'bartack mcp add' adds one, and --mcp FILE uses those of a file.")
+
+
+def _server_cells(status: ServerStatus) -> tuple[str, str, str]:
+    state = "not connected yet" if status.state == "closed" else status.state
+    return state, str(len(status.tools)), visible_text(status.problem or status.title or status.address)
 
 
 # -- sessions and branches
@@ -283,6 +306,7 @@ COMMANDS: Mapping[str, SlashCommand] = {
     "/effort": SlashCommand("Set how much the model thinks: /effort high (or default)", _effort),
     "/system": SlashCommand("Replace the system prompt of this session: /system Answer in French.", _system),
     "/tools": SlashCommand("List the tools, and which need approval.", _tools),
+    "/mcp": SlashCommand("List the MCP servers, or the tools of one: /mcp files", _mcp),
     "/sessions": SlashCommand("List sessions, or continue one: /sessions 2", _sessions),
     "/new": SlashCommand("Start a new session.", _new),
     "/branch": SlashCommand("List turns and branches, or continue from one: /branch 3", _branch),
