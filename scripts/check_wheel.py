@@ -19,7 +19,7 @@ import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bartack.app.errors import EXTRAS as EXTRA_OF
+from bartack.app.extras import EXTRAS as EXTRA_OF
 from scripts.other_pythons import ROOT, Python, find
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -33,7 +33,6 @@ HINTS = {
     "sqlite": "import asyncio, bartack.store as s; asyncio.run(s.open_store('sqlite:probe.db'))",
     "postgres": "import asyncio, bartack.store as s; asyncio.run(s.open_store('postgresql://127.0.0.1:1/none'))",
     "local": "import bartack; bartack.connect('local')",
-    "schemas": "from bartack.session.schema_check import argument_check as check; check({'uniqueItems': True})",
 }
 HINT = re.compile(r"pip install 'bartack\[([^\]']+)\]'")
 

@@ -116,7 +116,7 @@ def test_without_a_terminal_each_check_is_a_line(capsys: pytest.CaptureFixture[s
 
 
 def test_extras_are_shown_with_their_versions(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("google.auth", reason="google-auth is not installed (bartack[vertex])")
+    pytest.importorskip("google.auth", reason="google-auth is not installed (bartack[cloud])")
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     monkeypatch.setitem(sys.modules, "platformdirs", None)
     monkeypatch.setenv("BARTACK_CONFIG", os.devnull)
@@ -126,11 +126,12 @@ def test_extras_are_shown_with_their_versions(doctor: Doctor, monkeypatch: pytes
     assert (checks["extra postgres"]["state"], checks["extra postgres"]["text"]) == ("note", "not installed")
     assert checks["extra postgres"]["hint"] == "Run: pip install 'bartack[postgres]'"
     assert re.fullmatch(
-        r"typer [\d.]+, rich [\d.]+, markdown-it-py [\d.]+, prompt-toolkit [\d.]+; not installed: platformdirs",
+        r"typer [\d.]+, rich [\d.]+, markdown-it-py [\d.]+, prompt-toolkit [\d.]+, uvloop [\d.]+; "
+        "not installed: platformdirs",
         checks["extra cli"]["text"],
     )
     assert (code, checks["extra cli"]["state"]) == (1, "error")
-    assert re.fullmatch(r"google-auth [\d.]+", checks["extra vertex"]["text"])
+    assert re.fullmatch(r"botocore [\d.]+, google-auth [\d.]+", checks["extra cloud"]["text"])
 
 
 # -- configuration

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from bartack.app.errors import EXTRAS, install_command
+from bartack.app.extras import EXTRAS, install_command
 from bartack.cli.entry import COMMANDS
+from bartack.models.vendors import VENDORS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS_OF_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
@@ -82,3 +83,36 @@ def test_the_install_command_of_each_library_names_an_extra_that_contains_it() -
         package = {"acp": "agent-client-protocol"}.get(library, library.split(".")[0].replace("_", "-"))
         assert any(name.startswith(package) for name in names), library
     assert install_command("numpy") is None
+
+
+@pytest.mark.parametrize(
+    ("library", "line", "extras"),
+    [
+        ("typer", "--help", "cli"),
+        ("aiohttp", "run hi -m openai:gpt-5", "cli"),
+        ("typer", "", "cli,local"),
+        ("typer", "run hi", "cli,local"),
+        ("starlette", "serve --store postgresql://h/d -m openai:gpt-5", "cli,postgres,web"),
+        ("typer", "run hi --store=postgresql://h/d --model=bedrock:x --otel", "cli,cloud,otel,postgres"),
+        ("typer", "chat --mcp files -m vertex:x", "cli,cloud,mcp"),
+        ("acp", "acp -m openai:gpt-5", "acp,cli"),
+        ("apsw", "sessions list", "cli"),
+    ],
+)
+def test_one_command_installs_all_that_a_command_line_needs(
+    library: str, line: str, extras: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for vendor in VENDORS.values():
+        for name in vendor.key_names:
+            monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("BARTACK_MODEL", raising=False)
+    monkeypatch.delenv("BARTACK_STORE", raising=False)
+    command = install_command(library, line.split())
+    assert command is not None
+    found = command.removeprefix("pip install 'bartack[").removesuffix("]'")
+    assert sorted(found.split(",")) == sorted(extras.split(","))
+    assert set(found.split(",")) <= set(EXTRAS_OF_PROJECT)
+
+
+def test_the_extra_of_the_command_line_contains_providers_and_the_default_store() -> None:
+    assert {*EXTRAS_OF_PROJECT["http"], *EXTRAS_OF_PROJECT["sqlite"]} <= set(EXTRAS_OF_PROJECT["cli"])

@@ -4,7 +4,6 @@ The command line imports this before anything that an extra installs.
 """
 
 import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from bartack.nouns.errors import BartackError, ErrorCode, StoreError
@@ -14,35 +13,6 @@ if TYPE_CHECKING:
 
 
 Error = TypeVar("Error", bound=BaseException)
-
-# The extra that installs each import name. A test compares it with pyproject.toml.
-EXTRAS: Mapping[str, str] = {
-    "typer": "cli",
-    "rich": "cli",
-    "markdown_it": "cli",
-    "prompt_toolkit": "cli",
-    "platformdirs": "cli",
-    "aiohttp": "http",
-    "genai_prices": "prices",
-    "jsonschema_rs": "schemas",
-    "botocore": "bedrock",
-    "google": "vertex",  # a namespace package: missing altogether, or present without google.auth
-    "google.auth": "vertex",
-    "apsw": "sqlite",
-    "asyncpg": "postgres",
-    "uvloop": "uvloop",
-    "xllamacpp": "local",
-    "mcp": "mcp",
-    "httpx2": "mcp",  # that mcp itself depends on
-    "opentelemetry": "otel",
-    "opentelemetry.sdk": "otlp",
-    "opentelemetry.exporter.otlp.proto.http": "otlp",
-    "starlette": "web",
-    "uvicorn": "web",
-    "nh3": "web",
-    "pygments": "web",
-    "acp": "acp",
-}
 
 _TRY_LATER = "The problem is on the provider's side. Try again later, or choose another model with --model."
 _TOO_LARGE = "Start a new session, attach less, or choose a model with a larger context window."
@@ -104,12 +74,6 @@ def with_hint(error: Error, hint: str | None) -> Error:
     if hint is not None and error_hint(error) is None:
         error.add_note(hint)
     return error
-
-
-def install_command(library: str | None) -> str | None:
-    """The command that installs a missing library of one of our extras; None for any other library."""
-    extra = EXTRAS.get(library or "")
-    return None if extra is None else f"pip install 'bartack[{extra}]'"
 
 
 def with_store_hint(error: StoreError, *, is_server: bool = False) -> StoreError:

@@ -1,4 +1,4 @@
-"""Where the command line sends its spans and metrics: the SDK of OpenTelemetry (extra ``otlp``).
+"""Where the command line sends its spans and metrics: the SDK of OpenTelemetry (extra ``otel``).
 
     with TelemetryExport() as export:
         agent = Agent(..., telemetry=export.telemetry)

@@ -10,7 +10,7 @@ import sys
 from importlib.util import find_spec
 from typing import NoReturn
 
-from bartack.app.errors import install_command
+from bartack.app.extras import install_command
 
 _ALWAYS_NEEDED = ("typer", "rich")
 
@@ -27,7 +27,7 @@ def main() -> NoReturn:
 
         code = run(sys.argv[1:])
     except ModuleNotFoundError as error:
-        command = install_command(error.name)
+        command = install_command(error.name, sys.argv[1:])
         if command is None:
             raise
         print(f"bartack: {error.name} is not installed.\nhint: Run: {command}", file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from bartack.app.errors import EXTRAS
+from bartack.app.extras import EXTRAS
 from bartack.cli import doctor_checks as checks
 from bartack.cli.doctor_checks import Check, Probe, State, examine, install_hint
 from bartack.cli.doctor_models import model_probes

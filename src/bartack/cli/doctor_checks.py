@@ -16,7 +16,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from bartack.app.agent_setup import connect_model
-from bartack.app.errors import EXTRAS, error_hint, error_text, install_command
+from bartack.app.errors import error_hint, error_text
+from bartack.app.extras import EXTRAS, install_command
 from bartack.app.notices import plural
 from bartack.app.safe_text import safe_line
 from bartack.app.settings import choose_model, config_path, setting, settings_file
@@ -33,7 +34,12 @@ from bartack.tools import file_tools
 State = Literal["ok", "note", "error"]
 
 _SHORTEST_KEY = 8  # a shorter one is a word such as "none", which must not be removed from every text
-_PACKAGES = {"markdown_it": "markdown-it-py", "opentelemetry": "opentelemetry-api"}
+_PACKAGES = {
+    "acp": "agent-client-protocol",
+    "markdown_it": "markdown-it-py",
+    "opentelemetry": "opentelemetry-api",
+}
+_NOT_ON_WINDOWS = "uvloop"
 _VARIABLES = [
     f"BARTACK_{name}"
     for name in ["MODEL", "STORE", "CONFIG", "CACHE", "LOCAL_MODEL", "INSTRUCTIONS", "THINKING", "OTEL"]
@@ -110,7 +116,8 @@ def install_hint(extra: str) -> str:
 
 def extra(name: str) -> Iterator[Check]:
     """The libraries of one extra."""
-    libraries = [library for library, owner in EXTRAS.items() if owner == name and library != "google"]
+    absent = {"google", _NOT_ON_WINDOWS} if sys.platform == "win32" else {"google"}
+    libraries = [library for library, owner in EXTRAS.items() if owner == name and library not in absent]
     versions = {_package(library): _version_of(library) for library in libraries}
     installed = ", ".join(f"{package} {number}" for package, number in versions.items() if number is not None)
     missing = ", ".join(package for package, number in versions.items() if number is None)

@@ -49,7 +49,7 @@ class HeaderKey:
 
 
 class AwsSignature:
-    """AWS signature version 4, with the credentials that botocore finds (extra ``bedrock``)."""
+    """AWS signature version 4, with the credentials that botocore finds (extra ``cloud``)."""
 
     def __init__(self, region: str, service: str = "bedrock") -> None:
         self._region = region
@@ -66,7 +66,7 @@ class AwsSignature:
             from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - an extra
             from botocore.session import Session  # noqa: PLC0415 - an extra
         except ModuleNotFoundError:
-            raise _missing("AWS credentials", "bedrock", "AWS_BEARER_TOKEN_BEDROCK") from None
+            raise _missing("AWS credentials", "cloud", "AWS_BEARER_TOKEN_BEDROCK") from None
         try:
             if self._found is None:
                 self._found = Session().get_credentials()
@@ -85,7 +85,7 @@ class AwsSignature:
 
 
 class GoogleToken:
-    """An access token from Google's application default credentials (extra ``vertex``)."""
+    """An access token from Google's application default credentials (extra ``cloud``)."""
 
     def __init__(self) -> None:
         self._found: Any = None  # google-auth's credentials, renewed here when they expire
@@ -99,7 +99,7 @@ class GoogleToken:
             import google.auth  # noqa: PLC0415 - an extra
             from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415 - an extra
         except ModuleNotFoundError:
-            raise _missing("Google credentials", "vertex", "an access token as api_key") from None
+            raise _missing("Google credentials", "cloud", "an access token as api_key") from None
         try:
             if self._found is None:
                 self._found, _ = google.auth.default(scopes=[_GOOGLE_SCOPE])

@@ -1,4 +1,4 @@
-"""Context windows and prices of models, from genai-prices (extra ``prices``). What is unknown is None, never 0.
+"""Context windows and prices of models, from genai-prices (extra ``http``). What is unknown is None, never 0.
 
 The package contains its data; the network is not used. Loading both takes longer than a whole model call, so it happens
 in a thread, and a model starts it together with its first request (`start_loading`).

@@ -2,7 +2,7 @@
 
 `argument_check` turns a schema into a function. The keywords in `_SHAPES` are implemented here, exactly as drafts
 2020-12 and 7 define them; the schemas of typed functions need few others. A schema with any other keyword is compiled
-by jsonschema-rs (extra ``schemas``). Without that package, such a schema is refused: nothing is ever left unchecked.
+by jsonschema-rs (extra ``http``). Without that package, such a schema is refused: nothing is ever left unchecked.
 
 A schema may come from a server that we do not control. It is refused if it refers to another document, since nothing
 is fetched, or if `allOf`, `$ref` and the like unfold to very many schemas for one value. jsonschema-rs matches patterns
@@ -204,7 +204,7 @@ def _compiled_check(schema: Mapping[str, Any]) -> ArgumentCheck:
         import jsonschema_rs  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise ToolError(
-            "The schema has keywords that require the package jsonschema-rs: pip install 'bartack[schemas]'.",
+            "The schema has keywords that require the package jsonschema-rs: pip install 'bartack[http]'.",
             code=ErrorCode.MISSING_DEPENDENCY,
             cause=error,
         ) from error
