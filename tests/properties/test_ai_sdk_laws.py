@@ -52,7 +52,7 @@ def expected_parts(entries: tuple[Entry, ...]) -> list[Json]:
                 failed = None
                 faults = (entry.fact.meta and entry.fact.meta.bad_args) or {}
                 parts += [{"type": "step-start"}, *(expected_part(part, results, faults) for part in entry.fact.parts)]
-            case Message(role="user") if any(part["type"] == "step-start" for part in parts):
+            case Message(role="user") if entry.fact.meta is not None:  # it was queued
                 parts.append({"type": "user", "text": entry.fact.text})
             case StreamFailed():
                 failed = entry.fact

@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bartack.nouns.entries import Custom, Entry, RunEnded, RunStarted, StreamFailed
 from bartack.nouns.errors import ErrorCode, PartValidationError
-from bartack.nouns.messages import assistant, system, user
+from bartack.nouns.messages import Meta, assistant, system, user
 from bartack.nouns.parts import Image, Text, Thinking
 from bartack.protocols.ai_sdk_messages import ChatBody, read_chat, read_ui_messages, ui_messages
 from bartack.session.decisions import Decision
@@ -159,6 +160,18 @@ def test_a_run_is_one_message() -> None:
     messages = ui_messages(entries)
     assert [message["id"] for message in messages] == ["m2", "run-1"]
     assert brief(messages)[1][1] == "<data-weather><step-start><dynamic-tool><data-user-message><step-start>Done."
+
+
+def test_a_message_that_was_queued_belongs_to_the_answer_as_in_the_stream() -> None:
+    queued = replace(user("Faster!"), meta=Meta(request_id="e9"))
+    opening = (RunStarted(), queued, user("Go"), queued)
+    joined = "<data-user-message><data-user-message>"
+    assert brief(ui_messages(session(*opening, answer("Done."), END))) == [
+        ("user", "Go"),
+        ("assistant", f"{joined}<step-start>Done."),
+    ]
+    assert brief(ui_messages(session(*opening))) == [("user", "Go"), ("assistant", joined)]
+    assert brief(ui_messages(session(*opening), include_open=False)) == [("user", "Go")]
 
 
 def test_an_open_run_can_be_left_out() -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from bartack.agent.events import RunFinished, RunPaused, RunResult, StatusChanged
 from bartack.nouns.deltas import Done, Failed, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallStart, Usage
 from bartack.nouns.entries import (
@@ -242,6 +244,12 @@ def test_an_id_that_is_taken_gets_another_key() -> None:
     changes = read(events)
     assert "StepVoided" not in kinds(changes)
     assert [change.key for change in changes if isinstance(change, c.CallEnded)] == ["c1", "c1~2"]
+
+
+def test_a_queued_message_that_joins_before_the_first_answer_is_shown() -> None:
+    queued = replace(user("Faster!"), meta=Meta(request_id="e9"))
+    changes = read(run_of(queued, answer("Done.")))
+    assert [change.message.text for change in changes if isinstance(change, c.MessageAdded)] == ["Faster!"]
 
 
 def test_a_reader_that_joins_late_gets_the_answer_so_far() -> None:

@@ -24,7 +24,7 @@ from bartack.protocols.ai_sdk import Chunk, UIMessageStream, Version, ui_parts
 from bartack.protocols.ai_sdk_assembler import UIMessageAssembler
 from bartack.protocols.content import read_media, result_of
 from bartack.protocols.converting import converted
-from bartack.protocols.run_reader import is_answer, is_written
+from bartack.protocols.run_reader import is_answer, is_requested, is_written
 from bartack.session.decisions import Decision
 from bartack.session.redaction import visible
 
@@ -236,14 +236,16 @@ def ui_messages(entries: Iterable[Entry], version: Version = 6, *, include_open:
     """
     messages: list[Chunk] = []
     group: _Group | None = None
-    early: list[Entry] = []  # notes before the first answer
+    early: list[Entry] = []  # notes and messages that joined the run before its first answer
     for entry in visible(entries):
         fact = entry.fact
         joins = group is not None and group.run_id == entry.run_id and entry.run_id is not None
         if isinstance(fact, Message) and fact.role == "user" and not joins:
             messages += [] if group is None else group.message(include_open)
             group = None
-            if is_written(fact):
+            if is_requested(fact) and entry.run_id is not None:
+                early.append(entry)
+            elif is_written(fact):
                 messages.append({"id": fact.id, "role": "user", "parts": ui_parts(fact)})
             continue
         if isinstance(fact, Message) and not joins and not is_answer(entry, fact):
@@ -259,6 +261,10 @@ def ui_messages(entries: Iterable[Entry], version: Version = 6, *, include_open:
             group.add(entry)
         elif isinstance(fact, Custom):
             early.append(entry)
+    if group is None and any(isinstance(entry.fact, Message) for entry in early):  # its run has only begun
+        group = _Group(early[0], version)
+        for one in early:
+            group.add(one)
     return messages + ([] if group is None else group.message(include_open))
 
 

@@ -150,7 +150,7 @@ class CallEnded(_CallChange, frozen=True):
 
 
 class MessageAdded(Struct, frozen=True):
-    """A user message joined the run after its first answer."""
+    """A user message joined the run: after its first answer, or because it was queued."""
 
     entry_id: str
     message: Message

@@ -42,7 +42,7 @@ from bartack.protocols.changes import (
 from bartack.protocols.shown_step import Keys, ShownCall, ShownStep
 from bartack.store.live import LiveDeltas, LiveEntry, LiveEvent, LiveReset
 
-__all__ = ["RunReader", "is_answer", "is_written"]
+__all__ = ["RunReader", "is_answer", "is_requested", "is_written"]
 
 _STATUSES: dict[AgentStatus, Literal["completed", "aborted"]] = {
     AgentStatus.COMPLETED: "completed",
@@ -61,6 +61,11 @@ def is_answer(entry: Entry, message: Message) -> bool:
 def is_written(message: Message) -> bool:
     """Whether a person wrote the message, and not the run itself."""
     return not all(isinstance(part, Text) and part.synthetic for part in message.parts)
+
+
+def is_requested(message: Message) -> bool:
+    """Whether the message was queued, or steered a live run: then it is not the prompt of a client."""
+    return message.meta is not None and message.meta.request_id is not None
 
 
 class RunReader:
@@ -175,7 +180,7 @@ class RunReader:
                     if call is not None:
                         yield from call.end(result)
             case Message(role="user"):
-                if self._steps and is_written(fact):
+                if (self._steps or is_requested(fact)) and is_written(fact):
                     yield MessageAdded(entry.id, fact)
             case ToolStarted() | ToolProgress() | ApprovalRequired() | ApprovalDecided() | ResultPosted():
                 call = self._open.get(fact.tool_call_id)
