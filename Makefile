@@ -122,11 +122,17 @@ SECONDS ?= 60
 fuzz: .venv/ready
 	$(BIN)/python -m scripts.fuzz $(SECONDS) --save fuzz
 
-#: make interop      prove imports and exports with the real agents, installed from npm (needs Node and the scripted model)
+#: make interop      prove imports and exports with the real agents, installed from npm and PyPI in .interop (needs Node)
+# Not `npm ci`, which fails if a registry lacks the package of any other platform; versions are those of the lock.
 .PHONY: interop
-interop: .venv/ready
-	cd tests/interop/programs && npm ci --no-audit --no-fund
-	$(BIN)/python -m scripts.interop tests/interop/programs
+interop: .venv/ready .interop/ready
+	$(BIN)/python -m scripts.interop .interop
+.interop/ready: tests/interop/programs/package-lock.json tests/interop/programs/requirements.txt
+	@mkdir -p .interop && cp tests/interop/programs/package.json tests/interop/programs/package-lock.json .interop
+	cd .interop && npm install --no-save --no-audit --no-fund
+	$(PYTHON) -m venv --clear .interop/venv
+	.interop/venv/bin/python -m pip install -qq --require-hashes -r tests/interop/programs/requirements.txt
+	@touch $@
 
 #: make docs         regenerate the parts of the docs that come from the code, and build the site in site/
 docs: .venv/ready
@@ -169,10 +175,11 @@ lock:
 	@$(PIP) install uv
 	$(COMPILE) --extra all $(LOCK_FLAGS) --output-file requirements/dev.txt pyproject.toml requirements/dev.in
 	$(COMPILE) --constraint requirements/dev.txt --output-file requirements/test.txt requirements/test.in
+	$(COMPILE) $(LOCK_FLAGS) --output-file tests/interop/programs/requirements.txt tests/interop/programs/requirements.in
 
 #: make clean        remove .venv and all generated files
 clean:
-	rm -rf .venv .venv-peers .venv-py .venv-viewers .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist site fuzz
+	rm -rf .venv .venv-peers .venv-py .venv-viewers .interop .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist site fuzz
 	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
 # Rebuilt when the lock changes, so that nothing unlocked stays behind.

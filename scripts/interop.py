@@ -5,9 +5,9 @@ fresh home; the program resumes the original and the export with the same prompt
 session is exported to the other programs, and each of these resumes it; its request must contain every text, call and
 result of the session.
 
-    python -m scripts.interop PROGRAMS [claude-code codex pi opencode]
+    python -m scripts.interop PROGRAMS [claude-code codex pi opencode gemini qwen strands]
 
-PROGRAMS is a folder with `node_modules`. BARTACK_MOCK_SERVER names the scripted model.
+PROGRAMS is a folder with `node_modules`, and `venv` for those in Python.
 """
 
 import asyncio
@@ -15,14 +15,13 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -32,52 +31,84 @@ from bartack.nouns.entries import Entry, branch
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Text
 from bartack.store import MemoryStore
+from scripts.scripted_model import ScriptedModel, script
 
 Json = dict[str, Any]
-SERVER = Path(__file__).parents[2] / "shared" / "tools" / "mock_model_server.py"
+STRANDS = str(Path(__file__).parents[1] / "tests" / "interop" / "programs" / "strands_agent.py")
 TIMEOUT_S = 180
 
 
 class Program(NamedTuple):
     """How a program is started. `{id}`, `{prompt}` and `{file}` are replaced; a prompt in no word is the input."""
 
-    binary: str
+    binary: str  # in the folder of the programs
     home: str  # the environment variable of its folder
+    folder: str  # in that folder, where its files are
     start: tuple[str, ...]
     resume: tuple[str, ...]
     tools: tuple[str, str]  # a command tool, and the name of its argument
     load: tuple[str, ...] = ()  # imports a file, in a program that does not find files itself
+    place: str = ""  # of its sessions, if it has no usual one
 
 
 PROGRAMS = {
     "claude-code": Program(
-        "claude",
+        "node_modules/.bin/claude",
         "CLAUDE_CONFIG_DIR",
+        ".",
         ("-p", "{prompt}", "--session-id", "{id}", "--allowedTools", "Bash,Read"),
         ("-p", "{prompt}", "--resume", "{id}", "--allowedTools", "Bash,Read"),
         ("Bash", "command"),
     ),
     "codex": Program(
-        "codex",
+        "node_modules/.bin/codex",
         "CODEX_HOME",
+        ".",
         ("exec", "--skip-git-repo-check", "--sandbox", "danger-full-access", "{prompt}"),
         ("exec", "--skip-git-repo-check", "--sandbox", "danger-full-access", "resume", "{id}", "{prompt}"),
         ("exec_command", "cmd"),
     ),
     "pi": Program(
-        "pi",
+        "node_modules/.bin/pi",
         "PI_CODING_AGENT_DIR",
+        ".",
         ("-p", "--provider", "mock", "--model", "claude-mock", "{prompt}"),
         ("-p", "--provider", "mock", "--model", "claude-mock", "--session", "{id}", "{prompt}"),
         ("bash", "command"),
     ),
     "opencode": Program(
-        "opencode",
+        "node_modules/.bin/opencode",
         "XDG_DATA_HOME",
+        "opencode",
         ("run", "-m", "mock/claude-mock"),
         ("run", "-m", "mock/claude-mock", "-s", "{id}"),
         ("bash", "command"),
         ("import", "{file}"),
+    ),
+    "gemini": Program(
+        "node_modules/.bin/gemini",
+        "HOME",
+        ".gemini",
+        ("-p", "{prompt}", "--approval-mode", "yolo", "-m", "gemini-2.5-pro"),
+        ("-p", "{prompt}", "--approval-mode", "yolo", "-m", "gemini-2.5-pro", "--resume", "{id}"),
+        ("run_shell_command", "command"),
+    ),
+    "qwen": Program(
+        "node_modules/.bin/qwen",
+        "HOME",
+        ".qwen",
+        ("-p", "{prompt}", "--approval-mode", "yolo", "--auth-type", "openai"),
+        ("-p", "{prompt}", "--approval-mode", "yolo", "--auth-type", "openai", "--resume", "{id}"),
+        ("run_shell_command", "command"),
+    ),
+    "strands": Program(
+        "venv/bin/python",
+        "HOME",
+        ".",
+        (STRANDS, "{id}", "{prompt}"),
+        (STRANDS, "{id}", "{prompt}"),
+        ("shell", "command"),
+        place="session_*",
     ),
 }
 
@@ -85,13 +116,13 @@ PROGRAMS = {
 class Lab:
     """A scripted model, and folders for the programs."""
 
-    def __init__(self, folder: Path, programs: Path, port: int) -> None:
+    def __init__(self, folder: Path, programs: Path, model: ScriptedModel) -> None:
         self.folder = folder
-        self.log = folder / "log"
         self.project = folder / "project"
         self.project.mkdir()
-        self._bin = programs / "node_modules" / ".bin"
-        self._url = f"http://127.0.0.1:{port}"
+        self._programs = programs
+        self._model = model
+        self._url = model.url
 
     def home(self, agent: str, name: str) -> Path:
         """A new home for a program, set up for the scripted model."""
@@ -108,6 +139,10 @@ class Lab:
             options = {"baseURL": f"{self._url}/v1", "apiKey": "x"}
             vendor = {"npm": "@ai-sdk/anthropic", "options": options, "models": {"claude-mock": mock}}
             (home / "config.json").write_text(json.dumps({"provider": {"mock": vendor}}))
+        if agent == "gemini":
+            (home / ".gemini").mkdir()
+            auth = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+            (home / ".gemini" / "settings.json").write_text(json.dumps(auth))
         if agent == "pi":
             model = {"id": "claude-mock", "reasoning": True, "contextWindow": 200_000, "maxTokens": 8000}
             provider = {"baseUrl": self._url, "api": "anthropic-messages", "apiKey": "x", "models": [model]}
@@ -117,7 +152,7 @@ class Lab:
     def run(self, agent: str, home: Path, words: tuple[str, ...], **values: str) -> list[Json]:
         """Run a program, and return the requests that it made."""
         program = PROGRAMS[agent]
-        before = set(self.log.glob("*.json"))
+        before = len(self._model.requests)
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(home),
@@ -125,6 +160,12 @@ class Lab:
             "ANTHROPIC_BASE_URL": self._url,
             "ANTHROPIC_API_KEY": "x",
             "MOCK_KEY": "x",
+            "GEMINI_API_KEY": "x",
+            "GOOGLE_GEMINI_BASE_URL": self._url,
+            "GEMINI_CLI_TRUST_WORKSPACE": "true",
+            "OPENAI_BASE_URL": f"{self._url}/v1",
+            "OPENAI_API_KEY": "x",
+            "OPENAI_MODEL": "qwen-mock",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
             "PI_OFFLINE": "1",
@@ -133,7 +174,7 @@ class Lab:
             "OPENCODE_DISABLE_MODELS_FETCH": "1",
             "OPENCODE_DISABLE_AUTOUPDATE": "1",
         }
-        command = [str(self._bin / program.binary), *(word.format(**values) for word in words)]
+        command = [str(self._programs / program.binary), *(word.format(**values) for word in words)]
         done = subprocess.run(
             command,
             cwd=self.project,
@@ -146,38 +187,26 @@ class Lab:
         )
         if done.returncode:
             raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-        return [json.loads(path.read_bytes()) for path in sorted(set(self.log.glob("*.json")) - before)]
+        return self._model.requests[before:]
 
 
 @contextmanager
 def lab(programs: Path) -> Iterator[Lab]:
-    folder = Path(tempfile.mkdtemp(prefix="bartack-interop-"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = os.environ.get("BARTACK_MOCK_SERVER", str(SERVER))
-    process = subprocess.Popen([sys.executable, server, str(port), str(folder / "log")])
-    try:
-        for _ in range(100):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        yield Lab(folder, programs, port)
-    finally:
-        process.terminate()
-        process.wait()
-        shutil.rmtree(folder)
-
-
-def script(*steps: Json) -> str:
-    return f"@@{json.dumps(list(steps))}@@"
+    with tempfile.TemporaryDirectory(prefix="bartack-interop-") as folder, ScriptedModel() as model:
+        thread = Thread(target=model.serve_forever)
+        thread.start()
+        try:
+            yield Lab(Path(folder), programs, model)
+        finally:
+            model.shutdown()
+            thread.join()
 
 
 def newest(agent: str, home: Path) -> Found:
     """The newest transcript in a home."""
-    root = home / "opencode" if agent == "opencode" else home
-    paths = [path for place in FORMATS[agent].places for path in root.glob(f"{place.folder}/{place.file}")]
+    root, place = home / PROGRAMS[agent].folder, PROGRAMS[agent].place
+    patterns = [place] if place else [f"{place.folder}/{place.file}" for place in FORMATS[agent].places]
+    paths = [path for pattern in patterns for path in root.glob(pattern)]
     return found_at(max(paths, key=lambda path: path.stat().st_mtime), agent)
 
 
@@ -191,7 +220,7 @@ async def imported(found: Found) -> list[Entry]:
 
 def install(made: Exported, agent: str, home: Path, here: Lab) -> None:
     for name, data in made.files.items():
-        path = home / made.folder / name
+        path = home / PROGRAMS[agent].folder / made.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         if PROGRAMS[agent].load:
@@ -200,7 +229,9 @@ def install(made: Exported, agent: str, home: Path, here: Lab) -> None:
 
 def conversation(body: Json) -> str:
     """The messages of a request as text, without what differs from run to run."""
-    text = json.dumps(body.get("messages") or body.get("input"), sort_keys=True, ensure_ascii=False)
+    text = json.dumps(
+        body.get("messages") or body.get("input") or body.get("contents"), sort_keys=True, ensure_ascii=False
+    )
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UUID", text)
     text = re.sub(r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?", "TIME", text)
     return re.sub(r'"cache_control": \{[^}]*\}(, )?', "", text)
@@ -208,7 +239,7 @@ def conversation(body: Json) -> str:
 
 def main_request(requests: list[Json], marker: str) -> Json:
     """The request with the prompt; programs make others, for titles and the like."""
-    found = [one.get("body", one) for one in requests if marker in json.dumps(one)]
+    found = [body for body in requests if marker in json.dumps(body)]
     if not found:
         raise SystemExit(f"no request contains {marker!r}")
     return max(found, key=lambda body: len(json.dumps(body)))

@@ -159,3 +159,24 @@ def test_a_file_that_is_no_transcript_is_refused(tmp_path: Path) -> None:
         found_at(path)
     with pytest.raises(BartackError, match="no records of Claude Code"):
         read_transcripts(found_at(path, "claude-code"))
+
+
+@pytest.mark.parametrize(
+    ("agent", "path", "name"),
+    [
+        ("gemini", "home/tmp/app/chats/session-1.jsonl", "session-1.jsonl"),
+        ("gemini", "home/tmp/app/chats/1b2c/a.jsonl", "1b2c/a.jsonl"),
+        ("gemini", "home/tmp/chats/chats/session-1.jsonl", "session-1.jsonl"),
+        ("gemini", "elsewhere/session-1.jsonl", "session-1.jsonl"),
+        ("qwen", "home/projects/-app/subagents/1b2c/agent-x.jsonl", "1b2c/agent-x.jsonl"),
+        ("qwen", "elsewhere/1b2c/agent-x.jsonl", "agent-x.jsonl"),
+        ("claude-code", "elsewhere/1b2c/subagents/agent-x.jsonl", "1b2c/subagents/agent-x.jsonl"),
+        ("claude-code", "home/projects/-app/agent-x.jsonl", "agent-x.jsonl"),
+        ("codex", "copy.jsonl", "copy.jsonl"),
+    ],
+)
+def test_a_file_has_the_same_name_however_it_is_found(agent: str, path: str, name: str, tmp_path: Path) -> None:
+    file = tmp_path / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"{}\n")
+    assert found_at(file, agent).name == name

@@ -5,11 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bartack.cli import entry
+from bartack.interop import SOURCE
+from bartack.nouns import wire
+from bartack.nouns.entries import Custom, Entry, SessionHeader
 
 SESSION = "5b0c9cde-0000-4000-8000-000000000000"
 PROMPT = b'{"type":"user","uuid":"1","parentUuid":null,"cwd":"/work/app","message":{"role":"user","content":"%b"}}\n'
@@ -193,6 +198,41 @@ def test_an_export_is_installed_where_the_agent_finds_it(home: Path, tmp_path: P
     assert len(list((tmp_path / ".codex").rglob("rollout-*.jsonl"))) == 1
     assert run(["export", session, "--to", "pi", "--install"]) != 0
     assert not (tmp_path / ".pi").exists()
+
+
+@pytest.mark.parametrize("name", ["../../evil.jsonl", "/tmp/evil.jsonl", "a\\..\\b", "\x1b]0;x\x07.jsonl", "a\0b"])
+def test_a_forged_session_cannot_name_a_file_elsewhere(name: str, home: Path, tmp_path: Path, capsys: Out) -> None:
+    header = SessionHeader(origin="claude-code", metadata={"sourceId": "x; touch pwned"})
+    record = Custom(SOURCE, {"file": name, "place": 0, "of": 1, "text": "{}\n"})
+    common: dict[str, Any] = {"session_id": "forged", "timestamp": datetime(2026, 1, 1, tzinfo=UTC)}
+    entries = [
+        Entry(id="1", parent_id=None, seq=1, fact=header, **common),
+        Entry(id="2", parent_id="1", seq=2, fact=record, **common),
+    ]
+    path = tmp_path / "forged.jsonl"
+    path.write_bytes(b"".join(wire.encode(entry) + b"\n" for entry in entries))
+    assert run(["sessions", "import", str(path)]) == 0
+    before = sorted(tmp_path.rglob("*"))
+    for where in (["--install", "--yes"], ["--out", str(home)]):
+        assert run(["export", "forged", "--to", "claude-code", *where]) == 1
+        error = capsys.readouterr().err
+        assert "not safe to write" in error
+        assert "\x1b" not in error
+    assert [path for path in sorted(tmp_path.rglob("*")) if "store.db" not in path.name] == [
+        path for path in before if "store.db" not in path.name
+    ]
+
+
+def test_the_command_that_continues_a_session_is_quoted(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    (home / "x; touch pwned.jsonl").write_bytes(PROMPT % b"hello")
+    (home.parents[1] / "other").mkdir()
+    assert run(["import", "--all"]) == 0
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home.parents[1] / "other"))
+    capsys.readouterr()
+    assert run(["export", "claude-code:x; touch pwned", "--to", "claude-code", "--install", "--yes"]) == 0
+    assert capsys.readouterr().out == "claude --resume 'x; touch pwned'\n"
 
 
 def test_an_unknown_agent_is_a_usage_error(home: Path, capsys: Out) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from bartack.app.transcripts import found_at, read_transcripts
-from bartack.interop import entries_of, source_files
-from bartack.interop.strands import read_strands
+from bartack.interop import Outgoing, entries_of, exported, source_files
+from bartack.interop.strands import STRANDS_WRITER, read_strands
 from bartack.nouns.entries import CompactionSummary, Fact, branch
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Image, Thinking
@@ -110,3 +110,24 @@ def test_a_folder_and_a_snapshot_are_recognised(tmp_path: Path) -> None:
     (transcript,) = read_transcripts(found_at(path))
     assert transcript.session_id == "strands:snap"
     assert source_files(entries_of(transcript)) == {"snap.json": path.read_bytes()}
+
+
+def test_an_export_is_the_folder_that_its_program_looks_for() -> None:
+    files = session(message("user", {"text": "one"}))
+    made = exported(entries_of(read_strands(files)[0]), "strands", STRANDS_WRITER, new_id="n")
+    assert made.is_exact
+    assert made.files == {f"session_s1/{name}": data for name, data in files.items()}
+    renamed = exported(entries_of(read_strands(files)[0]), "strands", STRANDS_WRITER, new_id="n", may_keep_id=False)
+    assert {name.partition("/")[0] for name in renamed.files} == {"session_n"}
+    files["session.json"] = json.dumps({"session_id": "../../x", "session_type": "AGENT"}).encode()
+    hostile = exported(entries_of(read_strands(files)[0]), "strands", STRANDS_WRITER, new_id="n")
+    assert {name.partition("/")[0] for name in hostile.files} == {"session_.._.._x"}
+
+
+def test_every_result_that_is_written_has_a_status() -> None:
+    call = {"toolUse": {"toolUseId": "c1", "name": "add", "input": {}}}
+    result = {"toolResult": {"toolUseId": "c1", "content": [{"text": "3"}]}}
+    entries = entries_of(read_strands(session(message("assistant", call), message("user", result)))[0])
+    written = STRANDS_WRITER.write(Outgoing("n", tuple(entries), entries[0].timestamp, "/"))
+    last = json.loads(written.more["session_n/agents/agent_default/messages/message_1.json"])
+    assert last["message"]["content"][0]["toolResult"]["status"] == "success"

@@ -107,14 +107,22 @@ def is_transcript(path: Path) -> bool:
 
 
 def _name_of(row: TranscriptFormat, path: Path) -> str:
-    """The name of a transcript, which may be more than that of its file: that of a sub-agent has its session's."""
+    """The name of a transcript, which may be more than that of its file: that of a sub-agent has its session's.
+
+    The place is the one that most of the path matches. Files can be elsewhere, so the path may match only the end of a
+    pattern; but a folder counts only if at least one is there by its name.
+    """
     parts = path.absolute().parts
-    for place in sorted(row.places, key=lambda place: -place.file.count("/")):
-        pattern = place.file.split("/")
-        last = parts[-len(pattern) :]
-        if len(last) == len(pattern) and all(map(fnmatchcase, last, pattern)):
-            return "/".join(last)
-    return path.name
+    best, size = path.name, 0
+    for place in row.places:
+        folders, file = place.folder.split("/"), place.file.split("/")
+        for start in range(len(folders) + 1):
+            pattern = [*folders[start:], *file]
+            last = parts[-len(pattern) :]
+            is_named = len(pattern) == 1 or any("*" not in folder for folder in pattern[:-1])
+            if len(last) == len(pattern) > size and is_named and all(map(fnmatchcase, last, pattern)):
+                best, size = "/".join(last[-len(file) :]), len(pattern)
+    return best
 
 
 def _found(row: TranscriptFormat, path: Path, name: str) -> Found:

@@ -1,15 +1,16 @@
 """`bartack export`: a session in the format of another agent, or as a document."""
 
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 import typer
 
 from bartack.app.errors import with_hint
-from bartack.app.safe_text import safe_line
+from bartack.app.safe_text import safe_line, visible_text
 from bartack.app.transcript import markdown_transcript
 from bartack.app.transcripts import home_of
 from bartack.cli.options import JsonOption, SessionArgument, StoreOption, UsageError, new_app
@@ -122,13 +123,13 @@ def _paths(made: Exported, target: str, out: Path | None, *, install: bool) -> l
             title, places = FORMATS[target].title, " or ".join(FORMATS[target].homes)
             error = BartackError(f"{title} has no folder on this machine.", code=ErrorCode.INVALID_CONFIG)
             raise with_hint(error, f"Run {title} once, or set its folder: {places}. --out writes a file elsewhere.")
-        return [home / made.folder / name for name in made.files]
+        return [_inside(_inside(home, made.folder), name) for name in made.files]
     if out is None:
         if len(made.files) > 1:
             raise UsageError("This session has several files; pass --out with a folder.")
         return []
     if out.is_dir():
-        return [out / name for name in made.files]
+        return [_inside(out, name) for name in made.files]
     if len(made.files) > 1:
         raise UsageError(f"This session has several files; {out} must be an existing folder.")
     if out.exists():
@@ -136,9 +137,18 @@ def _paths(made: Exported, target: str, out: Path | None, *, install: bool) -> l
     return [out]
 
 
+def _inside(folder: Path, name: str) -> Path:
+    """The path of a file in this folder. Names come from the session, which may have been made to write elsewhere."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or not name.isprintable():
+        error = f"The session has a file name that is not safe to write: {visible_text(name)}"
+        raise with_hint(BartackError(error, code=ErrorCode.INVALID_VALUE), "--out with a new file writes to that file.")
+    return folder / path
+
+
 def _report(made: Exported, target: str, paths: list[Path], *, install: bool, as_json: bool) -> None:
     writer = None if target in _DOCUMENTS else FORMATS[target].writer
-    command = writer.resume.format(id=made.id) if writer is not None and install else None
+    command = writer.resume.format(id=shlex.quote(safe_line(made.id))) if writer is not None and install else None
     if as_json and paths:
         losses = [{"where": loss.where, "what": loss.what, "why": loss.why} for loss in made.losses]
         files = [str(path) for path in paths]

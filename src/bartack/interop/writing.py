@@ -86,9 +86,8 @@ class TranscriptWriter(NamedTuple):
     is_tree: bool  # whether a file can hold several branches
     # The file with this name and content, and these records added; None if it has to be written anew.
     joined: Callable[[str, bytes, bytes], bytes | None] = with_lines
-    assembled: Callable[[dict[str, bytes]], dict[str, bytes]] | None = (
-        None  # what the program reads, made of its records
-    )
+    # What the program reads, made of its records, if these are not the files themselves.
+    assembled: Callable[[dict[str, bytes]], dict[str, bytes]] | None = None
 
 
 class Exported(NamedTuple):
@@ -179,7 +178,8 @@ def _continued(
     added = outgoing._replace(id=id, entries=new, after=_last_record(path[: last + 1]))
     if not added.messages:
         made = files if writer.assembled is None else writer.assembled(files)
-        return Exported(id, made, writer.folder(added), may_keep_id and made == files, ())
+        is_exact = may_keep_id and [*made.values()] == [*files.values()]
+        return Exported(id, made, writer.folder(added), is_exact, ())
     name = next(iter(files))
     written = writer.write(added)
     joined = writer.joined(name, files[name], written.data)

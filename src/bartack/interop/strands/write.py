@@ -5,12 +5,13 @@ Converse API demands. The state of the conversation manager names its class, whi
 uses: the summarizing one if the session was compacted, and otherwise the sliding window, which is the default.
 """
 
+import re
 from typing import Any
 
 from bartack.formats.bedrock_converse.blocks import BlockWriter
 from bartack.formats.bedrock_converse.events import Kept
 from bartack.formats.losses import Losses
-from bartack.interop.values import Json
+from bartack.interop.values import Json, parse_object, text_in
 from bartack.interop.writing import Outgoing, TranscriptWriter, Written, json_document, with_call_ids, written_anew
 from bartack.nouns.entries import CompactionSummary, Entry
 from bartack.nouns.messages import Message
@@ -63,7 +64,7 @@ def _turns(outgoing: Outgoing, losses: Losses) -> tuple[list[tuple[Json, Entry]]
             continue
         numbered = enumerate(message.parts)
         blocks = [block for number, part in numbered for block in writer.blocks(part, f"{where}.parts[{number}]")]
-        blocks += writer.take_after_results()
+        blocks = [_with_status(block) for block in (*blocks, *writer.take_after_results())]
         role = "assistant" if message.role == "assistant" else "user"
         places[entry.id] = len(turns)
         if blocks and turns and turns[-1][0]["role"] == role:
@@ -72,6 +73,12 @@ def _turns(outgoing: Outgoing, losses: Losses) -> tuple[list[tuple[Json, Entry]]
         elif blocks:
             turns.append(({"role": role, "content": _encoded(blocks)}, entry))
     return turns, removed, summary
+
+
+def _with_status(block: Json) -> Json:
+    """A result with its status, which Converse does not require, but strands does."""
+    result = block.get("toolResult")
+    return block if result is None else {"toolResult": {"status": "success", **result}}
 
 
 def _encoded(value: Any) -> Any:
@@ -84,10 +91,20 @@ def _encoded(value: Any) -> Any:
     return [_encoded(item) for item in value] if isinstance(value, list) else value
 
 
+def _in_folder(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The files of a session that was read, in the folder where its program looks for them."""
+    about = next((parse_object(data) for name, data in files.items() if name.endswith("session.json")), "")
+    id = text_in(about, "session_id")
+    if id is None or any(name.startswith("session_") for name in files):
+        return files
+    folder = re.sub(r"[^\w.-]", "_", f"session_{id}")
+    return {f"{folder}/{name}": data for name, data in files.items()}
+
+
 def _folder(outgoing: Outgoing) -> str:
     return "."  # sessions may be anywhere
 
 
 STRANDS_WRITER = TranscriptWriter(
-    write, _folder, 'FileSessionManager(session_id="{id}")', is_tree=False, joined=written_anew
+    write, _folder, 'FileSessionManager(session_id="{id}")', is_tree=False, joined=written_anew, assembled=_in_folder
 )
