@@ -7,9 +7,9 @@ import os
 import subprocess
 import sys
 
-from strands import Agent, tool
-from strands.models.anthropic import AnthropicModel
-from strands.session.file_session_manager import FileSessionManager
+from strands import Agent, tool  # type: ignore[import-not-found]
+from strands.models.anthropic import AnthropicModel  # type: ignore[import-not-found]
+from strands.session.file_session_manager import FileSessionManager  # type: ignore[import-not-found]
 
 
 def shell(command: str) -> str:
