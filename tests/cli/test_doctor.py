@@ -27,7 +27,7 @@ from bartack.testing.event_writers import EVENT_WRITERS
 from bartack.testing.faults import Scenario, Stall, scenarios
 from bartack.testing.server import fault_server
 
-SECTIONS = ["installation", "configuration", "keys", "models", "store", "telemetry", "terminal"]
+SECTIONS = ["installation", "configuration", "keys", "models", "store", "mcp servers", "telemetry", "terminal"]
 KEY = "sk-ant-QWxsIHlvdXIga2V5cyBhcmUgYmVsb25nIHRvIHVz"
 TINY = "smollm2-135m"
 CACHE = os.environ.get("BARTACK_CACHE")  # where the weights may already be
@@ -586,3 +586,26 @@ def chunks(controller: int) -> Iterator[bytes]:
         if not chunk:
             return
         yield chunk
+
+
+def test_mcp_servers_are_checked_without_starting_them(
+    home: Path, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert doctor()[1]["servers"]["text"].startswith("none in ")
+    monkeypatch.setenv("TOKEN", "a-secret")
+    servers = {
+        "good": {"command": sys.executable, "args": ["-c", "raise SystemExit"], "env": {"TOKEN": "${TOKEN}"}},
+        "gone": {"command": "no-such-program"},
+        "web": {"url": "https://127.0.0.1:1/mcp", "headers": {"Authorization": "Bearer ${UNSET_TOKEN}"}},
+    }
+    file = home / "bartack" / "mcp.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps({"mcpServers": servers}))
+    code, checks = doctor()
+    assert code == 1
+    assert {name: checks[name]["state"] for name in servers} == {"good": "ok", "gone": "error", "web": "error"}
+    assert "no-such-program" in checks["gone"]["text"]
+    assert "UNSET_TOKEN" in checks["web"]["text"]
+    assert "a-secret" not in json.dumps(checks)
+    file.write_text("{")
+    assert doctor()[1]["servers"]["state"] == "error"

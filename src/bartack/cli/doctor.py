@@ -12,6 +12,7 @@ import typer
 from bartack.app.extras import EXTRAS
 from bartack.cli import doctor_checks as checks
 from bartack.cli.doctor_checks import Check, Probe, State, examine, install_hint
+from bartack.cli.doctor_mcp import mcp_checks
 from bartack.cli.doctor_models import model_probes
 from bartack.cli.doctor_telemetry import telemetry_checks
 from bartack.cli.options import JsonOption, StoreOption, complete_models, new_app
@@ -42,7 +43,7 @@ ModelsOption = Annotated[
 def doctor(
     ask: AskOption = False, model: ModelsOption = None, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Check the installation, configuration, keys, models, store and terminal.
+    """Check the installation, configuration, keys, models, store, MCP servers, telemetry and terminal.
 
     Nothing is changed, keys are never shown, and models are contacted only with --ask. The exit status is 1 if there is
     an error.
@@ -67,6 +68,7 @@ def _probes(models: Sequence[str], *, ask: bool, store: str | None) -> list[Prob
         Probe("keys", "keys", checks.keys, "Set the keys again."),
         *model_probes(models, ask=ask),
         Probe("store", "store", partial(checks.store, store), _STORE_HINT),
+        Probe("mcp servers", "servers", mcp_checks, "Correct the file, or move it away."),
         Probe("telemetry", "telemetry", telemetry_checks, "Check the OTEL_ variables."),
         Probe("terminal", "terminal", checks.terminal, "Check TERM and LANG."),
     ]

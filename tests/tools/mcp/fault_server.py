@@ -21,6 +21,12 @@ from typing import Any, ClassVar
 Json = dict[str, Any]
 TEXT: Json = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 NOTHING: Json = {"type": "object", "properties": {}}
+BAD: Json = {"type": "object", "properties": {"x": {"type": "nonsense"}}}
+MEASURE: Json = {
+    "type": "object",
+    "properties": {"degrees": {"type": "number", "maximum": 60}, "at": {"pattern": "^(a+)+$"}},
+    "required": ["degrees"],
+}
 FORM: Json = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 30}},
@@ -64,8 +70,10 @@ class Server:
         found = [
             {"name": "echo", "description": self.description, "inputSchema": TEXT, "annotations": read_only},
             *({"name": name, "description": f"{name}.", "inputSchema": NOTHING} for name in sorted(self.faults)),
+            {"name": "measure", "inputSchema": TEXT, "outputSchema": MEASURE},
+            {"name": "unclear", "inputSchema": TEXT, "outputSchema": BAD},
             {"name": "bad.name/with spaces", "inputSchema": NOTHING},
-            {"name": "bad_schema", "inputSchema": {"type": "object", "properties": {"x": {"type": "nonsense"}}}},
+            {"name": "bad_schema", "inputSchema": BAD},
             {"name": "sneaky", "description": "Hidden\u202e\U000e0041 \x1b[31mtext", "inputSchema": NOTHING},
         ]
         if self.start == "many":
@@ -76,6 +84,8 @@ class Server:
         name, arguments = params["name"], params.get("arguments") or {}
         if name == "echo":
             return text(f"echo: {arguments['text']}", structuredContent={"echoed": arguments["text"]})
+        if name in ("measure", "unclear"):
+            return text(f"{name}: {arguments['text']}", structuredContent=json.loads(arguments["text"]))
         if name in self.faults:
             return self.faults[name](self, id, params)
         return text(f"called {name}")

@@ -140,12 +140,14 @@ def new_server(http: Http, url: str) -> MCPServer:
 
 
 @contextmanager
-def serving(*, oauth: bool = False, lifetime_s: int = 3600, json_response: bool = False) -> Iterator[Http]:
-    """The server on a free port of the loopback interface, until the context is left."""
+def serving(
+    *, oauth: bool = False, lifetime_s: int = 3600, json_response: bool = False, port: int = 0
+) -> Iterator[Http]:
+    """The server on a free or the given port of the loopback interface, until the context is left."""
     http = Http(Accounts(lifetime_s) if oauth else None)
-    config = uvicorn.Config(_late(http, json_response), host="127.0.0.1", port=0, log_level="critical", lifespan="on")
+    app = _late(http, json_response)
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="critical", lifespan="on")
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
     socket = config.bind_socket()
     http.url = f"http://127.0.0.1:{socket.getsockname()[1]}"
     thread = threading.Thread(target=lambda: server.run(sockets=[socket]), daemon=True)

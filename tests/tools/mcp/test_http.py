@@ -5,6 +5,7 @@ import json
 import stat
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -90,6 +91,10 @@ async def test_a_server_that_is_gone_and_comes_back(tmp_path: Path) -> None:
         [gone] = (await agent.run("go")).messages[2].tool_results
         assert gone.error_code in {ErrorCode.TOOL_FAILED, ErrorCode.TOOL_NOT_FOUND}
         assert "MCP server 'w'" in str(gone.content)
+    with serving(port=urlsplit(http.url).port or 0):  # it knows nothing of the earlier connection
+        async with asyncio.timeout(60):
+            while (await results_of(server, ADD))[0].content != "5":  # not before the next attempt is due
+                await asyncio.sleep(0.1)
 
 
 async def test_signing_in_stores_tokens_that_later_connections_use_and_refresh(tmp_path: Path) -> None:

@@ -221,6 +221,22 @@ async def test_structured_content_is_kept_as_data_next_to_the_text(tmp_path: Pat
     assert answer.metadata["mcp"]["tool"] == "echo"
 
 
+async def test_structured_content_is_checked_against_the_output_schema(tmp_path: Path) -> None:
+    blocking = {"degrees": 1, "at": "a" * 60 + "!"}  # takes Python's `re` longer than anybody waits
+    given = [{"degrees": 21.5}, {"degrees": 99}, {"celsius": 1}, blocking]
+    calls = [("f_measure", {"text": json.dumps(one)}) for one in given]
+    good, hot, other, blocked = await results_of(fault_server(tmp_path), *calls)
+    assert good.value == {"degrees": 21.5}
+    for result in (hot, other, blocked):
+        assert result.is_error
+        assert "'measure' does not match its output schema" in str(result.content)
+
+
+async def test_structured_content_that_cannot_be_checked_is_left_out(tmp_path: Path) -> None:
+    [answer] = await results_of(fault_server(tmp_path), ("f_unclear", {"text": "{}"}))
+    assert answer.value == answer.content == "unclear: {}"
+
+
 async def test_the_trace_context_of_a_tool_reaches_the_server(tmp_path: Path) -> None:
     span = NonRecordingSpan(SpanContext(0xABC, 0xDEF, is_remote=False, trace_flags=TraceFlags(1)))
     with use_span(span):

@@ -8,7 +8,8 @@ from typing import Any
 
 from mcp import types
 
-from bartack.nouns.errors import BartackError
+from bartack.nouns.errors import BartackError, ToolError
+from bartack.session.schema_check import ArgumentCheck, argument_check
 from bartack.tools.definition import ToolDefinition
 from bartack.tools.mcp.config import clean_name
 from bartack.tools.mcp.text import visible_prose
@@ -31,8 +32,25 @@ class Offered:
 
     definitions: tuple[ToolDefinition, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)  # by the server's names
+    output_checks: Mapping[str, ArgumentCheck | None] = field(default_factory=dict)  # of tools with an output schema
     described: Mapping[str, str] = field(default_factory=dict)  # what the server really wrote, by the agent's names
     left_out: tuple[tuple[str, str], ...] = ()
+
+    def checked(self, result: types.CallToolResult, tool: str) -> types.CallToolResult:
+        """The result if it matches the tool's output schema, without structured content that cannot be checked.
+
+        Raises `ToolError` if it does not match.
+        """
+        if result.is_error or result.structured_content is None or tool not in self.output_checks:
+            return result
+        check = self.output_checks[tool]
+        if check is None:
+            return result.model_copy(update={"structured_content": None})
+        try:
+            check(result.structured_content)
+        except ToolError as error:
+            raise ToolError(f"The result of {tool!r} does not match its output schema: {error.message}") from None
+        return result
 
 
 def digest_of(tool: types.Tool) -> str:
@@ -63,6 +81,7 @@ def offered_tools(
     """The definitions of these tools; one that cannot be offered is left out, and the others are not affected."""
     made: dict[str, ToolDefinition] = {}
     digests: dict[str, str] = {}
+    output_checks: dict[str, ArgumentCheck | None] = {}
     described: dict[str, str] = {}
     left_out: list[tuple[str, str]] = []
     chars = 0
@@ -97,13 +116,23 @@ def offered_tools(
             left_out.append((tool.name, f"the tools of this server exceed {_MAX_TOTAL_CHARS:,} characters"))
             continue
         digests[tool.name] = digest
+        if tool.output_schema is not None:
+            output_checks[tool.name] = _output_check(tool.output_schema)
         described[name] = tool.description or ""
-    return Offered(tuple(made.values()), digests, described, tuple(left_out))
+    return Offered(tuple(made.values()), digests, output_checks, described, tuple(left_out))
 
 
 def _schema(given: dict[str, Any]) -> dict[str, Any]:
     """The schema of the arguments. Providers require `properties`, which servers leave out for tools without any."""
     return {**given, "type": "object", "properties": given.get("properties") or {}}
+
+
+def _output_check(schema: dict[str, Any]) -> ArgumentCheck | None:
+    """The check of structured content; None if the schema is invalid, or needs a package that is not installed."""
+    try:
+        return argument_check(schema)
+    except ToolError:
+        return None
 
 
 def _execute(call: Call, tool: str, digest: str) -> Callable[[dict[str, Any], ToolContext], Awaitable[Any]]:

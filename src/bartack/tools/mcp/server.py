@@ -331,8 +331,9 @@ class McpServer:
         from bartack.tools.mcp.content import output_of  # noqa: PLC0415 - as above
 
         async with self._using() as connection:
-            current = None if self._offered is None else self._offered.digests.get(tool)
-            if current is None:
+            offered = self._offered
+            current = None if offered is None else offered.digests.get(tool)
+            if offered is None or current is None:
                 text = f"MCP server {self.name!r} no longer has the tool {tool!r}."
                 raise ToolError(text, code=ErrorCode.TOOL_NOT_FOUND)
             if current != digest:
@@ -341,6 +342,7 @@ class McpServer:
             self._is_stale = self._is_stale or self._known.get(tool) not in (None, digest)  # no longer a change
             await asyncio.to_thread(self._known.record, tool, digest)
             result = await self._timed(connection, tool, arguments, context)
+        result = offered.checked(result, tool)
         return output_of(result, {"mcp": {"server": self.name, "tool": tool, "digest": digest}})
 
     async def _timed(
