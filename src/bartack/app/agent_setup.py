@@ -11,6 +11,7 @@ from bartack.agent import Agent
 from bartack.agent.tracing import Telemetry
 from bartack.app.errors import with_hint
 from bartack.app.mcp_servers import servers_path, toolsets
+from bartack.app.permissions import permissions_folder
 from bartack.app.sessions import configured_store
 from bartack.app.settings import choose_model, config_path, setting, settings_file
 from bartack.models.by_name import DefaultModel, connect
@@ -93,7 +94,8 @@ def new_agent(
 def private_files(store: SessionStore) -> Sequence[Path]:
     """Files the tools must not touch even inside the directory: sessions, prompt history, settings, tokens."""
     sessions = () if store.path is None else (store.path,)
-    return (*sessions, default_path().parent, config_path(), servers_path(), config_path().with_name("mcp-tokens.json"))
+    settings = config_path(), servers_path(), config_path().with_name("mcp-tokens.json"), permissions_folder()
+    return (*sessions, default_path().parent, *settings)
 
 
 # -- the model

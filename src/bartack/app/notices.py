@@ -94,6 +94,17 @@ def _shortened(text: str, ellipsis: str) -> str:
     return line if len(line) <= _VALUE else line[: _VALUE - len(ellipsis)].rstrip() + ellipsis
 
 
+def exit_code(metadata: Mapping[str, Any] | None) -> int | None:
+    """The exit code of the command whose result has this metadata; negative for a signal."""
+    code = (metadata or {}).get("exit_code")
+    return code if isinstance(code, int) and not isinstance(code, bool) else None
+
+
+def exit_text(code: int) -> str:
+    """`exit code 1`, or `killed by signal 9`."""
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
+
+
 def format_duration(seconds: float) -> str:
     """A length of time: `0.4 s`, `12 s`, `2 min 05 s`."""
     if seconds < 9.95:

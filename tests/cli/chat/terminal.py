@@ -65,6 +65,7 @@ class Terminal:
 
     def __init__(self, env: Mapping[str, str], *words: str, columns: int = 100, rows: int = 40) -> None:
         self._name = f"bartack-{uuid.uuid4().hex[:12]}"
+        self.is_dumb = env["TERM"] == "dumb"
         self._pid_file = Path(env["HOME"], f"{self._name}.pid")
         settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
         command = shlex.join([sys.executable, "-m", "bartack.cli", "chat", *words])
@@ -176,6 +177,8 @@ class Terminal:
 
 
 def is_at_prompt(screen: str) -> bool:
-    """Whether the line above the status line is an empty prompt."""
+    """Whether the line above the status line is an empty prompt; on a dumb terminal, the line below it."""
     lines = [line for line in screen.splitlines() if line.strip()]
-    return len(lines) >= 2 and lines[-2].rstrip() in {"›", ">"}
+    return len(lines) >= 2 and (
+        lines[-2].rstrip() in {"›", ">"} or (lines[-1].rstrip() == ">" and lines[-2].startswith("["))
+    )

@@ -43,7 +43,9 @@ def test_text_typed_during_an_answer_is_the_next_message(tmp_path: Path) -> None
         chat.say("two, typed ahead")
         chat.type("and three")
         chat.key("C-o")  # expands thinking, so the keys before it have arrived
-        assert "ahead" not in chat.wait_for("Thought 1.")  # the answer is not disturbed
+        seen = chat.wait_for("Thought 1.")
+        assert "  queued: two, typed ahead\n› and three" in seen
+        assert seen.rstrip().splitlines()[-1].startswith(" Ctrl-C to stop · openai-compatible:test · ")
         gate.set()
         chat.wait_for("Second answer.")
         assert "two, typed ahead" in chat.wait_for("› and three")

@@ -85,7 +85,17 @@ def test_always_allows_this_tool_without_asking_again(tmp_path: Path) -> None:
     script = [first, second], [writes("3.txt", "three")], ["All three."]
     with scene(tmp_path, *script) as here, here.chat() as chat:
         chat.wait_for_prompt()
-        answered(chat, "write", "a", "All three.")
+        chat.say("write")
+        chat.wait_for(is_asking)
+        chat.say("a")
+        chat.wait_for("1  every call of write_file")
+        chat.key("Enter")  # back
+        chat.wait_for(is_asking)
+        chat.say("a")
+        chat.wait_for("to go back:")
+        chat.say("1")
+        chat.wait_for("All three.")
+        chat.wait_for_prompt()
         assert sorted(path.name for path in here.project.iterdir()) == ["1.txt", "2.txt", "3.txt"]
         chat.say("/tools")
         seen = chat.wait_for("run_command")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bartack.app.file_changes import FileChange
 from bartack.cli.terminal.messages import show_message, show_request
 from bartack.nouns.entries import ApprovalRequired
 from bartack.nouns.errors import ErrorCode
@@ -44,7 +45,21 @@ def test_results_are_shortened() -> None:
     lines = "\n".join(f"line {n}" for n in range(9))
     bad = ToolResult("c2", "it broke", is_error=True, error_code=ErrorCode.TOOL_FAILED)
     text = shown(tool_message(ToolResult("c1", lines), bad, ToolResult("c3", "")))
-    assert text == "✓ line 0\n  line 1\n  line 2\n  … 6 more lines\n✗ it broke\n✓ no output\n\n"
+    assert (
+        text
+        == "✓ line 0\n  line 1\n  … 4 more lines (Ctrl-T)\n  line 6\n  line 7\n  line 8\n✗ it broke\n✓ no output\n\n"
+    )
+    assert lines.replace("\n", "\n  ") in shown(tool_message(ToolResult("c1", lines)), unfolded=True)
+
+
+def test_a_command_that_failed_is_marked_and_its_end_is_shown() -> None:
+    output = "\n".join(f"line {n}" for n in range(100)) + "\n[exit code 2]"
+    text = shown(tool_message(ToolResult("c1", output, metadata={"exit_code": 2})))
+    assert text.startswith("✗ exit code 2\n  line 0\n  line 1\n  … 91 more lines (Ctrl-T)\n  line 93\n")
+    assert text.endswith("  line 99\n  [exit code 2]\n\n")
+    killed = shown(tool_message(ToolResult("c1", "", metadata={"exit_code": -9})))
+    assert killed == "✗ killed by signal 9\n\n"
+    assert shown(tool_message(ToolResult("c1", "fine", metadata={"exit_code": 0}))) == "✓ fine\n\n"
 
 
 def test_a_provider_executed_call_has_its_result() -> None:
@@ -56,12 +71,41 @@ def test_system_messages_are_not_shown() -> None:
     assert shown(system("You are.")) == ""
 
 
-def test_a_long_file_to_be_written_is_shortened() -> None:
-    text = request_text("write_file", {"path": "a.py", "text": "".join(f"n = {n}\n" for n in range(50))}, "it writes")
+def change_text(change: FileChange, arguments: dict[str, Any] | None = None, **settings: Any) -> str:
+    console = plain_console()
+    request = ApprovalRequired("c1", "write_file", {"path": change.path, "text": "", **(arguments or {})})
+    show_request(console, request, change, **settings)
+    return written(console)
+
+
+def test_a_new_file_is_marked_and_shown_whole() -> None:
+    text = change_text(FileChange("a.py", None, "".join(f"n = {n}\n" for n in range(300))))
     lines = text.strip().split("\n")
-    assert lines[:3] == ["? write_file  it writes", "  a.py", "  n = 0"]
-    assert lines[-1] == "  … 30 more lines"
-    assert len(lines) == 23
+    assert lines[:3] == ["? write_file", "  a.py  new file, 300 lines", "    1 + n = 0"]
+    assert lines[-1] == "  300 + n = 299"
+    assert len(lines) == 302
+
+
+def test_an_overwritten_file_is_shown_as_a_diff_with_context() -> None:
+    before = "".join(f"{n}\n" for n in range(1, 21))
+    text = change_text(FileChange("a.txt", before, before.replace("10\n", "ten\x1b[2J\n")), {"mode": 3})
+    assert "  a.txt  overwrites the file, +1 -1\n" in text
+    assert "   …   6 unchanged lines\n   7   7\n" in text
+    assert "   9   9\n  10 - 10\n  10 + ten\\x1b[2J\n  11   11\n" in text
+    assert "  13   13\n   …   7 unchanged lines\n" in text
+    assert '"mode": 3' in text
+
+
+def test_an_edit_that_would_fail_says_why() -> None:
+    text = change_text(FileChange("a.txt", "x\n", "x\n", "The text to replace was not found"))
+    assert "  a.txt\n  The text to replace was not found\n" in text
+    assert "no change" in change_text(FileChange("a.txt", "x\n", "x\n"))
+
+
+def test_a_huge_request_is_cut_in_the_scrollback_but_not_in_the_pager() -> None:
+    change = FileChange("a.txt", None, "line\n" * 5_000)
+    assert change_text(change).rstrip().endswith("… 4002 more lines: v shows all of them")
+    assert change_text(change, whole=True).count("+ line") == 5_000
 
 
 def test_an_edit_is_shown_as_a_diff_with_all_its_arguments() -> None:

@@ -253,7 +253,7 @@ def test_a_call_is_shown_while_it_is_written_and_run_and_afterwards() -> None:
     assert "reading half way done=3" in live
     assert "6 s" in live
     end = watched.show(completed("c1", "read_file", arguments, "\n".join(map(str, range(120)))))
-    assert '✓ read_file path="README.md"  0.1 s  120 lines\n  0\n  1\n  2\n  … 117 more lines\n' in end
+    assert '✓ read_file path="README.md"  0.1 s  120 lines\n  0\n  1\n  … 115 more lines (Ctrl-T)\n  117\n' in end
     assert watched.show(completed("c1", "read_file", arguments, "again")) == ""
 
 

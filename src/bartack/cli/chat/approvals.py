@@ -1,5 +1,7 @@
-"""Asking the user whether a tool call may run."""
+"""Asking the user whether a tool call may run, and what may run without asking."""
 
+import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -7,56 +9,92 @@ import msgspec
 from rich.console import Console
 
 from bartack.agent import Run
-from bartack.app.safe_text import json_bytes, safe_line
+from bartack.app.file_changes import FileChange, planned_change
+from bartack.app.permissions import Choice, PermissionFile, Rule, choices_for, covering
+from bartack.app.safe_text import json_bytes, safe_line, visible_text
 from bartack.cli.chat.keyboard import Keyboard
 from bartack.cli.terminal.messages import show_request
 from bartack.cli.terminal.screen import Screen
 from bartack.nouns.entries import ApprovalRequired
-from bartack.nouns.errors import NotFound
+from bartack.nouns.errors import BartackError, NotFound, ToolError
 from bartack.nouns.parts import ToolCall
-from bartack.tools import ToolDefinition, by_tool
+from bartack.tools import LocalRuntime, ToolDefinition, by_tool
 
-_QUESTION = "[y]es  [n]o, or n REASON  [e]dit  [a]lways  [q] stop: "
-_SHORT_QUESTION = "[y]es [n]o [e]dit [a]lways [q] stop: "  # for windows in which the other one would wrap
-_HELP = "y: run it, n: deny it, e: edit the arguments, a: always allow this tool in this chat, q: stop the answer."
+_QUESTION = "[y]es  [n]o, or n REASON  [v]iew  [e]dit  [a]lways  [q] stop: "
+_SHORT_QUESTION = "[y]es [n]o [v]iew [e]dit [a]lways [q] stop: "  # for windows in which the other one would wrap
+_HELP = "y: run it, n: deny it, v: view all of it, e: edit the arguments, a: always allow it, q: stop the answer."
 _EDIT_HELP = "Enter: accept, Alt-Enter: new line, Ctrl-C: back"
-_WORDS = {"yes": "y", "no": "n", "edit": "e", "always": "a", "quit": "q", "stop": "q", "abort": "q"}
+_WORDS = {"yes": "y", "no": "n", "view": "v", "edit": "e", "always": "a", "quit": "q", "stop": "q", "abort": "q"}
 
 
 class Approvals:
-    """The approval policy of a chat, and its questions to the user."""
+    """The approval policy of a chat, and its questions to the user.
+
+    `runtime` is where the file tools work, if the chat has them. `kept` are the rules of the project.
+    """
 
     def __init__(
-        self, console: Console, keyboard: Keyboard, rules: dict[str, Literal["never", "always"]] | None = None
+        self,
+        console: Console,
+        keyboard: Keyboard,
+        *,
+        kept: PermissionFile,
+        runtime: LocalRuntime | None = None,
+        configured: Mapping[str, Literal["never", "always"]] | None = None,
     ) -> None:
         self._console = console
         self._keyboard = keyboard
-        self._policy = by_tool(rules or {})
-        self._allowed: set[tuple[str, str | None]] = set()  # tools and digests that the user has allowed for this chat
+        self._runtime = runtime
+        self._policy = by_tool(configured or {})
+        self.kept = kept
+        self.session_rules: list[Rule] = []  # that the user has made for this chat
 
     def policy(self, call: ToolCall, definition: ToolDefinition) -> bool | str:
-        """Whether a call needs approval: as configured, or else as the tool is declared."""
-        return False if (definition.name, definition.digest) in self._allowed else self._policy(call, definition)
+        """Whether a call needs approval: not if a rule covers it, or else as configured, or as the tool is declared."""
+        if self._rule_for(definition.name, call.arguments, definition.digest) is not None:
+            return False
+        return self._policy(call, definition)
 
     def is_required(self, definition: ToolDefinition) -> bool:
         """Whether calls of this tool need approval, as far as that does not depend on their arguments."""
         return bool(self.policy(ToolCall("any", definition.name, {}), definition))
 
+    def _rule_for(self, tool: str, arguments: Mapping[str, Any], digest: str | None) -> Rule | None:
+        return covering([*self.session_rules, *self.kept.rules()], tool, arguments, digest)
+
     async def ask(self, run: Run, request: ApprovalRequired, screen: Screen) -> bool:
         """Ask the user and pass the decision to the run; False to stop the answer. Raises as `Keyboard` does."""
         with suppress(NotFound):  # the run ended in the meantime
-            if (request.tool_name, request.definition_digest) in self._allowed:
+            if self._is_covered(request):
                 run.approve(request.tool_call_id, decided_by="always")
                 return True
+            change = await asyncio.to_thread(self._change, request)
             screen.suspend()
             try:
-                show_request(self._console, request)
-                return await self._decide(run, request)
+                show_request(self._console, request, change)
+                return await self._decide(run, request, change)
             finally:
                 screen.resume()
         return True
 
-    async def _decide(self, run: Run, request: ApprovalRequired) -> bool:
+    def _is_covered(self, request: ApprovalRequired) -> bool:
+        """Whether the user has made a rule for such calls after this one was made."""
+        try:
+            rule = self._rule_for(request.tool_name, request.arguments, request.definition_digest)
+        except BartackError:  # the file became invalid, so that the question is asked
+            return False
+        return rule is not None
+
+    def _change(self, request: ApprovalRequired) -> FileChange | None:
+        """What the call would do to a file now."""
+        if self._runtime is None or request.definition_digest is not None:
+            return None
+        try:
+            return planned_change(self._runtime.directory, request.tool_name, request.arguments)
+        except ToolError:  # the runtime is not connected
+            return None
+
+    async def _decide(self, run: Run, request: ApprovalRequired, change: FileChange | None) -> bool:
         call_id = request.tool_call_id
         while True:
             match await self._choice():
@@ -64,8 +102,12 @@ class Approvals:
                     run.approve(call_id, decided_by="user")
                 case "n", reason:
                     run.deny(call_id, reason=reason or None, decided_by="user")
+                case "v", _:
+                    await self._view(request, change)
+                    continue
                 case "a", _:
-                    self._allowed.add((request.tool_name, request.definition_digest))
+                    if not await self._allow(request):
+                        continue
                     run.approve(call_id, decided_by="always")
                 case "e", _:
                     arguments = await self._edited(request.arguments)
@@ -85,12 +127,61 @@ class Approvals:
             letter = _WORDS.get(word.lower(), word.lower())
             if letter in _WORDS.values():
                 return letter, rest.strip()
-            self._console.print(_HELP, style="dim", markup=False, highlight=False)
+            self._note(_HELP)
+
+    async def _view(self, request: ApprovalRequired, change: FileChange | None) -> None:
+        def draw(console: Console) -> None:
+            show_request(console, request, change, whole=True)
+
+        await self._keyboard.page(self._console, draw, safe_line(request.tool_name))
+
+    # -- always
+
+    async def _allow(self, request: ApprovalRequired) -> bool:
+        """Ask what exactly to allow from now on; False if the user went back."""
+        choices = choices_for(request.tool_name, request.arguments, request.definition_digest)
+        self._note("Allow from now on, without asking:")
+        for number, choice in enumerate(choices, 1):
+            self._print(f"  {number}  {visible_text(choice.rule.text)}")
+        self._note(f"A number allows it until this chat ends; with p, always in this directory ({self.kept.path}).")
+        while True:
+            try:
+                answer = await self._keyboard.choice(f"[1-{len(choices)}], [1p] to keep, Enter to go back: ")
+            except KeyboardInterrupt:
+                return False
+            if not answer:
+                return False
+            if self._keep(answer.lower(), choices):
+                return True
+
+    def _keep(self, answer: str, choices: list[Choice]) -> bool:
+        number, persists = answer.removesuffix("p").strip(), answer.endswith("p")
+        if not number.isdecimal() or not 1 <= int(number) <= len(choices):
+            return False
+        choice = choices[int(number) - 1]
+        if not persists:
+            self.session_rules.append(choice.rule)
+            return True
+        if not choice.may_persist:
+            self._note("Every command can only be allowed until this chat ends. Choose without p.")
+            return False
+        try:
+            self.kept.add(choice.rule)
+        except BartackError as error:
+            self._print(safe_line(error.message), style="red")
+            return False
+        return True
+
+    def _note(self, text: str) -> None:
+        self._print(text, style="dim")
+
+    def _print(self, text: str, style: str = "") -> None:
+        self._console.print(text, style=style, markup=False, highlight=False)
 
     async def _edited(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """The edited arguments; None after Ctrl-C or Ctrl-D."""
         text = json_bytes(arguments, indent=2).decode()
-        self._console.print(_EDIT_HELP, style="dim")
+        self._note(_EDIT_HELP)
         while True:
             try:
                 text = await self._keyboard.edited(text)
@@ -98,5 +189,4 @@ class Approvals:
             except (KeyboardInterrupt, EOFError):
                 return None
             except msgspec.MsgspecError as error:
-                problem = f"Not a valid JSON object: {safe_line(str(error))}"
-                self._console.print(problem, style="red", markup=False, highlight=False)
+                self._print(f"Not a valid JSON object: {safe_line(str(error))}", style="red")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from importlib.metadata import version
+from pathlib import Path
 from shutil import get_terminal_size
 from typing import Annotated
 
@@ -16,10 +17,11 @@ from rich.console import Console
 
 from bartack.agent import LiveApprover
 from bartack.agent.tracing import Telemetry
-from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
+from bartack.app.agent_setup import AgentSetup, new_agent, private_files, resolve_setup
 from bartack.app.errors import with_hint
 from bartack.app.event_loop import run_async
 from bartack.app.mcp_servers import chosen_servers, user_servers
+from bartack.app.permissions import PermissionFile
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import latest_session_here, opened_store
 from bartack.app.settings import setting, settings_file
@@ -31,12 +33,15 @@ from bartack.cli.chat.slash import COMMANDS, is_command, run_command
 from bartack.cli.models import description, download
 from bartack.cli.store_access import store_flag
 from bartack.cli.telemetry import export_for, exported
+from bartack.cli.terminal.messages import show_message
 from bartack.cli.terminal.style import symbols_for
 from bartack.models.by_name import DefaultModel
 from bartack.models.local import LocalModel
 from bartack.models.model import Model
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
+from bartack.nouns.messages import user
 from bartack.store.address import default_path
+from bartack.tools import LocalRuntime
 
 app = options.new_app("Chat with a model in the terminal.")
 
@@ -150,15 +155,27 @@ async def _chat(
             status=lambda: conversation.status,
             commands={name: command.summary for name, command in COMMANDS.items()},
             toggle_thinking=lambda: conversation.toggle_thinking(),  # noqa: PLW0108 - made below
+            show_transcript=lambda: conversation.show_transcript(),  # noqa: PLW0108 - made below
         )
-        approvals = Approvals(console, keyboard, settings_file().settings.approval)
-        approver = LiveApprover()
-        agent = new_agent(setup, store, approver=approver, approval=approvals.policy, telemetry=telemetry)
+        runtime = LocalRuntime(Path.cwd(), forbidden=private_files(store)) if setup.files else None
+        kept = PermissionFile(Path.cwd())
+        with options.usage_errors():
+            kept.rules()
+        configured = settings_file().settings.approval
+        approvals = Approvals(console, keyboard, kept=kept, runtime=runtime, configured=configured)
+        agent = new_agent(
+            setup,
+            store,
+            approver=LiveApprover(),
+            approval=approvals.policy,
+            telemetry=telemetry,
+            runtime=runtime,
+        )
         conversation = Conversation(
             agent, store, setup.choice.name, console=console, keyboard=keyboard, approvals=approvals, thinking=thinking
         )
         async with agent, aclosing(conversation):
-            with _signals(conversation), quiet():
+            with _signals(conversation), quiet(keyboard.type):
                 if session is not None:
                     conversation.space()
                     await conversation.open(session)
@@ -200,12 +217,23 @@ def _signals(conversation: Conversation) -> Iterator[None]:
 
 
 async def _prompt_loop(conversation: Conversation, keyboard: Keyboard) -> None:
-    """Read and handle one line after another until the user leaves."""
+    """Read and handle one line after another until the user leaves. Messages that were queued during an answer come
+    first; after Ctrl-C they are not sent, but left to be edited."""
     default = ""
-    while not conversation.is_leaving:
+    while not conversation.is_leaving:  # by /quit, or a second Ctrl-C
         conversation.space()
         if conversation.console.is_dumb_terminal:  # its prompt has no status line
             conversation.note(f"[{conversation.status.strip()}]")
+        if conversation.was_interrupted or default:
+            default = "\n".join(filter(None, (default, keyboard.draft.take_all())))
+        queued = keyboard.draft.take()
+        if queued is not None:
+            keyboard.remember(queued)
+            show_message(conversation.console, user(queued))
+            default = await _handle(conversation, queued)
+            continue
+        if keyboard.draft.is_closed:
+            return
         try:
             line = (await keyboard.line(default)).strip()
         except EOFError:
@@ -215,6 +243,7 @@ async def _prompt_loop(conversation: Conversation, keyboard: Keyboard) -> None:
                 return
             conversation.was_interrupted = True
             conversation.note("Press Ctrl-C again to exit.")
+            default = ""
             continue
         default = await _handle(conversation, line) if line else ""
 

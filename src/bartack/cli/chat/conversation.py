@@ -5,14 +5,17 @@ session. Ctrl-C stops the answer and keeps what has arrived; a second one exits.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
+from prompt_toolkit.keys import Keys
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.text import Text
 
 from bartack.agent import Agent, ApprovalRequested, Run
+from bartack.agent.events import RunFinished
 from bartack.app.errors import error_hint, error_text, failure_hint, with_hint, with_store_hint
 from bartack.app.safe_text import safe_line, safe_text
 from bartack.app.sessions import ensure_session, has_unfinished_run
@@ -21,7 +24,9 @@ from bartack.cli.chat.approvals import Approvals
 from bartack.cli.chat.keyboard import Keyboard
 from bartack.cli.terminal.live_area import CapturedOutput
 from bartack.cli.terminal.messages import show_message
+from bartack.cli.terminal.rendering import Line, unwrapped
 from bartack.cli.terminal.screen import Screen, new_screen
+from bartack.cli.terminal.style import FAINT
 from bartack.models.model import Model
 from bartack.nouns.entries import ApprovalRequired, Entry
 from bartack.nouns.errors import BartackError, Conflict, ErrorCode, NotFound
@@ -33,6 +38,7 @@ _PROGRAM = "bartack chat"
 _TICK_S = 1 / 8
 _RETRY_S = 0.5  # between attempts to start a run on a session that is in use
 _SHOWN = 8  # messages shown when a session is continued
+_STOP_HINT = "Ctrl-C to stop"
 
 
 class Conversation:
@@ -66,6 +72,7 @@ class Conversation:
         self._is_spaced = False  # the last line on the screen is blank
         self._captured = CapturedOutput()
         self._run: Run | None = None
+        self._terminal = asyncio.Lock()  # held by what needs the whole terminal during a run: a question, a pager
         self._stopped = asyncio.Event()  # the run, or the wait for it to start
 
     # -- printing
@@ -108,13 +115,13 @@ class Conversation:
     @property
     def status(self) -> str:
         """The line below the prompt."""
+        return status_pieces(self.status_facts(), width=self.console.width, last="/help")
+
+    def status_facts(self) -> list[str]:
+        """Model, context, tokens, cost and session."""
         info = self.model.model_info()
-        return status_line(
-            f"{info.provider}:{info.model_id}",
-            self.usage,
-            window=info.context_window,
-            session=self.session_id,
-            width=self.console.width,
+        return status_facts(
+            f"{info.provider}:{info.model_id}", self.usage, window=info.context_window, session=self.session_id
         )
 
     # -- the session
@@ -246,22 +253,63 @@ class Conversation:
         return None
 
     async def _show_events(self, run: Run) -> None:
-        screen = new_screen(self.console, thinking=self.thinking)
+        screen = new_screen(self.console, thinking=self.thinking, footer=self._footer)
+        keys: dict[Keys, Callable[[], object]] = {
+            Keys.ControlO: lambda: self._toggle_live_thinking(screen),
+            Keys.ControlT: lambda: viewing.append(asyncio.create_task(self._view_during_run(screen))),
+        }
+        viewing: list[asyncio.Task[None]] = []
         self.space()
         ticking = asyncio.create_task(_tick(screen))
         try:
             async with AsyncExitStack() as stack:
                 stack.push_async_exit(run)
                 stack.enter_context(self._captured.capture(screen.print))
-                stack.enter_context(self.keyboard.listening(lambda: self._toggle_live_thinking(screen)))
+                stack.enter_context(self.keyboard.listening(keys, screen.tick))
                 async for event in run:
+                    if isinstance(event, RunFinished):
+                        async with self._terminal:
+                            screen.show(event)
+                        continue
                     screen.show(event)
                     if isinstance(event, ApprovalRequested):
-                        await self._ask(run, event.request, screen)
+                        async with self._terminal:
+                            await self._ask(run, event.request, screen)
         finally:
+            for task in viewing:
+                task.cancel()
+            await asyncio.gather(*viewing, return_exceptions=True)
             ticking.cancel()
             screen.close()
             self.last_thinking = screen.last_thinking() or self.last_thinking
+
+    def _footer(self) -> list[Line]:
+        """What is typed, and the status line, below an answer that arrives."""
+        status = status_pieces(self.status_facts(), width=self.console.width, first=_STOP_HINT)
+        return [*self.keyboard.draft.lines(self.console), *unwrapped(self.console, [Text(status, style=FAINT)])]
+
+    async def show_transcript(self) -> None:
+        """Show all of the session, with every output in full."""
+        messages = [entry.fact for entry in await self.branch() if isinstance(entry.fact, Message)]
+
+        def draw(console: Console) -> None:
+            for message in messages:
+                show_message(console, message, thinking=True, unfolded=True)
+
+        if messages:
+            await self.keyboard.page(self.console, draw, "transcript", at_end=True)
+        else:
+            self.note("Nothing to show yet.")
+
+    async def _view_during_run(self, screen: Screen) -> None:
+        if self._terminal.locked() or self.console.is_dumb_terminal:
+            return
+        async with self._terminal:
+            screen.suspend()
+            try:
+                await self.show_transcript()
+            finally:
+                screen.resume()
 
     def _toggle_live_thinking(self, screen: Screen) -> None:
         self.thinking = screen.toggle_thinking()
@@ -301,17 +349,23 @@ async def _tick(screen: Screen) -> None:
         screen.tick()
 
 
-def status_line(model: str, usage: SessionUsage, *, window: int | None, session: str | None, width: int) -> str:
-    """Model, context, tokens, cost and session, as far as they fit; the model is always there."""
+def status_facts(model: str, usage: SessionUsage, *, window: int | None, session: str | None) -> list[str]:
+    """Model, context, tokens, cost and session, as far as they are known."""
     pieces = [
+        safe_line(model),
         format_context(usage.context_tokens, window),
         format_tokens(usage.spend),
         format_cost(usage.spend),
         f"session {safe_line(session)}" if session else "new session",
-        "/help",
     ]
-    line = f" {safe_line(model)}"
-    for piece in pieces:
-        if piece and cell_len(line) + 3 + cell_len(piece) < width:
+    return [piece for piece in pieces if piece]
+
+
+def status_pieces(facts: Sequence[str], *, width: int, first: str = "", last: str = "") -> str:
+    """The facts on one line, as far as they fit; the first one is always there."""
+    pieces = [piece for piece in (first, *facts, last) if piece]
+    line = f" {pieces[0]}"
+    for piece in pieces[1:]:
+        if cell_len(line) + 3 + cell_len(piece) < width:
             line += f" · {piece}"
     return line if cell_len(line) <= width else set_cell_size(line, width)

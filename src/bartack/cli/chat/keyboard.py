@@ -3,29 +3,36 @@
 Enter sends; Alt-Enter, Ctrl-J or a backslash at the end of a line start a new line; pasted lines stay together. On a
 dumb terminal prompt_toolkit appends what is typed and does not move the cursor.
 
-Between prompts nothing that is typed is echoed, so that it does not disturb the answer. It is kept for the next prompt,
-including Enter. A question about a tool call never takes it, because it was typed before the question was visible.
+What is typed between prompts goes to a `Draft`, which the screen shows below the answer; Enter queues it as the next
+message. A question about a tool call never takes it, because it was typed before the question was visible. What was
+typed before the chat was ready counts too.
 """
 
+import os
+import select
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import create_app_session, run_in_terminal
+from prompt_toolkit.application import create_app_session, in_terminal, run_in_terminal
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.formatted_text import AnyFormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
+from prompt_toolkit.input.typeahead import get_typeahead
+from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output.plain_text import PlainTextOutput
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import is_dumb_terminal
+from rich.console import Console
 
 from bartack.app.safe_text import safe_text, valid_text
+from bartack.cli.chat.draft import Draft
+from bartack.cli.chat.pager import Pager, recorded
 
 _MENU = 6  # lines for completions
 _STYLE = Style.from_dict(
@@ -49,8 +56,10 @@ class Keyboard:
         status: Callable[[], str],
         commands: Mapping[str, str],
         toggle_thinking: Callable[[], None],
+        show_transcript: Callable[[], Awaitable[None]],
     ) -> None:
         """`symbol` starts the prompt, `status` gives the line below it, `commands` are completed with a summary."""
+        self.draft = Draft()
         self._prompt = f"{symbol} "
         # Prompts write plain text on a dumb terminal.
         with create_app_session(output=PlainTextOutput(sys.stdout) if is_dumb_terminal() else None):
@@ -58,7 +67,7 @@ class Keyboard:
                 history=_history(history),
                 completer=WordCompleter(list(commands), meta_dict=commands, sentence=True),
                 complete_while_typing=True,
-                key_bindings=_bindings(toggle_thinking),
+                key_bindings=_bindings(toggle_thinking, show_transcript),
                 multiline=True,
                 prompt_continuation=_continuation,
                 bottom_toolbar=lambda: [("class:bottom-toolbar", status())],
@@ -66,18 +75,14 @@ class Keyboard:
                 enable_suspend=True,
             )
             self._asking: PromptSession[str] = PromptSession(style=_STYLE)
-            self._editing: PromptSession[str] = PromptSession(
-                style=_STYLE, multiline=True, key_bindings=_bindings(None)
-            )
-        self._typeahead: list[KeyPress] = []  # typed while there was no prompt
+            self._editing: PromptSession[str] = PromptSession(style=_STYLE, multiline=True, key_bindings=_bindings())
 
     async def line(self, default: str = "") -> str:
         """The next line; empty if Ctrl-C discarded it. Raises `KeyboardInterrupt` for Ctrl-C on an empty line, and
-        `EOFError` for Ctrl-D there."""
-        typeahead, self._typeahead = self._typeahead, []
-        store_typeahead(self._session.app.input, typeahead)
+        `EOFError` for Ctrl-D there. It starts with what was typed before it."""
+        typed = self.draft.take_text()
         try:
-            return await _read(self._session, "class:prompt", self._prompt, default)
+            return await _read(self._session, "class:prompt", self._prompt, "\n".join(filter(None, (default, typed))))
         except KeyboardInterrupt:
             if not self._session.default_buffer.text:
                 raise
@@ -92,24 +97,46 @@ class Keyboard:
         """The text, edited by the user. Raises as `line` does."""
         return await _read(self._editing, "class:question", "", text)
 
+    async def page(
+        self, console: Console, draw: Callable[[Console], None], title: str, *, at_end: bool = False
+    ) -> None:
+        """Show what `draw` prints in a pager, or print it where there can be none."""
+        if console.is_dumb_terminal or not console.is_terminal:
+            draw(console)
+        else:
+            pager = Pager(recorded(console, draw), title, at_end=at_end)
+            await pager.show(self._session.app.input, self._session.app.output)
+
     @contextmanager
-    def listening(self, toggle_thinking: Callable[[], object]) -> Iterator[None]:
-        """While there is no prompt: Ctrl-O toggles thinking, and all other keys are kept for the next `line`."""
+    def listening(self, keys: Mapping[Keys, Callable[[], object]], changed: Callable[[], object]) -> Iterator[None]:
+        """While there is no prompt: these keys have their own effect, and all others change the draft."""
         source = self._session.app.input
 
         def handle() -> None:
             for press in source.read_keys():
-                if press.key is Keys.ControlO:
-                    toggle_thinking()
+                if isinstance(press.key, Keys) and press.key in keys:
+                    keys[press.key]()
                 else:
                     self._keep([press])
+            changed()
 
         self._keep(get_typeahead(source))  # what arrived together with the last line
         with source.attach(handle):
             yield
 
+    def type(self, text: str) -> None:
+        """Take text that was typed before the first prompt. The terminal has turned Enter into a line feed."""
+        presses: list[KeyPress] = []
+        parser = Vt100Parser(presses.append)
+        parser.feed_and_flush(text.replace("\n", "\r"))
+        self._keep(presses)
+
+    def remember(self, line: str) -> None:
+        """Add a line that no prompt has read to the history."""
+        self._session.history.append_string(line)
+
     def _keep(self, presses: list[KeyPress]) -> None:
-        self._typeahead += [press for press in presses if press.key is not Keys.CPRResponse]  # sent by the terminal
+        self.draft.press(presses)
 
 
 def _continuation(width: int, line_number: int, wrap_count: int) -> AnyFormattedText:
@@ -150,7 +177,9 @@ def _history(path: Path) -> History:
     return _History(str(path))
 
 
-def _bindings(toggle_thinking: Callable[[], None] | None) -> KeyBindings:
+def _bindings(
+    toggle_thinking: Callable[[], None] | None = None, show_transcript: Callable[[], Awaitable[None]] | None = None
+) -> KeyBindings:
     keys = KeyBindings()
 
     @keys.add("enter")
@@ -170,8 +199,14 @@ def _bindings(toggle_thinking: Callable[[], None] | None) -> KeyBindings:
     if toggle_thinking is not None:
 
         @keys.add("c-o")
-        def _(event: KeyPressEvent) -> None:
+        def toggle(event: KeyPressEvent) -> None:
             event.app.create_background_task(_above_the_prompt(toggle_thinking))
+
+    if show_transcript is not None:
+
+        @keys.add("c-t")
+        def view(event: KeyPressEvent) -> None:
+            event.app.create_background_task(_instead_of_the_prompt(show_transcript))
 
     return keys
 
@@ -180,10 +215,15 @@ async def _above_the_prompt(work: Callable[[], None]) -> None:
     await run_in_terminal(work)
 
 
+async def _instead_of_the_prompt(work: Callable[[], Awaitable[None]]) -> None:
+    async with in_terminal():
+        await work()
+
+
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet(typed: Callable[[str], None]) -> Iterator[None]:
     """Do not echo keys between prompts, and keep Enter as the key that the next prompt expects; Ctrl-C still sends a
-    signal. This is restored after Ctrl-Z and fg."""
+    signal. This is restored after Ctrl-Z and fg. What was typed before is passed to `typed`."""
     try:
         import termios  # noqa: PLC0415 - POSIX only
     except ImportError:
@@ -201,6 +241,7 @@ def quiet() -> Iterator[None]:
                 termios.tcsetattr(descriptor, termios.TCSANOW, silent)
 
     silence()
+    typed(_pending(descriptor))
     old = signal.signal(signal.SIGCONT, silence)
     try:
         yield
@@ -208,3 +249,11 @@ def quiet() -> Iterator[None]:
         signal.signal(signal.SIGCONT, old)
         with suppress(termios.error):  # the window was closed
             termios.tcsetattr(descriptor, termios.TCSANOW, before)
+
+
+def _pending(descriptor: int) -> str:
+    """What has been typed and not read yet."""
+    data = b""
+    while select.select([descriptor], [], [], 0)[0] and (read := os.read(descriptor, 4096)):
+        data += read
+    return data.decode("utf-8", "replace")

@@ -1,7 +1,10 @@
 """The commands of the chat: lines that start with a slash."""
 
 import asyncio
+import os
 import re
+import shlex
+import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -38,7 +41,9 @@ _SHOWN = 20  # sessions in a list
 _FIRST_WORDS = 60  # characters of a message in a list
 _KEYS = """\
 Enter: send · Alt-Enter or \\ at the end of the line: new line · Up: earlier prompts
-Ctrl-C: stop the answer, twice: exit · Ctrl-O: show or fold thinking · Ctrl-D: exit"""
+Ctrl-C: stop the answer, twice: exit · Ctrl-D: exit
+Ctrl-T: show whole outputs · Ctrl-O: show or fold thinking
+During an answer: type and press Enter to queue a message, Up to edit it again"""
 _SESSIONS = columns("_# _ title updated tokens#? cost#?")
 
 
@@ -131,6 +136,45 @@ async def _tools(chat: Conversation, argument: str) -> None:
         for tool in chat.agent.tools
     )
     print_table(columns("tool approval description"), rows)
+
+
+async def _permissions(chat: Conversation, argument: str) -> None:
+    approvals = chat.approvals
+    kept = approvals.kept.rules()
+    word, _, number = argument.partition(" ")
+    if word == "edit":
+        await _edit_file(chat, approvals.kept.path)
+    elif word == "remove" and number.isdecimal() and 1 <= int(number) <= len(kept) + len(approvals.session_rules):
+        index = int(number) - 1
+        removed = kept[index] if index < len(kept) else approvals.session_rules.pop(index - len(kept))
+        if index < len(kept):
+            approvals.kept.remove(index)
+        chat.note(f"Removed: {visible_text(removed.text)}")
+    elif argument:
+        chat.note(
+            "/permissions lists the rules, /permissions remove NUMBER removes one, /permissions edit edits the file."
+        )
+    else:
+        rules = [(rule, "always here") for rule in kept] + [(rule, "this chat") for rule in approvals.session_rules]
+        rows = ((str(index), until, visible_text(rule.text)) for index, (rule, until) in enumerate(rules, 1))
+        if rules:
+            print_table(columns("_# until allowed"), rows)
+        chat.note(
+            f"File: {approvals.kept.path}"
+            if rules
+            else f"Nothing is allowed without asking. File: {approvals.kept.path}",
+            soft_wrap=True,
+        )
+
+
+async def _edit_file(chat: Conversation, path: Path) -> None:
+    """Open the file in the user's editor."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    if not editor:
+        chat.note(f"Set EDITOR, or edit the file yourself: {path}", soft_wrap=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    await asyncio.to_thread(subprocess.run, [*shlex.split(editor), str(path)], check=False)
 
 
 async def _mcp(chat: Conversation, argument: str) -> None:
@@ -265,6 +309,10 @@ async def _thinking(chat: Conversation, argument: str) -> None:
     chat.toggle_thinking()
 
 
+async def _transcript(chat: Conversation, argument: str) -> None:
+    await chat.show_transcript()
+
+
 async def _export(chat: Conversation, argument: str) -> None:
     if chat.session_id is None:
         chat.note("Nothing to export.")
@@ -306,6 +354,7 @@ COMMANDS: Mapping[str, SlashCommand] = {
     "/effort": SlashCommand("Set how much the model thinks: /effort high (or default)", _effort),
     "/system": SlashCommand("Replace the system prompt of this session: /system Answer in French.", _system),
     "/tools": SlashCommand("List the tools, and which need approval.", _tools),
+    "/permissions": SlashCommand("List what runs without asking; /permissions remove 2, or edit", _permissions),
     "/mcp": SlashCommand("List the MCP servers, or the tools of one: /mcp files", _mcp),
     "/sessions": SlashCommand("List sessions, or continue one: /sessions 2", _sessions),
     "/new": SlashCommand("Start a new session.", _new),
@@ -315,6 +364,7 @@ COMMANDS: Mapping[str, SlashCommand] = {
     "/compact": SlashCommand("Replace older turns with a summary for the model.", _compact),
     "/cost": SlashCommand("Show the tokens and cost of this session.", _cost),
     "/export": SlashCommand("Save the session: /export notes.md (or .json, .jsonl)", _export),
+    "/transcript": SlashCommand("Show the whole session with every output in full (also Ctrl-T).", _transcript),
     "/thinking": SlashCommand("Show thinking in full, or fold it.", _thinking),
     "/quit": SlashCommand("Exit. 'bartack chat -c' continues this session.", _quit),
 }

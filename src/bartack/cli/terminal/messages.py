@@ -1,8 +1,8 @@
 """What the chat prints besides a run: stored messages, and tool calls that need approval.
 
 A request for approval hides nothing. Control characters and invisible ones are escaped, long lines are wrapped rather
-than cut, commands are shown in full, and arguments without a special presentation follow as JSON. Only long texts that
-write_file or edit_file would write are shortened, with the number of the lines left out.
+than cut, commands are shown in full, files as a whole diff, and arguments without a special presentation as JSON.
+Only what would fill many windows is cut in the scrollback, and the pager shows all of it.
 """
 
 import json
@@ -14,7 +14,8 @@ from rich.segment import Segment, SegmentLines
 from rich.syntax import Syntax
 from rich.text import Text as Styled
 
-from bartack.app.notices import STOPPED
+from bartack.app.file_changes import DiffRow, FileChange, counts, diff_rows
+from bartack.app.notices import STOPPED, exit_code, exit_text, plural
 from bartack.app.safe_text import safe_line, safe_text, visible_text
 from bartack.cli.terminal.live_area import Printer
 from bartack.cli.terminal.markdown_stream import MarkdownStream
@@ -28,22 +29,25 @@ from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinkin
 from bartack.nouns.tool_states import Pending
 from bartack.session.tool_state import NO_OUTPUT, output_text
 
-_SHOWN = 20  # lines of a text to be written
+_SHOWN = 1_000  # lines of a request in the scrollback; more would push earlier text out of it
 
 
-def show_message(console: Console, message: Message, *, thinking: bool = False) -> None:
-    """Print the message and a blank line, but none between calls and their results. System messages are not shown."""
+def show_message(console: Console, message: Message, *, thinking: bool = False, unfolded: bool = False) -> None:
+    """Print the message and a blank line, but none between calls and their results. System messages are not shown.
+
+    Outputs are folded to a few lines, unless `unfolded`.
+    """
     printer = Printer(console)
     if message.role == "user":
         printer.put(_prompt(console, message), "prompt")
     elif message.role == "assistant":
         for part in message.parts:
-            _print_part(printer, part, thinking=thinking)
+            _print_part(printer, part, thinking=thinking, unfolded=unfolded)
         if message.meta is not None and message.meta.aborted:
             printer.put(lines_of(console, plain(STOPPED, FAINT)), "notice")
     elif message.role == "tool":
         for result in message.tool_results:
-            printer.put(_result(console, result), "calls")
+            printer.put(_result(console, result, unfolded=unfolded), "calls")
     has_calls = bool(message.parts) and isinstance(message.parts[-1], ToolCall)
     if message.role != "system" and not has_calls:
         printer.console.print()
@@ -66,7 +70,7 @@ def _content_text(part: ContentPart) -> str:
             return f"[file {safe_line(part.path)}]"
 
 
-def _print_part(printer: Printer, part: Part, *, thinking: bool) -> None:
+def _print_part(printer: Printer, part: Part, *, thinking: bool, unfolded: bool) -> None:
     console = printer.console
     match part:
         case Text():
@@ -82,37 +86,84 @@ def _print_part(printer: Printer, part: Part, *, thinking: bool) -> None:
             call.state = Pending(part.arguments, part.raw_args_text or "")
             printer.put([call_line(console, call, symbol=symbols_for(console).call, style=FAINT, after="")], "calls")
             if part.result is not None:
-                printer.put(_result(console, part.result), "calls")
+                printer.put(_result(console, part.result, unfolded=unfolded), "calls")
         case _:
             pass
 
 
-def _result(console: Console, result: ToolResult) -> list[Line]:
-    """A symbol and the first lines of the output."""
-    symbols, output = symbols_for(console), output_text(result)
-    symbol = Styled.assemble((f"{symbols.bad if result.is_error else symbols.good} ", BAD if result.is_error else GOOD))
-    lines = output_lines(console, output, style=BAD if result.is_error else FAINT)
+def _result(console: Console, result: ToolResult, *, unfolded: bool) -> list[Line]:
+    """A symbol and the output. A command that failed is marked as failed, with its exit code."""
+    symbols, output, code = symbols_for(console), output_text(result), exit_code(result.metadata)
+    is_bad = result.is_error or bool(code)
+    symbol = Styled.assemble((f"{symbols.bad if is_bad else symbols.good} ", BAD if is_bad else GOOD))
+    lines = output_lines(console, output, is_error=result.is_error, has_failed=is_bad, unfolded=unfolded)
+    first = unwrapped(console, [symbol])[0]
+    if code:
+        return [*unwrapped(console, [symbol.append(exit_text(code), style=BAD)]), *lines]
     if not lines:
         return unwrapped(console, [symbol.append(NO_OUTPUT.strip("()"), style=FAINT)])
-    first = unwrapped(console, [symbol])[0]
     return [[*first, Segment(" "), *lines[0][1:]], *lines[1:]]  # the symbol replaces the indentation
 
 
 # -- requests for approval
 
 
-def show_request(console: Console, request: ApprovalRequired) -> None:
-    """Print the call and what it would do."""
+def show_request(
+    console: Console, request: ApprovalRequired, change: FileChange | None = None, *, whole: bool = False
+) -> None:
+    """Print the call and what it would do; `change` is what it would do to a file. With `whole`, however long it is."""
     head = Styled.assemble((f"{symbols_for(console).ask} ", NOTE), (visible_text(safe_line(request.tool_name)), NAME))
     if request.reason:
         head.append(f"  {safe_line(request.reason)}", style=FAINT)
     arguments = dict(request.arguments)
     present = _PRESENTATIONS.get(request.tool_name)
-    body = present(console, arguments) if present is not None else []
+    if change is not None:
+        body = _changed_file(console, change, arguments)
+    else:
+        body = present(console, arguments) if present is not None else []
     if arguments:
         text = json.dumps(arguments, indent=2, ensure_ascii=False, default=str)
         body += _code(text, "json")
-    console.print(SegmentLines([*lines_of(console, head), *_body(console, body)], new_lines=True), crop=False)
+    lines = [*lines_of(console, head), *_body(console, body)]
+    left = 0 if whole else len(lines) - _SHOWN
+    if left > 0:
+        more = Styled(f"{symbols_for(console).ellipsis} {left} more lines: v shows all of them", style=NOTE)
+        lines = [*lines[:_SHOWN], *indented(unwrapped(console, [more]))]
+    console.print(SegmentLines(lines, new_lines=True), crop=False)
+
+
+def _changed_file(console: Console, change: FileChange, arguments: dict[str, Any]) -> list[Styled]:
+    """The path, whether the file is new, and the diff."""
+    is_overwriting = "text" in arguments
+    for name in ("path", "text", "old", "new", "everywhere"):
+        arguments.pop(name, None)
+    rows = diff_rows(change.before or "", change.after)
+    added, removed = counts(rows)
+    path = Styled(visible_text(change.path), style=NAME)
+    if change.problem is not None:
+        return [path, Styled(safe_line(change.problem), style=BAD), *_rows(console, rows)]
+    if change.before is None:
+        note = f"new file, {plural(added, 'line')}"
+    elif not rows:
+        note = "no change"
+    else:
+        note = f"{'overwrites the file, ' if is_overwriting else ''}+{added} -{removed}"
+    return [path.append(f"  {note}", style=NOTE), *_rows(console, rows)]
+
+
+_ROW_STYLES = {" ": FAINT, "-": BAD, "+": GOOD}
+
+
+def _rows(console: Console, rows: list[DiffRow]) -> list[Styled]:
+    """`12 - text` for each row, and the number of the lines left out at a gap."""
+    width = max((len(str(row.number)) for row in rows if row.kind != "gap"), default=1)
+    ellipsis = symbols_for(console).ellipsis
+    return [
+        Styled(f"{ellipsis:>{width}}   {plural(row.number, 'unchanged line')}", style=FAINT)
+        if row.kind == "gap"
+        else Styled(f"{row.number:>{width}} {row.kind} {visible_text(row.text)}", style=_ROW_STYLES[row.kind])
+        for row in rows
+    ]
 
 
 # Each presentation removes what it shows from the arguments. Values of an unexpected type stay, and are shown as JSON.
@@ -128,14 +179,14 @@ def _write_file(console: Console, arguments: dict[str, Any]) -> list[Styled]:
     if (taken := _taken(arguments, "path", "text")) is None:
         return []
     path, text = taken
-    return [Styled(visible_text(path)), *_shortened(console, _code(text, Syntax.guess_lexer(path, text)))]
+    return [Styled(visible_text(path)), *_code(text, Syntax.guess_lexer(path, text))]
 
 
 def _edit_file(console: Console, arguments: dict[str, Any]) -> list[Styled]:
     if (taken := _taken(arguments, "path", "old", "new")) is None:
         return []
     path, old, new = taken
-    return [Styled(visible_text(path)), *_diff_lines(console, "-", old, BAD), *_diff_lines(console, "+", new, GOOD)]
+    return [Styled(visible_text(path)), *_diff_lines("-", old, BAD), *_diff_lines("+", new, GOOD)]
 
 
 def _run_command(console: Console, arguments: dict[str, Any]) -> list[Styled]:
@@ -158,16 +209,9 @@ def _code(text: str, language: str) -> list[Styled]:
     return highlighted(visible_text(text).removesuffix("\n").split("\n"), language)
 
 
-def _diff_lines(console: Console, sign: str, text: str, style: str) -> list[Styled]:
+def _diff_lines(sign: str, text: str, style: str) -> list[Styled]:
     lines = visible_text(text).removesuffix("\n").split("\n") if text else []
-    return _shortened(console, [Styled(f"{sign} {line}", style=style) for line in lines])
-
-
-def _shortened(console: Console, lines: list[Styled]) -> list[Styled]:
-    left = len(lines) - _SHOWN
-    if left <= 1:  # the line with the number would be as long as the one it replaces
-        return lines
-    return [*lines[:_SHOWN], Styled(f"{symbols_for(console).ellipsis} {left} more lines", style=FAINT)]
+    return [Styled(f"{sign} {line}", style=style) for line in lines]
 
 
 def _body(console: Console, texts: Iterable[Styled]) -> list[Line]:

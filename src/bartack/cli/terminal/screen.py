@@ -21,7 +21,15 @@ from bartack.cli.terminal.markdown_stream import MarkdownStream
 from bartack.cli.terminal.rendering import INDENT, Line, indented, lines_of, plain, unwrapped
 from bartack.cli.terminal.style import BAD, FAINT, FAINT_ITALIC, NOTE, symbols_for
 from bartack.cli.terminal.thinking import ThinkingTracker
-from bartack.cli.terminal.tool_calls import CallTracker, TrackedCall, done_lines, open_lines, open_status, outcome
+from bartack.cli.terminal.tool_calls import (
+    CallTracker,
+    TrackedCall,
+    done_lines,
+    folded_output,
+    open_lines,
+    open_status,
+    outcome,
+)
 from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallStart
 from bartack.nouns.tables import AgentStatus
 from bartack.nouns.tool_states import Completed, Errored, Running
@@ -144,10 +152,11 @@ class Screen(ABC):
     def _print_notice(self, found: Notice) -> None: ...
 
 
-def new_screen(console: Console, *, thinking: bool = False) -> Screen:
-    """A live screen, or a plain one if the terminal cannot move its cursor."""
-    is_live = console.is_terminal and not console.is_dumb_terminal
-    return LiveScreen(console, thinking=thinking) if is_live else PlainScreen(console, thinking=thinking)
+def new_screen(console: Console, *, thinking: bool = False, footer: Callable[[], list[Line]] | None = None) -> Screen:
+    """A live screen with these lines at its bottom, or a plain one if the terminal cannot move its cursor."""
+    if console.is_terminal and not console.is_dumb_terminal:
+        return LiveScreen(console, thinking=thinking, footer=footer)
+    return PlainScreen(console, thinking=thinking)
 
 
 class PlainScreen(Screen):
@@ -196,13 +205,16 @@ class PlainScreen(Screen):
             case Running() if call.is_open:
                 status = "..." if call.has_just_started else ""
             case Completed():
-                status = ", ".join(["ok", *outcome(call)])
+                status = ", ".join(["failed" if call.exit_code else "ok", *outcome(call)])
             case Errored(error=error):
                 status = f"{', '.join(['error', *outcome(call)])}: {safe_line(error)}"
             case _:
                 status = "" if call.is_open else open_status(call)
         if status:
             self._line(f"[{' '.join(filter(None, (safe_line(call.name), arguments_text(call.arguments), status)))}]")
+        if isinstance(call.state, Completed) and call.exit_code is not None:
+            for line in folded_output(call.state.output, "...", has_failed=bool(call.exit_code)):
+                self._line(f"  {line}".rstrip())
 
     def _print_notice(self, found: Notice) -> None:
         self._line(f"[{found.text}]")
@@ -222,12 +234,18 @@ class PlainScreen(Screen):
 
 
 class LiveScreen(Screen):
-    """Finished lines, and a live area below them."""
+    """Finished lines, and a live area below them, which ends with the footer."""
 
     def __init__(
-        self, console: Console, *, thinking: bool = False, clock: Callable[[], float] = time.monotonic
+        self,
+        console: Console,
+        *,
+        thinking: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        footer: Callable[[], list[Line]] | None = None,
     ) -> None:
         super().__init__(console, thinking=thinking, clock=clock)
+        self._footer = footer
         self._printer = Printer(console)
         self._answer = MarkdownStream(self._printer)
         self._asked_at: float | None = None  # when the model was asked, until it answers
@@ -327,7 +345,8 @@ class LiveScreen(Screen):
         if not lines and self._asked_at is not None and now - self._asked_at >= _WAIT:
             text = f"{frame} waiting for the model  {format_seconds(now - self._asked_at)}"
             lines = self._printer.spaced(unwrapped(console, [Text(text, style=FAINT)]), "waiting")
-        return lines
+        footer = [] if self._footer is None else self._footer()
+        return [*lines, *([[], *footer] if lines else self._printer.spaced(footer, "footer"))] if footer else lines
 
     def _thinking_lines(self, frame: str) -> list[Line]:
         text = f"{frame} thinking  {format_seconds(self._thinking.seconds)}"

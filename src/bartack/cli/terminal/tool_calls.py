@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from bartack.agent.events import ApprovalRequested, EntryAppended
-from bartack.app.notices import arguments_text, format_duration, format_seconds
+from bartack.app.notices import arguments_text, exit_code, exit_text, format_duration, format_seconds
 from bartack.app.safe_text import safe_line, safe_text
 from bartack.cli.terminal.rendering import INDENT, Line, indented, lines_of, plain, unwrapped
 from bartack.cli.terminal.style import BAD, FAINT, GOOD, NAME, NOTE, symbols_for
@@ -20,8 +20,11 @@ from bartack.nouns.tool_states import Completed, Errored, Pending, Running, Tool
 from bartack.session.tool_state import NO_OUTPUT
 from bartack.stream.partial_json import PartialJson
 
-_OUTPUT_LINES = 4  # of an output or an error
-_OUTPUT_CHARS = 4_000  # considered for those lines
+_HEAD_LINES = 2  # of an output that is folded
+_TAIL_LINES = 3  # at its end, where totals and errors are
+_FAILED_TAIL_LINES = 8  # at the end of a command that failed
+_LINE_CHARS = 4_000  # considered of one line
+UNFOLD = "Ctrl-T"  # the key that shows whole outputs
 _SHORTEST = 0.05  # seconds; a shorter duration is not shown
 
 
@@ -51,6 +54,11 @@ class TrackedCall:
             return self.state.input
         value = self.partial_arguments.value
         return value if value is not UNSET and isinstance(value, dict) else {}
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of a command; None for other tools, and as long as it runs."""
+        return exit_code(self.state.metadata) if isinstance(self.state, Completed) else None
 
     @property
     def duration(self) -> float | None:
@@ -181,7 +189,7 @@ def open_lines(console: Console, call: TrackedCall, *, now: float, frame: str) -
     after = format_seconds(elapsed) if isinstance(call.state, Running) and elapsed >= 1 else ""
     lines = [call_line(console, call, symbol=frame, style=FAINT, after=after)]
     if isinstance(call.state, Running):
-        title, message = safe_line(call.state.title or ""), safe_line(call.progress[-_OUTPUT_CHARS:])
+        title, message = safe_line(call.state.title or ""), safe_line(call.progress[-_LINE_CHARS:])
         numbers = arguments_text(call.state.metadata or {}, symbols.ellipsis)
         progress = " ".join(filter(None, (title, message, numbers)))
         if progress:
@@ -196,8 +204,8 @@ def open_status(call: TrackedCall) -> str:
 
 
 def outcome(call: TrackedCall) -> list[str]:
-    """Facts about a call with a result: its duration, and the length of its output."""
-    facts = []
+    """Facts about a call with a result: the exit code of a failed command, its duration, the length of its output."""
+    facts = [exit_text(call.exit_code)] if call.exit_code else []
     if call.duration is not None and call.duration >= _SHORTEST:
         facts.append(format_duration(call.duration))
     if isinstance(call.state, Errored) and not call.has_run:
@@ -212,26 +220,47 @@ def done_lines(console: Console, call: TrackedCall) -> list[Line]:
     """A call at its end: with its result, shortened, or with its status if it has none."""
     symbols, after = symbols_for(console), "  ".join(outcome(call))
     if isinstance(call.state, Completed):
-        head = call_line(console, call, symbol=symbols.good, style=GOOD, after=after)
-        return [head, *output_lines(console, call.state.output)]
+        has_failed = bool(call.exit_code)
+        symbol, style = (symbols.bad, BAD) if has_failed else (symbols.good, GOOD)
+        head = call_line(console, call, symbol=symbol, style=style, after=after)
+        return [head, *output_lines(console, call.state.output, has_failed=has_failed)]
     if isinstance(call.state, Errored):
         head = call_line(console, call, symbol=symbols.bad, style=BAD, after=after)
-        return [head, *output_lines(console, call.state.error, style=BAD)]
+        return [head, *output_lines(console, call.state.error, is_error=True)]
     symbol, style = (symbols.ask, NOTE) if call.awaits_approval else (symbols.bad, FAINT)
     return [call_line(console, call, symbol=symbol, style=style, after=open_status(call))]
 
 
-def output_lines(console: Console, output: str, *, style: str = FAINT) -> list[Line]:
-    """The first lines of an output, cut at the window's edge, and the number of the others. Errors are wrapped."""
+def output_lines(
+    console: Console, output: str, *, is_error: bool = False, has_failed: bool = False, unfolded: bool = False
+) -> list[Line]:
+    """The first and last lines of an output, cut at the window's edge, with the number of the others between them; or
+    all of it, `unfolded`. Errors are wrapped."""
     if output == NO_OUTPUT:
         return []
-    ellipsis, width = symbols_for(console).ellipsis, max(console.width - INDENT, 1)
-    count = len(output.rstrip("\n").split("\n"))
-    lines = safe_text(output[:_OUTPUT_CHARS].rstrip()).split("\n")
-    if style == BAD:
-        text = plain("\n".join(lines[:_OUTPUT_LINES]), style)
-        return indented(lines_of(console, text, width=width)[:_OUTPUT_LINES])
-    shown = lines if count <= _OUTPUT_LINES else lines[: _OUTPUT_LINES - 1]
-    left = count - len(shown)
-    texts = [_cut(line, width, ellipsis) for line in shown] + ([f"{ellipsis} {left} more lines"] if left > 0 else [])
-    return indented(unwrapped(console, (Text(text, style=style) for text in texts)))
+    width, style = max(console.width - INDENT, 1), BAD if is_error else FAINT
+    if unfolded:
+        return indented(lines_of(console, plain(output.rstrip(), style), width=width))
+    folded = folded_output(output, symbols_for(console).ellipsis, has_failed=has_failed or is_error)
+    if is_error:
+        return indented(lines_of(console, plain("\n".join(folded), style), width=width)[-_FAILED_TAIL_LINES:])
+    texts = (Text(_cut(line, width, symbols_for(console).ellipsis), style=style) for line in folded)
+    return indented(unwrapped(console, texts))
+
+
+def folded_output(output: str, ellipsis: str, *, has_failed: bool = False) -> list[str]:
+    """The first and last lines of an output, safe to print, with the number of the others between them."""
+    lines = output.rstrip("\n").split("\n")
+    tail = _FAILED_TAIL_LINES if has_failed else _TAIL_LINES
+    left = len(lines) - _HEAD_LINES - tail
+    if left <= 1:  # the line with the number would be as long as the one it replaces
+        return [_safe(line) for line in lines]
+    note = f"{ellipsis} {left} more lines ({UNFOLD})"
+    head, end = lines[:_HEAD_LINES], lines[-tail:]
+    return [*map(_safe, head), note, *map(_safe, end)]
+
+
+def _safe(line: str) -> str:
+    """A line of an output, safe to print. A progress bar that overwrites itself leaves its last state."""
+    shown = line.rstrip("\r").rpartition("\r")[2]
+    return safe_text(shown[:_LINE_CHARS]).replace("\n", " ").rstrip()

@@ -1,0 +1,162 @@
+"""What is typed while an answer arrives: a text that can be edited, and the messages that wait for the answer to end.
+
+Keys come in as prompt_toolkit reads them; lines for the bottom of the screen come out.
+"""
+
+from collections.abc import Callable, Iterable
+
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.key_binding import KeyPress
+from prompt_toolkit.keys import Keys
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from bartack.app.safe_text import safe_line, safe_text, valid_text
+from bartack.cli.terminal.rendering import Line, unwrapped
+from bartack.cli.terminal.style import FAINT, symbols_for
+
+_SHOWN_QUEUED = 3  # messages; more are counted
+_SHOWN_LINES = 6  # of the text, around the cursor
+
+
+class Draft:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.queued: list[str] = []
+        self.is_closed = False  # by Ctrl-D, which exits once the queue is empty
+        self._buffer = Buffer(multiline=True)
+        self._is_escaped = False  # the last key was Escape, which is also how Alt is sent
+        self._edits: dict[Keys, Callable[[], object]] = {
+            Keys.ControlJ: self._new_line,
+            Keys.ControlM: self._enter,
+            Keys.ControlH: self._buffer.delete_before_cursor,
+            Keys.Delete: self._buffer.delete,
+            Keys.Left: self._buffer.cursor_left,
+            Keys.Right: self._buffer.cursor_right,
+            Keys.Up: self._up,
+            Keys.Down: self._buffer.cursor_down,
+            Keys.ControlA: self._to_line_start,
+            Keys.Home: self._to_line_start,
+            Keys.ControlE: self._to_line_end,
+            Keys.End: self._to_line_end,
+            Keys.ControlU: self._delete_to_line_start,
+            Keys.ControlK: self._delete_to_line_end,
+            Keys.ControlW: self._delete_word,
+            Keys.ControlD: self._close,
+        }
+
+    @property
+    def text(self) -> str:
+        """The text that was not sent or queued yet."""
+        return valid_text(self._buffer.text)
+
+    def press(self, presses: Iterable[KeyPress]) -> None:
+        """Take keys: edit the text, or queue it with Enter."""
+        for press in presses:
+            was_escaped, self._is_escaped = self._is_escaped, press.key is Keys.Escape
+            if was_escaped and press.key is Keys.ControlM:
+                self._new_line()
+            elif isinstance(press.key, Keys) and press.key in self._edits:
+                self._edits[press.key]()
+            elif press.key is Keys.BracketedPaste:
+                self._buffer.insert_text(press.data.replace("\r\n", "\n").replace("\r", "\n"))
+            elif not isinstance(press.key, Keys) and press.data.isprintable():
+                self._buffer.insert_text(press.data)
+
+    def take(self) -> str | None:
+        """Remove and give the message that was queued first."""
+        return self.queued.pop(0) if self.queued else None
+
+    def take_all(self) -> str:
+        """Remove and give everything as one text to edit."""
+        texts = [*self.queued, *([self.text] if self._buffer.text else [])]
+        self.queued.clear()
+        self._buffer.reset()
+        return "\n".join(texts)
+
+    def take_text(self) -> str:
+        """Remove and give the text that was not queued."""
+        text = self.text
+        self._buffer.reset()
+        return text
+
+    # -- editing
+
+    def _enter(self) -> None:
+        if self._buffer.document.text_before_cursor.endswith("\\"):
+            self._buffer.delete_before_cursor()
+            self._new_line()
+        elif self.text.strip():
+            self.queued.append(self.take_text().strip())
+
+    def _new_line(self) -> None:
+        self._buffer.insert_text("\n")
+
+    def _up(self) -> None:
+        """The line above; in an empty text, the last queued message, to be edited."""
+        if self.queued and not self._buffer.text:
+            self._buffer.insert_text(self.queued.pop())
+        else:
+            self._buffer.cursor_up()
+
+    def _to_line_start(self) -> None:
+        self._buffer.cursor_position += self._buffer.document.get_start_of_line_position()
+
+    def _to_line_end(self) -> None:
+        self._buffer.cursor_position += self._buffer.document.get_end_of_line_position()
+
+    def _delete_to_line_start(self) -> None:
+        self._buffer.delete_before_cursor(-self._buffer.document.get_start_of_line_position())
+
+    def _delete_to_line_end(self) -> None:
+        self._buffer.delete(self._buffer.document.get_end_of_line_position())
+
+    def _delete_word(self) -> None:
+        found = self._buffer.document.find_start_of_previous_word()
+        self._buffer.delete_before_cursor(-found if found else 0)
+
+    def _close(self) -> None:
+        self.is_closed = not self._buffer.text
+
+    # -- showing
+
+    def lines(self, console: Console) -> list[Line]:
+        """The queued messages and the text with its cursor; nothing if there is neither."""
+        symbols, width = symbols_for(console), max(console.width - 1, 1)
+        texts = [Text(_cut(f"  queued: {safe_line(text)}", width), style=FAINT) for text in self.queued]
+        if len(texts) > _SHOWN_QUEUED:
+            more = Text(f"  {symbols.ellipsis} {len(texts) - _SHOWN_QUEUED} more queued", style=FAINT)
+            texts = [*texts[:_SHOWN_QUEUED], more]
+        if texts and not self._buffer.text:
+            texts.append(Text(_cut("  Up: edit the last one", width), style=FAINT))
+        return unwrapped(console, [*texts, *self._text_lines(symbols.prompt, width)])
+
+    def _text_lines(self, symbol: str, width: int) -> list[Text]:
+        if not self._buffer.text:
+            return []
+        document = self._buffer.document
+        row, column = document.cursor_position_row, document.cursor_position_col
+        first = max(0, min(row - _SHOWN_LINES // 2, len(document.lines) - _SHOWN_LINES))
+        shown = []
+        for number, line in enumerate(document.lines[first : first + _SHOWN_LINES], first):
+            start = f"{symbol} " if number == 0 else "  "
+            if number != row:
+                shown.append(Text(_cut(start + safe_text(line), width)))
+                continue
+            before, at, after = (
+                safe_text(line[:column]),
+                safe_text(line[column : column + 1]) or " ",
+                line[column + 1 :],
+            )
+            room = width - len(start) - cell_len(at)
+            while cell_len(before) > room:
+                before = before[1:]
+            rest = _cut(safe_text(after), max(room - cell_len(before), 0))
+            shown.append(Text.assemble(start, before, (at, "reverse"), rest))
+        return shown
+
+
+def _cut(text: str, width: int) -> str:
+    return text if cell_len(text) <= width else set_cell_size(text, width)

@@ -1,0 +1,94 @@
+"""What is typed while an answer arrives."""
+
+import re
+
+import pytest
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding import KeyPress
+from rich.segment import SegmentLines
+
+from bartack.cli.chat.draft import Draft
+from tests.cli.terminal.event_builders import console_of, written
+
+LEFT, UP, HOME, DELETE = "\x1b[D", "\x1b[A", "\x1b[H", "\x1b[3~"
+
+
+def typed(keys: str) -> Draft:
+    presses: list[KeyPress] = []
+    Vt100Parser(presses.append).feed_and_flush(keys)
+    draft = Draft()
+    draft.press(presses)
+    return draft
+
+
+def shown(draft: Draft, width: int = 40) -> str:
+    console = console_of(width)
+    console.print(SegmentLines(draft.lines(console), new_lines=True), crop=False)
+    return re.sub(r"\x1b\[[0-9;]*m", "", written(console))
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ("helo" + LEFT + "l", "hello"),
+        ("one two\x17three", "one three"),
+        ("abc\x15d", "d"),
+        ("abc" + HOME + "x", "xabc"),
+        ("abc" + LEFT + LEFT + "\x0b", "a"),
+        ("abc\x01" + DELETE + "\x05d", "bcd"),
+        ("a\x1b\rb\x0ac\\\rd", "a\nb\nc\nd"),
+        ("a\nb" + UP + "x", "ax\nb"),
+        ("\x1b[200~x\r\ny\x1b[201~", "x\ny"),
+        ("ab\x7f\x7f\x7fc", "c"),
+        ("\x1b[1;5R\x1bOPa", "a"),
+        ("a\x04b", "ab"),
+    ],
+)
+def test_keys_edit_the_text(keys: str, text: str) -> None:
+    draft = typed(keys)
+    assert draft.text == text
+    assert not draft.is_closed
+    assert draft.queued == []
+
+
+def test_enter_queues_the_text_and_up_brings_it_back() -> None:
+    draft = typed("one\r\r\rtwo\rthr")
+    assert draft.queued == ["one", "two"]
+    assert draft.text == "thr"
+    assert draft.take() == "one"
+    assert typed("one\rtwo\r" + UP + "!").text == "two!"
+    assert typed("one\rtwo\r" + UP + "!").queued == ["one"]
+    assert Draft().take() is None
+
+
+def test_everything_can_be_taken_to_be_edited() -> None:
+    draft = typed("one\rtwo\rthree")
+    assert draft.take_all() == "one\ntwo\nthree"
+    assert (draft.text, draft.queued, draft.take_all()) == ("", [], "")
+
+
+def test_ctrl_d_in_an_empty_text_closes_it() -> None:
+    assert typed("one\r\x04").is_closed
+
+
+def test_the_queue_and_the_text_are_shown() -> None:
+    assert shown(Draft()) == ""
+    assert shown(typed("one\r")) == "  queued: one\n  Up: edit the last one\n"
+    assert shown(typed("one\rtw")).rstrip() == "  queued: one\n› tw"
+    many = shown(typed("".join(f"{n}\r" for n in range(9))))
+    assert "  … 6 more queued\n" in many
+    assert shown(typed("a\nb\nc")).splitlines()[:2] == ["› a", "  b"]
+    assert len(shown(typed("\n".join("abcdefghi"))).splitlines()) == 6
+
+
+@pytest.mark.parametrize("width", [10, 40])
+def test_it_fits_and_the_cursor_stays_visible(width: int) -> None:
+    draft = typed("日本語 " * 30 + "end")
+    lines = shown(draft, width).splitlines()
+    assert len(lines) == 1
+    assert "end" in lines[0]
+    assert len(shown(typed("word " * 30 + "\r"), width).splitlines()) == 2
+
+
+def test_control_characters_are_not_shown() -> None:
+    assert "\x1b]" not in shown(typed("\x1b[200~\x1b]2;owned\x07x\x1b[201~"))
