@@ -23,6 +23,7 @@ from bartack.nouns.parts import Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.tables import AgentStatus
 from bartack.protocols import changes as c
 from bartack.protocols.run_reader import RunReader
+from bartack.session.run_state import WAITING
 from bartack.store.live import LiveDeltas, LiveEntry, LiveReset
 from tests.protocols.events import (
     BUSY,
@@ -342,6 +343,30 @@ def test_a_run_waits_for_the_results_of_deferred_calls() -> None:
     assert list(RunReader(known=log.entries).pause()) == [c.RunPauses((), ("c1",))]
     assert read([log(ResultPosted("c1", ToolResult("c1", "grey")), run_id=None)], reader) == []
     assert not reader.is_waiting
+
+
+def test_the_calls_of_a_sub_agent_that_need_someone_are_shown() -> None:
+    log = Log()
+    reader = RunReader()
+    question = ApprovalRequired("c1/q", "pay", {"sum": 1})
+    read([log(answer(CALL)), log(ToolStarted("c1", "look", {"at": "sky"}))], reader)
+    asked = read([log(question), log(ToolStarted("c1/d", "order", {}, deferred=True))], reader)
+    assert kinds(asked) == [
+        *("CallStarted", "CallGrew", "CallReady", "CallAsked"),
+        *("CallStarted", "CallGrew", "CallReady", "CallRunning"),
+    ]
+    assert shown(asked) == '<c1/q>{"sum":1}<c1/d>{}'
+    assert not reader.is_waiting  # the sub-agent still does something else
+    read([log(ToolProgress("c1", "waiting", metadata={WAITING: ["c1/q", "c1/d"]}))], reader)
+    assert reader.is_waiting
+    assert list(RunReader(known=log.entries).pause()) == [c.RunPauses((question,), ("c1/d",))]
+    decided = read([log(ApprovalDecided("c1/q", "approve"), run_id=None)], reader)
+    assert (kinds(decided), reader.is_waiting) == (["CallDecided"], False)
+    assert read([log(ApprovalDecided("c1/unknown", "approve"), run_id=None)], reader) == []
+    read([log(ToolStarted("c1", "look", {"at": "sky"}, attempt=2))], reader)
+    assert not reader.is_waiting
+    ended = read([log(result("c1"))], reader)
+    assert [change.key for change in ended if isinstance(change, c.CallEnded)] == ["c1/q", "c1/d", "c1"]
 
 
 def test_runs_pause_and_finish_without_a_stored_end() -> None:

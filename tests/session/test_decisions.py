@@ -7,7 +7,7 @@ import pytest
 from bartack import ErrorCode, Meta, ToolError, ToolResult, tool_message
 from bartack.nouns.entries import ApprovalDecided, ApprovalRequired
 from bartack.nouns.messages import Approval
-from bartack.session.decisions import Decision, arguments_digest, counts_for, decided_fact, result_message
+from bartack.session.decisions import Decision, arguments_digest, counts_for, decided_fact, decision_of, result_message
 
 QUESTION = ApprovalRequired("c1", "pay", {"amount": 3, "to": "ann"})
 
@@ -74,3 +74,16 @@ def test_a_fact_counts_for_the_same_definition_of_the_tool_only() -> None:
     assert counts_for(question, {}, "one")
     assert not counts_for(question, {}, "two")
     assert not counts_for(question, {})
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        Decision("approve", reason="fine", decided_by="me"),
+        Decision("modify_args", arguments={"city": "Rome"}),
+        Decision("deny", reason="no"),
+    ],
+)
+def test_a_recorded_decision_answers_the_same_question_elsewhere(decision: Decision) -> None:
+    asked = ApprovalRequired("c1", "weather", {"city": "Paris"})
+    assert decision_of(decided_fact(asked, decision)) == decision

@@ -38,7 +38,7 @@ from bartack.nouns import wire
 from bartack.nouns.entries import Fact
 from bartack.session.decisions import Decision, Verdict, decided_fact
 from bartack.session.outline import REPAIRED, UNREADABLE, outlines_of
-from bartack.session.run_state import HANDOFF, REPEATED, SPENT, RunState, Totals
+from bartack.session.run_state import HANDOFF, REPEATED, SESSION, SPENT, WAITING, RunState, Totals
 from tests.sample_session import at, chain
 
 CALL = ToolCall("c1", "weather", {"city": "Paris"})
@@ -107,7 +107,8 @@ def test_a_call_executed_by_the_provider_is_never_open() -> None:
 def test_an_open_call_holds_what_was_recorded_about_it() -> None:
     started = ToolStarted("c1", "weather", {"city": "Paris"}, attempt=2)
     decided = decision("approve")
-    state = folded(assistant(CALL), QUESTION, decided, started, ToolProgress("c1", "half"), ToolStarted("x", "y", {}))
+    others = (ToolProgress("c1", "half"), ToolStarted("x", "y", {}), Custom("note", {}))
+    state = folded(assistant(CALL), QUESTION, decided, started, *others)
     known = state.open_calls["c1"]
     assert (known.question, known.decision, known.started) == (QUESTION, decided, started)
     assert (known.truncated, known.bad_args) == (False, None)
@@ -132,6 +133,64 @@ def test_a_decision_settles_a_question_unless_it_postpones_it(word: Verdict, is_
     state = folded(assistant(CALL), QUESTION, decision(word))
     assert state.questions == ((QUESTION,) if is_open else ())
     assert (state.open_calls["c1"].verdict is None) is is_open
+
+
+def nested(*more: Fact) -> RunState:
+    """A call whose sub-agent has asked a question and deferred a call, and what follows."""
+    started = ToolStarted("c1", "weather", {}, idempotent=True)
+    asked = ApprovalRequired("c1/x/q", "pay", {"sum": 1})
+    deferred = ToolStarted("c1/d", "order", {}, deferred=True)
+    return folded(assistant(CALL), started, ToolProgress("c1", "", metadata={SESSION: "inner"}), asked, deferred, *more)
+
+
+def test_what_a_sub_agent_waits_for_is_part_of_its_call() -> None:
+    state = nested()
+    assert [one.tool_call_id for one in state.questions] == ["c1/x/q"]
+    assert [one.tool_call_id for one in state.deferred] == ["c1/d"]
+    assert (list(state.open_calls), state.open_calls["c1"].inner_session) == (["c1"], "inner")
+    assert state.find("c1/x/q") is state.open_calls["c1"].nested["c1/x/q"]
+    assert (state.find("c1/y"), state.find("c2/x")) == (None, None)
+    assert state.find("c1") is state.open_calls["c1"]
+    assert nested(tool_message(ToolResult("c1", "rain"))).questions == ()
+
+
+def test_answers_reach_the_calls_of_sub_agents() -> None:
+    decided = ApprovalDecided("c1/x/q", "approve", original_arguments={"sum": 1}, arguments={"sum": 1})
+    posted = ResultPosted("c1/d", ToolResult("c1/d", "done"))
+    state = nested(decided, posted)
+    assert (state.questions, state.deferred, state.answers) == ((), (), (decided, posted))
+    known = state.find("c1/x/q")
+    assert known is not None
+    assert known.is_settled  # the sub-agent may act upon it at any moment
+    later = nested(ApprovalDecided("c1/x/q", "pause", original_arguments={"sum": 1}))
+    assert [one.tool_call_id for one in later.questions] == ["c1/x/q"]
+    assert later.answers == ()
+
+
+def test_a_result_posted_for_a_sub_agent_can_be_withdrawn() -> None:
+    posted = ResultPosted("c1/d", ToolResult("c1/d", "done"))
+    entry = chain(assistant(CALL), ToolStarted("c1/d", "order", {}, deferred=True), posted)[-1]
+    assert nested(posted).deferred == ()
+    state = folded(assistant(CALL), ToolStarted("c1/d", "order", {}, deferred=True), posted, Redaction(entry.id))
+    assert [one.tool_call_id for one in state.deferred] == ["c1/d"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "kept", "is_paused"),
+    [
+        ({SESSION: "inner", WAITING: ["c1/d"]}, ["c1/d"], True),
+        ({SESSION: "inner"}, ["c1/x/q", "c1/d"], False),
+        ({WAITING: []}, ["c1/x/q", "c1/d"], False),
+        (None, ["c1/x/q", "c1/d"], False),
+    ],
+)
+def test_a_sub_agent_that_has_paused_waits_for_nothing_else(
+    metadata: dict[str, Any] | None, kept: list[str], is_paused: bool
+) -> None:
+    known = nested(ToolProgress("c1", "waiting", metadata=metadata)).open_calls["c1"]
+    assert (list(known.nested), known.is_paused) == (kept, is_paused)
+    again = nested(ToolProgress("c1", "waiting", metadata=metadata), ToolStarted("c1", "weather", {}))
+    assert not again.open_calls["c1"].is_paused
 
 
 def test_a_new_question_is_not_settled_by_an_earlier_decision() -> None:
@@ -222,18 +281,20 @@ def test_a_resumed_run_keeps_its_numbers_and_a_new_one_begins_at_zero() -> None:
     answer = assistant("One", meta=Meta(model_call_index=0, usage=Usage(3, 1)))
     entries = chain(RunStarted(), user("Hi"), answer, RunStarted())
     state = pushed(entries)
-    assert (state.iterations, state.call_index, state.totals.usage) == (1, 1, Usage(3, 1))
+    assert (state.totals.iterations, state.call_index, state.totals.usage) == (1, 1, Usage(3, 1))
     state = pushed([*entries[:3], replace(entries[3], run_id="r2")])
-    assert (state.iterations, state.call_index, state.totals, state.messages) == (0, 0, Totals(), [])
+    assert (state.call_index, state.totals, state.messages) == (0, Totals(), [])
 
 
 @pytest.mark.parametrize(
     ("metadata", "spent"),
     [
-        (Totals(Usage(10, 5), 0.5).as_json(), Totals(Usage(10, 5), 0.5)),
-        (Totals(cost_usd=0.5).as_json(), Totals(None, 0.5)),
-        ("nonsense", Totals()),
-        ({"usage": 3}, Totals()),
+        (Totals(Usage(10, 5), 0.5, 3, 2).as_json(), Totals(Usage(10, 5), 0.5, 4, 3)),
+        (Totals(cost_usd=0.5).as_json(), Totals(None, 0.5, 1, 1)),
+        ({"costUsd": 0.5}, Totals(None, 0.5, 1, 1)),
+        ("nonsense", Totals(None, None, 1, 1)),
+        ({"usage": 3}, Totals(None, None, 1, 1)),
+        ({"iterations": "many"}, Totals(None, None, 1, 1)),
     ],
 )
 def test_what_a_sub_agent_used_counts_for_the_run(metadata: object, spent: Totals) -> None:
@@ -241,6 +302,7 @@ def test_what_a_sub_agent_used_counts_for_the_run(metadata: object, spent: Total
     of_agent = ToolResult("c1", "Yes.", metadata={SPENT: metadata})
     state = folded(RunStarted(), user("Hi"), asked, tool_message(of_agent), tool_message(ToolResult("c2", "No.")))
     assert state.totals == spent
+    assert state.totals.tokens == (0 if spent.usage is None else 15)
 
 
 def test_failed_attempts_are_counted_until_there_is_an_answer() -> None:

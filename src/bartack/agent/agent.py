@@ -465,7 +465,7 @@ class Agent(Generic[Deps, Output]):
             description,
             agent_name=self._settings.name,
             limits=self._settings.config.loop,
-            has_approver=self._settings.tools.approver is not None,
+            approver=self._settings.tools.approver,
             timeout_ms=timeout_ms,
             requires_approval=requires_approval,
         )

@@ -15,6 +15,7 @@ from bartack.nouns.errors import AgentError, ErrorCode
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.tables import AgentStatus
 from bartack.nouns.tool_states import ToolState
+from bartack.session.run_state import Totals
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # its TypeVar has a default; no release before Python 3.13 does
@@ -54,12 +55,19 @@ class RunResult(Struct, Generic[Output], frozen=True, kw_only=True):
     messages: tuple[Message, ...] = ()  # added by this run, including the prompt
     usage: Usage | None = None  # of all model calls, including failed ones and those of sub-agents
     cost_usd: float | None = None  # None: unknown
+    iterations: int = 0  # answers of models, including those of sub-agents
+    tool_rounds: int = 0  # answers with tool calls, likewise
     reason: str | None = None  # why it ended, as a keyword; None for an ordinary answer
     error: Failed | None = None
     undelivered: tuple[Message, ...] = ()  # steered or queued too late
     approvals: tuple[ApprovalRequired, ...] = ()  # the decisions that a paused run needs
     deferred: tuple[ToolStarted, ...] = ()  # the calls whose results a paused run needs from outside
     value: Output | None = None  # the output of a completed run
+
+    @property
+    def totals(self) -> Totals:
+        """What the run has used, with its sub-agents."""
+        return Totals(self.usage, self.cost_usd, self.iterations, self.tool_rounds)
 
     @property
     def output(self) -> Output:

@@ -172,16 +172,14 @@ class Loop:
     async def _execute_calls(self) -> RunOutcome | None:
         """How the run ends, or pauses, with its open calls; None if it continues."""
         context = self.context
-        before = {call_id: one.verdict for call_id, one in context.state.open_calls.items()}
+        before = context.state.answers
         round = await execute_calls(context, ToolExecutor(context.settings.tools))
         if round.aborted:
             return RunOutcome("abort", "human")
         if round.waiting:
             await context.log.catch_up()
-            calls = context.state.open_calls
-            waiting = [calls[call_id] for call_id in round.waiting]
-            is_decided = any(one.posted or one.verdict is not before[one.call.tool_call_id] for one in waiting)
-            if not is_decided and context.state.abort is None:
+            is_answered = any(all(one is not old for old in before) for one in context.state.answers)
+            if not is_answered and context.state.abort is None:
                 return RunOutcome("pause")
         return None
 
@@ -211,12 +209,11 @@ class Loop:
         await self.context.log.append(user(Text(f"{_CORRECTION} {problem}\nAnswer again.", synthetic=True)))
 
     def _check_limits(self) -> None:
-        limits, state = self.context.settings.config.loop, self.context.state
-        tokens = 0 if state.totals.usage is None else state.totals.usage.total_tokens
+        limits, totals = self.context.settings.config.loop, self.context.state.totals
         for limit, used, name in (
-            (limits.max_iterations, state.iterations, "max_iterations"),
-            (limits.max_total_tokens, tokens, "max_total_tokens"),
-            (limits.max_cost_usd, state.totals.cost_usd or 0.0, "max_cost_usd"),
+            (limits.max_iterations, totals.iterations, "max_iterations"),
+            (limits.max_total_tokens, totals.tokens, "max_total_tokens"),
+            (limits.max_cost_usd, totals.cost_usd or 0.0, "max_cost_usd"),
         ):
             if limit is not None and used >= limit:
                 text = f"Limit reached: {name} is {limit}, used {used}."
@@ -275,8 +272,13 @@ class Loop:
             totals = totals.plus(fact)
             if isinstance(fact, Message):
                 open_calls += [OpenCall(call) for call in fact.tool_calls if call.executed_by == "client"]
-        status, (usage, cost_usd) = _STATUSES[outcome.event], totals
-        ended = RunEnded(status, reason=outcome.reason, error=outcome.error, usage=usage, cost_usd=cost_usd)
+        ended = RunEnded(
+            _STATUSES[outcome.event],
+            reason=outcome.reason,
+            error=outcome.error,
+            usage=totals.usage,
+            cost_usd=totals.cost_usd,
+        )
         still = self._is_done if outcome.event == "complete" and self._work is None else None
         await log.append(*facts, *stopped_results(open_calls), ended, still=still)
 

@@ -113,7 +113,7 @@ class Observer:
     def _count_usage(self, fact: Fact) -> None:
         if self._counts is None:
             return
-        usage, cost = Totals().plus(fact)
+        usage, cost, *_ = Totals().plus(fact)
         if usage is not None:
             self._count("tokens.input", usage.input_tokens)
             self._count("tokens.output", usage.output_tokens)

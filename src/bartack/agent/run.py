@@ -25,6 +25,7 @@ from bartack.nouns.errors import AgentError, BartackError, ErrorCode, PartValida
 from bartack.nouns.messages import Message, user
 from bartack.nouns.parts import ContentPart
 from bartack.nouns.tables import AgentStatus
+from bartack.session.run_state import Totals
 
 __all__ = ["Prompt", "Run", "as_history", "as_message", "as_messages"]
 
@@ -170,6 +171,13 @@ class Run(Generic[Output]):
             token_usage=state.totals.usage,
             cost_usage=state.totals.cost_usd,
         )
+
+    @property
+    def totals(self) -> Totals:
+        """What the run has used so far, with its sub-agents."""
+        if self._context is not None:
+            return self._context.state.totals
+        return Totals() if self._result is None else self._result.totals
 
     def snapshot(self) -> Message | None:
         """The answer so far, while one is arriving."""

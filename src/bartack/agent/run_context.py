@@ -263,6 +263,8 @@ def run_result(
         messages=tuple(state.messages),
         usage=state.totals.usage,
         cost_usd=state.totals.cost_usd,
+        iterations=state.totals.iterations,
+        tool_rounds=state.totals.tool_rounds,
         reason=outcome.reason,
         error=outcome.error,
         undelivered=undelivered,

@@ -1,24 +1,34 @@
 """An agent as a tool of another agent.
 
-It works in its own session and store. The outer session keeps its answer, the id of that session, and what it used,
-which counts for the outer run and its limits. The outer run's stream shows the events of the inner one, and its
-approver decides about the inner calls. If the outer run is stopped, the tool's task is cancelled and the inner run is
-aborted with it.
+It works in its own session, in its own store or else in that of the outer run. The outer session keeps the id of that
+session, its answer, and what it used, which counts for the outer run and its limits. The outer run's stream shows the
+events of the inner one. If the outer run is stopped, the tool's task is cancelled and the inner run is aborted with it.
+
+The outer run's approver decides about the inner calls. Without one, or if an inner call is deferred, the inner run
+pauses. Its questions and deferred calls are then recorded in the outer session too, under ids that name both calls, the
+outer run pauses as well, and what is decided or posted there is passed on when it is resumed: the tool is run again and
+resumes the inner session where it stopped, as it does after a crash.
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from bartack.agent.events import EntryAppended, RunResult, SubagentEvent
+from bartack.agent.run import Run
 from bartack.agent.run_context import RunContext, current_run
-from bartack.agent.tool_calls import publish_question
+from bartack.agent.settings import RunSettings
+from bartack.agent.tool_calls import decide_nested, record_nested
+from bartack.formats.repair import INTERRUPTED
 from bartack.nouns.config import LoopConfig
 from bartack.nouns.entries import ApprovalRequired
+from bartack.nouns.errors import Conflict, ErrorCode, NotFound, ToolError
 from bartack.nouns.tables import AgentStatus
-from bartack.session.run_state import SPENT, Totals
-from bartack.tools import Decision, ToolContext, ToolDefinition, ToolOutput
+from bartack.session.run_state import SESSION, SPENT, OpenCall, nested_id
+from bartack.tools import Approver, Decision, ToolContext, ToolDefinition, ToolOutput
 from bartack.tools.definition import NeedsApproval
+from bartack.tools.tool_round import CallPaused
 
 if TYPE_CHECKING:
     from bartack.agent.agent import Agent
@@ -33,7 +43,6 @@ _SCHEMA = {
     "required": ["prompt"],
     "additionalProperties": False,
 }
-_NO_APPROVER = "neither this agent nor the one that called it has an approver"
 
 
 def agent_tool(
@@ -43,32 +52,47 @@ def agent_tool(
     *,
     agent_name: str | None,
     limits: LoopConfig,
-    has_approver: bool,
+    approver: Approver | None,
     timeout_ms: int | None,
     requires_approval: NeedsApproval,
 ) -> ToolDefinition:
-    """A tool that runs the agent with a prompt and returns its answer; the agent has these `limits` of its own."""
+    """A tool that runs the agent with a prompt and returns its answer; the agent has these limits and this approver of
+    its own."""
 
     async def execute(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         outer, call_id = current_run.get(), context.tool_call_id
-        run = agent.stream(
-            arguments["prompt"],
-            deps=context.deps,
-            limits=limits if outer is None else _limits_within(limits, outer),
-            approver=None if has_approver else _OuterApprover(outer, call_id),
-        )
-        context.metadata["sessionId"] = run.session_id
-        totals = Totals()
-        async with run:
-            async for event in run:
-                if isinstance(event, EntryAppended):  # counts even if this call times out or is stopped
-                    totals = totals.plus(event.entry.fact)
-                    context.metadata[SPENT] = totals.as_json()
-                if outer is not None:
-                    await outer.channel.put_delta(SubagentEvent(call_id, agent_name or name, event))
+        settings: RunSettings[Any] = {"deps": context.deps, "limits": limits}
+        if outer is None:
+            run = agent.stream(arguments["prompt"], **settings)
+        else:
+            settings["limits"] = _limits_within(limits, outer)
+            settings["approver"] = _OuterApprover(approver, outer, call_id)
+            own = agent if agent.store is not None else agent.with_store(outer.log.store)
+            known = outer.state.find(call_id)
+            if known is None or known.inner_session is None:
+                session = outer.settings.environment.new_id()
+                await context.progress(f"{agent_name or name} has started.", **{SESSION: session})
+                run = own.stream(arguments["prompt"], session=session, **settings)
+            else:
+                run = await _resumed(own, known, known.inner_session, settings)
+        context.metadata[SESSION] = run.session_id
+        try:
+            async with run:
+                async for event in run:
+                    if isinstance(event, EntryAppended):  # counts even if this call times out or is stopped
+                        context.metadata[SPENT] = run.totals.as_json()
+                    if outer is not None:
+                        await outer.channel.put_delta(SubagentEvent(call_id, agent_name or name, event))
+        except NotFound:  # its store did not survive the crash
+            raise ToolError(INTERRUPTED, code=ErrorCode.TOOL_INTERRUPTED) from None
         result = run.result
-        if result.status is AgentStatus.AWAITING_HUMAN:  # nothing would resume it
-            result = await agent.abort(result.session_id, reason="paused")
+        if result.status is AgentStatus.AWAITING_HUMAN:
+            if outer is None:  # nothing would resume it
+                result = await agent.abort(result.session_id, reason="paused")
+            else:
+                await record_nested(outer, call_id, result)
+                raise CallPaused
+        context.metadata[SPENT] = run.totals.as_json()
         return _output(name, result)
 
     return ToolDefinition(
@@ -78,13 +102,28 @@ def agent_tool(
         execute=execute,
         timeout_ms=timeout_ms,
         requires_approval=requires_approval,
+        idempotent=True,  # run again, it continues
     )
+
+
+async def _resumed(agent: "Agent[Any, Any]", call: OpenCall, session: str, settings: RunSettings[Any]) -> Run[Any]:
+    """The inner run that the call started before, after passing on the results that were posted for it."""
+    for inner_id, one in _inner_calls(call):
+        if one.posted is not None:
+            with suppress(Conflict, NotFound):  # it has been passed on before
+                await agent.post_result(session, inner_id, one.posted.result, posted_by=one.posted.posted_by)
+    # Only the run that holds the outer session works on the inner one, so whoever had that before is gone.
+    settings["takeover"] = True
+    return agent.resume_stream(session, **settings)
+
+
+def _inner_calls(call: OpenCall) -> list[tuple[str, OpenCall]]:
+    own = len(nested_id(call.call.tool_call_id, ""))
+    return [(call_id[own:], one) for call_id, one in call.nested.items()]
 
 
 def _output(name: str, result: RunResult[Any]) -> ToolOutput:
     metadata: dict[str, Any] = {"runId": result.run_id}
-    if result.usage is not None or result.cost_usd is not None:
-        metadata[SPENT] = Totals(result.usage, result.cost_usd).as_json()
     if result.status is AgentStatus.COMPLETED:
         return ToolOutput(result.output, metadata=metadata)
     why = result.reason if result.error is None else result.error.message or result.error.error_code
@@ -93,28 +132,34 @@ def _output(name: str, result: RunResult[Any]) -> ToolOutput:
 
 def _limits_within(own: LoopConfig, outer: RunContext) -> LoopConfig:
     """The limits of the inner agent, lowered to what is left of those of the outer run."""
-    limits, (usage, cost_usd) = outer.settings.config.loop, outer.state.totals
-    tokens, cost = own.max_total_tokens, own.max_cost_usd
-    if limits.max_total_tokens is not None:
-        left = max(limits.max_total_tokens - (0 if usage is None else usage.total_tokens), 0)
-        tokens = left if tokens is None else min(left, tokens)
-    if limits.max_cost_usd is not None:
-        left_usd = max(limits.max_cost_usd - (cost_usd or 0.0), 0.0)
-        cost = left_usd if cost is None else min(left_usd, cost)
-    return replace(own, max_total_tokens=tokens, max_cost_usd=cost)
+    limits, totals = outer.settings.config.loop, outer.state.totals
+    used = {
+        "max_iterations": totals.iterations,
+        "max_tool_rounds": totals.tool_rounds,
+        "max_total_tokens": totals.tokens,
+        "max_cost_usd": totals.cost_usd or 0.0,
+    }
+    lowered: dict[str, Any] = {}
+    for name, amount in used.items():
+        given = [getattr(own, name), None if (limit := getattr(limits, name)) is None else max(limit - amount, 0)]
+        lowered[name] = min((limit for limit in given if limit is not None), default=None)
+    return replace(own, **lowered)
 
 
 class _OuterApprover:
-    """Asks the approver of the outer run, under an id that names both calls, as inner ids may be in use there too."""
+    """Asks the agent's own approver if it has one, and otherwise, or if that leaves the question open, the outer run's
+    session and approver."""
 
-    def __init__(self, outer: RunContext | None, tool_call_id: str) -> None:
+    def __init__(self, own: Approver | None, outer: RunContext, tool_call_id: str) -> None:
+        self._own = own
         self._outer = outer
         self._tool_call_id = tool_call_id
 
-    async def decide(self, request: ApprovalRequired) -> Decision:
-        approver = None if self._outer is None else self._outer.settings.tools.approver
-        if self._outer is None or approver is None:
-            return Decision("deny", reason=_NO_APPROVER)
-        question = replace(request, tool_call_id=f"{self._tool_call_id}/{request.tool_call_id}")
-        publish_question(self._outer, question)
-        return await approver.decide(question)
+    async def decide(self, request: ApprovalRequired) -> Decision | None:
+        question = replace(request, tool_call_id=nested_id(self._tool_call_id, request.tool_call_id))
+        known = self._outer.state.find(question.tool_call_id)
+        if self._own is not None and (known is None or known.verdict is None):
+            decision = await self._own.decide(request)
+            if decision is not None and decision.decision != "pause":
+                return decision
+        return await decide_nested(self._outer, question)

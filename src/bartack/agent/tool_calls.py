@@ -1,23 +1,34 @@
 """The open calls of a run -> their results: executed, refused, or closed when the run ends without them."""
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from functools import reduce
 
 from msgspec.structs import replace
 
 from bartack.agent.approvals import LiveApprover
-from bartack.agent.events import ApprovalRequested
+from bartack.agent.events import ApprovalRequested, RunResult
 from bartack.agent.run_context import RunContext, RunFailed
 from bartack.formats.repair import INTERRUPTED
-from bartack.nouns.entries import ApprovalRequired, Fact, RunEnded, ToolStarted
+from bartack.nouns.entries import ApprovalRequired, Fact, RunEnded, ToolProgress, ToolStarted
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, tool_message
 from bartack.nouns.parts import Part, ToolCall, ToolResult
-from bartack.session.decisions import result_message
-from bartack.session.run_state import REPEATED, OpenCall, RunState, Totals
+from bartack.session.decisions import Decision, decision_of, result_message
+from bartack.session.run_state import REPEATED, SESSION, WAITING, OpenCall, RunState, Totals, nested_id
 from bartack.tools import RoundOutcome, ToolExecutor, error_result
+from bartack.tools.call_approval import CallApproval
+from bartack.tools.tool_round import Superseded, ToolRound
 
-__all__ = ["closing_facts", "execute_calls", "publish_question", "stopped_results", "with_results"]
+__all__ = [
+    "closing_facts",
+    "decide_nested",
+    "execute_calls",
+    "publish_question",
+    "record_nested",
+    "stopped_results",
+    "with_results",
+]
 
 _REPEATED = (
     "Not executed: this call was made {} times in a row with the same result. Try something else, or answer the user."
@@ -32,7 +43,7 @@ async def execute_calls(context: RunContext, executor: ToolExecutor) -> RoundOut
     Raises `RunFailed` if there were too many rounds, or if the model keeps repeating its calls.
     """
     limit = context.settings.config.loop.max_tool_rounds
-    if limit is not None and context.state.tool_rounds > limit:
+    if limit is not None and context.state.totals.tool_rounds > limit:
         raise RunFailed(ErrorCode.LIMIT_EXCEEDED, f"More than {limit} rounds of tool calls.", reason="max_tool_rounds")
     _update_status(context)
     await _refuse_repeats(context)
@@ -72,7 +83,7 @@ class _Calls:
             publish_question(context, fact)
 
     def find(self, tool_call_id: str) -> OpenCall | None:
-        return self._context.state.open_calls.get(tool_call_id)
+        return self._context.state.find(tool_call_id)
 
     async def changed(self) -> None:
         await self._context.log.changed()
@@ -91,6 +102,48 @@ def publish_question(context: RunContext, question: ApprovalRequired) -> None:
     if isinstance(approver, LiveApprover):
         approver.expect(question.tool_call_id)
     context.channel.put(ApprovalRequested(question))
+
+
+# -- the calls of sub-agents
+
+
+async def decide_nested(context: RunContext, question: ApprovalRequired) -> Decision | None:
+    """The decision about a call of a sub-agent, whose id names both calls: from this run's session, or its approver.
+
+    None if nobody has decided and there is no approver; then the sub-agent pauses.
+    """
+    log, settings = _Calls(context), context.settings.tools
+    known = log.find(question.tool_call_id)
+    if settings.approver is None and (known is None or known.verdict is None):
+        return None
+    round = ToolRound(settings, log, context.run_id, context.session.session_id, context.tracer)
+    if known is None or known.question != question:
+        await round.record(question)
+    approval = CallApproval(round, question)
+    while True:
+        with suppress(Superseded):  # someone else has decided
+            decided = await approval.verdict()
+            return None if decided is None else decision_of(decided)
+
+
+async def record_nested(context: RunContext, tool_call_id: str, result: RunResult) -> None:
+    """Record that the sub-agent of a call has paused: what it waits for, as this session names it."""
+    facts: list[Fact] = []
+    waiting: list[ApprovalRequired | ToolStarted] = [*result.approvals, *result.deferred]
+    for one in waiting:
+        nested = replace(one, tool_call_id=nested_id(tool_call_id, one.tool_call_id))
+        known = context.state.find(nested.tool_call_id)
+        if known is None or nested not in (known.question, known.started):
+            facts.append(nested)
+    names = ", ".join(one.tool_name for one in waiting)
+    ids = [nested_id(tool_call_id, one.tool_call_id) for one in waiting]
+    metadata = {SESSION: result.session_id, WAITING: ids}
+    facts.append(ToolProgress(tool_call_id, f"Waiting for: {names}.", metadata=metadata))
+    await context.log.append(*facts)
+    _update_status(context)
+    for fact in facts:
+        if isinstance(fact, ApprovalRequired):
+            publish_question(context, fact)
 
 
 async def _refuse_repeats(context: RunContext) -> None:
@@ -117,9 +170,9 @@ def closing_facts(state: RunState, *before: Fact) -> list[Fact]:
     not_started, started = (ErrorCode.TOOL_NOT_RUN, _NOT_RUN), (ErrorCode.TOOL_INTERRUPTED, INTERRUPTED)
     facts: list[Fact] = [*before, *_results(state.open_calls.values(), not_started, started)]
     if state.run_id is not None:
-        usage, cost_usd = reduce(Totals.plus, before, state.totals)
+        totals = reduce(Totals.plus, before, state.totals)
         reason = "interrupted" if state.abort is None else state.abort.reason or "user"
-        facts.append(RunEnded("aborted", reason=reason, usage=usage, cost_usd=cost_usd))
+        facts.append(RunEnded("aborted", reason=reason, usage=totals.usage, cost_usd=totals.cost_usd))
     return facts
 
 

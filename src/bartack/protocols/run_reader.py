@@ -21,15 +21,18 @@ from bartack.nouns.entries import (
     ToolStarted,
 )
 from bartack.nouns.errors import ErrorCode
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message, Meta
 from bartack.nouns.parts import Text, ToolCall
 from bartack.nouns.tables import AgentStatus
 from bartack.protocols.changes import (
     CallAsked,
     CallDecided,
+    CallGrew,
     CallProgressed,
     CallReady,
     CallRunning,
+    CallStarted,
     Change,
     MessageAdded,
     Noted,
@@ -40,10 +43,12 @@ from bartack.protocols.changes import (
     StepVoided,
 )
 from bartack.protocols.shown_step import Keys, ShownCall, ShownStep
+from bartack.session.run_state import WAITING, nested_id
 from bartack.store.live import LiveDeltas, LiveEntry, LiveEvent, LiveReset
 
 __all__ = ["RunReader", "is_answer", "is_requested", "is_written"]
 
+_CallFact = ToolStarted | ToolProgress | ApprovalRequired | ApprovalDecided | ResultPosted
 _STATUSES: dict[AgentStatus, Literal["completed", "aborted"]] = {
     AgentStatus.COMPLETED: "completed",
     AgentStatus.ABORTED: "aborted",
@@ -115,7 +120,7 @@ class RunReader:
     def pause(self) -> Iterator[Change]:
         """End the stream of a run that `is_waiting`: `SessionStore.follow_live` has no event for that."""
         if self.is_waiting:
-            calls = self._open.values()
+            calls = self._calls
             yield from self._pause(tuple(call.question for call in calls if call.is_undecided and call.question))
 
     def close(self, error: Failed | None = None) -> Iterator[Change]:
@@ -184,6 +189,10 @@ class RunReader:
                     yield MessageAdded(entry.id, fact)
             case ToolStarted() | ToolProgress() | ApprovalRequired() | ApprovalDecided() | ResultPosted():
                 call = self._open.get(fact.tool_call_id)
+                shown: Iterable[Change] = ()
+                if call is None:
+                    call, shown = self._nested(fact)
+                yield from shown
                 if call is not None:
                     yield from self._call_fact(call, fact)
             case StreamFailed():
@@ -220,17 +229,38 @@ class RunReader:
         notes, self._notes = self._notes, []
         yield from notes
 
-    def _call_fact(
-        self, call: ShownCall, fact: ToolStarted | ToolProgress | ApprovalRequired | ApprovalDecided | ResultPosted
-    ) -> Iterator[Change]:
+    @property
+    def _calls(self) -> list[ShownCall]:
+        """The calls without a result, and those of sub-agents that need someone."""
+        return [one for call in self._open.values() for one in (call, *call.nested.values())]
+
+    def _nested(self, fact: _CallFact) -> tuple[ShownCall | None, Iterable[Change]]:
+        """The call of a sub-agent that the fact is about, and how it is shown when it needs someone for the first
+        time."""
+        call_id = fact.tool_call_id
+        outer = next((one for id, one in self._open.items() if call_id.startswith(nested_id(id, ""))), None)
+        if outer is None or call_id in outer.nested or not isinstance(fact, ToolStarted | ApprovalRequired):
+            return None if outer is None else outer.nested.get(call_id), ()
+        call = outer.nested[call_id] = ShownCall(
+            self._keys.for_call(call_id), call_id, fact.tool_name, by_provider=False
+        )
+        call.arguments = fact.arguments
+        return call, (
+            CallStarted(call.key, call.tool_name),
+            CallGrew(call.key, call.tool_name, json_text(fact.arguments)),
+            CallReady(call.key, call.tool_name, arguments=fact.arguments),
+        )
+
+    def _call_fact(self, call: ShownCall, fact: _CallFact) -> Iterator[Change]:
         match fact:
             case ToolStarted():
                 if fact.arguments != call.arguments:  # changed by whoever approved it, or by a hook
                     call.arguments = fact.arguments
                     yield CallReady(call.key, call.tool_name, arguments=fact.arguments, is_whole=False)
-                call.is_deferred = fact.deferred
+                call.is_deferred, call.is_paused = fact.deferred, False
                 yield CallRunning(call.key, call.tool_name, fact.arguments, fact.title)
             case ToolProgress():
+                call.is_paused = WAITING in (fact.metadata or {})
                 yield CallProgressed(call.key, call.tool_name, fact.content, fact.title)
             case ApprovalRequired():
                 call.question, call.is_undecided = fact, True
@@ -245,7 +275,7 @@ class RunReader:
 
     def _pause(self, approvals: tuple[ApprovalRequired, ...]) -> Iterator[Change]:
         self.is_ended = True
-        yield RunPauses(approvals, tuple(call.key for call in self._open.values() if call.is_deferred))
+        yield RunPauses(approvals, tuple(call.key for call in self._calls if call.is_deferred))
 
     def _finish(self, result: RunResult) -> Iterator[Change]:
         """The end of a run without a stored one: it paused, or the store failed."""

@@ -29,6 +29,7 @@ from bartack.stream.assembler import parse_arguments
 
 __all__ = ["Keys", "ShownCall", "ShownStep"]
 
+NESTED = "The sub-agent has continued."  # shown as the result of its call, which only its own session has
 CUT_OFF = "Not executed: the call was cut off."
 _PROVIDER_ID = "providerToolCallId"  # metadata of a call whose id was taken: the one that the model gave it
 
@@ -86,6 +87,8 @@ class ShownCall:
         self.question: ApprovalRequired | None = None
         self.is_undecided = False  # the question has no answer
         self.is_deferred = False  # it has started, and its result is to be posted
+        self.nested: dict[str, ShownCall] = {}  # calls of the sub-agent that it runs which need someone, by id
+        self.is_paused = False  # that sub-agent waits for them
         self.has_ended = False
 
     @property
@@ -103,10 +106,13 @@ class ShownCall:
 
     @property
     def is_waiting(self) -> bool:
-        return self.is_undecided or self.is_deferred
+        is_paused = self.is_paused and all(call.is_waiting for call in self.nested.values())
+        return self.is_undecided or self.is_deferred or is_paused
 
     def end(self, result: ToolResult) -> Iterator[Change]:
         """The call has a result."""
+        for call in self.nested.values():
+            yield from call.end(ToolResult(call.call_id, NESTED))
         if not self.has_ended:
             self.has_ended = True
             yield CallEnded(self.key, self.tool_name, result, self.question is not None, self.by_provider)

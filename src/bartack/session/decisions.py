@@ -16,7 +16,7 @@ from bartack.nouns.errors import ErrorCode, ToolError
 from bartack.nouns.messages import Approval, Message, Meta
 from bartack.nouns.parts import ToolResult
 
-__all__ = ["Decision", "Verdict", "arguments_digest", "counts_for", "decided_fact", "result_message"]
+__all__ = ["Decision", "Verdict", "arguments_digest", "counts_for", "decided_fact", "decision_of", "result_message"]
 
 Verdict = Literal["approve", "deny", "modify_args", "pause", "resume", "abort", "expire"]
 
@@ -71,6 +71,12 @@ def decided_fact(request: ApprovalRequired, decision: Decision) -> ApprovalDecid
         decided_by=decision.decided_by,
         definition_digest=request.definition_digest,
     )
+
+
+def decision_of(decided: ApprovalDecided) -> Decision:
+    """The decision that was recorded, for the same question asked elsewhere."""
+    changed = decided.arguments if decided.decision == "modify_args" else None
+    return Decision(decided.decision, arguments=changed, reason=decided.reason, decided_by=decided.decided_by)
 
 
 def counts_for(

@@ -6,7 +6,7 @@ time, however long the session is.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import reduce
 from typing import Any, NamedTuple, Self
@@ -34,6 +34,7 @@ from bartack.nouns.entries import (
     RunStarted,
     RuntimeInit,
     StreamFailed,
+    ToolProgress,
     ToolStarted,
 )
 from bartack.nouns.errors import PartValidationError
@@ -43,12 +44,28 @@ from bartack.nouns.wire import dump, load
 from bartack.session.decisions import counts_for
 from bartack.session.outline import REPAIRED, UNREADABLE, Outline, Past, last_readable
 
-__all__ = ["HANDOFF", "INCOMPLETE", "REPEATED", "SPENT", "OpenCall", "RunState", "Totals"]
+__all__ = [
+    "HANDOFF",
+    "INCOMPLETE",
+    "REPEATED",
+    "SESSION",
+    "SPENT",
+    "WAITING",
+    "OpenCall",
+    "RunState",
+    "Totals",
+    "nested_id",
+]
 
+SESSION = "sessionId"  # metadata key of a call's progress and result: the session of the sub-agent that it runs
+WAITING = "bartack.waiting"  # metadata key of its progress when that sub-agent has paused: the calls that wait
 SPENT = "bartack.spent"  # metadata key of a result: what the sub-agent used that gave it
 HANDOFF = "bartack.handoff"  # metadata key of a result: the name of the agent that answers from now on
 INCOMPLETE = frozenset({"length", "content_filter", "refusal"})  # finish reasons of answers that are not acted upon
 REPEATED = "bartack.repeated"  # metadata key of the result of a call that was not executed because it repeats others
+
+
+_OPEN = ("pause", "resume")  # decisions that leave a question open
 
 
 class _CallRecord(Struct, frozen=True, kw_only=True):
@@ -60,6 +77,14 @@ class _CallRecord(Struct, frozen=True, kw_only=True):
     is_settled: bool = False  # the tool was started with that answer, which can no longer be corrected
     posted: ResultPosted | None = None  # its result, from outside
     posted_id: str | None = None  # the entry with it
+    inner_session: str | None = None  # of the sub-agent that it runs
+    nested: dict[str, "OpenCall"] = {}  # calls of that sub-agent that need someone, by their ids here
+    is_paused: bool = False  # the sub-agent waits for them
+
+
+def nested_id(tool_call_id: str, inner_id: str) -> str:
+    """The id that a call of a sub-agent has in the session of the outer run: it names both calls."""
+    return f"{tool_call_id}/{inner_id}"
 
 
 class OpenCall(_CallRecord, frozen=True):
@@ -71,7 +96,7 @@ class OpenCall(_CallRecord, frozen=True):
     def verdict(self) -> ApprovalDecided | None:
         """The decision, unless it leaves the question open."""
         decision = self.decision
-        return None if decision is None or decision.decision in ("pause", "resume") else decision
+        return None if decision is None or decision.decision in _OPEN else decision
 
     @property
     def is_deferred(self) -> bool:
@@ -80,35 +105,51 @@ class OpenCall(_CallRecord, frozen=True):
 
 
 class Totals(NamedTuple):
-    """Tokens and dollars used by a run and its sub-agents; None where nothing was reported."""
+    """What a run and its sub-agents used; None where nothing was reported."""
 
     usage: Usage | None = None
     cost_usd: float | None = None
+    iterations: int = 0  # answers of models
+    tool_rounds: int = 0  # answers with tool calls
+
+    @property
+    def tokens(self) -> int:
+        """All tokens that were reported."""
+        return 0 if self.usage is None else self.usage.total_tokens
 
     def plus(self, fact: Fact) -> "Totals":
         """The totals including a fact: an answer, a failed attempt, a summary, or the result of a sub-agent."""
-        usage, cost = None, None
-        if isinstance(fact, Message):
-            if fact.role == "assistant" and fact.meta is not None:
-                usage, cost = fact.meta.usage, fact.meta.cost_usd
-            elif fact.role == "tool":
-                return reduce(lambda totals, result: totals._sum(*_spent(result)), fact.tool_results, self)
-        elif isinstance(fact, StreamFailed | CompactionSummary | BranchSummary):
-            usage = fact.usage
-        if usage is not None and usage.cost is not None:
-            cost = usage.cost
-        return self._sum(usage, cost)
+        match fact:
+            case Message(role="assistant"):
+                usage, cost = (None, None) if fact.meta is None else (fact.meta.usage, fact.meta.cost_usd)
+                has_calls = any(call.executed_by == "client" for call in fact.tool_calls)
+                return self._sum(Totals(usage, _cost(usage, cost), iterations=1, tool_rounds=int(has_calls)))
+            case Message(role="tool"):
+                return reduce(Totals._sum, map(_spent, fact.tool_results), self)
+            case StreamFailed() | CompactionSummary() | BranchSummary():
+                return self._sum(Totals(fact.usage, _cost(fact.usage)))
+            case _:
+                return self
 
     def as_json(self) -> dict[str, Any]:
         """The totals as the metadata of a result contains them."""
         usage = None if self.usage is None else dump(self.usage)["payload"]
-        return {"usage": usage, "costUsd": self.cost_usd}
+        rounds = {"iterations": self.iterations, "toolRounds": self.tool_rounds}
+        return {"usage": usage, "costUsd": self.cost_usd, **rounds}
 
-    def _sum(self, usage: Usage | None, cost: float | None) -> "Totals":
+    def _sum(self, other: "Totals") -> "Totals":
+        usage, cost = other.usage, other.cost_usd
         return Totals(
             self.usage if usage is None else usage if self.usage is None else self.usage + usage,
             self.cost_usd if cost is None else (self.cost_usd or 0.0) + cost,
+            self.iterations + other.iterations,
+            self.tool_rounds + other.tool_rounds,
         )
+
+
+def _cost(usage: Usage | None, computed: float | None = None) -> float | None:
+    """The cost of one model call: as the provider reports it, or else as computed."""
+    return computed if usage is None or usage.cost is None else usage.cost
 
 
 def _spent(result: ToolResult) -> Totals:
@@ -117,7 +158,12 @@ def _spent(result: ToolResult) -> Totals:
         return Totals()
     try:
         given = load(dict[str, Any], result.metadata[SPENT])
-        return Totals(load(Usage | None, given.get("usage")), load(float | None, given.get("costUsd")))
+        return Totals(
+            load(Usage | None, given.get("usage")),
+            load(float | None, given.get("costUsd")),
+            load(int, given.get("iterations", 0)),
+            load(int, given.get("toolRounds", 0)),
+        )
     except PartValidationError:  # written by another program
         return Totals()
 
@@ -151,8 +197,6 @@ class RunState:
         self._live_at: datetime | None = None  # the last of them
         self.call_index = 0  # of the next model call
         self.failed_attempts = 0  # at that call
-        self.iterations = 0
-        self.tool_rounds = 0
         self.totals = Totals()
         self.abort: AbortRequested | None = None  # others have asked this run to end
         self.last_error: Failed | None = None  # of the last model call, until there is an answer
@@ -200,14 +244,36 @@ class RunState:
 
     @property
     def questions(self) -> tuple[ApprovalRequired, ...]:
-        """The approvals that are still to be decided."""
-        return tuple(one.question for one in self.open_calls.values() if one.question and not one.verdict)
+        """The approvals that are still to be decided, including those for sub-agents."""
+        return tuple(one.question for one in self._all_calls if one.question and not one.verdict)
 
     @property
     def deferred(self) -> tuple[ToolStarted, ...]:
-        """The calls whose results are still to be posted from outside."""
-        calls = self.open_calls.values()
-        return tuple(one.started for one in calls if one.started and one.is_deferred and not one.posted)
+        """The calls whose results are still to be posted from outside, including those of sub-agents."""
+        return tuple(one.started for one in self._all_calls if one.started and one.is_deferred and not one.posted)
+
+    @property
+    def answers(self) -> "tuple[ApprovalDecided | ResultPosted, ...]":
+        """The decisions and results from outside that open calls have got, including those of sub-agents."""
+        return tuple(answer for one in self._all_calls for answer in (one.verdict, one.posted) if answer is not None)
+
+    @property
+    def _all_calls(self) -> Iterator[OpenCall]:
+        for one in self.open_calls.values():
+            yield one
+            yield from one.nested.values()
+
+    def find(self, call_id: str) -> OpenCall | None:
+        """The open call with this id, which may be one of a sub-agent that needs someone."""
+        outer = self._outer_of(call_id)
+        return self.open_calls.get(call_id) if outer is None else outer.nested.get(call_id)
+
+    def _outer_of(self, call_id: str) -> OpenCall | None:
+        """The open call that runs the sub-agent with this call; None for a call of this session itself."""
+        if call_id in self.open_calls:
+            return None
+        calls = self.open_calls.items()
+        return next((one for outer_id, one in calls if call_id.startswith(nested_id(outer_id, ""))), None)
 
     @property
     def repeats(self) -> int:
@@ -234,12 +300,8 @@ class RunState:
                 self.model = fact.model or self.model
             case Message():
                 self._add_message(fact)
-            case ToolStarted():
-                self._update_call(fact.tool_call_id, started=fact, is_settled=True)
-            case ApprovalRequired():  # a new question: an earlier decision does not answer it
-                self._update_call(fact.tool_call_id, question=fact, decision=None, is_settled=False)
-            case ApprovalDecided():
-                self._decide(entry, fact)
+            case ToolStarted() | ToolProgress() | ApprovalRequired() | ApprovalDecided() | ResultPosted():
+                self._add_to_call(entry, fact)
             case StreamFailed():
                 if fact.model_call_index is not None:  # a summary has none
                     self.failed_attempts += 1
@@ -253,10 +315,6 @@ class RunState:
                 self.requested_model = fact.model if entry.run_id is None else None
             case MessageQueued():
                 self.inbox[entry.id] = fact
-            case ResultPosted():
-                known = self.open_calls.get(fact.tool_call_id)
-                if known is not None and known.is_deferred and known.posted is None:
-                    self._update_call(fact.tool_call_id, posted=fact, posted_id=entry.id)
             case AbortRequested():
                 self.abort = fact if self.run_id is not None else None
             case Redaction():
@@ -298,26 +356,69 @@ class RunState:
         if self.run_id is not None or self.open_calls:
             self.lost = seq
 
+    def _add_to_call(
+        self, entry: Entry, fact: ToolStarted | ToolProgress | ApprovalRequired | ApprovalDecided | ResultPosted
+    ) -> None:
+        match fact:
+            case ToolStarted():
+                self._update_call(self._known(fact), started=fact, is_settled=True, is_paused=False)
+            case ToolProgress():
+                self._progress(fact)
+            case ApprovalRequired():  # a new question: an earlier decision does not answer it
+                self._update_call(self._known(fact), question=fact, decision=None, is_settled=False)
+            case ApprovalDecided():
+                self._decide(entry, fact)
+            case _:
+                known = self.find(fact.tool_call_id)
+                if known is not None and known.is_deferred and known.posted is None:
+                    self._update_call(fact.tool_call_id, posted=fact, posted_id=entry.id)
+
     def _decide(self, entry: Entry, fact: ApprovalDecided) -> None:
         """Accept a decision if it is about exactly this question, in time, and the call has not acted upon another."""
-        known = self.open_calls.get(fact.tool_call_id)
+        known = self.find(fact.tool_call_id)
         if known is None or known.question is None or known.is_settled:
             return
         expires_at = known.question.expires_at
         is_late = fact.decision != "expire" and expires_at is not None and entry.timestamp > expires_at
         if not is_late and counts_for(fact, known.question.arguments, known.question.definition_digest):
-            self._update_call(fact.tool_call_id, decision=fact)
+            is_nested = fact.tool_call_id not in self.open_calls  # a sub-agent may act upon it at once
+            self._update_call(fact.tool_call_id, decision=fact, is_settled=is_nested and fact.decision not in _OPEN)
 
     def _withdraw(self, entry_id: str) -> None:
         """Forget a request that has not been delivered."""
         self.inbox.pop(entry_id, None)
-        for call_id, one in self.open_calls.items():
+        for one in [*self._all_calls]:
             if one.posted_id == entry_id:
-                self.open_calls[call_id] = replace(one, posted=None, posted_id=None)
+                self._update_call(one.call.tool_call_id, posted=None, posted_id=None)
+
+    def _known(self, fact: ToolStarted | ApprovalRequired) -> str:
+        """The id of the call that the fact is about, which is added first if it is a new one of a sub-agent."""
+        call_id = fact.tool_call_id
+        outer = self._outer_of(call_id)
+        if outer is not None and call_id not in outer.nested:
+            nested = {**outer.nested, call_id: OpenCall(ToolCall(call_id, fact.tool_name, fact.arguments))}
+            self._update_call(outer.call.tool_call_id, nested=nested)
+        return call_id
+
+    def _progress(self, fact: ToolProgress) -> None:
+        """Take from the progress of a sub-agent in which session it works, and which of its calls wait."""
+        known, metadata = self.open_calls.get(fact.tool_call_id), fact.metadata or {}
+        inner_session, waiting = metadata.get(SESSION), metadata.get(WAITING)
+        if known is None or not isinstance(inner_session, str):
+            return
+        changes: dict[str, Any] = {"inner_session": inner_session}
+        if isinstance(waiting, list):
+            kept = {call_id: one for call_id, one in known.nested.items() if call_id in waiting}
+            changes |= {"nested": kept, "is_paused": True}
+        self._update_call(fact.tool_call_id, **changes)
 
     def _update_call(self, call_id: str, **changes: Any) -> None:
-        known = self.open_calls.get(call_id)
-        if known is not None:
+        known = self.find(call_id)
+        outer = self._outer_of(call_id)
+        if known is not None and outer is not None:
+            nested = {**outer.nested, call_id: replace(known, **changes)}
+            self.open_calls[outer.call.tool_call_id] = replace(outer, nested=nested)
+        elif known is not None:
             self.open_calls[call_id] = replace(known, **changes)
 
     def _add_message(self, message: Message) -> None:
@@ -344,13 +445,11 @@ class RunState:
         meta = message.meta
         self.failed_attempts = 0
         self.last_error = None
-        self.iterations += 1
         self.call_index = max(self.call_index, (-1 if meta is None else meta.model_call_index or 0) + 1)
         self.totals = self.totals.plus(message)
         self.call_ids.update(call.tool_call_id for call in message.tool_calls)
         calls = [call for call in message.tool_calls if call.executed_by == "client"]
         self._repeats.begin(calls)
-        self.tool_rounds += bool(calls)
         bad_args = (meta.bad_args if meta is not None else None) or {}
         truncated = meta is not None and (meta.finish_reason in INCOMPLETE or meta.aborted)
         for call in calls:

@@ -137,7 +137,7 @@ async def post_result(
     made = replace(made, tool_call_id=tool_call_id, error_code=code)
 
     def fact(state: RunState) -> Fact:
-        known = state.open_calls.get(tool_call_id)
+        known = state.find(tool_call_id)
         if (known is None and tool_call_id in state.call_ids) or (known is not None and known.posted is not None):
             raise Conflict(f"Call {tool_call_id!r} already has a result.")
         if known is None or not known.is_deferred:
@@ -274,7 +274,7 @@ async def _append(
 
 
 def _decided(store: SessionStore, state: RunState, tool_call_id: str, decision: Decision) -> ApprovalDecided:
-    known = state.open_calls.get(tool_call_id)
+    known = state.find(tool_call_id)
     if (known is None and tool_call_id in state.call_ids) or (known is not None and known.is_settled):
         raise Conflict(f"Call {tool_call_id!r} can no longer be decided: the run has acted upon it.")
     question = None if known is None else known.question

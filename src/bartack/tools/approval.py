@@ -19,8 +19,11 @@ ApprovalPolicy = Callable[[ToolCall, ToolDefinition], bool | str]  # a text is a
 class Approver(Protocol):
     """Obtains decisions, usually from a person."""
 
-    async def decide(self, request: ApprovalRequired) -> Decision:
-        """The decision. May be called for several calls at once; is cancelled when the approval expires."""
+    async def decide(self, request: ApprovalRequired) -> Decision | None:
+        """The decision; None leaves the question open, and the run pauses.
+
+        May be called for several calls at once; is cancelled when the approval expires.
+        """
 
 
 # -- policies

@@ -20,6 +20,7 @@ from bartack.tools.tracer import ToolTracer, Untraced
 __all__ = [
     "NOT_STARTED",
     "CallLog",
+    "CallPaused",
     "Superseded",
     "ToolRound",
     "ToolSettings",
@@ -80,6 +81,10 @@ async def wait_uncancelled(task: "asyncio.Task[Any]", seconds: float) -> None:
 
 class WriteFailed(Exception):
     """A fact could not be recorded; `ToolRound.failure` is the cause."""
+
+
+class CallPaused(Exception):
+    """Raised by a tool whose work waits for someone. The call stays open, and the tool is run again on resume."""
 
 
 class Superseded(Exception):

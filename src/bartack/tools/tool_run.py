@@ -27,7 +27,7 @@ from bartack.tools.call_approval import CallApproval, asked_approval
 from bartack.tools.definition import MAX_OUTPUT_CHARS, ToolDefinition
 from bartack.tools.output import error_result, limited, result_of, valid_object, valid_result
 from bartack.tools.tool_context import ToolContext
-from bartack.tools.tool_round import NOT_STARTED, Superseded, ToolRound, WriteFailed, describe
+from bartack.tools.tool_round import NOT_STARTED, CallPaused, Superseded, ToolRound, WriteFailed, describe
 from bartack.tools.tracer import ToolCallSpan
 
 __all__ = ["ToolRun"]
@@ -230,6 +230,8 @@ class ToolRun:
                 value = await self._attempt(self.definition, number)
             except (WriteFailed, Superseded):
                 raise
+            except CallPaused:
+                return None
             except ToolError as error:
                 if number == last or not error.retryable:
                     return await self._fail(error.code, describe(error))
@@ -279,7 +281,7 @@ class ToolRun:
         if approver is None:
             return Decision("deny", reason="this run has no approver")
         self._round.log.publish(question)
-        return await approver.decide(question)
+        return await approver.decide(question) or Decision("deny", reason="no decision was made")
 
     async def _deliver_posted(self) -> None:
         """Take the result that was posted from outside, if there is one; otherwise leave the call waiting."""

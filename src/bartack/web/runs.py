@@ -225,6 +225,8 @@ def _is_waiting(call: OpenCall, now: datetime) -> bool:
     """Whether nothing can be done about a call before someone decides about it, or posts its result."""
     if call.is_deferred:
         return call.posted is None
+    if call.is_paused:
+        return all(_is_waiting(one, now) for one in call.nested.values())
     if call.question is None or call.verdict is not None:
         return False
     return call.question.expires_at is None or call.question.expires_at > now
