@@ -56,6 +56,19 @@ async def test_calls_of_a_live_run_are_decided_from_the_command_line(address: st
     await store.close()
 
 
+async def test_a_call_of_a_sub_agent_is_decided_from_the_command_line(tmp_path: Path) -> None:
+    address = f"sqlite:{tmp_path / 'store'}"
+    store = await open_store(address)
+    inner = Agent(ScriptedModel([assistant(call("t", "transfer", amount=5)), "Moved."]), tools=[transfer])
+    asked = assistant(ToolCall("a", "move", {"prompt": "5"}))
+    agent = Agent(ScriptedModel([asked, "Done."]), tools=[inner.as_tool("move", "Moves money.")], store=store)
+    await agent.run("Go", session=SESSION)
+    status, out, err = await bartack(address, "approve", SESSION, "--json")
+    assert (status, json.loads(out)["payload"]["toolCallId"]) == (0, "a/t"), err
+    assert (await agent.resume(SESSION)).output == "Done."
+    await store.close()
+
+
 async def _asked(run: Run, count: int) -> None:
     """Read the events until this many approvals were requested."""
     async for event in run:

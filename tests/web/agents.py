@@ -78,7 +78,7 @@ def answer(messages: Sequence[Message]) -> ScriptedResponse:
             return _said(f"Slowly: {' '.join(rest)} {GATE} and the rest of the answer.")
         case ["think", *rest]:
             return _said(f"Thought about {' '.join(rest)}.", Thinking("First one thing, then **another**."))
-        case [name, *rest] if name in TOOLS:
+        case [name, *rest] if name in (*TOOLS, "helper"):
             return assistant(ToolCall(f"call_{len(messages)}", name, _arguments(name, rest)), meta=_META)
         case ["markdown"]:
             return _said(MARKDOWN)
@@ -96,6 +96,8 @@ def _said(text: str, *before: Thinking) -> Message:
 
 
 def _arguments(name: str, words: list[str]) -> dict[str, Any]:
+    if name == "helper":
+        return {"prompt": " ".join(words)}
     if name == "pay":
         return {"amount": int(words[0]), "to": " ".join(words[1:]) or "Ann"}
     return {"city": " ".join(words)}
@@ -134,4 +136,5 @@ TOOLS: dict[str, Callable[..., Any]] = {"pay": pay, "weather": weather, "picture
 
 def new_agent(gate: Gate, name: str | None = None) -> Agent:
     """An agent with the model and the tools of this module."""
-    return Agent(GatedModel(gate), tools=[pay, weather, picture, ask_expert], name=name, lease_s=2.0)
+    helper = Agent(GatedModel(gate), tools=[pay, ask_expert]).as_tool("helper", "Another agent.")
+    return Agent(GatedModel(gate), tools=[pay, weather, picture, ask_expert, helper], name=name, lease_s=2.0)

@@ -159,6 +159,25 @@ async def test_a_decision_continues_the_run(client: Client, decision: dict[str, 
     assert (await answers(client, "s"))[-1].startswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("prompt", "answer", "expected"),
+    [
+        ("helper pay 5 Bob", {"type": "decide", "decision": "approve"}, "paid 5 to Bob"),
+        ("helper ask_expert Rome", {"type": "result", "content": "It is sunny."}, "It is sunny."),
+    ],
+)
+async def test_what_a_sub_agent_waits_for_is_answered_in_the_outer_session(
+    client: Client, prompt: str, answer: dict[str, Any], expected: str
+) -> None:
+    await client.post("/sessions/s/runs", text=prompt)
+    await state_is(client, "s", "waiting")
+    (waiting,) = (await client.get("/sessions/s/requests"))["items"]
+    assert waiting["toolCallId"] == "call_1/call_1"
+    await client.post("/sessions/s/requests", toolCallId=waiting["toolCallId"], **answer)
+    await state_is(client, "s", "idle")
+    assert (await answers(client, "s"))[-1] == f"The tool returned: The tool returned: {expected}"
+
+
 async def test_a_decision_about_other_arguments_or_with_invalid_ones_is_refused(client: Client) -> None:
     await finished(client, "s", "pay 5 Bob")
     (waiting,) = (await client.get("/sessions/s/requests"))["items"]

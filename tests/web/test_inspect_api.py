@@ -15,7 +15,7 @@ async def test_the_request_of_a_model_call_is_rebuilt_from_the_entries_before_it
     assert first["model"] == "scripted:scripted"
     assert [one["role"] for one in first["body"]["messages"]] == ["user"]
     assert [one["role"] for one in second["body"]["messages"]] == ["user", "assistant", "tool"]
-    assert {tool["name"] for tool in first["body"]["tools"]} == {"pay", "weather", "picture", "ask_expert"}
+    assert {tool["name"] for tool in first["body"]["tools"]} == {"pay", "weather", "picture", "ask_expert", "helper"}
     status, value, _ = await client.send("GET", f"/api/sessions/s/entries/{entries[0]['id']}/request")
     assert (status, value["error"]["code"]) == (404, "not_found")
 

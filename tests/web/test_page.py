@@ -75,6 +75,11 @@ async def test_a_conversation_with_tools_approvals_and_attachments(site: Site) -
         await page.get_by_label("urgent").check()
         await page.get_by_role("button", name="Approve with these arguments").click()
         await window.sees("The tool returned: paid 2 to Bob at once")
+        await window.send("helper pay 3 Ann")
+        await page.wait_for_selector("tool-card.ask")  # of the sub-agent
+        await page.get_by_role("button", name="Approve").click()
+        await window.sees("The tool returned: The tool returned: paid 3 to Ann")
+        assert await window.count("tool-card.ask") == 0
         await window.sees("tokens")
         assert window.problems == []
         assert window.hosts == {site.client.url.removeprefix("http://")}

@@ -39,7 +39,7 @@ export function items(branch) {
     } else if (kind === "redaction") {
       const item = queued.get(payload.entryId);
       if (item) shown.splice(shown.indexOf(item), 1);
-    } else if (kind.startsWith("tool_") || kind.startsWith("approval_")) call(entry, calls);
+    } else if (kind.startsWith("tool_") || kind.startsWith("approval_")) call(entry, shown, calls);
     else notice(entry, shown, calls);
   }
   return shown;
@@ -110,9 +110,27 @@ function span(time) {
   return time?.start && time?.end ? new Date(time.end) - new Date(time.start) : null;
 }
 
-function call(entry, calls) {
+/** The calls of the sub-agent that a call runs: their ids begin with that call's. */
+function nestedIn(id, calls) {
+  return [...calls.values()].filter((item) => item.id.startsWith(`${id}/`));
+}
+
+/** A call of a sub-agent, which is shown when it needs someone; undefined for a call that is not known at all. */
+function nested(entry, shown, calls) {
   const { kind, payload } = entry;
-  const item = calls.get(payload.toolCallId);
+  const needsSomeone = kind === "approval_required" || (kind === "tool_started" && payload.deferred);
+  const isNested = [...calls.keys()].some((id) => payload.toolCallId.startsWith(`${id}/`));
+  if (!needsSomeone || !isNested) return undefined;
+  const { toolCallId: id, toolName: name } = payload;
+  const item = { type: "tool", key: `call/${id}`, id, name, arguments: payload.arguments, state: "pending", at: entry.timestamp };
+  calls.set(id, item);
+  shown.push(item);
+  return item;
+}
+
+function call(entry, shown, calls) {
+  const { kind, payload } = entry;
+  const item = calls.get(payload.toolCallId) ?? nested(entry, shown, calls);
   if (!item) return;
   if (kind === "approval_required") Object.assign(item, { state: "ask", question: payload, asked: entry.timestamp });
   else if (kind === "approval_decided") {
@@ -126,6 +144,9 @@ function call(entry, calls) {
 function result(entry, payload, calls) {
   const item = calls.get(payload.toolCallId);
   if (!item) return;
+  for (const one of nestedIn(item.id, calls)) {
+    if (one.state !== "denied") Object.assign(one, { state: "done", output: "The sub-agent has continued." });
+  }
   const content = payload.content;
   const isParts = Array.isArray(content);
   const text = isParts
