@@ -46,3 +46,28 @@ async def test_a_tool_that_is_stopped_by_a_suspension_gets_an_error_result_and_t
     assert (await results(store))["c1"].is_error
     assert waiting.runs == 1
     await check_session(store)
+
+
+async def test_a_run_suspended_after_its_step_completes_the_tool_calls_first() -> None:
+    waiting = Waiting()
+    agent, store, _ = make([assistant(ToolCall("c1", "wait", {}))], waiting.tool)
+    async with agent.stream("Go", session=SESSION) as run:
+        await within(waiting.started.wait())
+        run.suspend(after_step=True)
+        waiting.proceed.set()
+        result = await within(run.wait())
+    assert (result.status, result.reason) == (AgentStatus.AWAITING_HUMAN, "suspended")
+    assert (await results(store))["c1"].content == "proceeded"
+    other, _, _ = make(["Done."], waiting.tool, store=store)
+    assert (await within(other.resume(SESSION))).output == "Done."
+    await check_session(store)
+
+
+async def test_a_run_suspended_after_its_step_before_it_begins_takes_none() -> None:
+    agent, store, model = make(["Fine."])
+    run = agent.stream("Go", session=SESSION)
+    run.suspend(after_step=True)
+    async with run:
+        await within(run.wait())
+    assert (run.result.reason, len(model.calls)) == ("suspended", 0)
+    assert "run_ended" not in await kinds(store)

@@ -21,6 +21,7 @@ from bartack.nouns.errors import (
     ModelError,
     NotFound,
     PartValidationError,
+    QueueFull,
     SessionInUse,
     StoreError,
     StreamError,
@@ -35,6 +36,7 @@ DEFAULT_CODES = {
     MissingRequiredField: ErrorCode.MISSING_FIELD,
     ToolError: ErrorCode.TOOL_FAILED,
     AgentError: ErrorCode.INTERNAL_ERROR,
+    QueueFull: ErrorCode.QUEUE_FULL,
     StoreError: ErrorCode.STORAGE_FAILED,
     NotFound: ErrorCode.NOT_FOUND,
     Conflict: ErrorCode.CONFLICT,
@@ -101,6 +103,7 @@ def test_exactly_these_codes_are_retryable() -> None:
         "server_error",
         "connection_failed",
         "timeout",
+        "queue_full",
     }
 
 

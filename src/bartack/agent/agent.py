@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +25,7 @@ from bartack.agent.loop import Loop
 from bartack.agent.observer import Observer
 from bartack.agent.open_run import RunOptions, open_run, result_of_other
 from bartack.agent.output import OutputReader
-from bartack.agent.run import Prompt, Run, as_history, as_messages
+from bartack.agent.run import Prompt, Run, as_history, as_message, as_messages
 from bartack.agent.run_context import Inbox, model_ref
 from bartack.agent.session_view import SessionViews
 from bartack.agent.settings import (
@@ -50,6 +51,7 @@ from bartack.nouns.entries import Entry
 from bartack.nouns.errors import AgentError, ErrorCode, NotFound, SessionInUse
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.requests import ModelRequest
+from bartack.queues import Job, RunQueue, StoreQueue, continue_run, submit
 from bartack.session.context import ContextFold, ContextInput, ContextManager
 from bartack.store import MemoryStore, SessionStore, open_store
 from bartack.store.requests import (
@@ -173,6 +175,7 @@ class Agent(Generic[Deps, Output]):
         self._store_at = store
         self._store: SessionStore | None = None  # opened here, and so closed here
         self._memory: MemoryStore | None = None
+        self._queue: RunQueue | None = None  # of its store
         self._toolsets: dict[int, Toolset] = {}  # those of the agent and its runs, to be closed
         self._views = SessionViews()
         chosen, params = model_settings(config, model)
@@ -274,6 +277,41 @@ class Agent(Generic[Deps, Output]):
                 await self.close()  # its connections belong to this event loop
 
         return asyncio.run(once())
+
+    async def submit(
+        self,
+        *prompt: Prompt,
+        session: str | None = None,
+        queue: RunQueue | None = None,
+        user: str | None = None,
+        priority: int = 0,
+        at: datetime | None = None,
+        key: str | None = None,
+    ) -> Job:
+        """Hand a run to the workers of a queue, by default that of the agent's store; returns when it is enqueued.
+
+        A worker must have an agent of the same name. `user` is whom limits count the run for. Jobs of higher `priority`
+        are claimed first. With `at`, the prompt is delivered then. Submitting twice with the same `key` has an effect
+        once, so a failed call can be repeated.
+
+        Raises `QueueFull`, and then nothing is stored.
+        """
+        session_id = session or self._environment.new_id()
+        store = await self._open_store(session_id)
+        if queue is None:
+            queue = self._queue = self._queue or StoreQueue(store)
+        return await submit(
+            store,
+            queue,
+            as_message(*prompt),
+            session_id=session_id,
+            agent=self.name or "agent",
+            model=model_ref(await self._settings.info_for(self.model)),
+            user=user,
+            priority=priority,
+            at=at,
+            key=key,
+        )
 
     def resume_stream(
         self, session: str, *, snapshots: bool = False, **settings: "Unpack[RunSettings[Deps]]"
@@ -422,11 +460,12 @@ class Agent(Generic[Deps, Output]):
         `bartack.store.requests.decide` raises.
         """
         decision = Decision("approve" if arguments is None else "modify_args", arguments=arguments, **details)
-        await decide(await self._open_store(session), session, tool_call_id, decision)
+        await self._request(session, lambda store: decide(store, session, tool_call_id, decision))
 
     async def deny(self, session: str, tool_call_id: str, **details: Any) -> None:
         """Refuse a call; the model sees the `reason`."""
-        await decide(await self._open_store(session), session, tool_call_id, Decision("deny", **details))
+        decision = Decision("deny", **details)
+        await self._request(session, lambda store: decide(store, session, tool_call_id, decision))
 
     async def post_result(self, session: str, tool_call_id: str, value: Any, *, posted_by: str | None = None) -> None:
         """Post the result of a deferred call: anything that a tool may return. A paused run uses it on `resume`.
@@ -434,7 +473,16 @@ class Agent(Generic[Deps, Output]):
         Raises what `bartack.store.requests.post_result` raises.
         """
         result = result_of(value, tool_call_id)
-        await post_result(await self._open_store(session), session, tool_call_id, result, posted_by=posted_by)
+        await self._request(
+            session, lambda store: post_result(store, session, tool_call_id, result, posted_by=posted_by)
+        )
+
+    async def _request(self, session: str, post: Callable[[SessionStore], Awaitable[Entry]]) -> None:
+        """Post the request. A run of a worker that has paused is enqueued again."""
+        store = await self._open_store(session)
+        entry = await post(store)
+        self._queue = self._queue or StoreQueue(store)
+        await continue_run(store, self._queue, entry)
 
     async def set_thinking_level(self, session: str, level: ThinkingLevel) -> None:
         """Let the model think this much in later runs of a session; see `bartack.store.requests.set_thinking_level`."""
@@ -522,10 +570,13 @@ class Agent(Generic[Deps, Output]):
         """The store, or the address of one, that it was created with."""
         return self._store_at
 
-    def with_store(self, store: SessionStore) -> "Agent[Deps, Output]":
+    def with_store(self, store: SessionStore, *, lease_s: float | None = None) -> "Agent[Deps, Output]":
         """The same agent on another store, which stays the caller's. Models, tools and runtime are shared."""
         other = copy(self)
         other._store_at, other._store, other._memory, other._views = store, None, None, SessionViews()
+        other._queue = None
+        if lease_s is not None:
+            other._settings = dataclasses.replace(self._settings, lease_s=lease_s)
         return other
 
     @property

@@ -57,6 +57,7 @@ class Loop:
         self._stop: RunOutcome | None = None
         self._has_cancelled = False
         self._is_ending = False
+        self.is_last_step = False  # pause once the current step is done
         context.log.listener = self._notice
 
     def stop(self, outcome: RunOutcome) -> None:
@@ -152,6 +153,8 @@ class Loop:
             state = context.state
             if state.abort is not None:
                 return _requested_abort(state.abort)
+            if self.is_last_step:
+                return RunOutcome("pause", "suspended")
             if state.open_calls:
                 outcome = await self._execute_calls()
                 if outcome is not None:

@@ -52,6 +52,7 @@ class Run(Generic[Output]):
         self._loop: Loop | None = None
         self._result: RunResult[Output] | None = None
         self._stop: RunOutcome | None = None
+        self._is_last_step = False
         self._task: asyncio.Task[RunResult[Output]] | None = None
 
     # -- in the caller's task, or in its own
@@ -83,6 +84,7 @@ class Run(Generic[Output]):
         try:
             if isinstance(opened, Loop):
                 self._loop = opened
+                opened.is_last_step = self._is_last_step
                 if self._stop is not None:
                     opened.stop(self._stop)
                 self._result = await opened.drive()
@@ -210,12 +212,17 @@ class Run(Generic[Output]):
         if self._loop is not None:
             self._loop.stop(self._stop)
 
-    def suspend(self) -> None:
+    def suspend(self, *, after_step: bool = False) -> None:
         """Stop working wherever it is and leave the run open, for `Agent.resume` here or in another process.
 
         The answer so far is kept as an interrupted one, and the model is asked again. A tool that is stopped in its
-        work gets an error result.
+        work gets an error result. With `after_step`, the answer or the tool calls in progress are completed first.
         """
+        if after_step:
+            self._is_last_step = True
+            if self._loop is not None:
+                self._loop.is_last_step = True
+            return
         self._stop = self._stop or RunOutcome("pause", "suspended")
         if self._loop is not None:
             self._loop.stop(self._stop)

@@ -1,7 +1,7 @@
 """An agent made from flags and settings: its model, tools, instructions, working directory and store."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
@@ -12,7 +12,7 @@ from bartack.agent.tracing import Telemetry
 from bartack.app.errors import with_hint
 from bartack.app.mcp_servers import servers_path, toolsets
 from bartack.app.permissions import permissions_folder
-from bartack.app.sessions import configured_store
+from bartack.app.sessions import OWN_AGENT, configured_store
 from bartack.app.settings import choose_model, config_path, setting, settings_file
 from bartack.models.by_name import DefaultModel, connect
 from bartack.models.local import LocalModel
@@ -86,7 +86,7 @@ def new_agent(
         approval=approval,
         config=AgentConfig(tools=ToolsConfig(approval=settings_file().settings.approval or None)),
         lease_s=LEASE_S,
-        name="bartack",
+        name=OWN_AGENT,
         telemetry=telemetry,
     )
 
@@ -153,9 +153,32 @@ def load_tool(name: str) -> ToolDefinition:
 
     Raises `PartValidationError` if there is no such function or it cannot be a tool.
     """
+    return _as_tool(name, _load(name, _invalid_tool))
+
+
+def load_agents(name: str) -> dict[str, Agent[Any, Any]]:
+    """The agents at ``module:name``, by their names: an agent, several, or a mapping of names to agents.
+
+    Raises `PartValidationError` if there are none.
+    """
+    value = _load(name, _invalid_agents)
+    if isinstance(value, Mapping):
+        agents = dict(value)
+    else:
+        listed = [value] if isinstance(value, Agent) else list(value) if isinstance(value, Sequence) else []
+        agents = {one.name or "agent" if isinstance(one, Agent) else "": one for one in listed}
+        if len(agents) < len(listed):
+            raise _invalid_agents(name, "two agents have the same name")
+    if not agents or not all(isinstance(one, Agent) and isinstance(key, str) for key, one in agents.items()):
+        raise _invalid_agents(name, f"it must be an agent, a list of agents or a dict, got {type(value).__name__}")
+    return agents
+
+
+def _load(name: str, invalid: Callable[[str, str], PartValidationError]) -> Any:
+    """The value at ``module:name``."""
     module_name, colon, attribute = name.partition(":")
     if not (colon and module_name and attribute):
-        raise _invalid_tool(name, "it must have the form module:name")
+        raise invalid(name, "it must have the form module:name")
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
@@ -163,16 +186,16 @@ def load_tool(name: str) -> ToolDefinition:
     except ModuleNotFoundError as error:
         is_itself = error.name is not None and f"{module_name}.".startswith(f"{error.name}.")
         problem = "there is no module" if is_itself else "it imports the missing module"
-        raise _invalid_tool(name, f"{problem} {error.name}") from error
+        raise invalid(name, f"{problem} {error.name}") from error
     except Exception as error:  # importing runs arbitrary code, which may raise anything
-        raise _invalid_tool(name, f"it cannot be imported: {type(error).__name__}: {error}") from error
+        raise invalid(name, f"it cannot be imported: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(here)
         if here not in sys.path:
             sys.path.append(here)  # last, so that no file there shadows an installed library
     if not hasattr(module, attribute):
-        raise _invalid_tool(name, f"{module_name} has no attribute {attribute!r}")
-    return _as_tool(name, getattr(module, attribute))
+        raise invalid(name, f"{module_name} has no attribute {attribute!r}")
+    return getattr(module, attribute)
 
 
 def _as_tool(name: str, value: Any) -> ToolDefinition:
@@ -189,3 +212,9 @@ def _as_tool(name: str, value: Any) -> ToolDefinition:
 def _invalid_tool(name: str, problem: str) -> PartValidationError:
     error = PartValidationError(f"Invalid --tool {name!r}: {problem}.", path="--tool", code=ErrorCode.INVALID_CONFIG)
     return with_hint(error, "Example: --tool my_tools:weather uses the function weather in my_tools.py.")
+
+
+def _invalid_agents(name: str, problem: str) -> PartValidationError:
+    text = f"Invalid --agents {name!r}: {problem}."
+    error = PartValidationError(text, path="--agents", code=ErrorCode.INVALID_CONFIG)
+    return with_hint(error, "Example: --agents my_agents:agents uses the list agents in my_agents.py.")

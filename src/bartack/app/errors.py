@@ -34,6 +34,7 @@ _HINTS = {
     ErrorCode.CONTENT_FILTER: "The provider's content filter blocked the answer. Rephrase the prompt.",
     ErrorCode.REFUSED: "Rephrase the request, or choose another model with --model.",
     ErrorCode.LIMIT_EXCEEDED: "The session keeps everything done so far. Send another prompt to continue.",
+    ErrorCode.QUEUE_FULL: "Try again later, or start more workers with 'bartack worker'.",
     ErrorCode.STORAGE_FAILED: "Everything up to the last stored entry is kept. Continue the session from there.",
     ErrorCode.STORAGE_CORRUPT: "Run 'bartack sessions fsck' to see what is damaged.",
     ErrorCode.CONFLICT: "Try again when the other process is done. If it crashed, its lease expires in a few seconds.",

@@ -37,6 +37,8 @@ COMMANDS: Mapping[str, Command] = {
     "serve": Command("bartack.cli.serve", "Serve a web page and an API for sessions."),
     "sessions": Command("bartack.cli.sessions", "List, search, export, import, check and purge sessions."),
     "show": Command("bartack.cli.show", "Print a stored session, or a transcript of another agent."),
+    "worker": Command("bartack.cli.worker", "Work on queued runs."),
+    "workers": Command("bartack.cli.workers", "Show workers and queued runs."),
 }
 
 FRONT_PAGE = """\

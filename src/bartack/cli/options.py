@@ -147,6 +147,7 @@ OtelOption = Annotated[
         help="Send spans and metrics to an OpenTelemetry collector; OTEL_ variables configure it.",
     ),
 ]
+QueueOption = Annotated[str, typer.Option("--queue", metavar="NAME", help="Name of the queue in the store.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SessionArgument = Annotated[
     str, typer.Argument(metavar="SESSION", help="Session id.", autocompletion=complete_sessions)

@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, redirect_stdout
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -27,9 +28,11 @@ from bartack.app.errors import failure_hint, with_hint, with_store_hint
 from bartack.app.event_loop import run_async
 from bartack.app.mcp_servers import chosen_servers
 from bartack.app.notices import losses_text
+from bartack.app.queues import QUEUE
 from bartack.app.safe_text import safe_line
-from bartack.app.sessions import ensure_session, latest_session_here, opened_store
+from bartack.app.sessions import OWN_AGENT, ensure_session, latest_session_here, opened_store
 from bartack.cli import options
+from bartack.cli.detached import Detached, submit_detached
 from bartack.cli.output import note
 from bartack.cli.run_output import JsonOutput, Output, OutputClosed, TextOutput
 from bartack.cli.store_access import store_flag
@@ -82,14 +85,45 @@ def run(
     store: options.StoreOption = None,
     otel: options.OtelOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Queue the prompt for a worker, print the session id, and exit.")
+    ] = False,
+    agent: Annotated[
+        str, typer.Option(metavar="NAME", help="With --detach: the agent of the worker that answers.")
+    ] = OWN_AGENT,
+    queue: options.QueueOption = QUEUE,
+    priority: Annotated[int, typer.Option(help="With --detach: runs of higher priority come first.")] = 0,
+    at: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%H:%M"], help="With --detach: when to deliver the prompt."
+        ),
+    ] = None,
 ) -> None:
     """Run one prompt and print the answer to stdout. Notices and errors go to stderr.
 
     Input piped to stdin is appended to the prompt. The conversation is stored as a session. Tool calls that need
     approval are denied, unless --yes is given.
 
+    With --detach, a worker (see 'bartack worker') runs the prompt with its own model, tools and instructions. Follow it
+    with 'bartack show SESSION'. Calls that need approval wait for 'bartack sessions approve'.
+
     The exit status is 0 for an answer, 1 for a failure, 2 for wrong arguments or settings, and 130 after Ctrl-C.
     """
+    if detach:
+        with options.usage_errors():
+            prompts = Detached(
+                text=_whole_prompt(prompt or ""),
+                attachments=tuple(map(load_attachment, attach or ())),
+                session=session,
+                continue_latest=continue_latest,
+                agent=agent,
+                queue=queue,
+                priority=priority,
+                at=at,
+            )
+        submit_detached(prompts, store, as_json=as_json)
+        return
     output = JsonOutput() if as_json else TextOutput()
 
     def prepare() -> Job:

@@ -10,7 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from bartack.app.errors import with_hint
+from bartack.app.queues import continue_queued
 from bartack.app.safe_text import safe_line
+from bartack.app.sessions import configured_store
 from bartack.cli.options import JsonOption, SessionArgument, StoreOption, complete_models
 from bartack.cli.output import print_json
 from bartack.cli.store_access import with_store
@@ -160,8 +162,13 @@ def redact(
 
 
 def _request(store: str | None, send: Callable[[SessionStore], Awaitable[Entry]], done: str, *, as_json: bool) -> None:
+    async def work(opened: SessionStore) -> Entry:
+        entry = await send(opened)
+        await continue_queued(configured_store(store), opened, entry)
+        return entry
+
     try:
-        entry = with_store(store, send)
+        entry = with_store(store, work)
     except PartValidationError as error:
         raise typer.BadParameter(error.message) from error
     if as_json:

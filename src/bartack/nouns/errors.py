@@ -10,6 +10,7 @@ The class identifies whose fault it is, the code what happened, and the message 
     │   └── MissingRequiredField
     ├── ToolError                 raised by tools; always becomes a ToolResult
     ├── AgentError                a run cannot continue
+    ├── QueueFull                 too many runs are waiting for a worker            queued, limit, user
     └── StoreError                the session store failed or refused
         ├── NotFound
         └── Conflict              the store already holds something else            tail
@@ -36,6 +37,7 @@ __all__ = [
     "ModelError",
     "NotFound",
     "PartValidationError",
+    "QueueFull",
     "SessionInUse",
     "StoreError",
     "StreamError",
@@ -77,6 +79,7 @@ class ErrorCode(StrEnum):
     | `tool_not_run` | The call was skipped before it started, such as one from a truncated answer. |
     | `aborted` | The run was aborted. |
     | `limit_exceeded` | The run reached one of its limits. |
+    | `queue_full` | Too many runs are waiting for a worker. |
     | `compaction_failed` | The context could not be compacted. |
     | `refused` | The model declined to answer. |
     | `answer_truncated` | The answer was cut off at the output limit of the model. |
@@ -132,6 +135,7 @@ class ErrorCode(StrEnum):
     # a run
     ABORTED = "aborted"
     LIMIT_EXCEEDED = "limit_exceeded"
+    QUEUE_FULL = "queue_full"
     COMPACTION_FAILED = "compaction_failed"
     REFUSED = "refused"
     ANSWER_TRUNCATED = "answer_truncated"
@@ -170,6 +174,7 @@ _RETRYABLE = frozenset(
         ErrorCode.SERVER_ERROR,
         ErrorCode.CONNECTION_FAILED,
         ErrorCode.TIMEOUT,
+        ErrorCode.QUEUE_FULL,
     }
 )
 
@@ -298,6 +303,18 @@ class TryAgain(ToolError):
 
 class AgentError(BartackError):
     """A run cannot continue."""
+
+
+class QueueFull(BartackError):
+    """Too many runs are waiting for a worker, of all users or of this ``user``; nothing was stored."""
+
+    default_code = ErrorCode.QUEUE_FULL
+
+    def __init__(self, message: str, *, queued: int = 0, limit: int = 0, user: str | None = None) -> None:
+        super().__init__(message)
+        self.queued = queued
+        self.limit = limit
+        self.user = user
 
 
 class StoreError(BartackError):

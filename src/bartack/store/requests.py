@@ -64,15 +64,18 @@ _ATTEMPTS = 1000  # hundreds of callers at once must all get their turn
 ThinkingLevel = Literal["default", "none", "minimal", "low", "medium", "high", "max"]
 
 
-async def post(store: SessionStore, session_id: str, *facts: Fact, head: str | None = None) -> Entry:
-    """Append facts to a session as it is now, and return the first entry. With `head` they begin a branch there.
+async def post(
+    store: SessionStore, session_id: str, *facts: Fact, head: str | None = None, entry_id: str | None = None
+) -> Entry:
+    """Append facts to a session as it is now, and return the first entry. With `head` they begin a branch there. With
+    `entry_id`, the first entry has this id, and posting it again returns the one that is stored.
 
     While a run is live, the store refuses facts that are not requests with `SessionInUse`. `NotFound`: there is no such
     session, or the entry that a redaction names does not exist.
     """
 
     async def attempt() -> Entry | None:
-        return await _append(store, session_id, await store.tail_of(session_id), facts, head)
+        return await _append(store, session_id, await store.tail_of(session_id), facts, head=head, entry_id=entry_id)
 
     return await _repeated(session_id, attempt)
 
@@ -260,16 +263,25 @@ async def load_state(store: SessionStore, session_id: str) -> tuple[Tail, RunSta
 
 
 async def _append(
-    store: SessionStore, session_id: str, tail: Tail, facts: tuple[Fact, ...], head: str | None = None
+    store: SessionStore,
+    session_id: str,
+    tail: Tail,
+    facts: tuple[Fact, ...],
+    *,
+    head: str | None = None,
+    entry_id: str | None = None,
 ) -> Entry | None:
     """The first of the new entries, which follow `head` or else the tail; None if the session has another tail."""
-    entries = next_entries(session_id, tail, facts, store.environment, parent_id=head)
+    entries = next_entries(session_id, tail, facts, store.environment, parent_id=head, first_id=entry_id)
     try:
         await store.append(session_id, entries, tail.entry_id)
     except Conflict as error:
-        if error.tail in (None, tail.entry_id):
+        if error.tail not in (None, tail.entry_id):
+            return None
+        stored = [] if entry_id is None else [one for one in await store.entries(session_id) if one.id == entry_id]
+        if not stored:
             raise
-        return None
+        return stored[0]
     return entries[0]
 
 

@@ -31,6 +31,7 @@ from bartack.store.live import LiveEvent
 __all__ = [
     "EMPTY_HEADER",
     "NO_SPEND",
+    "RESERVED",
     "Claim",
     "Finding",
     "FindingKind",
@@ -93,6 +94,7 @@ class Spend(Noun, frozen=True, kw_only=True):
 
 NO_SPEND = Spend()
 EMPTY_HEADER = SessionHeader()
+RESERVED = "bartack:"  # the ids of sessions with the records of Bartack itself, which are not listed, begin with it
 
 
 class ModelSpend(Noun, frozen=True):
@@ -224,7 +226,10 @@ class SessionStore(Protocol):
         ...
 
     async def sessions(self, limit: int = 50, cursor: str | None = None, query: str | None = None) -> Page:
-        """List sessions, most recently updated first; with `query`, only those that `search` finds."""
+        """List sessions, most recently updated first; with `query`, only those that `search` finds.
+
+        Sessions whose id begins with `RESERVED` are left out.
+        """
         ...
 
     async def search(self, text: str, limit: int = 50) -> tuple[Hit, ...]:
@@ -302,10 +307,11 @@ def next_entries(
     *,
     parent_id: str | None = None,
     run_id: str | None = None,
+    first_id: str | None = None,
 ) -> tuple[Entry, ...]:
     """Turn facts into entries that follow `tail` (None: a new session), ready for ``append(..., tail.entry_id)``.
 
-    `parent_id` starts a branch at that entry.
+    `parent_id` starts a branch at that entry. `first_id` is the id of the first entry, instead of a new one.
     """
     made: list[Entry] = []
     parent = parent_id if parent_id is not None or tail is None else tail.entry_id
@@ -314,7 +320,7 @@ def next_entries(
         if isinstance(fact, Message):
             fact = stamped(fact, id=environment.new_id(), timestamp=now, run_id=run_id)
         entry = Entry(
-            id=environment.new_id(),
+            id=first_id if first_id is not None and not made else environment.new_id(),
             session_id=session_id,
             seq=seq,
             timestamp=now,

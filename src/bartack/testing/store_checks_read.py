@@ -10,7 +10,7 @@ from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.nouns.messages import Message, Meta, ModelRef, assistant, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.store.maintenance import check
-from bartack.store.session_store import SessionStore, Spend, next_entries
+from bartack.store.session_store import RESERVED, SessionStore, Spend, next_entries
 from bartack.testing.store_steps import HANG_S, add, refusal, sample_session, texts_of
 
 __all__ = ["CHECKS"]
@@ -72,6 +72,7 @@ async def sessions_are_listed_newest_first_in_pages(store: SessionStore) -> None
     for number in range(7):
         await store.create_session(f"s{number}", SessionHeader(title=f"No. {number}"))
     await add(store, "s3", user("hello"))
+    await store.create_session(f"{RESERVED}records")  # not listed
     pages = []
     cursor = None
     while True:

@@ -18,7 +18,7 @@ from bartack.store.postgres.connection import Connection
 from bartack.store.postgres.rows import fence_of, lease_of, tail_of
 from bartack.store.postgres.schema import SPEND_TYPES, escape, key_of, numbers_of, unescape
 from bartack.store.search import contains, cut_page, phrases, read_cursor, read_time, snippet, words
-from bartack.store.session_store import Finding, FindingKind, Hit, Page, SessionInfo, Spend, Tail, Totals
+from bartack.store.session_store import RESERVED, Finding, FindingKind, Hit, Page, SessionInfo, Spend, Tail, Totals
 
 __all__ = ["Queries"]
 
@@ -112,9 +112,10 @@ class Queries:
     async def sessions(self, limit: int, cursor: str | None, query: str | None) -> Page:
         if query is not None:
             return await self._matching_sessions(limit, cursor, query)
-        condition, values = "TRUE", list[object]()
+        condition, values = "left(id, $1) <> $2", list[object]([len(RESERVED), RESERVED])
         if cursor is not None:
-            condition, values = "(updated, id) < ($1, $2)", list(map(escape, read_cursor(cursor)))
+            condition += " AND (updated, id) < ($3, $4)"
+            values += map(escape, read_cursor(cursor))
         return cut_page(await self._infos(condition, values, max(limit, 0) + 1), limit)
 
     async def _infos(self, condition: str, values: Sequence[object], limit: int) -> list[SessionInfo]:

@@ -25,7 +25,7 @@ from bartack.store.index import (
     totals_of,
 )
 from bartack.store.search import cut_page, phrases, read_cursor, read_time, snippet, words
-from bartack.store.session_store import Finding, Hit, Lease, Page, SessionInfo, Spend, Tail, Totals
+from bartack.store.session_store import RESERVED, Finding, Hit, Lease, Page, SessionInfo, Spend, Tail, Totals
 from bartack.store.sqlite.inspection import session_damage, store_damage
 
 __all__ = ["ADD_SPEND", "SqliteTables", "spend_values"]
@@ -286,7 +286,7 @@ class SqliteTables:
         return tuple(self._first(sql, number, seq)[0] for seq in heads)
 
     def sessions(self, limit: int, cursor: str | None, query: str | None) -> Page:
-        conditions, values = ["TRUE"], list[str | int | None]()
+        conditions, values = [f"substr(id, 1, {len(RESERVED)}) <> ?"], list[str | int | None]([RESERVED])
         if cursor is not None:
             conditions.append("(updated, id) < (?, ?)")
             values += read_cursor(cursor)

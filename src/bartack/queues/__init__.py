@@ -1,0 +1,19 @@
+"""Queues of runs: `Job`, the interface `RunQueue`, and `StoreQueue`, which needs nothing but the session store."""
+
+from bartack.queues.job import Job, Limit, QueueStatus, RunningJob, WorkerInfo
+from bartack.queues.run_queue import RunQueue
+from bartack.queues.store_queue import StoreQueue
+from bartack.queues.submit import cancel_run, continue_run, submit
+
+__all__ = [
+    "Job",
+    "Limit",
+    "QueueStatus",
+    "RunQueue",
+    "RunningJob",
+    "StoreQueue",
+    "WorkerInfo",
+    "cancel_run",
+    "continue_run",
+    "submit",
+]

@@ -1,0 +1,139 @@
+"""`Job`: a run that waits for a worker, or that one works on; and what a queue reports about jobs and workers.
+
+A job says which session to work on and nothing about its content: prompts, answers and results are in the session. All
+of these values are JSON.
+"""
+
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from bartack.nouns.errors import ErrorCode, PartValidationError
+
+__all__ = [
+    "JOB_KEY",
+    "PROTOCOL",
+    "Job",
+    "Limit",
+    "Outcome",
+    "QueueStatus",
+    "RunningJob",
+    "WorkerInfo",
+    "job_of",
+]
+
+PROTOCOL = 1  # how a job is worked on; a worker takes jobs of this version and of older ones
+JOB_KEY = "bartack.job"  # metadata of a run: the job that it was started for
+
+Outcome = Literal[
+    "completed",
+    "failed",
+    "aborted",
+    "paused",  # the run waits for a decision or a result, and those who give it enqueue another job
+    "again",  # there is more to do: the worker stops, or the session is in use
+]
+
+
+class _Value(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A value of a queue, as JSON. Keys that this version does not know are ignored."""
+
+
+class Job(_Value, frozen=True):
+    """A request to work on a session until there is nothing left to do."""
+
+    id: str  # that of the entry it was made for, so that enqueueing it again has no effect
+    session_id: str
+    agent: str
+    queued_at: datetime
+    priority: int = 0  # the highest first; then the oldest
+    not_before: datetime | None = None
+    scheduled: str | None = None  # the entry with the message that is delivered when the job is due
+    user: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    attempt: int = 1  # counts the workers that died with it
+    engine: str = "store"  # the kind of queue
+    protocol: int = PROTOCOL
+
+
+class Limit(_Value, frozen=True):
+    """How many runs may be live at once, and how many may start in an interval: for each user, model or provider, or
+    for the one of this name. All workers share what is counted."""
+
+    by: Literal["user", "model", "provider"]
+    name: str | None = None
+    running: int | None = None
+    starts: int | None = None
+    per_s: float = 60.0
+
+    @classmethod
+    def parse(cls, text: str) -> "Limit":
+        """Read ``provider:openai=20`` (at once), ``user=2`` (each at once) or ``model:gpt-5=100/60`` (per seconds).
+
+        Raises `PartValidationError`.
+        """
+        what, _, number = text.rpartition("=")
+        by, _, name = what.partition(":")
+        count, slash, seconds = number.partition("/")
+        try:
+            if by not in ("user", "model", "provider") or int(count) < 0 or (slash and float(seconds) <= 0):
+                raise ValueError
+            if slash:
+                return cls(by=by, name=name or None, starts=int(count), per_s=float(seconds))  # type: ignore[arg-type]
+            return cls(by=by, name=name or None, running=int(count))  # type: ignore[arg-type]
+        except ValueError:
+            problem = f"Invalid limit {text!r}; expected BY[:NAME]=COUNT[/SECONDS], BY being user, model or provider."
+            raise PartValidationError(problem, path="--limit", code=ErrorCode.INVALID_CONFIG) from None
+
+
+class WorkerInfo(_Value, frozen=True):
+    """A process that works on jobs. No two have the same id, not even one after the other."""
+
+    id: str
+    host: str
+    pid: int
+    started_at: datetime
+    agents: tuple[str, ...]
+    slots: int
+    protocol: int = PROTOCOL
+
+
+class RunningJob(_Value, frozen=True):
+    """A job that a worker has claimed."""
+
+    job: Job
+    worker: str
+    since: datetime
+    is_cancelled: bool = False
+
+
+class QueueStatus(_Value, frozen=True):
+    """What a queue is doing. `waiting` counts all jobs that wait, `scheduled` those of them that are not due."""
+
+    queue: str
+    at: datetime
+    waiting: int = 0
+    scheduled: int = 0
+    oldest: datetime | None = None  # when the oldest job that is due was enqueued
+    running: tuple[RunningJob, ...] = ()
+    stuck: tuple[Job, ...] = ()  # too many workers died with them
+    workers: tuple[WorkerInfo, ...] = ()
+    outcomes: dict[str, int] = {}
+    per_minute: float = 0.0  # jobs that ended, over the last minutes
+
+    def as_json(self) -> dict[str, Any]:
+        """The status as JSON, with every key."""
+        return {**dict.fromkeys(("waiting", "scheduled"), 0), "oldest": None, **_LISTS, **msgspec.to_builtins(self)}
+
+
+_LISTS: dict[str, Any] = {"running": [], "stuck": [], "workers": [], "outcomes": {}, "perMinute": 0.0}
+
+
+def job_of(metadata: dict[str, Any] | None) -> Job | None:
+    """The job in the metadata of a run; None if there is none."""
+    try:
+        return None if metadata is None else msgspec.convert(metadata.get(JOB_KEY), Job)
+    except msgspec.ValidationError:
+        return None

@@ -1,0 +1,408 @@
+"""`StoreQueue`: a queue on the session store alone, for any number of processes that share the store.
+
+The queue is a log of events in a session that lists do not show. Every process folds it (`QueueState`) and appends with
+the expected tail: if others were faster, it folds what they added and decides again. So at any moment one process has
+claimed a job, without locks and without a server of its own.
+
+A worker's sign of life is the lease on a session of its own. The lease names host, boot and process, so a process that
+died on this machine is recognised at once, and one on another machine when its lease expires. Each worker looks after
+the next ones in the order of their ids.
+
+When the log has grown, the state is written to a new session as a snapshot, and the log continues there. A small
+session with a fixed name points to the current one.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec import Struct
+
+from bartack.nouns.entries import Custom, Entry, Fact, SessionHeader
+from bartack.nouns.errors import Conflict, ErrorCode, LeaseLost, NotFound, QueueFull, SessionInUse, StoreError
+from bartack.queues.events import (
+    Cancelled,
+    Claimed,
+    Completed,
+    Enqueued,
+    Event,
+    Joined,
+    Left,
+    Moved,
+    Snapshot,
+    dump_event,
+    load_event,
+)
+from bartack.queues.job import Job, Limit, Outcome, QueueStatus, WorkerInfo
+from bartack.queues.state import QueueState
+from bartack.store.session_store import RESERVED, Lease, SessionStore, Tail, next_entries
+
+__all__ = ["MAX_WAITING", "StoreQueue"]
+
+MAX_WAITING = 100_000  # jobs; the log of more takes long to read when a process starts
+_FACT = "bartack.queue"
+_POINTER = "bartack.queue.log"
+_ROTATE_AFTER = 2000  # events since the snapshot, or twice the jobs in it
+_WATCHED = 2  # workers that each worker looks after
+_RATE_S = 0.5  # how often a worker that a limit holds back looks again: starts are forgotten without an event
+
+
+class StoreQueue:
+    """A `RunQueue` on a `SessionStore`. One object serves all tasks of a process."""
+
+    engine = "store"
+
+    def __init__(
+        self,
+        store: SessionStore,
+        name: str = "default",
+        *,
+        limits: Sequence[Limit] = (),
+        max_waiting: int = MAX_WAITING,
+        max_waiting_per_user: int | None = None,
+        ttl_s: float = 6.0,
+    ) -> None:
+        """`limits` are applied when jobs are claimed, so all workers should have the same. `ttl_s` is how long the jobs
+        of a worker that died on another machine wait for another one."""
+        self.name = name
+        self._store = store
+        self._limits = limits
+        self._max_waiting = max_waiting
+        self._max_waiting_per_user = max_waiting_per_user
+        self._ttl_s = ttl_s
+        self._root = f"{RESERVED}queue:{name}"
+        self._log: str | None = None  # the session with the log
+        self._previous: str | None = None  # that it continued
+        self._tail = Tail("", 0)
+        self._first = 0  # entries that the log began with
+        self._state = QueueState()
+        self._lock = asyncio.Lock()
+        self._leases: dict[str, Lease] = {}  # signs of life, by worker
+        self._handed_out: set[tuple[str, int]] = set()  # jobs and attempts that `claim` has returned
+
+    @property
+    def beat_s(self) -> float:
+        """A third of the time that a sign of life is good for."""
+        return self._ttl_s / 3
+
+    # -- for everyone
+
+    async def check_room(self, user: str | None = None) -> None:
+        """Raise `QueueFull` if another job of this user would exceed a limit."""
+        async with self._lock:
+            await self._refresh()
+        waiting, of_user = len(self._state.waiting), self._state.waiting_of(user)
+        if waiting >= self._max_waiting:
+            text = f"The queue is full: {waiting:,} runs are waiting, and the limit is {self._max_waiting:,}."
+            raise QueueFull(text, queued=waiting, limit=self._max_waiting)
+        limit = self._max_waiting_per_user
+        if user is not None and limit is not None and of_user >= limit:
+            text = f"The queue is full for user {user!r}: {of_user:,} runs are waiting, and the limit is {limit:,}."
+            raise QueueFull(text, queued=of_user, limit=limit, user=user)
+
+    async def enqueue(self, job: Job) -> None:
+        """Add a job. One with an id that was enqueued before has no effect."""
+        await self._append(lambda state: None if state.knows(job.id) else Enqueued(job=job))
+
+    async def cancel(self, session_id: str) -> tuple[Job, ...]:
+        """Remove the jobs of a session, and return those that no worker had claimed."""
+        removed: list[Job] = []
+
+        def decide(state: QueueState) -> Event | None:
+            job_ids = state.of_session(session_id)
+            removed[:] = [state.waiting[job_id] for job_id in job_ids if job_id in state.waiting]
+            return Cancelled(job_ids=tuple(job_ids), at=self._now()) if job_ids else None
+
+        async with self._lock:
+            await self._refresh()
+        await self._append(decide)
+        return tuple(removed)
+
+    async def status(self) -> QueueStatus:
+        """What the queue is doing. Does not create a queue that does not exist."""
+        async with self._lock:
+            await self._refresh(may_create=False)
+        return self._state.status(self.name, self._now())
+
+    async def close(self) -> None:
+        """Nothing is left open."""
+
+    # -- for workers
+
+    async def claim(self, worker: WorkerInfo, wait_s: float) -> Job | None:
+        """The next job for this worker, waiting for one so long."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + wait_s
+        async with self._lock:
+            await self._refresh()
+        while True:
+            job = await self._claimed(worker)
+            left_s = deadline - clock()
+            if job is not None or left_s <= 0:
+                return job
+            await self._changed(min(left_s, self._pause_s()))
+
+    async def _claimed(self, worker: WorkerInfo) -> Job | None:
+        chosen: list[Job] = []
+
+        def decide(state: QueueState) -> Event | None:
+            now = self._now()
+            job = state.next_job(now, worker, self._limits) if worker.id in state.workers else None
+            chosen[:] = [] if job is None else [job]
+            return None if job is None else Claimed(job_id=job.id, worker=worker.id, at=now)
+
+        # A claim whose outcome was unknown may have been stored.
+        stored = [job for job in self._state.claims_of(worker.id) if (job.id, job.attempt) not in self._handed_out]
+        if not stored:
+            await self._append(decide)
+            stored = [job for job in chosen if self._state.has_claim(job, worker.id)]
+        for job in stored[:1]:
+            self._handed_out.add((job.id, job.attempt))
+            return job
+        return None
+
+    def _pause_s(self) -> float:
+        """How long nothing can become claimable without an event."""
+        due = self._state.next_due
+        until_due = _RATE_S if due is None else (due - self._now()).total_seconds()
+        is_rated = any(limit.starts is not None for limit in self._limits)
+        return max(0.01, min(until_due, _RATE_S) if is_rated else until_due if due is not None else 60.0)
+
+    async def _changed(self, seconds: float) -> None:
+        """Wait until others have added an event, and fold it."""
+        with suppress(TimeoutError, NotFound):
+            async with asyncio.timeout(seconds):
+                async with aclosing(self._store.follow(self._log or "", self._tail.seq)) as entries:  # type: ignore[type-var]
+                    async for _ in entries:
+                        break
+        async with self._lock:
+            await self._refresh()
+
+    async def complete(
+        self,
+        worker: WorkerInfo,
+        job: Job,
+        outcome: Outcome,
+        *,
+        delay_s: float = 0.0,
+        code: ErrorCode | None = None,
+    ) -> None:
+        """End the claim of a job; one that ends as ``again`` is returned to the queue, due after `delay_s`."""
+
+        def decide(state: QueueState) -> Event | None:
+            if not state.has_claim(job, worker.id):
+                return None  # it is stored already, or the job belongs to another worker now
+            now = self._now()
+            return Completed(
+                job_id=job.id,
+                worker=worker.id,
+                attempt=job.attempt,
+                at=now,
+                outcome=outcome,
+                not_before=now + timedelta(seconds=delay_s) if delay_s > 0 else None,
+                code=None if code is None else str(code),
+            )
+
+        await self._append(decide)
+        self._handed_out.discard((job.id, job.attempt))
+
+    # -- signs of life
+
+    async def heartbeat(self, worker: WorkerInfo) -> None:
+        """Renew the lease that shows that the worker is alive, and return the jobs of dead ones to the queue."""
+        lease = self._leases.get(worker.id)
+        if lease is None:
+            lease = await self._joined(worker)
+        else:
+            try:
+                lease = await self._store.renew_lease(lease, self._ttl_s)
+            except NotFound as error:  # whoever took the worker for dead has removed the session
+                raise LeaseLost(f"Worker {worker.id} was taken for dead.") from error
+        self._leases[worker.id] = lease
+        async with self._lock:
+            await self._refresh()
+        await self._append(lambda state: None if worker.id in state.workers else Joined(worker=worker))
+        await self._return_jobs_of_the_dead(worker)
+
+    async def _joined(self, worker: WorkerInfo) -> Lease:
+        session_id = self._life_of(worker.id)
+        (entry,) = next_entries(session_id, None, [SessionHeader()], self._store.environment)
+        try:
+            return await self._store.claim(session_id, [entry], None, worker.id, ttl=self._ttl_s)
+        except Conflict:  # the first attempt had an unknown outcome
+            return await self._store.acquire_lease(session_id, worker.id, self._ttl_s)
+
+    async def leave(self, worker: WorkerInfo) -> None:
+        """End the worker."""
+        await self._append(lambda state: Left(worker=worker.id, at=self._now()) if worker.id in state.workers else None)
+        self._leases.pop(worker.id, None)
+        with suppress(NotFound):
+            await self._store.drop_session(self._life_of(worker.id))
+
+    def _life_of(self, worker_id: str) -> str:
+        return f"{RESERVED}worker:{worker_id}"
+
+    async def _return_jobs_of_the_dead(self, worker: WorkerInfo) -> None:
+        """Look after the next workers in the order of ids, and beyond a dead one after the next in turn."""
+        ids = sorted(self._state.workers)
+        alive = 0
+        for other in [*(one for one in ids if one > worker.id), *(one for one in ids if one < worker.id)]:
+            if alive == _WATCHED:
+                break
+            if await self._is_dead(other, worker):
+                await self._append(
+                    lambda state, other=other: (  # type: ignore[misc]
+                        Left(worker=other, at=self._now(), is_lost=True) if other in state.workers else None
+                    )
+                )
+                with suppress(NotFound):
+                    await self._store.drop_session(self._life_of(other))
+            else:
+                alive += 1
+
+    async def _is_dead(self, other: str, worker: WorkerInfo) -> bool:
+        """Whether the lease can be taken from the worker, which can then no longer renew it."""
+        try:
+            await self._store.acquire_lease(self._life_of(other), f"after {other}: {worker.id}", self._ttl_s)
+        except SessionInUse:
+            return False
+        except NotFound:
+            return True
+        return True
+
+    # -- the log
+
+    def _now(self) -> datetime:
+        return self._store.environment.now()
+
+    async def _append(self, decide: Callable[[QueueState], Event | None]) -> None:
+        """Append the event that follows from the state, which is read again if others were faster."""
+        async with self._lock:
+            if self._log is None:
+                await self._refresh()
+            while (event := decide(self._state)) is not None:
+                if await self._is_appended(event):
+                    break
+                await self._refresh()
+            if self._tail.seq - self._first > max(_ROTATE_AFTER, 2 * self._state.size):
+                await self._rotate()
+
+    async def _is_appended(self, event: Event) -> bool:
+        assert self._log is not None
+        (entry,) = next_entries(self._log, self._tail, [_fact(event)], self._store.environment)
+        try:
+            await self._store.append(self._log, [entry], self._tail.entry_id)
+        except (Conflict, NotFound):  # others were faster; or the log was moved and is gone
+            return False
+        self._push(entry)
+        return True
+
+    def _push(self, entry: Entry) -> None:
+        if isinstance(entry.fact, Custom) and entry.fact.name == _FACT:
+            event = load_event(entry.fact.data)
+            self._state.push(event)
+            if isinstance(event, Snapshot):
+                self._first = entry.seq
+        self._tail = Tail(entry.id, entry.seq)
+
+    async def _refresh(self, *, may_create: bool = True) -> None:
+        """Fold what others have added, following the log to where it was moved."""
+        if self._log is None:
+            await self._locate(may_create)
+        while self._log is not None:
+            try:
+                for entry in await self._store.entries(self._log, after_seq=self._tail.seq):
+                    self._push(entry)
+            except NotFound:
+                await self._locate(may_create)
+                continue
+            if self._state.moved_to is None:
+                break
+            self._begin(self._state.moved_to, previous=self._log)
+
+    def _begin(self, log: str, previous: str | None = None) -> None:
+        self._log, self._previous = log, previous
+        self._tail, self._first, self._state = Tail("", 0), 0, QueueState()
+
+    async def _locate(self, may_create: bool) -> None:
+        """Find the log by its pointer, or create both."""
+        self._log = None
+        while self._log is None:
+            try:
+                _, pointer = await self._pointer()
+            except NotFound:
+                if not may_create:
+                    return
+                await self._create()
+                continue
+            self._begin(pointer.log, pointer.previous)
+
+    async def _pointer(self) -> "tuple[Tail, _Pointer]":
+        tail = await self._store.tail_of(self._root)
+        (entry,) = await self._store.entries(self._root, after_seq=tail.seq - 1, limit=1)
+        try:
+            return tail, msgspec.convert(entry.fact.data if isinstance(entry.fact, Custom) else None, _Pointer)
+        except msgspec.ValidationError:
+            text = f"Session {self._root!r} is not the pointer of a queue."
+            raise StoreError(text, code=ErrorCode.STORAGE_CORRUPT) from None
+
+    async def _create(self) -> None:
+        log = await self._new_log(1, [])
+        try:
+            await self._new_session(self._root, [_Pointer(log).fact])
+        except Conflict:  # another process was faster
+            await self._store.drop_session(log)
+
+    async def _new_log(self, number: int, events: Sequence[Event]) -> str:
+        log = f"{self._root}:{number}:{self._store.environment.new_id()}"
+        await self._new_session(log, [_fact(event) for event in events])
+        return log
+
+    async def _new_session(self, session_id: str, facts: Sequence[Fact]) -> None:
+        entries = next_entries(session_id, None, [SessionHeader(), *facts], self._store.environment)
+        await self._store.append(session_id, entries, None)
+
+    async def _rotate(self) -> None:
+        """Continue the log in a new session, unless another process does it at the same time."""
+        old, before = self._log, self._previous
+        assert old is not None
+        log = await self._new_log(_number(old) + 1, self._state.snapshot())
+        if not await self._is_appended(Moved(to=log)):
+            await self._store.drop_session(log)
+            await self._refresh()
+            return
+        await self._point_to(_Pointer(log, old))
+        await self._refresh()
+        if before is not None:  # the one that processes may still be reading is kept until the next time
+            with suppress(NotFound):
+                await self._store.drop_session(before)
+
+    async def _point_to(self, new: "_Pointer") -> None:
+        """Let processes that start from now on begin with this log, unless it was moved again in the meantime."""
+        tail, current = await self._pointer()
+        while _number(current.log) < _number(new.log):
+            entries = next_entries(self._root, tail, [new.fact], self._store.environment)
+            with suppress(Conflict):
+                await self._store.append(self._root, entries, tail.entry_id)
+            tail, current = await self._pointer()
+
+
+class _Pointer(Struct, frozen=True):
+    """Where the log is, and where it was before."""
+
+    log: str
+    previous: str | None = None
+
+    @property
+    def fact(self) -> Custom:
+        return Custom(_POINTER, {"log": self.log, "previous": self.previous})
+
+
+def _number(log: str) -> int:
+    return int(log.rsplit(":", 2)[1])
+
+
+def _fact(event: Event) -> Custom:
+    return Custom(_FACT, dump_event(event))

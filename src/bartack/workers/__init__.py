@@ -1,0 +1,5 @@
+"""Workers: processes that work on queued runs. See `bartack.queues` for the queues."""
+
+from bartack.workers.worker import Worker
+
+__all__ = ["Worker"]

@@ -1,0 +1,114 @@
+"""`bartack worker`, `bartack workers` and `bartack run --detach`, as processes on one store."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bartack.app.agent_setup import load_agents
+from bartack.nouns.errors import PartValidationError
+from bartack.store import open_store
+from tests.agent.kit import messages, within
+
+AGENTS = """
+from bartack import Agent, ScriptedModel, ToolCall, assistant, tool
+
+@tool(requires_approval=True)
+async def pay(amount: int) -> str:
+    '''Pay.'''
+    return f"paid {amount}"
+
+def answer(history):
+    last = history[-1]
+    return "Paid." if last.role == "tool" else assistant(ToolCall("c1", "pay", {"amount": 5}))
+
+agents = [Agent(ScriptedModel([answer] * 9), tools=[pay], name="bartack")]
+twice = [*agents, *agents]
+by_name = {"other": agents[0]}
+nothing = 5
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "my_agents.py").write_text(AGENTS)
+    return tmp_path
+
+
+async def start(folder: Path, *words: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bartack.cli", *words),
+        env=os.environ | {"BARTACK_STORE": f"sqlite:{folder / 'q.db'}"},
+        cwd=folder,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def bartack(folder: Path, *words: str) -> tuple[int, str, str]:
+    process = await start(folder, *words)
+    out, err = await within(process.communicate())
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def workers(folder: Path) -> dict[str, Any]:
+    status, out, err = await bartack(folder, "workers", "--json")
+    assert status == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+async def test_a_detached_run_pauses_for_approval_and_is_continued_by_the_worker(folder: Path) -> None:
+    status, out, err = await bartack(folder, "run", "--detach", "Pay 5", "--session", "s")
+    assert (status, out) == (0, "s\n"), err
+    assert (await workers(folder))["waiting"] == 1
+    worker = await start(folder, "worker", "--agents", "my_agents:agents")
+    try:
+        while (found := await workers(folder))["outcomes"] != {"paused": 1}:
+            assert worker.returncode is None
+        assert [one["agents"] for one in found["workers"]] == [["bartack"]]
+        status, _, err = await bartack(folder, "sessions", "approve", "s")
+        assert status == 0, err
+        while (await workers(folder))["outcomes"] != {"paused": 1, "completed": 1}:
+            assert worker.returncode is None
+        worker.send_signal(signal.SIGTERM)
+        _, notes = await within(worker.communicate())
+    finally:
+        if worker.returncode is None:
+            worker.kill()
+            await worker.wait()
+    assert (worker.returncode, b"worked on 2 runs" in notes) == (0, True), notes
+    assert (await workers(folder))["workers"] == []
+    store = await open_store(f"sqlite:{folder / 'q.db'}")
+    assert [message.text for message in await messages(store, "s")][-1] == "Paid."
+    await store.close()
+    status, out, err = await bartack(folder, "workers", "--cancel", "s")
+    assert (status, out, "has no queued or live run" in err) == (0, "", True)
+
+
+async def test_agents_are_loaded_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert list(load_agents("my_agents:agents")) == ["bartack"]
+    assert list(load_agents("my_agents:by_name")) == ["other"]
+    for name, problem in {
+        "my_agents": "module:name",
+        "my_agents:unknown": "no attribute",
+        "no_such_module:x": "no module",
+        "my_agents:twice": "same name",
+        "my_agents:nothing": "got int",
+    }.items():
+        with pytest.raises(PartValidationError, match=problem):
+            load_agents(name)
+    sys.modules.pop("my_agents")
+
+
+async def test_a_store_in_memory_cannot_be_shared_with_a_worker(folder: Path) -> None:
+    status, _, err = await bartack(folder, "run", "--detach", "Hi", "--store", "memory:")
+    assert (status, "cannot be shared with a worker" in err) == (1, True)

@@ -1,0 +1,232 @@
+"""`StoreQueue` on every store: claims, signs of life, rotation, and what happens when others are faster."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bartack.nouns.errors import LeaseLost, QueueFull
+from bartack.queues import Job, Limit, StoreQueue, WorkerInfo, store_queue
+from bartack.store import MemoryStore, SessionStore
+from tests.queues.kit import Clock, job, worker
+from tests.store.stores import KINDS, opener
+
+W, V = worker("w"), worker("v")
+
+
+@pytest.fixture(params=KINDS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SessionStore]:
+    opened = await opener(request.param, tmp_path)()
+    yield opened
+    await opened.close()
+
+
+async def test_a_job_is_claimed_by_one_worker_and_completed(store: SessionStore) -> None:
+    first, second = StoreQueue(store), StoreQueue(store)
+    await first.heartbeat(W)
+    await second.heartbeat(V)
+    await first.enqueue(job("1"))
+    await second.enqueue(job("1"))
+    claims = await asyncio.gather(first.claim(W, 0), second.claim(V, 0))
+    assert sorted(claim.id for claim in claims if claim is not None) == ["1"]
+    winner, own = (first, W) if claims[0] is not None else (second, V)
+    assert [(one.job.id, one.worker) for one in (await second.status()).running] == [("1", own.id)]
+    await winner.complete(own, job("1"), "completed")
+    status = await StoreQueue(store).status()
+    assert (status.waiting, status.running, status.outcomes) == (0, (), {"completed": 1})
+    assert {one.id for one in status.workers} == {"w", "v"}
+    await first.leave(W)
+    assert [one.id for one in (await second.status()).workers] == ["v"]
+
+
+async def test_a_waiting_claim_gets_a_job_that_another_process_enqueues(store: SessionStore) -> None:
+    queue = StoreQueue(store)
+    await queue.heartbeat(W)
+    waiting = asyncio.create_task(queue.claim(W, 60))
+    await asyncio.sleep(0)
+    await StoreQueue(store).enqueue(job("1"))
+    async with asyncio.timeout(30):
+        claimed = await waiting
+    assert claimed == job("1")
+
+
+async def test_nothing_of_a_queue_is_listed_found_or_counted(store: SessionStore) -> None:
+    queue = StoreQueue(store)
+    await queue.heartbeat(W)
+    await queue.enqueue(job("1", user="Ada"))
+    assert (await store.sessions()).items == ()
+    assert await store.search("Ada") == ()
+    assert (await store.totals()).models == ()
+
+
+async def test_the_status_of_a_store_without_a_queue_creates_none() -> None:
+    store = MemoryStore()
+    assert (await StoreQueue(store).status()).waiting == 0
+    queue = StoreQueue(store)
+    await queue.enqueue(job("1"))
+    assert (await StoreQueue(store).status()).waiting == 1
+    assert (await StoreQueue(store, "other").status()).waiting == 0
+
+
+async def test_the_jobs_of_a_worker_that_shows_no_sign_of_life_are_given_to_another() -> None:
+    clock = Clock()
+    store = MemoryStore(environment=clock.environment)
+    first, second = StoreQueue(store, ttl_s=6), StoreQueue(store, ttl_s=6)
+    await first.heartbeat(W)
+    await second.heartbeat(V)
+    await first.enqueue(job("1"))
+    assert await first.claim(W, 0) == job("1")
+    clock.advance(5)
+    await second.heartbeat(V)
+    assert await second.claim(V, 0) is None
+    clock.advance(2)
+    await second.heartbeat(V)
+    again = await second.claim(V, 0)
+    assert again is not None
+    assert (again.id, again.attempt) == ("1", 2)
+    with pytest.raises(LeaseLost):
+        await first.heartbeat(W)
+    await first.complete(W, job("1"), "completed")  # too late: it belongs to the other one
+    assert [one.worker for one in (await first.status()).running] == ["v"]
+    renamed = worker("w2")
+    await first.heartbeat(renamed)
+    assert await first.claim(renamed, 0) is None
+
+
+async def test_a_full_queue_refuses_with_numbers() -> None:
+    queue = StoreQueue(MemoryStore(), max_waiting=3, max_waiting_per_user=2)
+    for number in range(2):
+        await queue.check_room("u")
+        await queue.enqueue(job(str(number), user="u"))
+    with pytest.raises(QueueFull) as caught:
+        await queue.check_room("u")
+    assert (caught.value.queued, caught.value.limit, caught.value.user) == (2, 2, "u")
+    await queue.check_room("v")
+    await queue.enqueue(job("3", user="v"))
+    with pytest.raises(QueueFull, match="3 runs are waiting, and the limit is 3") as caught:
+        await queue.check_room()
+    assert caught.value.user is None
+
+
+async def test_cancelling_removes_the_jobs_of_a_session() -> None:
+    queue = StoreQueue(MemoryStore())
+    await queue.heartbeat(W)
+    for one in (job("1", "s"), job("2", "s"), job("3")):
+        await queue.enqueue(one)
+    assert await queue.claim(W, 0) == job("1", "s")
+    assert await queue.cancel("s") == (job("2", "s"),)
+    assert await queue.cancel("unknown") == ()
+    assert await queue.claim(W, 0) == job("3")
+
+
+async def test_limits_are_shared_by_all_workers() -> None:
+    store, limits = MemoryStore(), [Limit(by="user", running=1)]
+    first, second = StoreQueue(store, limits=limits), StoreQueue(store, limits=limits)
+    await first.heartbeat(W)
+    await second.heartbeat(V)
+    for number in range(2):
+        await first.enqueue(job(str(number), user="u"))
+    assert await first.claim(W, 0) == job("0", user="u")
+    assert await second.claim(V, 0) is None
+    await first.complete(W, job("0"), "completed")
+    assert await second.claim(V, 0) == job("1", user="u")
+
+
+async def test_a_log_that_has_grown_continues_in_a_new_session(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_queue, "_ROTATE_AFTER", 6)
+    first, second = StoreQueue(store), StoreQueue(store)
+    await second.enqueue(job("waits", after_s=99))
+    await first.heartbeat(W)
+    done = []
+    for number in range(12):
+        await first.enqueue(job(str(number), after_s=number))
+        claimed = await first.claim(W, 0)
+        assert claimed is not None
+        done.append(claimed.id)
+        await first.complete(W, claimed, "completed")
+    assert done == [str(number) for number in range(12)]
+    await second.enqueue(job("late", after_s=100))
+    status = await StoreQueue(store).status()
+    assert (status.waiting, status.outcomes) == (2, {"completed": 12})
+    assert (await second.status()).outcomes == {"completed": 12}
+    assert first._tail.seq < 20
+
+
+async def test_a_claim_with_an_unknown_outcome_is_handed_out_once() -> None:
+    queue = StoreQueue(MemoryStore())
+    await queue.heartbeat(W)
+    await queue.enqueue(job("1"))
+    assert await queue.claim(W, 0) == job("1")
+    queue._handed_out.clear()  # as if the store had failed after it stored the claim
+    assert await queue.claim(W, 0) == job("1")
+    assert await queue.claim(W, 0) is None
+
+
+# -- the law of a queue
+
+Step = tuple[str, int]
+steps = st.lists(
+    st.tuples(st.sampled_from(["enqueue", "claim", "complete", "again", "die", "beat"]), st.integers(0, 5))
+)
+
+
+@given(steps)
+@settings(deadline=None, max_examples=60)
+def test_whatever_the_order_no_session_has_two_workers_and_every_job_ends(order: list[Step]) -> None:
+    asyncio.run(_in_order(order))
+
+
+async def _in_order(order: list[Step]) -> None:
+    clock = Clock()
+    store = MemoryStore(environment=clock.environment)
+    queues = [StoreQueue(store, ttl_s=6) for _ in range(3)]
+    workers = [worker(f"w{number}") for number in range(3)]
+    held: dict[str, tuple[WorkerInfo, Job]] = {}  # by session
+    enqueued = 0
+    for queue, one in zip(queues, workers, strict=True):
+        await queue.heartbeat(one)
+    for step, number in order:
+        at = number % 3
+        own = [pair for pair in held.values() if pair[0] is workers[at]]
+        clock.advance(0.1)
+        match step:
+            case "enqueue":
+                await queues[at].enqueue(job(str(enqueued), f"s{number}", after_s=enqueued))
+                enqueued += 1
+            case "claim":
+                claimed = await queues[at].claim(workers[at], 0)
+                if claimed is not None:
+                    assert claimed.session_id not in held
+                    held[claimed.session_id] = (workers[at], claimed)
+            case "complete" | "again" if own:
+                del held[own[0][1].session_id]
+                await queues[at].complete(workers[at], own[0][1], "completed" if step == "complete" else "again")
+            case "die":
+                held = {session: pair for session, pair in held.items() if pair[0] is not workers[at]}
+                queues[at], workers[at] = StoreQueue(store, ttl_s=6), worker(f"{workers[at].id}+")
+                clock.advance(7)
+                for queue, one in zip(queues, workers, strict=True):
+                    if one is not workers[at]:
+                        await store_alive(queue, one)
+                for queue, one in zip(queues, workers, strict=True):
+                    await queue.heartbeat(one)
+            case "beat":
+                await queues[at].heartbeat(workers[at])
+            case _:
+                pass
+    for one, claimed in held.values():
+        await queues[workers.index(one)].complete(one, claimed, "completed")
+    while (claimed := await queues[0].claim(workers[0], 0)) is not None:
+        await queues[0].complete(workers[0], claimed, "completed")
+    status = await queues[1].status()
+    assert (status.waiting, len(status.stuck), status.outcomes.get("completed", 0)) == (0, 0, enqueued)
+
+
+async def store_alive(queue: StoreQueue, one: WorkerInfo) -> None:
+    """Renew the sign of life before others look: the clock of the test has jumped."""
+    queue._leases[one.id] = await queue._store.renew_lease(queue._leases[one.id], 6)
