@@ -93,10 +93,11 @@ def test_the_install_command_of_each_library_names_an_extra_that_contains_it() -
         ("typer", "", "cli,local"),
         ("typer", "run hi", "cli,local"),
         ("starlette", "serve --store postgresql://h/d -m openai:gpt-5", "cli,postgres,web"),
-        ("typer", "run hi --store=postgresql://h/d --model=bedrock:x --otel", "cli,cloud,otel,postgres"),
+        ("typer", "run hi --store=postgresql://h/d --model=bedrock:x --otel", "cli,cloud,otlp,postgres"),
         ("typer", "chat --mcp files -m vertex:x", "cli,cloud,mcp"),
         ("acp", "acp -m openai:gpt-5", "acp,cli"),
         ("apsw", "sessions list", "cli"),
+        ("opentelemetry", "run hi -m openai:gpt-5 --otel", "cli,otlp"),
     ],
 )
 def test_one_command_installs_all_that_a_command_line_needs(
@@ -116,3 +117,8 @@ def test_one_command_installs_all_that_a_command_line_needs(
 
 def test_the_extra_of_the_command_line_contains_providers_and_the_default_store() -> None:
     assert {*EXTRAS_OF_PROJECT["http"], *EXTRAS_OF_PROJECT["sqlite"]} <= set(EXTRAS_OF_PROJECT["cli"])
+
+
+def test_tracing_needs_the_api_only_and_the_exporter_contains_it() -> None:
+    assert [one.partition(">")[0] for one in EXTRAS_OF_PROJECT["otel"]] == ["opentelemetry-api"]
+    assert set(EXTRAS_OF_PROJECT["otel"]) <= set(EXTRAS_OF_PROJECT["otlp"])

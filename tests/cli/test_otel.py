@@ -168,7 +168,7 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(shell: She
     )
     assert done.returncode == 2
     assert f"{library} is not installed" in done.stderr
-    assert "pip install 'bartack[cli,otel]'" in done.stderr
+    assert "pip install 'bartack[cli,otlp]'" in done.stderr
 
 
 @needs_tmux

@@ -29,8 +29,8 @@ EXTRAS: Mapping[str, str] = {
     "httpx2": "mcp",
     "anyio": "mcp",
     "opentelemetry": "otel",
-    "opentelemetry.sdk": "otel",
-    "opentelemetry.exporter.otlp.proto.http": "otel",
+    "opentelemetry.sdk": "otlp",
+    "opentelemetry.exporter.otlp.proto.http": "otlp",
     "starlette": "web",
     "uvicorn": "web",
     "nh3": "web",
@@ -38,9 +38,9 @@ EXTRAS: Mapping[str, str] = {
     "acp": "acp",
 }
 
-_IN_CLI = frozenset(("http", "sqlite"))  # contained in the extra `cli`
+_CONTAINED = {"cli": {"http", "sqlite"}, "otlp": {"otel"}}  # extras that another one contains
 _OF_COMMANDS: Mapping[str, str] = {"acp": "acp", "mcp": "mcp", "serve": "web"}
-_OF_FLAGS: Mapping[str, str] = {"--mcp": "mcp", "--otel": "otel"}
+_OF_FLAGS: Mapping[str, str] = {"--mcp": "mcp", "--otel": "otlp"}
 _OF_STORES = (("postgres", "postgres"),)
 _OF_MODELS = (
     ("local", "local"),
@@ -62,8 +62,10 @@ def install_command(library: str | None, words: Sequence[str] | None = None) -> 
         return None
     if words is None:
         return f"pip install 'bartack[{extra}]'"
-    needed = {extra, *_extras_of(words)} - _IN_CLI - {"cli"}
-    return f"pip install 'bartack[{','.join(['cli', *sorted(needed)])}]'"
+    needed = {"cli", extra, *_extras_of(words)}
+    for one in needed & _CONTAINED.keys():
+        needed -= _CONTAINED[one]
+    return f"pip install 'bartack[{','.join(['cli', *sorted(needed - {'cli'})])}]'"
 
 
 def _extras_of(words: Sequence[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Where the command line sends its spans and metrics: the SDK of OpenTelemetry (extra ``otel``).
+"""Where the command line sends its spans and metrics: the SDK of OpenTelemetry (extra ``otlp``).
 
     with TelemetryExport() as export:
         agent = Agent(..., telemetry=export.telemetry)

@@ -33,7 +33,7 @@ def telemetry_checks() -> Iterator[Check]:
     try:
         yield from _destinations(is_on=is_on)
     except ModuleNotFoundError as error:  # listed among the extras as well
-        missing = error_check("traces", error, "Run: pip install 'bartack[otel]'")
+        missing = error_check("traces", error, "Run: pip install 'bartack[otlp]'")
         yield Check(missing.name, "error" if is_on else "note", missing.text, missing.hint)
 
 
