@@ -170,7 +170,7 @@ def test_a_fork_begins_with_the_lines_of_the_session_that_it_continues() -> None
     base = b"".join([line("session_meta", META), said("user", "one"), said("assistant", "1"), said("user", "later")])
     about = {"thread_id": THREAD, "end_ordinal_exclusive": 3}
     fork = line("session_meta", META | {"history_base": about}) + said("user", "two")
-    assert base_of(fork) == f"rollout-*{THREAD}*.jsonl"
+    assert base_of(fork) == f"rollout-*{THREAD}*.jsonl*"
     assert base_of(base) is None
     (transcript,) = read_codex({"fork.jsonl": fork, NAME: base})
     assert [fact.text for fact in facts_of(transcript) if isinstance(fact, Message)] == ["one", "1", "two"]
@@ -185,3 +185,47 @@ def test_lines_of_the_first_versions_are_items_themselves() -> None:
     said_once = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "old"}]}
     (transcript,) = read_codex({NAME: first + json.dumps(said_once).encode() + b"\n"})
     assert [fact.text for fact in facts_of(transcript) if isinstance(fact, Message)] == ["old"]
+
+
+def test_a_file_without_items_is_read_from_its_events() -> None:
+    found = read(
+        event("user_message", message="review it", images=["data:image/png;base64,iVBORw0KGgo="]),
+        event("entered_review_mode", prompt="..."),
+        event("agent_reasoning", text="hm"),
+        event("agent_message", message="done"),
+    )
+    prompt, answer = (fact for fact in facts_of(found) if isinstance(fact, Message))
+    assert (prompt.text, found.header.title, len(prompt.parts)) == ("review it", "review it", 2)
+    assert [type(part) for part in answer.parts] == [Thinking, Text]
+    assert found.report.counts["event_msg/agent_message", "read"] == 1
+    with_items = read(event("user_message", message="once"), said("user", "once"), event("agent_message", message="x"))
+    assert [fact.text for fact in facts_of(with_items) if isinstance(fact, Message)] == ["once"]
+
+
+def test_completed_items_are_messages_calls_and_results() -> None:
+    def completed(type: str, **fields: Any) -> bytes:
+        return event("item_completed", item={"type": type, **fields})
+
+    found = messages(
+        event("user_message", message="twice"),
+        completed("UserMessage", content=[{"type": "text", "text": "twice"}]),
+        completed("Reasoning", summary_text=["hm"]),
+        completed("AgentMessage", content=[{"type": "Text", "text": "look"}]),
+        completed("CommandExecution", id="c1", command=["ls"], status="failed", aggregated_output="no"),
+        completed("FileChange", id="c2", changes={"a": {}}, stdout="ok", stderr=""),
+        completed("McpToolCall", id="c3", server="s", tool="t", arguments={"x": 1}, error={"message": "bad"}),
+        completed("McpToolCall", id="c4", server="s", tool="t", result={"content": [{"type": "text", "text": "4"}]}),
+        completed("Unknown"),
+        completed("UserMessage", content="?"),
+    )
+    calls = [call for one in found for call in one.tool_calls]
+    results = [result for one in found for result in one.tool_results]
+    assert [one.text for one in found if one.role == "user"] == ["twice"]
+    assert [(call.tool_name, call.tool_call_id) for call in calls] == [
+        ("shell", "c1"),
+        ("apply_patch", "c2"),
+        ("s__t", "c3"),
+        ("s__t", "c4"),
+    ]
+    assert [(result.content, result.is_error) for result in results][:2] == [("no", True), ("ok", False)]
+    assert [result.content for result in results][2:] == ["bad", "4"]

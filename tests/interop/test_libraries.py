@@ -303,6 +303,10 @@ def test_a_thread_of_llm_is_a_tree() -> None:
     assert answer.meta.usage == Usage(9, 3)
     assert transcript.header.title == "Mine"
     assert transcript.header.metadata == {"program": "llm", "forkedFrom": "llm:o"}
+    assert source_files(entries) == files  # with the message that no turn leads to
+    files |= rows(conversation=[{"id": "t"}], response=[{"id": "9", "conversation_id": "t", "prompt": "the same"}])
+    (again,) = read_llm(files)
+    assert source_files(entries_of(again)) == files
 
 
 def test_a_conversation_of_an_earlier_llm() -> None:

@@ -176,3 +176,16 @@ def test_a_database_is_read_without_writing_beside_it(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(BartackError, match="cannot be read"):
         read_transcripts(found_at(path))
+
+
+def test_parts_without_their_message_are_kept() -> None:
+    row = {"id": "prt_1", "message_id": "msg_gone", "session_id": "ses_1", "data": json.dumps(text("x"))}
+    files = {
+        "session/ses_1": json.dumps({"id": "ses_1", "time_created": 1}).encode(),
+        "part/prt_1": json.dumps(row).encode(),
+        "part/prt_2": json.dumps(row | {"session_id": "ses_gone"}).encode(),
+    }
+    (transcript,) = read_opencode(files)
+    assert source_files(entries_of(transcript)) == files
+    assert transcript.report.counts["part without a message", "opaque"] == 2
+    assert source_files(entries_of(read_opencode({"part/prt_1": b"{", "message/m": b"["})[0])) != {}

@@ -167,7 +167,7 @@ def test_settings_errors_and_interruptions_are_facts() -> None:
 def test_commands_of_the_user_and_messages_of_extensions_are_synthetic() -> None:
     writer = Writer()
     writer.add("message", message={"role": "bashExecution", "command": "ls", "output": "a", "excludeFromContext": True})
-    writer.add("custom_message", content="from an extension")
+    writer.add("custom_message", content="from an extension", display=False)
     parts = [part for message in writer.messages() for part in message.parts if isinstance(part, Text)]
     assert [(part.synthetic, part.ignored) for part in parts] == [(True, True), (True, False)]
 

@@ -23,6 +23,7 @@ EXTRAS: Mapping[str, str] = {
     "apsw": "sqlite",
     "asyncpg": "postgres",
     "uvloop": "cli",
+    "zstandard": "cli",
     "xllamacpp": "local",
     "huggingface_hub": "local",
     "mcp": "mcp",

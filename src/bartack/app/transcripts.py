@@ -18,7 +18,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from bartack.app.compressed import COMPRESSED, file_data
 from bartack.app.errors import with_hint
+from bartack.app.forks import origin_of
 from bartack.app.safe_text import valid_text
 from bartack.interop import FORMATS, SOURCE, Transcript, TranscriptFormat, entries_of, recognised_format
 from bartack.nouns.entries import Custom, Entry
@@ -91,8 +93,7 @@ def found_at(path: Path, agent: str | None = None) -> Found:
     if row is None and path.is_dir():
         row = next((each for each in FORMATS.values() if each.marker and (path / each.marker).exists()), None)
     elif row is None:
-        with path.open("rb") as file:
-            row = recognised_format(path.name, file.read(_HEAD))
+        row = recognised_format(path.name.removesuffix(COMPRESSED), file_data(path, _HEAD))
     if row is None:
         known = ", ".join(sorted(each.title for each in FORMATS.values()))
         error = BartackError(f"{path} is not a transcript of a known program.", code=ErrorCode.INVALID_VALUE)
@@ -127,7 +128,13 @@ def _name_of(row: TranscriptFormat, path: Path) -> str:
 
 def _found(row: TranscriptFormat, path: Path, name: str) -> Found:
     status = path.stat()
-    return Found(row, path, valid_text(name), status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+    return Found(
+        row,
+        path,
+        valid_text(name.removesuffix(COMPRESSED)),
+        status.st_size,
+        datetime.fromtimestamp(status.st_mtime, UTC),
+    )
 
 
 def read_transcripts(found: Found) -> list[Transcript]:
@@ -139,7 +146,18 @@ def read_transcripts(found: Found) -> list[Transcript]:
     if not any(one.report.total("read") + one.report.total("opaque") for one in transcripts):
         error = f"{found.path} has no records of {found.format.title}."
         raise BartackError(error, code=ErrorCode.INVALID_VALUE)
+    if found.format.copies_forks and "parentSession" not in (transcripts[0].header.metadata or {}):
+        _name_origin(transcripts[0], found)
     return transcripts
+
+
+def _name_origin(transcript: Transcript, found: Found) -> None:
+    """Name the session that this one is a fork of, if it does not do that itself."""
+    about = transcript.header.metadata or {}
+    origin = None if "forkedFrom" in about else origin_of(found.path)
+    if origin is not None:
+        named = {**about, "forkedFrom": f"{transcript.agent}:{valid_text(origin)}"}
+        transcript.header = replace(transcript.header, metadata=named)
 
 
 def files_of(found: Found) -> dict[str, bytes]:
@@ -149,7 +167,7 @@ def files_of(found: Found) -> dict[str, bytes]:
         return {valid_text(path.relative_to(found.path).as_posix()): path.read_bytes() for path in paths}
     if found.format.queries and _is_database(found.path):
         return dict(_rows(found.path, found.format.queries))
-    files = {found.name: found.path.read_bytes()}
+    files = {found.name: file_data(found.path)}
     for ending in found.format.companions:
         other = found.path.with_name(found.path.stem + ending)
         if other.is_file():
@@ -159,7 +177,7 @@ def files_of(found: Found) -> dict[str, bytes]:
         folders = (found.path.parent, *found.path.absolute().parents[1:4])
         path = next((path for folder in folders for path in sorted(folder.rglob(base))), None)
         if path is not None:
-            files[path.name] = path.read_bytes()
+            files[path.name.removesuffix(COMPRESSED)] = file_data(path)
     return files
 
 

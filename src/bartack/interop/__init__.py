@@ -86,6 +86,7 @@ class TranscriptFormat(NamedTuple):
     marker: str | None = None  # a file or folder in each folder that is a transcript as a whole
     queries: Mapping[str, str] = MappingProxyType({})  # of a database: the rows that are its records, by kind
     base_of: Callable[[bytes], str | None] = lambda data: None  # the pattern of the file that a transcript continues
+    copies_forks: bool = False  # whether a fork has the records of its origin, and need not name it
 
 
 _CLAUDE_CODE_PLACES = (Place("projects/*", "*.jsonl"), Place("projects/*", "*/subagents/agent-*.jsonl"))
@@ -131,12 +132,17 @@ FORMATS: dict[str, TranscriptFormat] = {
             read_claude_code,
             CLAUDE_CODE_WRITER,
             companions=(".meta.json",),
+            copies_forks=True,
         ),
         TranscriptFormat(
             "codex",
             "Codex",
             ("$CODEX_HOME", "~/.codex"),
-            (Place("sessions/*/*/*", "rollout-*.jsonl"), Place("archived_sessions", "rollout-*.jsonl")),
+            tuple(
+                Place(folder, file)
+                for folder in ("sessions/*/*/*", "archived_sessions")
+                for file in ("rollout-*.jsonl", "rollout-*.jsonl.zst")
+            ),
             looks_like_codex,
             read_codex,
             CODEX_WRITER,

@@ -65,22 +65,37 @@ class _Row:
 
 def read_llm(files: Files) -> list[Transcript]:
     """The sessions in a database: threads, and conversations of earlier versions."""
-    report = Report()
+    damaged: list[tuple[Record, str]] = []
     tables: dict[str, list[_Row]] = defaultdict(list)
     for name, data in files.items():
         record = Record(name, 0, data)
         parsed = parse_object(data)
         if isinstance(parsed, str):
-            report.damaged(record, parsed)
+            damaged.append((record, parsed))
         else:
             tables[name.partition("/")[0]].append(_Row(record, parsed))
     database = _Database(tables)
     made = [_Thread(database, row).transcript() for row in tables["thread"]]
-    made += [_Conversation(database, row).transcript() for row in tables["conversation"]]
+    ids = {transcript.id for transcript in made}  # a conversation that became a thread is read as that
+    made += [_Conversation(database, row).transcript() for row in tables["conversation"] if row.id not in ids]
     for transcript in made[:1]:
-        transcript.report.counts.update(report.counts)
-        transcript.report.problems.extend(report.problems)
+        _add_rest(transcript, made, [row.record for rows in tables.values() for row in rows], damaged)
     return made
+
+
+def _add_rest(
+    first: Transcript, made: Sequence[Transcript], records: Sequence[Record], damaged: Sequence[tuple[Record, str]]
+) -> None:
+    """Keep what belongs to no session with the first one."""
+    used = {record for transcript in made for step in transcript.steps for record in step.records}
+    rest = [record for record in records if record not in used]
+    for record in rest:
+        first.report.add(record.file.partition("/")[0], "opaque")
+    for record, what in damaged:
+        first.report.damaged(record, what)
+    kept = (*rest, *(record for record, _ in damaged))
+    if kept:
+        first.steps.append(Step((), kept))
 
 
 class _Database:

@@ -83,7 +83,7 @@ def _read(agent: str, files: Files) -> list[Transcript]:
     id = _session_id(name, session if is_agent else None)
     main = _Conversation(agent, id, lines, report, is_agent=is_agent)
     steps = main.steps()
-    about = _about_agent(agent, id, files) if is_agent else {}
+    about = _about_agent(agent, id, files) if is_agent else _about_fork(agent, lines)
     for file, data in files.items():
         if file != name:
             report.add("meta.json", "read")
@@ -119,6 +119,14 @@ def _about_agent(agent: str, id: str, files: Files) -> Json:
                 if (text := text_in(found, field))
             }
     return about
+
+
+def _about_fork(agent: str, lines: Sequence[Line]) -> Json:
+    """The session that this one was copied from: its lines name it, or those of old versions keep its id."""
+    ids = [id for line in lines if line.uuid is not None and (id := text_in(line.json, "sessionId"))]
+    named = next((id for line in lines if (id := text_in(line.json, "forkedFrom", "sessionId"))), None)
+    origin = named or (ids[0] if ids and ids[0] != ids[-1] else None)
+    return {} if origin is None else {"forkedFrom": f"{agent}:{origin}"}
 
 
 def _header(agent: str, lines: Sequence[Line], about: Json, *, skip_sidechains: bool) -> SessionHeader:

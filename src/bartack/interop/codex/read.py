@@ -10,6 +10,7 @@ for the screen, of which only usage, errors, interruptions and the status of com
 - ``thread_rolled_back`` removes the last turns: what follows is a branch.
 - A fork has only its own lines, and names the file and the line where it begins (`base_of`).
 - A sub-agent has a file of its own, which names the session that called it.
+- A file that has no items at all, such as that of a review, is read from its events (`bartack.interop.codex.events`).
 """
 
 import re
@@ -21,6 +22,7 @@ from msgspec.structs import replace
 
 from bartack.formats.error_codes import classify
 from bartack.formats.usage import token_count
+from bartack.interop.codex.events import items_of
 from bartack.interop.transcript import START, Files, Problem, Record, Report, Step, Transcript
 from bartack.interop.values import (
     Json,
@@ -50,7 +52,7 @@ from bartack.nouns.parts import Part, Text, ToolResult
 
 __all__ = ["base_of", "looks_like_codex", "read_codex"]
 
-_RECOGNISED = re.compile(rb'"type"\s*:\s*"(?:session_meta|response_item|turn_context)"')
+_RECOGNISED = re.compile(rb'"type"\s*:\s*"(?:session_meta|response_item|turn_context|event_msg)"')
 _THREAD = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _INJECTED = re.compile(
     r"\s*<(environment_context|user_instructions|permissions|skills_instructions|INSTRUCTIONS)|# AGENTS.md"
@@ -89,7 +91,7 @@ def base_of(data: bytes) -> str | None:
     """The pattern of the file that a fork continues; None if the file is complete."""
     first = parse_object(data.partition(b"\n")[0]) if b'"history_base"' in data else ""
     base = text_in(first, "payload", "history_base", "thread_id")
-    return f"rollout-*{base}*.jsonl" if base is not None and _THREAD.fullmatch(base) else None
+    return f"rollout-*{base}*.jsonl*" if base is not None and _THREAD.fullmatch(base) else None
 
 
 def read_codex(files: Files) -> list[Transcript]:
@@ -99,16 +101,19 @@ def read_codex(files: Files) -> list[Transcript]:
     name, *others = files
     report = Report()
     lines = [_Line(*parsed) for parsed in parse_lines(name, files[name], report)]
-    conversation = _Conversation(report)
     meta = next((line.payload for line in lines if line.type == "session_meta"), {})
     base = meta.get("history_base")
+    before: list[_Line] = []
     if isinstance(base, dict):
         end = token_count(base.get("end_ordinal_exclusive")) or 0
-        before = [_Line(None, json) for other in others[:1] for _, json in parse_lines(other, files[other], Report())]
-        conversation.add(before[:end])
-        if len(before) < end:
+        found = [_Line(None, json) for other in others[:1] for _, json in parse_lines(other, files[other], Report())]
+        before = found[:end]
+        if len(found) < end:
             report.problems.append(Problem(name, 0, "the session that this one continues is missing or incomplete"))
-    conversation.add(lines)
+    has_items = any(line.type == "response_item" for line in (*before, *lines))
+    conversation = _Conversation(report, b"" if has_items else b"events")
+    conversation.add(before)
+    conversation.add(lines if has_items else _from_events(lines))
     title = conversation.title or short_line(text_in(meta, "title"))
     return [Transcript("codex", _session_id(name), _header(meta, title), conversation.steps, report)]
 
@@ -141,9 +146,10 @@ def _header(meta: Json, title: str | None) -> SessionHeader:
 class _Line:
     """One line. Those of a session that this one continues have no record here."""
 
-    def __init__(self, record: Record | None, json: Json) -> None:
+    def __init__(self, record: Record | None, json: Json, event: "_Line | None" = None) -> None:
         self.record = record
         self.json = json
+        self.event = event  # that it is made of
         payload = json.get("payload")
         # Before 0.32, items were not wrapped, and the first line was the metadata itself.
         self.payload: Json = payload if isinstance(payload, dict) else {} if "payload" in json else json
@@ -164,6 +170,21 @@ class _Line:
         if self.type != "response_item" or self.item in _OUTPUTS or self.item not in _FIELDS:
             return False
         return self.item != "message" or self.payload.get("role") == "assistant"
+
+
+def _from_events(lines: Sequence[_Line]) -> list[_Line]:
+    """The lines, with the items that their events are about in place of these."""
+    has_items = any(line.kind == "event_msg/item_completed" for line in lines)
+    made: list[_Line] = []
+    for line in lines:
+        is_event = line.type == "event_msg"
+        items = items_of(line.payload, has_items=has_items) if is_event else []
+        time = line.json.get("timestamp")
+        for number, item in enumerate(items):
+            json = {"timestamp": time, "type": "response_item", "payload": item}
+            made.append(_Line(None if number else line.record, json, line))
+        made += [] if items else [line]
+    return made
 
 
 class _Answer:
@@ -216,8 +237,9 @@ def _usage_in(line: _Line) -> tuple[Json | None, str | None]:
 class _Conversation:
     """Makes the steps of a session, in the order of its lines."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, mode: bytes) -> None:
         self.steps: list[Step] = []
+        self._mode = mode  # part of what steps are from: the same records can be read in two ways
         self.title: str | None = None
         self._report = report
         self._provider = "openai"
@@ -245,18 +267,20 @@ class _Conversation:
 
     def _count(self, line: _Line, *, is_read: bool) -> None:
         if line.record is not None and line.json:
-            self._report.add(line.kind, "read" if is_read else "opaque")
+            self._report.add((line.event or line).kind, "read" if is_read else "opaque")
 
     def _add(self, lines: Sequence[_Line], facts: Sequence[Fact]) -> None:
         records = tuple(line.record for line in lines if line.record is not None)
         if not records and not facts:
             return  # a line of the session that this one continues
         time = next((time for line in lines if (time := time_from_text(line.json.get("timestamp")))), None)
-        self.steps.append(Step(tuple(facts), records, time, self._next_parent))
+        self.steps.append(Step(tuple(facts), records, time, self._next_parent, content=self._mode))
         self._next_parent = None
 
     def _facts_of(self, line: _Line) -> list[Fact]:
         payload = line.payload
+        if line.event is not None:
+            self._note_status(line.event.payload.get("item"))
         match line.kind:
             case "session_meta":
                 self._provider = text_in(payload, "model_provider") or self._provider

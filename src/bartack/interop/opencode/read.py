@@ -122,20 +122,31 @@ def _read_records(records: Iterable[Record]) -> list[Transcript]:
                 parts[found.json["messageID"]].append(found)
             case _:
                 others.append(record)
+    known = {message.json["id"] for several in messages.values() for message in several}
+    orphans = [part for id, several in parts.items() if id not in known for part in several]
+    ids = sorted({*sessions, *messages}, key=lambda id: id not in sessions) or ["unknown"]
     transcripts: list[Transcript] = []
-    for id in sorted({*sessions, *messages}, key=lambda id: id not in sessions):
+    for id in ids:
         report = Report()
         reader = _Reader(report)
         session = sessions.get(id, _Object({}, None))
         for message in sorted(messages.get(id, ()), key=_order):
             reader.add(message, sorted(parts.get(message.json["id"], ()), key=lambda part: str(part.json["id"])))
         kept = [] if session.record is None else [session.record]
-        if not transcripts:  # what belongs to no session is kept with the first one
-            kept += others
+        for part in orphans:  # of a message that is gone; one of no known session is kept with the first one
+            owner = part.json["sessionID"]
+            if part.record is not None and (owner if owner in ids else ids[0]) == id:
+                report.add("part without a message", "opaque")
+                kept.append(part.record)
+        if not transcripts:
+            for record in others:
+                report.add(record.file.partition("/")[0], "opaque")
+                kept.append(record)
             for record, what in damaged:
                 report.damaged(record, what)
                 kept.append(record)
-        report.counts["session", "read"] += 1
+        if session.record is not None:
+            report.add("session", "read")
         reader.finish(session.json, kept)
         transcripts.append(Transcript("opencode", id, _header(session.json, reader.title), reader.steps, report))
     return transcripts

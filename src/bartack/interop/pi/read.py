@@ -151,9 +151,8 @@ class _Reader:
                 return (CompactionSummary(summary, "", tokens_before=token_count(json.get("tokensBefore"))),)
             case "branch_summary" if summary := text_in(json, "summary"):
                 return (BranchSummary(summary, ""),)
-            case "custom_message":
-                hidden = json.get("display") is False
-                return self._user(json, json.get("content"), synthetic=True, ignored=False) if not hidden else ()
+            case "custom_message":  # part of the context, also if pi does not display it
+                return self._user(json, json.get("content"), synthetic=True)
             case "session_info":
                 self._name = text_in(json, "name") or self._name
         return ()
@@ -284,7 +283,8 @@ class _Reader:
 
     def _stamped(self, json: Json, message: Message) -> Message:
         inner = json.get("message")
-        time = time_from_text(json.get("timestamp")) or time_from_ms(inner.get("timestamp") if inner else None)
+        own = inner.get("timestamp") if isinstance(inner, dict) else None
+        time = time_from_text(json.get("timestamp")) or time_from_ms(own)
         return replace(message, id=text_in(json, "id"), timestamp=time)
 
 
