@@ -9,7 +9,21 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bartack import Agent, Image, Message, ScriptedModel, Text, Thinking, ToolCall, ToolResult, Usage, assistant, tool
+from bartack import (
+    Agent,
+    Image,
+    MemoryStore,
+    Message,
+    ScriptedModel,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Usage,
+    assistant,
+    tool,
+)
+from bartack.agent import DeltaReceived
 from bartack.models.scripted import ScriptedResponse
 from bartack.nouns.deltas import Delta, TextDelta
 from bartack.nouns.messages import Meta
@@ -132,6 +146,18 @@ def picture(city: str) -> ToolResult:
 
 
 TOOLS: dict[str, Callable[..., Any]] = {"pay": pay, "weather": weather, "picture": picture, "ask_expert": ask_expert}
+
+
+async def abandoned_session(gate: Gate) -> MemoryStore:
+    """A store with a session whose run was begun by another program, which has died since."""
+    store = MemoryStore()
+    agent = Agent(GatedModel(gate), store=store, lease_s=0.05)
+    async with agent.stream("slow walk", session="s") as run:
+        async for event in run:
+            if isinstance(event, DeltaReceived):
+                break
+        run.suspend()
+    return store
 
 
 def new_agent(gate: Gate, name: str | None = None) -> Agent:

@@ -1,9 +1,15 @@
 """What the inspector shows: rebuilt requests, states, and entries with HTML."""
 
-from bartack import Agent, MemoryStore, ScriptedModel, connect
-from bartack.web import app
+from collections.abc import Sequence
+from typing import Any
+
+from bartack import Agent, AgentConfig, ContextConfig, MemoryStore, Message, ScriptedModel, connect
+from bartack.nouns.deltas import Failed, Start
+from bartack.nouns.errors import ErrorCode
+from bartack.web import User, app
+from tests.web.agents import Gate, GatedModel, abandoned_session, new_agent
 from tests.web.serving import Client, served
-from tests.web.test_api import finished, state_is
+from tests.web.test_api import finished, settled, state_is
 
 
 async def test_the_request_of_a_model_call_is_rebuilt_from_the_entries_before_it(client: Client) -> None:
@@ -32,6 +38,56 @@ async def test_the_request_to_a_provider_has_its_body_and_what_was_left_out() ->
     assert request["body"]["messages"][0]["role"] == "user"
     assert "not-a-real-key" not in str(request)
     assert request["losses"] == []
+
+
+async def test_a_request_is_shown_as_it_was_sent_with_what_was_compacted_and_trimmed(gate: Gate) -> None:
+    config = AgentConfig(context=ContextConfig(max_tokens=200, reserve_tokens=20, keep_recent_tokens=60))
+    agent = Agent(GatedModel(gate), config=config, summarise=_summarise, lease_s=5.0)
+    async with served(application := app(agent, store=MemoryStore())) as client:
+        for number in range(3):
+            long = f"raw {'rain ' * 60}{number}"
+            started = await application.service.start_run(User("me"), "s", long, instructions=f"Be brief: {number}.")
+            await settled(client, "s", started.position)
+        entries = (await client.get("/sessions/s/entries", limit=200))["items"]
+        calls = [one for one in entries if one["kind"] == "message" and one["payload"]["role"] == "assistant"]
+        shown = [await client.get(f"/sessions/s/entries/{one['id']}/request") for one in calls]
+    assert [one["isExact"] for one in shown] == [True] * 3
+    prompts = [one["body"]["messages"][0]["parts"][0]["payload"]["text"] for one in shown]
+    assert prompts == [f"Be brief: {number}." for number in range(3)]
+    assert shown[0]["compacted"] is None
+    assert shown[-1]["compacted"]["summary"] == "It rained."
+    assert any(message["parts"][0]["payload"]["text"].endswith("It rained.") for message in _texts(shown[-1]))
+
+
+async def _summarise(messages: Sequence[Message]) -> str:
+    return "It rained."
+
+
+def _texts(request: Any) -> list[Any]:
+    return [one for one in request["body"]["messages"] if one["parts"][0]["kind"] == "text"]
+
+
+async def test_a_failed_attempt_has_its_request_too(gate: Gate) -> None:
+    agent = Agent(ScriptedModel([[Start("m", "r"), Failed(ErrorCode.OVERLOADED, retryable=False)]]))
+    async with served(app(agent, store=MemoryStore())) as client:
+        await finished(client, "s", "hello")
+        entries = (await client.get("/sessions/s/entries", limit=200))["items"]
+        failed = next(one for one in entries if one["kind"] == "stream_failed")
+        request = await client.get(f"/sessions/s/entries/{failed['id']}/request")
+    assert [one["role"] for one in request["body"]["messages"]] == ["user"]
+
+
+async def test_a_run_of_another_program_is_interrupted_once_its_lease_is_gone(gate: Gate) -> None:
+    store = await abandoned_session(gate)
+    async with served(app(new_agent(gate), store=store)) as client:
+        assert (await client.get("/sessions/s"))["state"] == "interrupted"
+        assert (await client.get("/sessions"))["items"][0]["state"] == "interrupted"
+        lease = await store.acquire_lease("s", "chat")
+        assert (await client.get("/sessions"))["items"][0]["state"] == "running"
+        await store.release_lease(lease)
+        gate.open()
+        await finished(client, "s", "hello")
+        assert (await client.get("/sessions"))["items"][0]["state"] == "idle"
 
 
 async def test_the_tables_show_the_current_states(client: Client) -> None:

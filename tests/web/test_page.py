@@ -10,7 +10,7 @@ import pytest
 from bartack import MemoryStore
 from bartack.web import app
 from bartack.web.access import TokenAccess
-from tests.web.agents import PNG, Gate, new_agent
+from tests.web.agents import PNG, Gate, abandoned_session, new_agent
 from tests.web.browser import AXE, Window, needs_browser, windows
 from tests.web.serving import Client, served, server_process
 
@@ -258,6 +258,12 @@ async def test_the_inspector_shows_the_run_its_entries_views_request_and_states(
         await page.get_by_role("button", name="Inspect").click()
         await page.locator("run-inspector .lane", has_text="weather").wait_for()
         assert await window.count("run-inspector .lane") == 3, "two model calls and a tool"
+        await window.sees("First token", "run-inspector")
+        await window.send("second")
+        await window.sees("You said: second")
+        await page.locator("run-inspector .lane", has_text="weather").wait_for(state="detached")
+        await page.get_by_label("Run", exact=True).select_option(index=0)
+        await page.locator("run-inspector .lane", has_text="weather").wait_for()
         await page.get_by_role("tab", name="Entries").click()
         await page.locator("run-inspector details", has_text="tool_started").locator("summary").click()
         await window.sees('"toolName": "weather"', "run-inspector")
@@ -268,9 +274,26 @@ async def test_the_inspector_shows_the_run_its_entries_views_request_and_states(
         assert len({round(place["y"]) for place in places}) == 1, "the three views are side by side"
         await page.get_by_role("button", name="Widen the inspector").click()
         await page.get_by_role("tab", name="Request").click()
-        await window.sees("Nothing was left out.", "run-inspector")
+        await window.sees("The format can express everything.", "run-inspector")
+        await window.sees("As it was sent.", "run-inspector")
         await page.get_by_role("tab", name="State").click()
         await page.locator("run-inspector .lit", has_text="completed").first.wait_for()
+        assert await window.count("run-inspector .diagram svg") == 3
+        assert await window.count("run-inspector .diagram .edge") > 10
+        assert window.problems == []
+
+
+async def test_a_run_whose_terminal_was_closed_is_shown_as_interrupted_and_can_be_continued(gate: Gate) -> None:
+    store = await abandoned_session(gate)
+    application = app(new_agent(gate), store=store)
+    assert isinstance(application.access, TokenAccess)
+    async with served(application) as client, windows() as (window,):
+        await Site(client, application.access).enter(window)
+        await window.page.locator("session-list a", has_text="interrupted").click()
+        await window.sees("The program that had started this run is gone.")
+        await window.send("hello again")
+        await window.sees("You said: hello again")
+        await window.page.locator("session-list a", has_text="interrupted").wait_for(state="detached")
         assert window.problems == []
 
 

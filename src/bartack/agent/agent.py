@@ -27,6 +27,7 @@ from bartack.agent.open_run import RunOptions, open_run, result_of_other
 from bartack.agent.output import OutputReader
 from bartack.agent.run import Prompt, Run, as_history, as_message, as_messages
 from bartack.agent.run_context import Inbox, model_ref
+from bartack.agent.sent_request import SentRequest, kept_setup
 from bartack.agent.session_view import SessionViews
 from bartack.agent.settings import (
     AgentOptions,
@@ -518,14 +519,16 @@ class Agent(Generic[Deps, Output]):
             requires_approval=requires_approval,
         )
 
-    async def request_after(
-        self, session: str, entries: Sequence[Entry], model: ModelRef | None = None
-    ) -> ModelRequest:
+    async def request_after(self, session: str, entries: Sequence[Entry], model: ModelRef | None = None) -> SentRequest:
         """The request for the next model call after these entries of one branch, for inspection; nothing is sent.
 
-        The same entries give the same request. What a run was given for itself (`RunSettings`) is not stored, and so
-        not part of it. `model` is the one to ask, if it is not the agent's own.
+        It is the one that was sent if the run was configured with `LoopConfig.keep_requests`. Otherwise it has the
+        agent's instructions and tools of today, without what the run was given for itself (`RunSettings`). `model` is
+        the one to ask in that case, if it is not the agent's own.
         """
+        kept = kept_setup(entries)
+        if kept is not None:
+            return kept.request_after(entries)
         settings = self._settings
         found = None if model is None else await settings.find_model(model)
         chosen = found or settings.model
@@ -543,7 +546,12 @@ class Agent(Generic[Deps, Output]):
                 context_window=info.context_window,
             )
         )
-        return ModelRequest(built.messages, config=chosen.get_config(), tools=tools, provider=info.provider)
+        request = ModelRequest(built.messages, config=chosen.get_config(), tools=tools, provider=info.provider)
+        return SentRequest(request=request, is_exact=False, notes=built.notes)
+
+    async def find_model(self, model: ModelRef) -> Model | None:
+        """The model with these names: one of the agent's, or else a new one; None if it cannot be connected."""
+        return await self._settings.find_model(model)
 
     @property
     def model(self) -> Model:

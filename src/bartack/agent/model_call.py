@@ -41,7 +41,7 @@ class ModelCall:
         """With `publish` the deltas, and a change of model that is due, become events. `snapshot` is that of the
         runtime's files."""
         self._context = context
-        self._request = request
+        self.request = request
         self._publish = publish
         self._files = snapshot
         self._environment = context.settings.environment
@@ -62,10 +62,10 @@ class ModelCall:
 
     async def receive(self, journal: Journal | None = None) -> Failed | None:
         """Read the answer to its end, and write it to the journal meanwhile; the error if it failed."""
-        context, request = self._context, self._request
+        context, request = self._context, self.request
         with context.tracer.model_call(request, context.model, model_ref(context.info)) as span:
             if span.traceparent is not None:
-                self._request = replace(request, metadata=replace(request.metadata, traceparent=span.traceparent))
+                self.request = replace(request, metadata=replace(request.metadata, traceparent=span.traceparent))
             failed: Failed | None = _STOPPED
             try:
                 failed = await self._receive(journal, span)
@@ -95,7 +95,7 @@ class ModelCall:
         return self._assembler.get_error()
 
     def _stream(self) -> GuardedStream:
-        context, model, request = self._context, self._context.model, self._request
+        context, model, request = self._context, self._context.model, self.request
         arguments = (request.messages, request.tools)
         params = {"request_metadata": request.metadata, **_changed_settings(request.config, model.get_config())}
         if request.invocation_state is not None:  # set by a hook
@@ -136,8 +136,8 @@ class ModelCall:
             model=known or self._context.state.model,
             response_id=None if meta is None else meta.response_id,
             duration_ms=self._duration_ms(snapshot),
-            model_call_index=self._request.metadata.model_call_index,
-            attempt=self._request.metadata.attempt,
+            model_call_index=self.request.metadata.model_call_index,
+            attempt=self.request.metadata.attempt,
         )
 
     def partial(self) -> list[Fact]:
@@ -167,7 +167,7 @@ class ModelCall:
 
     def _numbered(self, message: Message) -> Message:
         """The message with the numbers of its call, and with tool call ids that are unique in the session."""
-        numbers = self._request.metadata
+        numbers = self.request.metadata
         meta = replace(
             message.meta or Meta(),
             model_call_index=numbers.model_call_index,

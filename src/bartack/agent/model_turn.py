@@ -13,6 +13,7 @@ from bartack.agent.compaction import compact
 from bartack.agent.journal import INTERRUPTED, Journal
 from bartack.agent.model_call import ModelCall
 from bartack.agent.run_context import RunContext, RunFailed
+from bartack.agent.sent_request import RequestSetup
 from bartack.agent.settings import changed_config
 from bartack.nouns.config import ThinkingConfig
 from bartack.nouns.deltas import Failed
@@ -35,6 +36,7 @@ class ModelTurn:
         self.answer: Message | None = None  # the last one, until the next one begins
         journal_ms = context.settings.config.loop.journal_ms
         self._journal = None if journal_ms is None else Journal(context.log, journal_ms)
+        self._kept: RequestSetup | None = None  # the last one that was stored
 
     def snapshot(self) -> Message | None:
         """The answer so far, while one is arriving."""
@@ -73,7 +75,11 @@ class ModelTurn:
         context.move("call_model")
         snapshot = None if context.runtime is None else await context.runtime.snapshot()
         self.answer = None
-        call = self._call = await ModelCall.of(context, self._request(number), publish=True, snapshot=snapshot)
+        request = self._request(number)
+        call = await ModelCall.of(context, request, publish=True, snapshot=snapshot)
+        if context.settings.config.loop.keep_requests:
+            await self._keep(RequestSetup.of(context, request, call.request))
+        self._call = call
         failed = await call.receive(self._journal)
         if failed is None:
             message = self.answer = await call.answer()
@@ -85,6 +91,11 @@ class ModelTurn:
         if self._journal is not None:
             self._journal.end()
         return failed
+
+    async def _keep(self, setup: RequestSetup) -> None:
+        if setup != self._kept:
+            await self._context.log.append(setup.fact())
+            self._kept = setup
 
     async def close(self) -> None:
         """Empty the journal, once the log has the last answer."""

@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bartack.environment import Environment
-from bartack.formats import Decoder, LossReport, RequestWriter, decoder, format_named
+from bartack.formats import Decoder, LossReport, RequestWriter, Written, decoder, format_named
 from bartack.models.auth import Credentials, NoCredentials
 from bartack.models.client import (
     ChunkMasker,
@@ -120,6 +120,9 @@ class ProviderModel(StreamingModel):
 
     @cached_property
     def _writer(self) -> RequestWriter:
+        return self._new_writer()
+
+    def _new_writer(self) -> RequestWriter:
         vendor = self.vendor
         return RequestWriter(format_named(vendor.format), without=vendor.body_without, fields=vendor.body)
 
@@ -161,6 +164,10 @@ class ProviderModel(StreamingModel):
     ) -> PreparedCall:
         """The call that `stream` would make, to inspect it before it is sent with `send`."""
         return self._prepared(self.request(messages, tool_specs, system_prompt, **options))
+
+    def written(self, request: ModelRequest) -> Written:
+        """The body of a request and what is left out of it, to inspect it: the same bytes that `respond` sends."""
+        return self._new_writer().write(request)
 
     def respond(self, request: ModelRequest) -> GuardedStream:
         """The answer to a request. Raises only if the request cannot be expressed."""

@@ -156,6 +156,8 @@ class LoopConfig(_Config, frozen=True, kw_only=True):
     live, without the time between a pause or crash and the resume.
     `journal_ms` is how often an answer that is arriving is written to the session's journal, so that other processes
     can follow it and a crash leaves what had arrived; 100 to 250 is a good choice. None: never.
+    With `keep_requests`, the instructions, tools and settings of model calls are stored, so that `Agent.request_after`
+    can show each request as it was sent.
     """
 
     max_iterations: int | None = 200
@@ -166,6 +168,7 @@ class LoopConfig(_Config, frozen=True, kw_only=True):
     max_retries: int = 2
     max_parallel: int | None = None
     journal_ms: int | None = None
+    keep_requests: bool = False
 
 
 class ObservabilityConfig(_Config, frozen=True, kw_only=True):

@@ -48,6 +48,7 @@ from bartack.store.live import LiveDeltas, LiveEntry, LiveEvent, LiveReset
 
 __all__ = ["RunReader", "is_answer", "is_requested", "is_written"]
 
+OWN_NOTES = "bartack."  # what the names of Bartack's own notes begin with; they are not for clients
 _CallFact = ToolStarted | ToolProgress | ApprovalRequired | ApprovalDecided | ResultPosted
 _STATUSES: dict[AgentStatus, Literal["completed", "aborted"]] = {
     AgentStatus.COMPLETED: "completed",
@@ -198,7 +199,7 @@ class RunReader:
             case StreamFailed():
                 if fact.model_call_index is not None:  # None: it wrote a summary
                     self._failed = fact
-            case Custom():
+            case Custom(name=name) if not name.startswith(OWN_NOTES):
                 self._notes.append(Noted(entry.id, fact.name, fact.data))
                 if self._step is None:  # otherwise after the answer, which may still be voided
                     yield from self._take_notes()

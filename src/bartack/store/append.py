@@ -342,6 +342,11 @@ def _is_held(lease: Lease, now: datetime) -> bool:
     return bool(lease.owner) and 0 < left_s <= lease.ttl_s and not is_dead(lease.holder)
 
 
+def held_lease(lease: Lease | None, now: datetime) -> Lease | None:
+    """The lease if it is held; None if there is none, or it has been released or has expired."""
+    return lease if lease is not None and _is_held(lease, now) else None
+
+
 def _in_use(held: Lease, now: datetime) -> SessionInUse:
     left_s = (held.expires_at - now).total_seconds()
     return SessionInUse(

@@ -27,6 +27,7 @@ from bartack.store.append import (
     check_append,
     check_drop,
     check_fence,
+    held_lease,
     prepare,
     release_lease,
     renew_lease,
@@ -176,6 +177,15 @@ class AppendOnlyStore(ABC):
     async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0, *, takeover: bool = False) -> Lease:
         claim = Claim(owner, ttl, this_process(), takeover)
         return await self._changing_lease(session_id, lambda now, held: take_lease(session_id, claim, now(), held))
+
+    async def lease_of(self, session_id: str) -> Lease | None:
+        found: list[Lease | None] = []
+
+        def look(now: Clock, lease: Lease | None) -> None:
+            found.append(held_lease(lease, now()))
+
+        await self._changing_lease(session_id, look)
+        return found[-1]
 
     async def renew_lease(self, lease: Lease, ttl: float = 30.0) -> Lease:
         return await self._changing_lease(lease.session_id, lambda now, held: renew_lease(lease, now(), ttl, held))

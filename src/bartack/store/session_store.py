@@ -275,6 +275,10 @@ class SessionStore(Protocol):
         """
         ...
 
+    async def lease_of(self, session_id: str) -> Lease | None:
+        """The lease of the session if it is held now: a run is live there, in some process."""
+        ...
+
     async def renew_lease(self, lease: Lease, ttl: float = 30.0) -> Lease:
         """Extend the lease by `ttl` seconds from now. A lease that is no longer current raises `LeaseLost`."""
         ...

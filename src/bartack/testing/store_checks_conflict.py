@@ -101,6 +101,7 @@ async def missing_sessions_and_entries_are_not_found(store: SessionStore) -> Non
         "tail_of": lambda: store.tail_of("no"),
         "totals": lambda: store.totals("no"),
         "acquire_lease": lambda: store.acquire_lease("no", "me"),
+        "lease_of": lambda: store.lease_of("no"),
         "drop_session": lambda: store.drop_session("no"),
         "inspect": lambda: store.inspect("no"),
         "append": lambda: store.append("no", [stranger], header.id),

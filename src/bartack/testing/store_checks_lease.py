@@ -34,6 +34,18 @@ async def a_lease_has_one_owner_at_a_time(store: SessionStore) -> None:
     await refusal(StoreError, store.acquire_lease("s", "two", ttl=0), "a lease that has expired already")
 
 
+async def a_lease_is_known_while_it_is_held(store: SessionStore) -> None:
+    await store.create_session("s")
+    assert await store.lease_of("s") is None, "a new session has no lease"
+    lease = await store.acquire_lease("s", "one", ttl=600)
+    assert await store.lease_of("s") == lease, "lease_of must return the lease that is held"
+    await store.release_lease(lease)
+    assert await store.lease_of("s") is None, "a lease that was released is not held"
+    await store.acquire_lease("s", "two", ttl=0.001)
+    await asyncio.sleep(0.01)
+    assert await store.lease_of("s") is None, "a lease that has expired is not held"
+
+
 async def a_lease_can_be_renewed(store: SessionStore) -> None:
     await store.create_session("s")
     lease = await store.acquire_lease("s", "one", ttl=60)
@@ -143,6 +155,7 @@ async def a_takeover_ends_the_lease_of_the_owner(store: SessionStore) -> None:
 
 CHECKS = (
     a_lease_has_one_owner_at_a_time,
+    a_lease_is_known_while_it_is_held,
     a_lease_can_be_renewed,
     an_expired_lease_is_not_held,
     an_owner_that_lost_its_lease_cannot_append,

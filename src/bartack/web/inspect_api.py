@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from bartack.models.provider import ProviderModel
-from bartack.nouns.entries import Entry
+from bartack.nouns.entries import CompactionSummary, Entry, StreamFailed
 from bartack.nouns.errors import NotFound
-from bartack.nouns.messages import Message
+from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.tables import AGENT, ASSEMBLY, TOOL
 from bartack.nouns.wire import dump
 from bartack.session.run_state import RunState
@@ -18,27 +18,53 @@ from bartack.web.endpoint import Call, Endpoint, Query
 
 __all__ = ["INSPECT_ENDPOINTS"]
 
+_TITLES = {"agent": "the run", "tool": "the last tool call", "assembly": "the answer in progress"}
+
 
 async def _request(call: Call) -> Any:
-    """The body of the request that this answer answers, rebuilt from the entries before it."""
+    """The body of the request that led to this answer or failure, and what was left out of it."""
     service, session_id = call.service, call.session_id
     branch = await service.store.load(session_id, head=call.request.path_params["entry"])
-    answer = branch[-1].fact
-    if not isinstance(answer, Message) or answer.role != "assistant":
-        raise NotFound(f"Entry {branch[-1].id!r} is not an answer of a model.")
+    used = _model_of(branch[-1])
     name = await service.runs.agent_of(session_id) or next(iter(service.agents))
     agent = service.agents[name]
-    used = None if answer.meta is None else answer.meta.model
-    request = await agent.request_after(session_id, branch[: len(branch) - 1], used)
-    model = f"{request.provider}:{request.config.model_id}"
-    own = agent.model
-    if isinstance(own, ProviderModel) and own.provider == request.provider:
-        prepared = own.prepare(request.messages, request.tools)
-        body = msgspec.json.decode(prepared.http_request.body)
-        losses = [dump(loss) for loss in prepared.report.losses]
-        return {"model": model, "format": own.vendor.format, "body": body, "losses": losses}
-    body = {"messages": [dump(one) for one in request.messages], "tools": [dump(tool) for tool in request.tools]}
-    return {"model": model, "format": "canonical", "body": body, "losses": []}
+    before = branch[: len(branch) - 1]
+    sent = await agent.request_after(session_id, before, used)
+    request = sent.request
+    shown: dict[str, Any] = {
+        "model": f"{request.provider}:{request.config.model_id}",
+        "isExact": sent.is_exact,
+        "trimmed": [dump(note) for note in sent.notes],
+        "compacted": _compacted(before),
+    }
+    model = await agent.find_model(ModelRef(request.provider, request.config.model_id))
+    if not isinstance(model, ProviderModel):
+        body = {**dump(request), "messages": [dump(one) for one in request.messages]}
+        return {**shown, "format": "canonical", "body": body, "losses": []}
+    written = model.written(request)
+    losses = [dump(loss) for loss in written.report.losses]
+    return {**shown, "format": model.vendor.format, "body": msgspec.json.decode(written.body), "losses": losses}
+
+
+def _model_of(entry: Entry) -> ModelRef | None:
+    match entry.fact:
+        case Message(role="assistant", meta=meta):
+            return None if meta is None else meta.model
+        case StreamFailed(model_call_index=int(), model=model):
+            return model
+        case _:
+            raise NotFound(f"Entry {entry.id!r} is not an answer of a model, nor a failed attempt at one.")
+
+
+def _compacted(entries: Sequence[Entry]) -> dict[str, Any] | None:
+    """The last summary in these entries, and which of them it stands for."""
+    for entry in reversed(entries):
+        if isinstance(entry.fact, CompactionSummary):
+            kept = entry.fact.first_kept_entry_id
+            seqs = [one.seq for one in entries]
+            first = next((one.seq for one in entries if one.id == kept), entry.seq)
+            return {"entryId": entry.id, "summary": entry.fact.summary, "from": seqs[0], "before": first}
+    return None
 
 
 async def _states(call: Call) -> Any:
@@ -57,6 +83,7 @@ async def _states(call: Call) -> Any:
         "tables": [
             {
                 "name": name,
+                "title": _TITLES[name],
                 "current": current[name],
                 "states": {str(one): {event: str(to) for event, to in row.items()} for one, row in table.items()},
             }
@@ -92,7 +119,7 @@ INSPECT_ENDPOINTS = (
         "GET",
         f"{_SESSION}/entries/{{entry}}/request",
         _request,
-        "The request of a model call, rebuilt from the entries before its answer, and what was left out of it.",
+        "The request of a model call, by its answer or failure, and what was left out of it.",
     ),
     Endpoint(
         "GET",

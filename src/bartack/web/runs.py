@@ -72,7 +72,7 @@ class ServerRuns:
                 session=session_id,
                 head=head,
                 model=model,
-                limits=_journalled(own),
+                limits=_observed(own),
                 metadata={**(metadata or {}), AGENT_KEY: agent},
                 **settings,
             )
@@ -99,7 +99,7 @@ class ServerRuns:
         if agent is None or not _has_work(state, self._store):
             return False
         own = self._agents[agent]
-        run = own.resume_stream(session_id, limits=_journalled(own), metadata={AGENT_KEY: agent}, **settings)
+        run = own.resume_stream(session_id, limits=_observed(own), metadata={AGENT_KEY: agent}, **settings)
         try:
             await self._keep(run)
         except SessionInUse:  # it is live in another process, which reads what was requested
@@ -207,9 +207,9 @@ class ServerRuns:
             await asyncio.sleep(every_s)
 
 
-def _journalled(agent: Agent[Any, Any]) -> LoopConfig:
+def _observed(agent: Agent[Any, Any]) -> LoopConfig:
     limits = agent.config.loop
-    return limits if limits.journal_ms is not None else replace(limits, journal_ms=_JOURNAL_MS)
+    return replace(limits, journal_ms=limits.journal_ms or _JOURNAL_MS, keep_requests=True)
 
 
 def _has_work(state: RunState, store: SessionStore) -> bool:

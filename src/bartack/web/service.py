@@ -29,6 +29,7 @@ __all__ = ["SessionService", "StartedRun"]
 T = TypeVar("T")
 _TITLE = 60  # characters of the first prompt
 _KNOWN_STATES = 10_000  # sessions
+_FOREIGN = "foreign"  # the state of a session in which another program has a run open
 _RESUME_S = 15.0  # how often to look for runs that another server left open; half a lease
 
 
@@ -180,21 +181,25 @@ class SessionService:
         return self._infos[agent]
 
     async def state_of(self, session_id: str, tail: str | None = None) -> str:
-        """``running`` here or elsewhere, ``waiting`` for an approval or a result, or ``idle``.
+        """``running`` here or elsewhere, ``waiting`` for an approval or a result, ``interrupted``, or ``idle``.
 
-        It follows from the entries alone, so it is computed once for each last entry (`tail`).
+        A run is interrupted if its process is gone and no server will resume it, because another program began it.
+        Otherwise the state follows from the entries alone, so it is computed once for each last entry (`tail`).
         """
         known = self._states.get(session_id)
-        if known is not None and known[0] == tail:
+        if known is None or known[0] != tail:
+            found, state = await load_state(self.store, session_id)
+            shown = "idle"
+            if state.run_id is not None:
+                shown = "waiting" if state.questions or state.deferred else "running"
+                is_foreign = shown == "running" and await self.runs.agent_of(session_id, state) is None
+                shown = _FOREIGN if is_foreign else shown
+            if len(self._states) > _KNOWN_STATES:
+                self._states.clear()
+            known = self._states[session_id] = (found.entry_id, shown)
+        if known[1] != _FOREIGN:
             return known[1]
-        found, state = await load_state(self.store, session_id)
-        shown = "idle"
-        if state.run_id is not None:
-            shown = "waiting" if state.questions or state.deferred else "running"
-        if len(self._states) > _KNOWN_STATES:
-            self._states.clear()
-        self._states[session_id] = (found.entry_id, shown)
-        return shown
+        return "interrupted" if await self.store.lease_of(session_id) is None else "running"
 
 
 def _header(agent: str, user: User, *prompt: Prompt) -> SessionHeader:

@@ -16,6 +16,16 @@ export function h(tag, properties = {}, ...children) {
   return element;
 }
 
+const SVG = "http://www.w3.org/2000/svg";
+
+/** A new element of a drawing: s("rect", {x: 1, width: 10}). */
+export function s(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children);
+  return element;
+}
+
 /** An element that contains HTML which the server has sanitised. */
 export function rendered(html) {
   const element = document.createElement("div");

@@ -1,11 +1,11 @@
 // Why the session is as it is: the run over time, entries as stored, the views, the request of a model call, the states.
 
 import { get, sessionPath } from "./api.js";
-import { count, duration, h } from "./dom.js";
+import { count, duration, h, s } from "./dom.js";
+import { stateDiagram } from "./state-diagram.js";
 import { bars, runs } from "./timeline.js";
 
 const TABS = ["Timeline", "Entries", "Views", "Request", "State"];
-const SVG = "http://www.w3.org/2000/svg";
 
 class RunInspector extends HTMLElement {
   view = null;
@@ -68,8 +68,15 @@ class RunInspector extends HTMLElement {
 
   #timeline(branch) {
     const all = runs(branch);
-    const entries = all.at(-1);
-    if (!entries) return [h("p", { class: "hint" }, "No run yet.")];
+    if (!all.length) return [h("p", { class: "hint" }, "No run yet.")];
+    const chosen = all.find((one) => one[0].runId === this.#run) ?? all.at(-1);
+    const choose = h("select", { "aria-label": "Run", onchange: (event) => { this.#run = event.target.value; this.#draw(); } },
+      all.map((one, at) => h("option", { value: at === all.length - 1 ? "" : one[0].runId, selected: one === chosen }, `Run ${at + 1}, ${new Date(one[0].timestamp).toLocaleTimeString()}`)));
+    return [choose, ...this.#lanes(chosen)];
+  }
+  #run = ""; // the last one, if empty
+
+  #lanes(entries) {
     const shown = bars(entries, Date.now());
     const total = Math.max(1, ...shown.map((bar) => bar.end));
     const axis = h("div", { class: "axis" }, h("span", {}), h("div", {}, [0, 0.5, 1].map((part) => h("span", {}, duration(total * part)))), h("span", {}));
@@ -78,7 +85,9 @@ class RunInspector extends HTMLElement {
     const usage = shown.map((bar) => bar.usage).filter(Boolean);
     const input = usage.reduce((sum, one) => sum + (one.inputTokens ?? 0), 0);
     const cached = usage.reduce((sum, one) => sum + (one.cacheReadTokens ?? 0), 0);
-    return [h("h2", {}, `Run ${all.length}`), axis, ...lanes, h("dl", {},
+    const waits = shown.filter((bar) => bar.first !== undefined).map((bar) => `${bar.name} ${duration(bar.first - bar.start)}`);
+    return [axis, ...lanes, h("dl", {},
+      waits.length ? [h("dt", {}, "First token"), h("dd", {}, waits.join(", "))] : [],
       failed.flatMap((bar) => [h("dt", {}, "Retry"), h("dd", {}, `${bar.name}: ${bar.why}`)]),
       h("dt", {}, "Cached input"), h("dd", {}, input ? `${count(cached)} of ${count(input)} tokens` : "not reported"),
       h("dt", {}, "Stored"), h("dd", {}, `${entries.length} entries`))];
@@ -120,14 +129,20 @@ class RunInspector extends HTMLElement {
   // -- the request of a model call
 
   async #request(branch) {
-    const calls = branch.filter((entry) => entry.kind === "message" && entry.payload.role === "assistant");
+    const calls = branch.filter((entry) => (entry.kind === "message" && entry.payload.role === "assistant")
+      || (entry.kind === "stream_failed" && entry.payload.modelCallIndex !== undefined));
     if (!calls.length) return [h("p", { class: "hint" }, "No model call yet.")];
     const chosen = calls.find((entry) => entry.id === this.#call) ?? calls.at(-1);
     const choose = h("select", { "aria-label": "Model call", onchange: (event) => { this.#call = event.target.value; this.#draw(); } },
-      calls.map((entry, at) => h("option", { value: entry.id, selected: entry === chosen }, `Model call ${at + 1}, entry ${entry.seq}`)));
+      calls.map((entry, at) => h("option", { value: entry.id, selected: entry === chosen }, `Model call ${at + 1}, entry ${entry.seq}${entry.kind === "message" ? "" : ", failed"}`)));
     const request = await get(sessionPath(this.view.session, `/entries/${chosen.id}/request`));
     const losses = request.losses.map((loss) => h("li", {}, `${loss.what} (${loss.where}): ${loss.why}`));
-    return [choose, h("p", { class: "note" }, h("b", {}, "Loss report. "), losses.length ? h("ul", {}, losses) : "Nothing was left out."),
+    const { compacted, trimmed } = request;
+    const how = request.isExact ? "As it was sent." : "Rebuilt with the instructions and tools that the agent has now; the run did not keep its own.";
+    return [choose, h("p", { class: request.isExact ? "hint" : "hint rebuilt" }, how),
+      h("div", { class: "note" }, h("b", {}, "Loss report. "), losses.length ? h("ul", {}, losses) : "The format can express everything."),
+      compacted ? h("details", { class: "note" }, h("summary", {}, h("b", {}, "Compaction. "), `Entries before ${compacted.before} were left out, and this summary sent instead.`), h("div", { class: "plain" }, compacted.summary)) : "",
+      trimmed.length ? h("div", { class: "note" }, h("b", {}, "Trimmed to fit. "), h("ul", {}, trimmed.map((note) => h("li", {}, `entry ${seqOf(branch, note.entryId)} ${note.action}, about ${count(note.tokens)} tokens`)))) : "",
       h("h2", {}, `${request.model} · ${request.format}`), json(request.body)];
   }
   #call = "";
@@ -137,11 +152,8 @@ class RunInspector extends HTMLElement {
   async #states() {
     const { tables } = await get(sessionPath(this.view.session, "/states"), { head: this.view.head });
     return tables.flatMap((table) => [
-      h("h2", {}, table.name),
-      h("div", { class: "states" }, Object.keys(table.states).map((state) => {
-        const next = table.current && Object.values(table.states[table.current] ?? {}).includes(state);
-        return h("span", { class: state === table.current ? "lit" : next ? "next" : "", "aria-current": state === table.current ? "step" : null }, state);
-      })),
+      h("h2", {}, table.title),
+      stateDiagram(table),
       table.current ? h("p", { class: "hint" }, `Now ${table.current}. Next: ${Object.entries(table.states[table.current]).map(([event, state]) => `${event} → ${state}`).join(", ") || "nothing"}.`) : "",
     ]);
   }
@@ -152,18 +164,15 @@ function json(value) {
   return h("pre", { class: "json", tabindex: "0" }, JSON.stringify(value, null, 2));
 }
 
+function seqOf(branch, id) {
+  return branch.find((entry) => entry.id === id)?.seq ?? id;
+}
+
 function track(bar, total) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", "0 0 1000 15");
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `${bar.kind}, from ${duration(bar.start)} to ${duration(bar.end)}`);
-  const rect = document.createElementNS(SVG, "rect");
-  rect.setAttribute("class", bar.kind);
-  rect.setAttribute("x", String((1000 * bar.start) / total));
-  rect.setAttribute("y", "2");
-  rect.setAttribute("width", String(Math.max(4, (1000 * (bar.end - bar.start)) / total)));
-  rect.setAttribute("height", "11");
-  svg.append(rect);
+  const x = (ms) => (1000 * ms) / total;
+  const label = `${bar.kind}, from ${duration(bar.start)} to ${duration(bar.end)}`;
+  const svg = s("svg", { viewBox: "0 0 1000 15", preserveAspectRatio: "none", role: "img", "aria-label": label },
+    s("rect", { class: bar.kind, x: x(bar.start), y: 2, width: Math.max(4, x(bar.end - bar.start)), height: 11 }));
+  if (bar.first !== undefined) svg.append(s("rect", { class: "before", x: x(bar.start), y: 2, width: x(bar.first - bar.start), height: 11 }));
   return svg;
 }

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { h } from "./dom.js";
 
 const EVERY_MS = 4000;
-const WORDS = { running: "running", waiting: "needs approval", idle: "" };
+const WORDS = { running: "running", waiting: "needs approval", interrupted: "interrupted", idle: "" };
 const MARK = "M2 12 5 2 8 12 11 2 14 12 17 2 20 12 23 2";
 
 class SessionList extends HTMLElement {
@@ -62,7 +62,7 @@ class SessionList extends HTMLElement {
   #draw() {
     const groups = new Map([["Live", []]]);
     for (const session of this.#sessions) {
-      const name = session.state === "idle" ? day(new Date(session.updated)) : "Live";
+      const name = ["idle", "interrupted"].includes(session.state) ? day(new Date(session.updated)) : "Live";
       if (!groups.has(name)) groups.set(name, []);
       groups.get(name).push(session);
     }

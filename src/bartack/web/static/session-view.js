@@ -26,6 +26,7 @@ class SessionView extends HTMLElement {
   #name = h("span", { class: "id" });
   #branches = h("span", { class: "branches" });
   #banner = h("div", { class: "banner", role: "status", hidden: true });
+  #interrupted = h("div", { class: "banner", role: "status", hidden: true }, "The program that had started this run is gone. Write a message to continue from here.");
   #more = h("button", { class: "quiet", onclick: () => this.#loadEarlier() }, "Show earlier");
   #list = h("div", { class: "column", role: "log", "aria-label": "Conversation" });
   #answer = h("div", { class: "column answer", "aria-live": "off" });
@@ -39,7 +40,7 @@ class SessionView extends HTMLElement {
     let wasAtEnd = true;
     this.#talk.addEventListener("scroll", () => { wasAtEnd = this.#isAtEnd(); });
     new ResizeObserver(() => wasAtEnd && this.#toEnd()).observe(this.#talk);
-    const main = h("main", {}, h("header", { class: "top" }, drawer, this.#title, this.#name, inspect, this.#branches), this.#banner, this.#talk, this.#composer);
+    const main = h("main", {}, h("header", { class: "top" }, drawer, this.#title, this.#name, inspect, this.#branches), this.#banner, this.#interrupted, this.#talk, this.#composer);
     this.replaceChildren(main);
     this.addEventListener("submit-message", (event) => this.#send(event.detail));
     this.addEventListener("stop", () => this.stop());
@@ -72,6 +73,7 @@ class SessionView extends HTMLElement {
     this.#branch = [];
     this.#earlier = null;
     this.#details = {};
+    this.#interrupted.hidden = true;
     this.#shown.clear();
     this.#digests.clear();
     this.#list.replaceChildren();
@@ -145,6 +147,8 @@ class SessionView extends HTMLElement {
     const details = await get(sessionPath(id), { head: this.#head }).catch(() => null);
     if (!details || id !== this.#id) return;
     this.#details = details;
+    this.#interrupted.hidden = details.state !== "interrupted";
+    this.#showState();
     this.#title.textContent = details.title || "Untitled";
     document.title = `${details.title || id} · Bartack`;
     this.#name.textContent = id.length > 24 ? `…${id.slice(-8)}` : id;
@@ -176,13 +180,22 @@ class SessionView extends HTMLElement {
       if (this.#list.children[at] !== element) this.#list.insertBefore(element, this.#list.children[at] ?? null);
     });
     while (this.#list.children.length > elements.length) this.#list.lastChild.remove();
-    const state = this.#head ? "idle" : runState(this.#branch);
-    if (state !== this.#state) this.#emit("listed");
-    this.#state = state;
-    this.#composer.state(state);
+    this.#showState();
     if (shown.some((item) => item.state === "ask")) this.#loadDigests();
     if (wasAtEnd) this.#toEnd();
     this.#emit("changed");
+  }
+
+  /** What the run does, as far as the composer has to know. */
+  #runState() {
+    return !this.#id || this.#head || this.#details.state === "interrupted" ? "idle" : runState(this.#branch);
+  }
+
+  #showState() {
+    const state = this.#runState();
+    if (state !== this.#state) this.#emit("listed");
+    this.#state = state;
+    this.#composer.state(state);
   }
 
   #element(item) {
@@ -280,7 +293,7 @@ class SessionView extends HTMLElement {
   async #send({ how, text, attachments, head, model }) {
     const isNew = !this.#id;
     const from = head ?? this.#head;
-    const state = isNew || this.#head ? "idle" : runState(this.#branch);
+    const state = this.#runState();
     try {
       if (state !== "idle" && head === null) {
         await this.#request({ type: how === "queue" ? "queue" : "steer", text, attachments });
@@ -305,7 +318,7 @@ class SessionView extends HTMLElement {
   }
 
   async stop() {
-    if (this.#id && runState(this.#branch) !== "idle") {
+    if (this.#runState() !== "idle") {
       await this.#request({ type: "abort", reason: "user" }).catch((error) => this.#composer.failed(error.message));
     }
   }

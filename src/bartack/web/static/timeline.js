@@ -13,7 +13,13 @@ export function runs(branch) {
   return [...found.values()];
 }
 
-/** The bars of one run: {name, kind, start, end}, in milliseconds since its start; an open one ends `now`. */
+/** When the first part of an answer began; undefined if that is not known. */
+function firstToken(payload, at) {
+  const starts = payload.parts.map((part) => part.payload.time?.start).filter(Boolean);
+  return starts.length ? Math.min(...starts.map(at)) : undefined;
+}
+
+/** The bars of one run: {name, kind, start, end, first}, in milliseconds since its start; an open one ends `now`. */
 export function bars(entries, now) {
   const zero = new Date(entries[0].timestamp).getTime();
   const at = (time) => new Date(time).getTime() - zero;
@@ -26,7 +32,7 @@ export function bars(entries, now) {
       const start = at(payload.timestamp ?? entry.timestamp);
       const name = `model ${(payload.meta?.modelCallIndex ?? model) + 1}`;
       model = (payload.meta?.modelCallIndex ?? model) + 1;
-      shown.push({ name, kind: payload.meta?.aborted ? "failed" : "model", start, end: start + (payload.meta?.durationMs ?? at(entry.timestamp) - start), usage: payload.meta?.usage });
+      shown.push({ name, kind: payload.meta?.aborted ? "failed" : "model", start, end: start + (payload.meta?.durationMs ?? at(entry.timestamp) - start), first: firstToken(payload, at), usage: payload.meta?.usage });
     } else if (kind === "stream_failed") {
       const end = at(entry.timestamp);
       const name = payload.modelCallIndex === undefined ? "summary" : `model ${payload.modelCallIndex + 1}`;
