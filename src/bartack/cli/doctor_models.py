@@ -131,10 +131,10 @@ def _local(name: str, *, ask: bool, missing: State) -> Iterator[Check]:
         yield _not_downloaded(label, weights, missing)
         return
     size, verified = weights.path.stat().st_size, ""
-    if weights.known is not None and size != weights.known.size:
+    if weights.known is not None and weights.known.size not in (0, size):
         yield _damaged(label, weights, f"{size} bytes instead of {weights.known.size}")
         return
-    if ask and weights.known is not None:
+    if ask and weights.known is not None and weights.known.sha256:
         with weights.path.open("rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
         if checksum != weights.known.sha256:
@@ -152,7 +152,8 @@ def _not_downloaded(label: str, weights: LocalWeights, state: State) -> Check:
     if weights.known is None:
         hint = "Set BARTACK_LOCAL_MODEL, or use local:PATH, with the path of a .gguf file."
         return Check(label, "error", f"{weights.path} does not exist", hint)
-    text = f"not downloaded ({weights.known.size / 1e6:.0f} MB)"
+    size = weights.known.size
+    text = "not downloaded" if not size else f"not downloaded ({size / 1e6:.0f} MB)"
     return Check(label, state, text, f"Run 'bartack models pull {weights.known.name}'.")
 
 

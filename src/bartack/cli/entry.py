@@ -80,7 +80,10 @@ def _dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
 
             print(f"bartack {version('bartack')}")
         case [name, *rest] if name in commands:
-            import_module(commands[name].module).app(rest, prog_name=f"bartack {name}")
+            app = import_module(commands[name].module).app
+            from bartack.cli.usage import run_app  # noqa: PLC0415 - imports typer, as commands do
+
+            return run_app(app, rest, f"bartack {name}")
         case [name, *_]:
             kind = "option" if name.startswith("-") else "command"
             _report(f"Unknown {kind} {name!r}.", _suggestion(name, commands))

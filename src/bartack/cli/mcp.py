@@ -198,7 +198,9 @@ def serve(
     store: options.StoreOption = None,
     tools: Annotated[
         Literal["files"] | None,
-        typer.Option("--tools", help="Let continued sessions use files and commands in this directory."),
+        typer.Option(
+            "--tools", metavar="files", help="Let continued sessions use files and commands in this directory."
+        ),
     ] = None,
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Offer searching and reading only, and need no model.")

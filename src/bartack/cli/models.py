@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bartack.app.errors import with_hint
-from bartack.cli.options import JsonOption, new_app
+from bartack.cli.options import JsonOption, new_app, usage_errors
 from bartack.cli.output import columns, note, print_json, print_table
 from bartack.models.weights import (
     DEFAULT_WEIGHTS,
@@ -24,10 +24,11 @@ from bartack.nouns.errors import BartackError, ErrorCode
 
 app = new_app("Download, list and remove local models.")
 
-_COLUMNS = columns("model size# downloaded licence? description?")
+_COLUMNS = columns("model size# downloaded publisher? licence? description?")
 _HINTS = {
     ErrorCode.CONNECTION_FAILED: "Run the same command again to resume the download.",
-    ErrorCode.DOWNLOAD_INVALID: "The download was discarded. Try again; if it repeats, do not trust the package index.",
+    ErrorCode.DOWNLOAD_INVALID: "The download was discarded. Try again; if it repeats, do not trust the source.",
+    ErrorCode.MODEL_NOT_FOUND: "Check the name on the page of the repository. HF_TOKEN gives access to a private one.",
     ErrorCode.STORAGE_FAILED: "Set BARTACK_CACHE to keep models in another folder.",
     ErrorCode.INVALID_CONFIG: "'bartack models list' shows the available models.",
 }
@@ -42,7 +43,10 @@ NameArgument = Annotated[
 
 @app.command(name="pull", no_args_is_help=False)
 def pull_model(name: NameArgument = DEFAULT_WEIGHTS, as_json: JsonOption = False) -> None:
-    """Download a model and verify its checksum. An interrupted download is resumed."""
+    """Download a model and verify its checksum. An interrupted download is resumed.
+
+    NAME is a name from 'bartack models list', or hf:OWNER/REPOSITORY/FILE.gguf for any file on Hugging Face.
+    """
     model = _named(name)
     was_downloaded = model.is_downloaded
     path = download(model)
@@ -60,7 +64,14 @@ def list_models(as_json: JsonOption = False) -> None:
         print_json({"items": [_facts(model) for model in models]})
         return
     rows = (
-        (model.name, _megabytes(model.size), "yes" if model.is_downloaded else "no", model.licence, model.summary)
+        (
+            model.name,
+            _megabytes(model.size),
+            "yes" if model.is_downloaded else "no",
+            model.publisher,
+            model.licence,
+            model.summary,
+        )
         for model in models
     )
     print_table(_COLUMNS, rows)
@@ -80,20 +91,25 @@ def remove_model(name: NameArgument, as_json: JsonOption = False) -> None:
 
 
 def download(model: KnownModel) -> Path:
-    """Download a model if needed, showing its licence and the progress on stderr."""
+    """Download a model if needed, showing what it is, the progress and the source on stderr."""
     note(description(model))
     with _hints(), _progress() as report:
-        return pull(model, progress=report)
+        done = pull(model, progress=report)
+    if done.source is not None:
+        checked = "verified" if model.sha256 else "not pinned"
+        note(f"source: {done.source}; sha256 {done.sha256} ({checked})")
+    return done.path
 
 
 def description(model: KnownModel) -> str:
-    """A model in one line: title, size and licence."""
-    licence = model.licence if model.licence_note is None else f"{model.licence} ({model.licence_note})"
-    return f"{model.title}: {_megabytes(model.size)}, licence {licence}"
+    """A model in one line: title, size, publisher, licence and digest."""
+    size = "" if not model.size else f"{_megabytes(model.size)}, "
+    digest = "" if not model.sha256 else f", sha256 {model.sha256[:12]}..."
+    return f"{model.title}: {size}published by {model.publisher}, licence {model.licence}{digest}"
 
 
 def _named(name: str) -> KnownModel:
-    with _hints():
+    with usage_errors(), _hints():
         return known_model(name)
 
 
@@ -105,6 +121,8 @@ def _facts(model: KnownModel) -> dict[str, Any]:
         "path": str(model.path),
         "size": model.size,
         "sha256": model.sha256,
+        "publisher": model.publisher,
+        "repository": model.repository,
         "licence": model.licence,
         "usesTools": model.uses_tools,
     }

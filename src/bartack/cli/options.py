@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from bartack.app.errors import error_hint, with_hint
+from bartack.cli.plain_help import App
 from bartack.nouns.errors import BartackError
 
 _SESSIONS = 50  # more do not fit on a screen
@@ -25,7 +26,7 @@ _STORES = [  # anything else is a path, which the shell completes
 
 def new_app(summary: str) -> typer.Typer:
     """An empty typer app for one command module, with plain help pages; errors are left to `bartack.cli.entry`."""
-    return typer.Typer(
+    return App(
         help=summary,
         no_args_is_help=True,
         add_completion=False,

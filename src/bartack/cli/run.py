@@ -1,17 +1,17 @@
 """`bartack run`: one prompt, one answer, for scripts.
 
-The text of the answer goes to stdout as it arrives, everything else to stderr; with --json every event is a line on
-stdout. Each run is stored as a session. Nothing is ever asked: a tool call that needs approval is denied, or with --yes
-approved.
+stdout has the answer of the run, or nothing if there is none; everything else goes to stderr. With --json every event
+is a line on stdout. Each run is stored as a session. Nothing is ever asked: a tool call that needs approval is denied,
+unless --allow names its tool or --yes is given.
 
-Exit status: 0 the run completed, 1 it failed, 2 wrong arguments or settings, 130 and 143 stopped by SIGINT or SIGTERM,
-141 the reader of the output went away.
+Exit status: 0 there is an answer, 1 the run failed, 2 wrong arguments or settings, 3 it reached a limit such as
+--max-turns, 130 and 143 stopped by SIGINT or SIGTERM, 141 the reader of the output went away.
 """
 
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, redirect_stdout
 from datetime import datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from bartack.app.errors import failure_hint, with_hint, with_store_hint
 from bartack.app.event_loop import run_async
 from bartack.app.mcp_servers import chosen_servers
 from bartack.app.notices import losses_text
+from bartack.app.output_schema import SchemaOutput, load_output_schema
 from bartack.app.queues import QUEUE
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import OWN_AGENT, ensure_session, latest_session_here, opened_store
@@ -38,13 +39,14 @@ from bartack.cli.run_output import JsonOutput, Output, OutputClosed, TextOutput
 from bartack.cli.store_access import store_flag
 from bartack.cli.telemetry import export_for, exported
 from bartack.models.model import Model
+from bartack.nouns.config import LoopConfig
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import ApprovalRequired, StreamFailed
 from bartack.nouns.errors import AgentError, BartackError, ErrorCode, PartValidationError, StoreError
 from bartack.nouns.parts import FileRef, Image
 from bartack.nouns.tables import AgentStatus
 from bartack.store import SessionStore
-from bartack.tools import Approver, Decision
+from bartack.tools import Approver, Decision, ToolDefinition, file_tools
 
 if TYPE_CHECKING:
     from bartack.app.telemetry_export import TelemetryExport
@@ -52,13 +54,16 @@ if TYPE_CHECKING:
 app = options.new_app("Run one prompt and print the answer, for scripts.")
 
 _PIPE_CLOSED = 128 + 13  # the status that shells give a program ended by SIGPIPE
+_LIMIT_REACHED = 3
 _USAGE_CODES = frozenset((ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_VALUE))
 _USAGE_HINT = "'bartack run --help' explains the arguments, and 'bartack doctor' checks the settings."
 
 
 @app.command()
 def run(
-    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="The prompt.")] = None,
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="PROMPT", help="The prompt, followed by what is piped to stdin.")
+    ] = None,
     *,
     model: options.ModelOption = None,
     session: Annotated[
@@ -70,6 +75,14 @@ def run(
         ),
     ] = None,
     continue_latest: options.ContinueOption = False,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SESSION",
+            autocompletion=options.complete_sessions,
+            help="Finish the run of this session that was interrupted, without a prompt.",
+        ),
+    ] = None,
     attach: Annotated[
         list[Path] | None,
         typer.Option("--attach", "-a", metavar="FILE", help="Attach an image, PDF or text file. May be repeated."),
@@ -78,9 +91,23 @@ def run(
     mcp: options.McpOption = None,
     tools: Annotated[
         Literal["files"] | None,
-        typer.Option("--tools", help="Enable tools for files and commands in this directory."),
+        typer.Option("--tools", metavar="files", help="Enable tools for files and commands in this directory."),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="TOOL", help="Approve every call of this tool. May be repeated."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Approve every tool call that needs approval.")] = False,
+    max_turns: Annotated[
+        int | None,
+        typer.Option("--max-turns", metavar="N", min=1, help="Stop after this many answers of the model."),
+    ] = None,
+    output_schema: Annotated[
+        Path | None,
+        typer.Option(
+            "--output-schema", metavar="FILE", help="Print a JSON value that matches the JSON Schema in this file."
+        ),
+    ] = None,
     instructions: options.InstructionsOption = None,
     store: options.StoreOption = None,
     otel: options.OtelOption = None,
@@ -92,23 +119,30 @@ def run(
         str, typer.Option(metavar="NAME", help="With --detach: the agent of the worker that answers.")
     ] = OWN_AGENT,
     queue: options.QueueOption = QUEUE,
-    priority: Annotated[int, typer.Option(help="With --detach: runs of higher priority come first.")] = 0,
+    priority: Annotated[int, typer.Option(metavar="N", help="With --detach: runs of higher priority come first.")] = 0,
     at: Annotated[
         datetime | None,
         typer.Option(
-            formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%H:%M"], help="With --detach: when to deliver the prompt."
+            metavar="TIME",
+            formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%H:%M"],
+            help="With --detach: when to deliver the prompt, such as 18:30 or 2027-01-31T18:30.",
         ),
     ] = None,
+    stream: Annotated[
+        bool,
+        typer.Option("--stream/--no-stream", help="Show text as it arrives, where stdout is a terminal."),
+    ] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing to stderr except errors.")] = False,
 ) -> None:
     """Run one prompt and print the answer to stdout. Notices and errors go to stderr.
 
-    Input piped to stdin is appended to the prompt. The conversation is stored as a session. Tool calls that need
-    approval are denied, unless --yes is given.
+    The conversation is stored as a session. Tool calls that need approval are denied, unless --allow or --yes is given.
 
     With --detach, a worker (see 'bartack worker') runs the prompt with its own model, tools and instructions. Follow it
     with 'bartack show SESSION'. Calls that need approval wait for 'bartack sessions approve'.
 
-    The exit status is 0 for an answer, 1 for a failure, 2 for wrong arguments or settings, and 130 after Ctrl-C.
+    A pipe gets the whole answer, or nothing. The exit status is 0 for an answer, 1 for a failure, 2 for wrong arguments
+    or settings, 3 if a limit such as --max-turns was reached, and 130 after Ctrl-C.
     """
     if detach:
         with options.usage_errors():
@@ -124,15 +158,19 @@ def run(
             )
         submit_detached(prompts, store, as_json=as_json)
         return
-    output = JsonOutput() if as_json else TextOutput()
+    output = JsonOutput() if as_json else TextOutput(stream=stream, quiet=quiet, as_value=output_schema is not None)
 
     def prepare() -> Job:
-        if session is not None and continue_latest:
-            raise typer.BadParameter("--session and --continue exclude each other")
-        if session == "":
-            raise typer.BadParameter("--session needs a name")
+        given = {"--session": session is not None, "--continue": continue_latest, "--resume": resume is not None}
+        chosen = [flag for flag, is_given in given.items() if is_given]
+        if len(chosen) > 1:
+            raise typer.BadParameter(f"{' and '.join(chosen)} exclude each other")
+        if "" in (session, resume):
+            raise typer.BadParameter(f"{chosen[0]} needs a name")
+        if resume is not None and (prompt is not None or attach):
+            raise typer.BadParameter("--resume takes neither a prompt nor attachments; use --session to send one")
         job = Job(
-            prompt=_whole_prompt(prompt or ""),
+            prompt="" if resume is not None else _whole_prompt(prompt or ""),
             attachments=tuple(map(load_attachment, attach or ())),
             setup=resolve_setup(
                 model=model,
@@ -142,11 +180,16 @@ def run(
                 store=store,
                 servers=chosen_servers(mcp) if mcp else {},
             ),
-            approver=_Decided("approve", by="--yes") if yes else _Decided("deny", reason=_DENIED),
+            approver=_Decided(allow or (), is_all=yes),
+            limits=LoopConfig() if max_turns is None else LoopConfig(max_iterations=max_turns),
+            output=None if output_schema is None else load_output_schema(output_schema),
             session=session,
             continue_latest=continue_latest,
+            resume=resume,
+            quiet=quiet,
             export=export_for(otel),
         )
+        _check_allowed(allow or (), job.setup)
         name, reason = job.setup.choice
         if reason:
             shown = f"local model {job.setup.model.get_config().model_id}" if name == "local" else name
@@ -172,17 +215,30 @@ def _unwritable(error: OutputClosed) -> BartackError:
 # -- approval without a person
 
 
-_DENIED = "this run cannot ask for approval; --yes approves every call"
-
-
 class _Decided:
-    """Gives every tool call the same decision."""
+    """Approves the calls of some tools, or all, and denies every other one."""
 
-    def __init__(self, decision: Literal["approve", "deny"], *, reason: str | None = None, by: str = "") -> None:
-        self._decision = Decision(decision, reason=reason, decided_by=f"bartack run {by}".strip())
+    def __init__(self, allowed: Sequence[str], *, is_all: bool) -> None:
+        self._allowed = frozenset(allowed)
+        self._is_all = is_all
 
     async def decide(self, request: ApprovalRequired) -> Decision:
-        return self._decision
+        if self._is_all:
+            return Decision("approve", decided_by="bartack run --yes")
+        if request.tool_name in self._allowed:
+            return Decision("approve", decided_by=f"bartack run --allow {request.tool_name}")
+        reason = f"this run cannot ask for approval; --allow {request.tool_name} approves this tool, --yes every call"
+        return Decision("deny", reason=reason, decided_by="bartack run")
+
+
+def _check_allowed(names: Sequence[str], setup: AgentSetup) -> None:
+    """Refuse a name that no tool has; the tools of MCP servers are not known yet."""
+    tools = (*(file_tools() if setup.files else ()), *setup.tools)
+    known = [tool.name for tool in tools if isinstance(tool, ToolDefinition)]
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None and len(known) == len(tools):
+        offered = f"this run has {', '.join(known)}" if known else "this run has no tools; --tools files adds some"
+        raise typer.BadParameter(f"--allow {unknown}: there is no such tool; {offered}")
 
 
 # -- the prompt
@@ -218,8 +274,12 @@ class Job(NamedTuple):
     attachments: tuple[Image | FileRef, ...]
     setup: AgentSetup
     approver: Approver
+    limits: LoopConfig
+    output: SchemaOutput | None
     session: str | None
     continue_latest: bool
+    resume: str | None
+    quiet: bool
     export: "TelemetryExport | None"
 
 
@@ -248,6 +308,12 @@ def _execute(prepare: Callable[[], Job], output: Output) -> int:
     if status:
         note("bartack: stopped; the partial answer is stored in the session")
     return status
+
+
+class _LimitReached(AgentError):
+    """The run was stopped by one of its limits."""
+
+    exit_status = _LIMIT_REACHED
 
 
 _NOT_STARTED = Failed(ErrorCode.ABORTED, "stopped before the run started")
@@ -305,14 +371,17 @@ class _SingleRun:
                 stack.push_async_callback(close)
             store = await stack.enter_async_context(opened_store(job.setup.address))
             telemetry = None if job.export is None else job.export.telemetry
-            agent = new_agent(job.setup, store, approver=job.approver, telemetry=telemetry)
+            agent = new_agent(job.setup, store, approver=job.approver, telemetry=telemetry, output=job.output)
             await stack.enter_async_context(agent)
-            session = await self._session(store, job)
-            message = as_message(*job.attachments, job.prompt)
-            losses = unsupported_content(job.setup.model, message) if job.attachments else ()
-            if losses:  # no event contains it
-                note(f"warning: {losses_text(losses)}")
-            self._run = agent.stream(message, session=session)
+            if job.resume is not None:
+                self._run = agent.resume_stream(job.resume, limits=job.limits)
+            else:
+                session = await self._session(store, job)
+                message = as_message(*job.attachments, job.prompt)
+                losses = unsupported_content(job.setup.model, message) if job.attachments else ()
+                if losses and not job.quiet:  # no event contains it
+                    note(f"warning: {losses_text(losses)}")
+                self._run = agent.stream(message, session=session, limits=job.limits)
             async with self._run:
                 self.has_started = True
                 async for event in self._run:
@@ -321,6 +390,7 @@ class _SingleRun:
                     elif isinstance(event, EntryAppended) and isinstance(event.entry.fact, StreamFailed):
                         self._last_failure = event.entry.fact.error
                     await self._output.show(event)
+            self.result = self._run.result  # without an event if there was nothing to resume
 
     async def _session(self, store: SessionStore, job: Job) -> str:
         if job.continue_latest:
@@ -338,7 +408,7 @@ class _SingleRun:
 
     def _raise_failure(self, model: Model) -> None:
         result, last = self.result, self._last_failure
-        assert result is not None  # every run ends with RunFinished
+        assert result is not None  # every run that ends without an exception has one
         if result.status is AgentStatus.COMPLETED:
             return
         self.failed = result.error or Failed(ErrorCode.ABORTED, result.reason or str(result.status))
@@ -347,7 +417,8 @@ class _SingleRun:
             self.failed = last  # it has the provider's retry-after
             message = f"{model.model_info().provider}: {message}"
         hint = failure_hint(self.failed.error_code, model, self.failed.retry_after_ms)
-        raise with_hint(AgentError(message, code=self.failed.error_code), hint)
+        kind = _LimitReached if self.failed.error_code is ErrorCode.LIMIT_EXCEEDED else AgentError
+        raise with_hint(kind(message, code=self.failed.error_code), hint)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

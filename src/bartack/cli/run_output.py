@@ -1,5 +1,9 @@
 """What `bartack run` prints: the answer on stdout and everything else on stderr, or every event as JSON on stdout.
 
+The answer is the one that the run ended with. Only on a terminal is text shown as it arrives, because an attempt that
+fails cannot be taken back: a pipe gets the whole answer at the end, or nothing. What the model writes before it calls a
+tool is not the answer, and goes to stderr there.
+
 Output is written in a thread, because its reader may be slow while the run has a lease to renew. Once it can no longer
 be written, `OutputClosed` is raised and stdout is detached, so that the interpreter has nothing left to flush.
 """
@@ -9,12 +13,15 @@ import os
 import sys
 from typing import Any
 
-from bartack.agent.events import DeltaReceived, Event, RunFinished, RunResult, ToolChanged
+from bartack.agent.events import DeltaReceived, EntryAppended, Event, RunFinished, RunResult, ToolChanged
 from bartack.app.event_json import event_json, finished_json
 from bartack.app.notices import arguments_text, end_notice, notice
 from bartack.app.safe_text import encodable, json_bytes, safe_line, safe_text
 from bartack.cli.output import note
-from bartack.nouns.deltas import Failed, Start, TextDelta
+from bartack.nouns.deltas import Delta, Failed, Start, TextDelta
+from bartack.nouns.entries import Entry
+from bartack.nouns.messages import Message
+from bartack.nouns.tables import AgentStatus
 from bartack.nouns.tool_states import Errored, Running
 
 _ERROR = 200  # characters of a tool's error
@@ -47,31 +54,40 @@ class JsonOutput:
 
 
 class TextOutput:
-    """The text of the answer on stdout as it arrives, and notices on stderr."""
+    """The answer on stdout, and notices on stderr unless `quiet`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, stream: bool = True, quiet: bool = False, as_value: bool = False) -> None:
+        """With `stream`, a terminal shows text as it arrives; with `as_value`, the output is printed as JSON."""
         self._stdout = _Stdout()
+        self._is_live = stream and self._stdout.is_terminal and not as_value
+        self._is_quiet = quiet
+        self._as_value = as_value
         self._is_mid_line = False
         self._starts_answer = False  # the next text is the first of an answer
         self._started: set[str] = set()
 
     async def show(self, event: Event) -> None:
         """Print the text of an event, or a notice about it."""
-        if isinstance(event, DeltaReceived):
-            match event.delta.delta:
-                case Start():
-                    self._starts_answer = True
-                case TextDelta(text_delta=text) if text:
-                    await asyncio.to_thread(self._write_answer, text)
-                case _:
-                    pass
-        elif isinstance(event, ToolChanged):
-            self._show_tool(event)
-        elif not isinstance(event, RunFinished) and (shown := notice(event)) is not None:
-            self.note(f"[{shown.text}]")
+        match event:
+            case DeltaReceived() if self._is_live:
+                await self._show_delta(event.delta.delta)
+            case EntryAppended(entry=Entry(fact=Message(role="assistant") as message)) if not self._is_live:
+                if message.tool_calls and message.text.strip():
+                    self.note(message.text)
+            case ToolChanged():
+                self._show_tool(event)
+            case RunFinished():
+                pass
+            case _ if (shown := notice(event)) is not None:
+                self.note(f"[{shown.text}]")
 
     def end(self, result: RunResult | None, error: Failed | None) -> None:
-        """Finish the last line, and warn if the answer is incomplete."""
+        """Print the answer, if there is one and it has not been shown."""
+        is_complete = result is not None and result.status is AgentStatus.COMPLETED
+        if result is not None and is_complete and self._as_value:
+            self._write(json_bytes(result.value).decode())
+        elif result is not None and is_complete and not self._is_live and result.message is not None:
+            self._write(result.message.text)
         if self._is_mid_line:
             self._write("\n")
         shown = None if result is None or error is not None else end_notice(result)
@@ -80,9 +96,20 @@ class TextOutput:
 
     def note(self, text: str, *, is_dim: bool = False) -> None:
         """Print a line about the run to stderr."""
+        if self._is_quiet:
+            return
         if self._is_mid_line and self._stdout.is_terminal:
             self._write("\n")
         note(safe_line(text), is_dim=is_dim)
+
+    async def _show_delta(self, delta: Delta) -> None:
+        match delta:
+            case Start():
+                self._starts_answer = True
+            case TextDelta(text_delta=text) if text:
+                await asyncio.to_thread(self._write_answer, text)
+            case _:
+                pass
 
     def _show_tool(self, event: ToolChanged) -> None:
         call = f"{event.tool_name} {arguments_text(event.state.input)}".rstrip()
@@ -104,6 +131,8 @@ class TextOutput:
         self._write(text)
 
     def _write(self, text: str) -> None:
+        if not text:
+            return
         self._is_mid_line = not text.endswith("\n")
         if self._stdout.is_terminal:
             text = encodable(safe_text(text), self._stdout.encoding)

@@ -3,14 +3,15 @@
 import re
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from bartack.app.errors import with_hint
-from bartack.cli.options import new_app
-from bartack.nouns.errors import NotFound
+from bartack.cli.options import UsageError, new_app
+from bartack.nouns.errors import ErrorCode
 from bartack.nouns.json_values import json_text
 from bartack.nouns.schema import json_schema
 
@@ -29,9 +30,10 @@ def schema(
     whole = json_schema()
     if type_name is not None:
         if type_name not in whole["$defs"]:
-            names = ", ".join(whole["$defs"])
-            error = NotFound(f"Unknown type {type_name!r}. Choose from {names}.")
-            raise with_hint(error, "'bartack schema' prints the schemas of all types.")
+            close = get_close_matches(type_name, whole["$defs"], n=1)
+            likely = f"Did you mean {close[0]}? " if close else ""
+            error = UsageError(f"Unknown type {type_name!r}.", code=ErrorCode.NOT_FOUND)
+            raise with_hint(error, f"{likely}The types are {', '.join(whole['$defs'])}.")
         needed = _reachable(whole["$defs"], type_name)
         definitions = {name: value for name, value in whole["$defs"].items() if name in needed}
         whole = {"$ref": f"#/$defs/{type_name}", **whole, "$defs": definitions}

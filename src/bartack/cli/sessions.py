@@ -76,13 +76,13 @@ AgentOption = Annotated[
 ProjectOption = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Only sessions that worked in this directory or below it.")
 ]
-LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of results.")]
+LimitOption = Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Maximum number of results.")]
 
 
 @app.command(name="list", no_args_is_help=False)
 def list_sessions(
     limit: LimitOption = 50,
-    cursor: Annotated[str | None, typer.Option(help="Start after the previous page.")] = None,
+    cursor: Annotated[str | None, typer.Option(metavar="CURSOR", help="Start after the previous page.")] = None,
     query: Annotated[str | None, typer.Option(metavar="WORDS", help="List only sessions with these words.")] = None,
     *,
     agent: AgentOption = None,
@@ -109,7 +109,7 @@ def list_sessions(
 @app.command()
 def show(
     session: SessionArgument,
-    entries: Annotated[int, typer.Option(min=0, help="Number of entries to show, from the end.")] = 20,
+    entries: Annotated[int, typer.Option(metavar="N", min=0, help="Number of entries to show, from the end.")] = 20,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -158,7 +158,7 @@ async def _info(store: SessionStore, loaded: Entries, totals: Totals) -> Session
 def search(
     words: Annotated[list[str], typer.Argument(metavar="WORD", help="Words that an entry must all contain.")],
     limit: LimitOption = 50,
-    offset: Annotated[int, typer.Option(min=0, help="Number of results to skip.")] = 0,
+    offset: Annotated[int, typer.Option(metavar="N", min=0, help="Number of results to skip.")] = 0,
     *,
     agent: AgentOption = None,
     project: ProjectOption = None,

