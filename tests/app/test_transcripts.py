@@ -180,3 +180,18 @@ def test_a_file_has_the_same_name_however_it_is_found(agent: str, path: str, nam
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"{}\n")
     assert found_at(file, agent).name == name
+
+
+async def test_a_fact_that_cannot_be_stored_is_left_out() -> None:
+    deep: Any = "x"
+    for _ in range(200):
+        deep = [deep]
+    transcript = read(user("1", "one"), user("2", "two", "1"))
+    bad = Custom("deep", {"value": deep})
+    transcript.steps[1] = transcript.steps[1]._replace(facts=(bad,))
+    store = MemoryStore()
+    imported = await import_transcript(store, transcript, NOW)
+    assert await texts(store) == ["one"]
+    assert "cannot be stored" in transcript.report.problems[0].what
+    assert source_files(await store.entries(imported.session_id)) == {NAME: user("1", "one") + user("2", "two", "1")}
+    assert (await import_transcript(store, transcript, NOW)).entries == 0

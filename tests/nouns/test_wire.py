@@ -98,6 +98,13 @@ def test_text_of_a_subclass_is_text() -> None:
     assert encode(Text(Name("x"))) == encode(Text("x"))
 
 
+def test_a_number_of_a_subclass_is_a_number() -> None:
+    class Count(int):
+        __slots__ = ()
+
+    assert encode(ToolCall("c1", "t", {"n": Count(3)})) == encode(ToolCall("c1", "t", {"n": 3}))
+
+
 def test_a_time_is_written_in_utc_and_read_in_any_zone() -> None:
     """000-3.1.3"""
     tokyo = NOON.astimezone(timezone(timedelta(hours=9)))

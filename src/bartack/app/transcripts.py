@@ -5,10 +5,11 @@ session, and one that was rewritten adds a branch to it. Nothing in a transcript
 to no run.
 """
 
+import gc
 import os
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -24,7 +25,7 @@ from bartack.app.forks import origin_of
 from bartack.app.safe_text import valid_text
 from bartack.interop import FORMATS, SOURCE, Transcript, TranscriptFormat, entries_of, recognised_format
 from bartack.nouns.entries import Custom, Entry
-from bartack.nouns.errors import BartackError, Conflict, ErrorCode, NotFound
+from bartack.nouns.errors import BartackError, Conflict, ErrorCode, NotFound, PartValidationError, StoreError
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Part, ToolCall, ToolResult
 from bartack.session.outline import Outline, outlines_of
@@ -34,6 +35,7 @@ __all__ = [
     "Found",
     "Imported",
     "SeenFiles",
+    "fewer_collections",
     "find_transcripts",
     "found_at",
     "home_of",
@@ -273,14 +275,27 @@ async def import_transcript(store: SessionStore, transcript: Transcript, modifie
 
     Raises `StoreError`, and `SessionInUse` while a run works on the session.
     """
-    entries = entries_of(transcript, modified)
+    entries = entries_of(transcript, modified, is_checked=False)
     for attempt in range(_ATTEMPTS):
         try:
             return await _import(store, transcript.session_id, entries)
-        except Conflict as error:
-            if error.tail is None or attempt == _ATTEMPTS - 1:
+        except StoreError as error:
+            if isinstance(error.cause, PartValidationError):
+                entries = entries_of(transcript, modified)  # without what cannot be stored
+            elif not isinstance(error, Conflict) or error.tail is None or attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError  # the last attempt returns or raises
+
+
+@contextmanager
+def fewer_collections() -> Iterator[None]:
+    """Let Python look for garbage less often: a transcript is millions of objects, and few of them become garbage."""
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 async def _import(store: SessionStore, session_id: str, entries: Sequence[Entry]) -> Imported:

@@ -17,6 +17,7 @@ from bartack.app.transcripts import (
     Found,
     Imported,
     SeenFiles,
+    fewer_collections,
     find_transcripts,
     found_at,
     import_transcript,
@@ -155,7 +156,7 @@ class _Work:
 
     def read_all(self, description: str) -> Iterator[tuple[Found, Transcript]]:
         """The transcripts in all files; one that cannot be read is reported."""
-        with progress_bar(description, sum(found.size for found in self.found)) as advance:
+        with fewer_collections(), progress_bar(description, sum(found.size for found in self.found)) as advance:
             for found in self.found:
                 for transcript in self._read(found):
                     yield found, transcript
@@ -181,7 +182,7 @@ class _Work:
     async def import_all(self, store: SessionStore) -> list[Imported]:
         """Import all files that are not known already."""
         done: list[Imported] = []
-        with progress_bar("importing", sum(found.size for found in self.found)) as advance:
+        with fewer_collections(), progress_bar("importing", sum(found.size for found in self.found)) as advance:
             for found in self.found:
                 known = None if self.seen is None else await self.seen.sessions_of(found, store)
                 if known is None:

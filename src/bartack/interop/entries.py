@@ -30,14 +30,19 @@ __all__ = ["SOURCE", "entries_of", "record_of", "source_files", "source_records"
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def entries_of(transcript: Transcript, now: datetime = _NO_TIME) -> list[Entry]:
-    """The session that a transcript becomes. `now` is the time of entries whose source has none."""
-    return _Builder(transcript, now).build()
+def entries_of(transcript: Transcript, now: datetime = _NO_TIME, *, is_checked: bool = True) -> list[Entry]:
+    """The session that a transcript becomes. `now` is the time of entries whose source has none.
+
+    Facts that cannot be stored are left out, unless `is_checked` is False: the store will refuse them. Readers should
+    not make any; the check takes a third of the time, so an import makes it only if a store refuses something.
+    """
+    return _Builder(transcript, now, is_checked=is_checked).build()
 
 
 class _Builder:
-    def __init__(self, transcript: Transcript, now: datetime) -> None:
+    def __init__(self, transcript: Transcript, now: datetime, *, is_checked: bool) -> None:
         self._transcript = transcript
+        self._is_checked = is_checked
         self._session_id = transcript.session_id
         self._time = next((step.time for step in transcript.steps if step.time is not None), now)
         self._counts = Counter(record.file for step in transcript.steps for record in step.records)
@@ -56,7 +61,7 @@ class _Builder:
         parent = self._parent_of(step)
         base = _digest(parent, step)
         facts = [self._stamped(fact, _id(base, f"{number}"), step) for number, fact in enumerate(step.facts)]
-        if not self._are_storable(facts, step):
+        if self._is_checked and not self._are_storable(facts, step):
             facts = []
         ids: list[str] = []
         for number, fact in enumerate(facts):
@@ -104,7 +109,7 @@ class _Builder:
                 return fact
 
     def _are_storable(self, facts: Sequence[Fact], step: Step) -> bool:
-        """Whether a store will accept the facts. The last safeguard: readers should not make any that it refuses."""
+        """Whether a store will accept the facts."""
         try:
             for fact in facts:
                 wire.dump(fact)

@@ -266,23 +266,26 @@ def json_text(value: Any, *, default: Callable[[Any], Any] | None = None) -> str
 
 def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
     """A copy of free-form JSON; raises `PartValidationError` for what is not JSON or nested too deeply."""
-    if type(value) is str:  # by far the most common
+    kind = type(value)
+    if kind is str:  # by far the most common
         return value if value.isascii() else _storable(value)
+    if value is None or kind is int or kind is bool:
+        return value
     match value:
         case Enum():
             return value.value
         case str():
             return _storable(str(value))  # a subclass, which the encoder rejects
-        case None | bool() | int():
-            return value
+        case int():
+            return int(value)
         case float():
             return _finite(value)
         case dict() | list() | tuple():
             if depth == 0:
                 raise PartValidationError(f"nested more than {MAX_DEPTH} levels deep")
-            return _plain_container(value, lambda item: plain(item, depth - 1))
+            return _plain_container(value, depth - 1)
         case _:
-            raise PartValidationError(f"a value of type {type(value).__name__} cannot be written as JSON")
+            raise PartValidationError(f"a value of type {kind.__name__} cannot be written as JSON")
 
 
 def is_within(value: Any, depth: int) -> bool:
@@ -292,10 +295,23 @@ def is_within(value: Any, depth: int) -> bool:
     return not isinstance(value, list) or (depth > 0 and all(is_within(item, depth - 1) for item in value))
 
 
-def _plain_container(value: Any, convert: Convert) -> Any:
+def _plain_container(value: Any, depth: int) -> Any:
     if isinstance(value, dict):
-        return {object_key(key): inside(f".{key}", convert, item) for key, item in value.items()}
-    return [inside(f"[{index}]", convert, item) for index, item in enumerate(value)]
+        fields: dict[str, Any] = {}
+        for key, item in value.items():
+            name = object_key(key)
+            try:
+                fields[name] = plain(item, depth)
+            except PartValidationError as error:
+                raise error.under(f".{key}") from None
+        return fields
+    items: list[Any] = []
+    for index, item in enumerate(value):
+        try:
+            items.append(plain(item, depth))
+        except PartValidationError as error:
+            raise error.under(f"[{index}]") from None
+    return items
 
 
 def object_key(key: Any) -> str:

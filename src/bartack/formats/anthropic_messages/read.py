@@ -6,6 +6,7 @@ whole by a part with its text, if it has any.
 """
 
 from base64 import b64decode, b64encode
+from functools import lru_cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -263,6 +264,8 @@ def _bytes_of(source: Json) -> bytes | None:
 
 def _config(settings: Json, model: str) -> ModelConfig:
     """The configuration; settings that it has no field for stay in `extra`, which overrides the fields."""
+    if not settings:
+        return _config_of(model)
     left = dict(settings)
     given: Json = {}
     for key in ("max_tokens", "temperature", "top_p"):
@@ -273,6 +276,12 @@ def _config(settings: Json, model: str) -> ModelConfig:
     _take_choice(left, given)
     _take_output(left, given, model)
     return ModelConfig(model, extra=left or None, **given)
+
+
+@lru_cache(maxsize=64)
+def _config_of(model: str) -> ModelConfig:
+    """The configuration without settings, made once: transcripts are read message by message."""
+    return ModelConfig(model)
 
 
 def _take_choice(left: Json, given: Json) -> None:

@@ -12,52 +12,39 @@ __all__ = ["SYNTHETIC", "Answer", "Line", "answers_of", "is_prompt", "tool_resul
 SYNTHETIC = "<synthetic>"  # the model of answers that the program wrote itself
 
 
-@dataclass(eq=False)
 class Line:
     """One record. `json` is empty if it is damaged."""
 
-    record: Record
-    json: Json
+    __slots__ = ("blocks", "is_sidechain", "json", "message", "parent", "record", "type", "uuid")
 
-    @property
-    def type(self) -> str:
-        return text_in(self.json, "type") or ""
-
-    @property
-    def uuid(self) -> str | None:
-        return text_in(self.json, "uuid")
-
-    @property
-    def parent(self) -> str | None:
-        return text_in(self.json, "parentUuid")
+    def __init__(self, record: Record, json: Json) -> None:
+        self.record = record
+        self.json = json
+        self.type = text_in(json, "type") or ""
+        self.uuid = text_in(json, "uuid")
+        self.parent = text_in(json, "parentUuid")
+        self.is_sidechain = json.get("isSidechain") is True
+        message = json.get("message")
+        self.message: Json = message if isinstance(message, dict) else {}
+        self.blocks = _blocks(self.message.get("content"))
 
     @property
     def has_null_parent(self) -> bool:
         """Whether the line says that it follows no other; lines of other programs may not say anything."""
-        return "parentUuid" in self.json and self.parent is None
-
-    @property
-    def message(self) -> Json:
-        found = self.json.get("message")
-        return found if isinstance(found, dict) else {}
-
-    @property
-    def blocks(self) -> list[Json]:
-        """The content; text is short for one block of it."""
-        content = self.message.get("content")
-        if isinstance(content, str):
-            return [{"type": "text", "text": content}]
-        return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-
-    @property
-    def is_sidechain(self) -> bool:
-        return self.json.get("isSidechain") is True
+        return self.parent is None and "parentUuid" in self.json
 
     @property
     def kind(self) -> str:
         """The type, with the subtype of those types that have many."""
         detail = text_in(self.json, "subtype") or text_in(self.json, "attachment", "type")
         return f"{self.type or 'no type'}/{detail}" if detail else self.type or "no type"
+
+
+def _blocks(content: Any) -> list[Json]:
+    """The blocks of a message; text is short for one of them."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
 def tool_results_in(line: Line) -> list[str]:
