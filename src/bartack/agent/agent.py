@@ -176,7 +176,7 @@ class Agent(Generic[Deps, Output]):
         self._store_at = store
         self._store: SessionStore | None = None  # opened here, and so closed here
         self._memory: MemoryStore | None = None
-        self._queue: RunQueue | None = None  # of its store
+        self._queue: RunQueue | None = None  # the last one it was given, or that of its store
         self._toolsets: dict[int, Toolset] = {}  # those of the agent and its runs, to be closed
         self._views = SessionViews()
         chosen, params = model_settings(config, model)
@@ -291,19 +291,19 @@ class Agent(Generic[Deps, Output]):
     ) -> Job:
         """Hand a run to the workers of a queue, by default that of the agent's store; returns when it is enqueued.
 
-        A worker must have an agent of the same name. `user` is whom limits count the run for. Jobs of higher `priority`
-        are claimed first. With `at`, the prompt is delivered then. Submitting twice with the same `key` has an effect
-        once, so a failed call can be repeated.
+        The agent keeps using the last `queue` it was given, also for runs that continue after an approval. A worker
+        must have an agent of the same name. `user` is whom limits count the run for. Jobs of higher `priority` are
+        claimed first. With `at`, the prompt is delivered then. Submitting twice with the same `key` has an effect once,
+        so a failed call can be repeated.
 
         Raises `QueueFull`, and then nothing is stored.
         """
         session_id = session or self._environment.new_id()
         store = await self._open_store(session_id)
-        if queue is None:
-            queue = self._queue = self._queue or StoreQueue(store)
+        self._queue = queue or self._queue or StoreQueue(store)
         return await submit(
             store,
-            queue,
+            self._queue,
             as_message(*prompt),
             session_id=session_id,
             agent=self.name or "agent",

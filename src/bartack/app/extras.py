@@ -37,6 +37,7 @@ EXTRAS: Mapping[str, str] = {
     "nh3": "web",
     "pygments": "web",
     "acp": "acp",
+    "dbos": "distributed",
 }
 
 _CONTAINED = {"cli": {"http", "sqlite"}, "otlp": {"otel"}}  # extras that another one contains

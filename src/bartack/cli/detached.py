@@ -28,6 +28,7 @@ class Detached(NamedTuple):
     continue_latest: bool
     agent: str
     queue: str
+    engine: str
     priority: int
     at: datetime | None
 
@@ -44,7 +45,7 @@ def submit_detached(prompt: Detached, store: str | None, *, as_json: bool) -> No
             session_id = await latest_session_here(opened)
         else:
             session_id = await ensure_session(opened, prompt.session, prompt=prompt.text, program="bartack run")
-        async with opened_queue(address, opened, prompt.queue) as queue:
+        async with opened_queue(address, opened, prompt.queue, engine=prompt.engine) as queue:
             try:
                 return await submit(
                     opened,

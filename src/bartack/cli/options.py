@@ -6,7 +6,7 @@ nothing where there is nothing to find, and never fail.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -149,6 +149,14 @@ OtelOption = Annotated[
     ),
 ]
 QueueOption = Annotated[str, typer.Option("--queue", metavar="NAME", help="Name of the queue in the store.")]
+EngineOption = Annotated[
+    Literal["store", "dbos"],
+    typer.Option(
+        "--engine",
+        envvar="BARTACK_ENGINE",
+        help="What the queue is on: the store alone, or DBOS in the same PostgreSQL database, for many workers.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SessionArgument = Annotated[
     str, typer.Argument(metavar="SESSION", help="Session id.", autocompletion=complete_sessions)

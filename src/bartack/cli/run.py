@@ -119,6 +119,7 @@ def run(
         str, typer.Option(metavar="NAME", help="With --detach: the agent of the worker that answers.")
     ] = OWN_AGENT,
     queue: options.QueueOption = QUEUE,
+    engine: options.EngineOption = "store",
     priority: Annotated[int, typer.Option(metavar="N", help="With --detach: runs of higher priority come first.")] = 0,
     at: Annotated[
         datetime | None,
@@ -153,6 +154,7 @@ def run(
                 continue_latest=continue_latest,
                 agent=agent,
                 queue=queue,
+                engine=engine,
                 priority=priority,
                 at=at,
             )

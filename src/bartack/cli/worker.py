@@ -48,6 +48,7 @@ def worker(
     instructions: options.InstructionsOption = None,
     store: options.StoreOption = None,
     queue: options.QueueOption = QUEUE,
+    engine: options.EngineOption = "store",
     slots: Annotated[int, typer.Option(min=1, help="How many runs are live at once.")] = 10,
     limit: Annotated[
         list[str] | None,
@@ -95,7 +96,7 @@ def worker(
                 given[own.name or ""] = own
             for agent in given.values():
                 await stack.enter_async_context(agent)
-            jobs = await stack.enter_async_context(opened_queue(address, opened, queue, limits=limits))
+            jobs = await stack.enter_async_context(opened_queue(address, opened, queue, engine=engine, limits=limits))
             await _work(Worker(jobs, given, opened, slots=slots, drain_s=drain), address)
 
     with exported(export):

@@ -10,7 +10,7 @@ from bartack.app.notices import plural
 from bartack.app.queues import QUEUE, opened_queue
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import configured_store
-from bartack.cli.options import JsonOption, QueueOption, StoreOption, complete_sessions, new_app
+from bartack.cli.options import EngineOption, JsonOption, QueueOption, StoreOption, complete_sessions, new_app
 from bartack.cli.output import Row, columns, note, print_json, print_table
 from bartack.cli.store_access import with_store
 from bartack.queues import QueueStatus, cancel_run
@@ -34,6 +34,7 @@ def workers(
         ),
     ] = None,
     queue: QueueOption = QUEUE,
+    engine: EngineOption = "store",
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -41,7 +42,7 @@ def workers(
     address = configured_store(store)
 
     async def load(opened: SessionStore) -> tuple[QueueStatus, bool]:
-        async with opened_queue(address, opened, queue) as jobs:
+        async with opened_queue(address, opened, queue, engine=engine) as jobs:
             cancelled = cancel is not None and await cancel_run(opened, jobs, cancel)
             return await jobs.status(), cancelled
 

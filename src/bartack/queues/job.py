@@ -54,7 +54,8 @@ class Job(_Value, frozen=True):
     provider: str | None = None
     model: str | None = None
     attempt: int = 1  # counts the workers that died with it
-    engine: str = "store"  # the kind of queue
+    queue: str = "default"  # its name
+    engine: str = "store"  # and its kind
     protocol: int = PROTOCOL
 
 
@@ -97,6 +98,7 @@ class WorkerInfo(_Value, frozen=True):
     started_at: datetime
     agents: tuple[str, ...]
     slots: int
+    executor: str | None = None  # the name of the process in an engine
     protocol: int = PROTOCOL
 
 

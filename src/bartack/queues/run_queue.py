@@ -16,7 +16,9 @@ __all__ = ["RunQueue"]
 class RunQueue(Protocol):
     """A queue of jobs. Of the jobs of one session, one is worked on at a time."""
 
+    name: str
     engine: str
+    records_steps: bool  # whether `step` is to be called
 
     async def check_room(self, user: str | None = None) -> None:
         """Raise `QueueFull` if another job of this user would exceed a limit."""
@@ -47,6 +49,10 @@ class RunQueue(Protocol):
         code: ErrorCode | None = None,
     ) -> None:
         """End the claim of a job; one that ends as ``again`` is returned to the queue, due after `delay_s`."""
+        ...
+
+    def step(self, job: Job, number: int) -> None:
+        """Note that the run of a job has completed a model call, or a round of tool calls; the first has number 1."""
         ...
 
     async def cancel(self, session_id: str) -> tuple[Job, ...]:

@@ -27,7 +27,7 @@ from bartack.queues.events import (
 )
 from bartack.queues.job import Job, Limit, QueueStatus, RunningJob, WorkerInfo
 
-__all__ = ["QueueState"]
+__all__ = ["MAX_ATTEMPTS", "QueueState"]
 
 MAX_ATTEMPTS = 5  # workers that may die with a job before it is set aside
 _RECENT = 1000  # ids of ended jobs, which are not enqueued again

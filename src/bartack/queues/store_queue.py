@@ -53,6 +53,7 @@ class StoreQueue:
     """A `RunQueue` on a `SessionStore`. One object serves all tasks of a process."""
 
     engine = "store"
+    records_steps = False  # the session has them
 
     def __init__(
         self,
@@ -207,6 +208,9 @@ class StoreQueue:
 
         await self._append(decide)
         self._handed_out.discard((job.id, job.attempt))
+
+    def step(self, job: Job, number: int) -> None:
+        """Nothing to record."""
 
     # -- signs of life
 

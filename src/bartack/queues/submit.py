@@ -74,6 +74,7 @@ async def submit(
         user=user,
         provider=None if model is None else model.provider,
         model=None if model is None else model.model,
+        queue=queue.name,
         engine=queue.engine,
     )
     await queue.enqueue(job)
@@ -102,7 +103,7 @@ async def continue_run(store: SessionStore, queue: RunQueue, request: Entry) -> 
         return None
     _, state = await load_state(store, request.session_id)
     last = job_of(state.metadata)
-    if state.run_id is None or last is None or last.engine != queue.engine:
+    if state.run_id is None or last is None or (last.queue, last.engine) != (queue.name, queue.engine):
         return None
     job = replace(last, id=request.id, queued_at=request.timestamp, not_before=None, scheduled=None, attempt=1)
     await queue.enqueue(job)

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from bartack.agent import Agent, Run, RunResult
+from bartack.agent import Agent, EntryAppended, Run, RunResult
 from bartack.nouns.config import LoopConfig
 from bartack.nouns.errors import BartackError, ErrorCode, LeaseLost, NotFound, SessionInUse, StoreError
+from bartack.nouns.messages import Message
 from bartack.nouns.tables import AgentStatus
 from bartack.queues.job import JOB_KEY, Job, Outcome, WorkerInfo
 from bartack.queues.run_queue import RunQueue
@@ -209,10 +210,20 @@ class Worker:
         self._live[job.id] = run
         try:
             async with run:
+                if self._queue.records_steps:
+                    await self._record_steps(job, run)
                 result = await run.wait()
         finally:
             del self._live[job.id]
         return await self._done(job, result)
+
+    async def _record_steps(self, job: Job, run: Run[Any]) -> None:
+        number = 0
+        async for event in run:
+            fact = event.entry.fact if isinstance(event, EntryAppended) else None
+            if isinstance(fact, Message) and fact.role in ("assistant", "tool"):
+                number += 1
+                self._queue.step(job, number)
 
     async def _done(self, job: Job, result: RunResult[Any]) -> _Done:
         match result.status:
