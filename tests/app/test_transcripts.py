@@ -195,3 +195,17 @@ async def test_a_fact_that_cannot_be_stored_is_left_out() -> None:
     assert "cannot be stored" in transcript.report.problems[0].what
     assert source_files(await store.entries(imported.session_id)) == {NAME: user("1", "one") + user("2", "two", "1")}
     assert (await import_transcript(store, transcript, NOW)).entries == 0
+
+
+def test_the_transcripts_of_every_program_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    expected = set()
+    for row in FORMATS.values():
+        for home in row.homes[:-1]:
+            monkeypatch.delenv(home[1:].partition("/")[0], raising=False)
+        for place in row.places:
+            path = Path(row.homes[-1]).expanduser() / place.folder.replace("*", "x") / place.file.replace("*", "y")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"{}")
+            expected.add((row.name, path.resolve()))
+    assert {(found.format.name, found.path.resolve()) for found in find_transcripts()} == expected

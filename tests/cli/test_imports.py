@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bartack.cli import entry
+from bartack.cli.output import columns, print_table
 from bartack.interop import SOURCE
 from bartack.nouns import wire
 from bartack.nouns.entries import Custom, Entry, SessionHeader
@@ -238,3 +239,27 @@ def test_the_command_that_continues_a_session_is_quoted(
 def test_an_unknown_agent_is_a_usage_error(home: Path, capsys: Out) -> None:
     assert run(["import", "--agent", "nobody"]) == 2
     assert "unknown agent" in capsys.readouterr().err
+
+
+def test_the_records_of_the_source_are_not_listed(home: Path, capsys: Out) -> None:
+    assert run(["import", "--all"]) == 0
+    capsys.readouterr()
+    assert run(["sessions", "show", f"claude-code:{SESSION}"]) == 0
+    shown = capsys.readouterr().out
+    assert "hello there" in shown
+    assert "custom" not in shown
+
+
+def test_a_table_leaves_out_columns_and_cuts_titles_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    header, row = columns("session title~ entries# updated?"), ("claude-code:" + "x" * 36, "a title " * 8, "7", "today")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for width, has_all in ((80, False), (140, True)):
+        monkeypatch.setenv("COLUMNS", str(width))
+        print_table(header, [row])
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == 2
+        assert row[0] in lines[1]
+        assert ("today" in lines[1]) is has_all
+        assert ("…" in lines[1]) is not has_all

@@ -172,6 +172,12 @@ def test_commands_of_the_user_and_messages_of_extensions_are_synthetic() -> None
     assert [(part.synthetic, part.ignored) for part in parts] == [(True, True), (True, False)]
 
 
+def test_the_title_is_what_the_user_typed_after_files() -> None:
+    writer = Writer()
+    writer.user('<file name="a.txt">\nx\n</file>\nExplain it')
+    assert writer.read().header.title == "Explain it"
+
+
 def test_the_header_has_the_name_the_directory_and_the_session_that_was_forked() -> None:
     writer = Writer(parentSession="/x/2026_abc.jsonl")
     writer.user("prompt")

@@ -69,7 +69,7 @@ def find_transcripts(agents: Collection[str] = ()) -> Iterator[Found]:
         if home is None:
             continue
         for place in row.places:
-            for folder in sorted(home.glob(place.folder)):
+            for folder in [home] if place.folder == "." else sorted(home.glob(place.folder)):
                 for path in sorted(folder.glob(place.file)):
                     if path.is_file():
                         yield _found(row, path, path.relative_to(folder).as_posix())

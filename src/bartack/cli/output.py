@@ -9,20 +9,24 @@ from typing import Any, NamedTuple
 from bartack.app.safe_text import json_bytes, safe_text
 
 Row = Sequence[str]
-_NARROW = 80  # columns of a terminal below which optional columns are left out
+_GAP = 2  # between columns
+_MIN_CUT = 20  # characters that a column that may be cut has at least
 
 
 class Column(NamedTuple):
-    """A table column; numbers are aligned to the right, and optional columns left out on a narrow terminal."""
+    """A table column; numbers are aligned to the right. If a terminal is too narrow, optional columns are left out, and
+    then the text of one column may be cut."""
 
     name: str
     is_number: bool
     is_optional: bool
+    may_be_cut: bool
 
 
 def columns(names: str) -> tuple[Column, ...]:
-    """Columns by their names, separated by spaces; `#` marks a number, `?` an optional column, and `_` has no name."""
-    return tuple(Column(name.strip("#?_"), "#" in name, "?" in name) for name in names.split())
+    """Columns by their names, separated by spaces; `#` marks a number, `?` an optional column, `~` one that may be cut,
+    and `_` has no name."""
+    return tuple(Column(name.strip("#?~_"), "#" in name, "?" in name, "~" in name) for name in names.split())
 
 
 def print_json(value: Any) -> None:
@@ -53,14 +57,30 @@ def print_table(header: Sequence[Column], rows: Iterable[Row]) -> None:
     from rich.text import Text  # noqa: PLC0415
 
     console = Console()
-    shown = [index for index, column in enumerate(header) if not (column.is_optional and console.width < _NARROW)]
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    cells = [[Text(cell) for cell in row] for row in rows]  # Text: brackets are not markup
+    widths = [max([len(column.name), *(line[at].cell_len for line in cells)]) for at, column in enumerate(header)]
+    shown, cut = _fitted(header, widths, console.width)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for index in shown:
         justify: Any = "right" if header[index].is_number else "left"
         table.add_column(header[index].name, justify=justify, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(row[index]) for index in shown))  # Text: brackets are not markup
+    for line in cells:
+        for index in shown:
+            if header[index].may_be_cut:
+                line[index].truncate(cut, overflow="ellipsis")
+        table.add_row(*(line[index] for index in shown))
     console.print(table)
+
+
+def _fitted(header: Sequence[Column], widths: Sequence[int], width: int) -> tuple[list[int], int]:
+    """The columns that fit into this width, and how wide the one is that may be cut."""
+    shown = list(range(len(header)))
+    for index in reversed(range(len(header))):
+        least = [min(widths[at], _MIN_CUT) if header[at].may_be_cut else widths[at] for at in shown]
+        if header[index].is_optional and sum(least) + _GAP * (len(shown) - 1) > width:
+            shown.remove(index)
+    others = sum(widths[index] + _GAP for index in shown if not header[index].may_be_cut)
+    return shown, max(width - others, _MIN_CUT)
 
 
 @contextmanager

@@ -23,9 +23,10 @@ from bartack.cli.options import JsonOption, SessionArgument, StoreOption, comple
 from bartack.cli.output import Row, columns, note, print_json, print_table, progress_bar
 from bartack.cli.store_access import with_store
 from bartack.nouns import wire
-from bartack.nouns.entries import Entry, Redaction, SessionHeader
+from bartack.nouns.entries import Custom, Entry, Redaction, SessionHeader
 from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.nouns.wire import dump
+from bartack.session.outline import SOURCE
 from bartack.store import Entries, Finding, Hit, ModelSpend, Page, SessionInfo, SessionStore, Totals
 from bartack.store.backup import backup as backup_store
 from bartack.store.backup import restore as restore_store
@@ -39,7 +40,7 @@ from bartack.store.transfer import Imported, export_session, import_lines, read_
 
 app = new_app("List, search, export, import, check and purge stored sessions.")
 
-SESSIONS = columns("session title entries# updated? tokens#? cost#?")
+SESSIONS = columns("session title~ entries# updated? tokens#? cost#?")
 MODEL_SPEND = columns("model calls# input# output# cost#")
 _ENTRIES = columns("seq# time? kind text")
 _HITS = columns("session seq# text")
@@ -131,9 +132,15 @@ def show(
     if totals.models:
         print()
         print_table(MODEL_SPEND, model_spend_rows(totals.models))
-    if last:
+    shown = [entry for entry in loaded if not _is_record(entry)] if entries else []
+    if shown:
         print()
-        print_table(_ENTRIES, map(_entry_row, last))
+        print_table(_ENTRIES, map(_entry_row, shown[-entries:]))
+
+
+def _is_record(entry: Entry) -> bool:
+    """Whether an entry only keeps a record of the source that the session was imported from."""
+    return isinstance(entry.fact, Custom) and entry.fact.name == SOURCE
 
 
 def _entry_row(entry: Entry) -> Row:

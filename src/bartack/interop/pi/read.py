@@ -172,7 +172,7 @@ class _Reader:
             case "user":
                 facts = self._user(json, message.get("content"))
                 for fact in facts:
-                    self._prompt = self._prompt or (fact.text if isinstance(fact, Message) else None)
+                    self._prompt = self._prompt or (_typed(fact.text) if isinstance(fact, Message) else None)
                 return facts
             case "assistant":
                 return self._answer(message, json, record)
@@ -286,6 +286,11 @@ class _Reader:
         own = inner.get("timestamp") if isinstance(inner, dict) else None
         time = time_from_text(json.get("timestamp")) or time_from_ms(own)
         return replace(message, id=text_in(json, "id"), timestamp=time)
+
+
+def _typed(text: str) -> str:
+    """A prompt without the files that it begins with."""
+    return text.rpartition("</file>")[2].strip() or text if text.startswith("<file ") else text
 
 
 def _content(content: Any) -> list[ContentPart]:
