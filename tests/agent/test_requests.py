@@ -257,7 +257,7 @@ async def test_edited_arguments_are_checked_by_every_keyword_of_the_schema(monke
     edited = Decision("modify_args", arguments={"tags": [1, 2]})
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "jsonschema_rs", None)
-        with pytest.raises(PartValidationError, match=r"bartack\[schemas\]") as caught:
+        with pytest.raises(PartValidationError, match=r"bartack\[http\]") as caught:
             await decide(store, SESSION, "c1", edited)
     assert caught.value.code is ErrorCode.MISSING_DEPENDENCY
     await decide(store, SESSION, "c1", edited)

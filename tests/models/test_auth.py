@@ -131,7 +131,7 @@ async def test_an_unreachable_token_service_raises_model_error(
 
 @pytest.mark.parametrize(
     ("credentials", "module", "extra"),
-    [(AwsSignature("us-east-1"), "botocore.auth", "bedrock"), (GoogleToken(), "google.auth", "vertex")],
+    [(AwsSignature("us-east-1"), "botocore.auth", "cloud"), (GoogleToken(), "google.auth", "cloud")],
 )
 async def test_a_missing_library_names_its_extra(
     credentials: AwsSignature | GoogleToken, module: str, extra: str, monkeypatch: pytest.MonkeyPatch

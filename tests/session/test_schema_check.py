@@ -146,7 +146,7 @@ def test_every_other_keyword_is_checked(more: dict[str, Any], bad: Any, good: An
 @pytest.mark.usefixtures("no_library")
 def test_without_the_library_no_schema_is_half_checked() -> None:
     for schema in (UNIQUE, {"pattern": "a"}, {"$defs": {"x": {"if": True}}}, {"anyOf": [{"items": {"multipleOf": 2}}]}):
-        with pytest.raises(ToolError, match=r"pip install 'bartack\[schemas\]'") as caught:
+        with pytest.raises(ToolError, match=r"pip install 'bartack\[http\]'") as caught:
             argument_check(schema)
         assert caught.value.code is ErrorCode.MISSING_DEPENDENCY
 

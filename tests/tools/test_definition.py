@@ -300,6 +300,6 @@ def test_a_schema_that_cannot_be_checked_is_refused_with_the_name_of_the_tool(mo
     with pytest.raises(ToolError, match="unique"):
         define(unique).read_arguments({"tags": [1, 1]})
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
-    with pytest.raises(ToolError, match=r"Tool 'x': .*: pip install 'bartack\[schemas\]'") as caught:
+    with pytest.raises(ToolError, match=r"Tool 'x': .*: pip install 'bartack\[http\]'") as caught:
         define(unique)
     assert caught.value.code is ErrorCode.MISSING_DEPENDENCY
