@@ -116,6 +116,15 @@ crash: .venv/ready
 	$(BIN)/python scripts/follow_answer.py --store jsonl
 	$(BIN)/python scripts/follow_answer.py --store postgres
 
+#: make chaos        kill, stop and wake workers and restart their database (RUNS=2000) while they work
+RUNS ?= 2000
+.PHONY: chaos
+chaos: .venv/ready
+	$(BIN)/python -m scripts.chaos --store sqlite --runs $(RUNS)
+	$(BIN)/python -m scripts.chaos --store postgres --runs $(RUNS)
+	$(BIN)/python -m scripts.chaos --store postgres --engine dbos --runs $(RUNS)
+	$(BIN)/python -m scripts.chaos --store sqlite --runs 300 --repeat
+
 #: make fuzz         fuzz the wire formats (SECONDS=600 for ten minutes of CPU time)
 SECONDS ?= 60
 .PHONY: fuzz

@@ -43,8 +43,9 @@ def find_programs() -> Path | None:
 class Cluster:
     """A server: ``with Cluster(programs) as cluster`` starts it, and removes it at the end."""
 
-    def __init__(self, programs: Path) -> None:
+    def __init__(self, programs: Path, settings: str = "") -> None:
         self._programs = programs
+        self._settings = settings  # lines of postgresql.conf
         self._user = os.environ.get("BARTACK_POSTGRES_USER", "postgres") if os.geteuid() == 0 else None
         self._folder = Path(tempfile.mkdtemp(prefix="bartack-postgres-"))
         self._data = self._folder / "data"
@@ -66,7 +67,7 @@ class Cluster:
         # --no-sync applies to creating the cluster only; the server itself syncs every commit.
         self._run("initdb", "--no-sync", "--auth=trust", "--username=bartack", "--encoding=UTF8", "--locale=C")
         with (self._data / "postgresql.conf").open("a", encoding="utf-8") as settings:
-            settings.write(_SETTINGS.format(folder=self._folder))
+            settings.write(_SETTINGS.format(folder=self._folder) + self._settings)
 
     def _remove(self) -> None:
         if (self._data / "postmaster.pid").exists():

@@ -11,7 +11,8 @@ those of a `StoreQueue` do, which also covers machines that are only stopped or 
 process that is not among the living resumes them. If the process lives after all, the lease of the session decides.
 
 DBOS starts sessions in random order and honours priorities within a session only. Jobs of a priority above 0 therefore
-have a queue of their own with as many slots again, so that they do not wait for others.
+have a queue of their own with as many slots again, so that they do not wait for others. So have those that a dead
+process has begun.
 """
 
 import asyncio
@@ -92,7 +93,8 @@ class DbosQueue:
         self._max_waiting_per_user = max_waiting_per_user
         self._url, schema = _engine_address(address)
         self._schema = f"{schema}_dbos"
-        self._queues = (f"bartack-{name}", f"bartack-{name}-urgent")
+        self._urgent = f"bartack-{name}-urgent"
+        self._queues = (f"bartack-{name}", self._urgent)
         self._client_: DBOSClient | None = None
         self._opening = asyncio.Lock()
         self._executor: str | None = None  # once this process claims jobs
@@ -100,7 +102,6 @@ class DbosQueue:
         self._has_offer = asyncio.Event()
         self._seats: dict[str, _Seat] = {}  # claimed ones, by job
         self._beats = 0
-        self._missing: frozenset[str] = frozenset()  # executors that were not alive at the last sign of life
 
     @property
     def beat_s(self) -> float:
@@ -227,7 +228,7 @@ class DbosQueue:
             self._executor = None
             await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
             for seat in self._offered:
-                await self._call("resume_workflows", [seat.workflow_id], queue_name=self._queues[seat.job.priority > 0])
+                await self._call("resume_workflows", [seat.workflow_id], queue_name=self._urgent)
             self._offered.clear()
         if self._client_ is not None:
             await asyncio.to_thread(self._client_.destroy)
@@ -363,13 +364,11 @@ class DbosQueue:
     # -- the workflows of others
 
     async def _resume_workflows_of_the_dead(self) -> None:
-        """Resume what belongs to processes that are not alive, and were not at the last sign of life either."""
+        """Resume what belongs to processes that are not alive. Those that are joined before their first workflow."""
         alive = {one.executor for one in (await self._members.status()).workers}
-        pending = [one for one in await self._list(status="PENDING", limit=_LISTED) if one.executor_id not in alive]
-        for one in pending:
-            if one.executor_id in self._missing:
+        for one in await self._list(status="PENDING", limit=_LISTED):
+            if one.executor_id not in alive:
                 await self._resume(one)
-        self._missing = frozenset(str(one.executor_id) for one in pending)
 
     async def _resume(self, one: WorkflowStatus) -> None:
         """Have another worker continue a workflow, unless too many died with it."""
@@ -380,7 +379,7 @@ class DbosQueue:
         if is_stuck:
             await self._call("cancel_workflows", [one.workflow_id])
         else:
-            await self._call("resume_workflows", [one.workflow_id], queue_name=one.queue_name)
+            await self._call("resume_workflows", [one.workflow_id], queue_name=self._urgent)
 
     async def _clean(self) -> None:
         """Delete workflows that ended long ago."""
